@@ -1,0 +1,55 @@
+# Everything runs in .venv, which the first command makes and later ones reuse.
+# Another Python: make PYTHON=python3.12 demo
+
+PYTHON ?= python3
+WORKERS ?= logical
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
+
+.PHONY: help demo test check bench coverage
+
+help:
+	@echo "make demo      set up, then show the whole story on the packaged data"
+	@echo "make test      lint, types and tests"
+	@echo "make check     everything CI does"
+	@echo "make bench     the speed of the replay"
+	@echo "make coverage  which lines the tests reach"
+
+demo: .venv/ready-demo
+	$(BIN)/simlab demo
+
+test: .venv/ready-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	$(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --doctest-modules tests simlab
+
+check: test
+
+bench: .venv/ready-test
+	@for file in $(wildcard tests/bench_*.py); do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
+
+coverage: .venv/ready-test
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report
+
+# A folder without its stamp is a set-up that was cut short; installing again completes it.
+.venv/ready-demo: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) -e '.[models]'
+	@touch $@
+
+# dflash pins packages that a machine without a GPU cannot use; the tests need only its model classes.
+.venv/ready-test: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) -e '.[models,test]'
+	$(INSTALL) --no-deps dflash==0.1.0
+	@touch $@
+
+$(BIN)/pip:
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "$(PYTHON) was not found. Install Python 3.11 or newer (on Debian or Ubuntu: sudo apt install python3 python3-venv)."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "simlab needs Python 3.11 or newer; $(PYTHON) is older. Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments yet. On Debian or Ubuntu: sudo apt install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv

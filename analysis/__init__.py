@@ -1,0 +1,1 @@
+"""Tables, intervals and drawings made from results."""

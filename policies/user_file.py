@@ -1,0 +1,59 @@
+"""A user's own policy: a class in a file of theirs."""
+
+import hashlib
+import re
+import sys
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from simlab.errors import PolicyError
+from simlab.policy import AnyPolicy
+
+
+def split_user_file(text: str) -> tuple[Path, str, str] | None:
+    """File, class and settings of ``path/to/mine.py:MyPolicy:key=value``; None for anything else.
+
+    >>> split_user_file("mine.py:Mine:width=2")[1:]
+    ('Mine', 'width=2')
+    """
+    found = re.fullmatch(r"(.+?\.py)(?::([^:=]*)(?::(.*))?)?", text)
+    if found is None:
+        return None
+    if not found[2]:
+        raise PolicyError(f"`{text}` names a file but no class in it; write {found[1]}:MyPolicy")
+    return Path(found[1]).expanduser(), found[2], found[3] or ""
+
+
+def load_policy_class(path: Path, class_name: str) -> tuple[Callable[..., AnyPolicy], str]:
+    """A policy class from a file, and the digest of the file.
+
+    Raises:
+        PolicyError: the file cannot be read or run, or holds no such class.
+    """
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise PolicyError(f"the policy file {path} cannot be read: {error.strerror}") from error
+    digest = hashlib.sha256(source).hexdigest()
+    found = getattr(_module(path, digest), class_name, None)
+    if not isinstance(found, type) or not hasattr(found, "select"):
+        raise PolicyError(f"{path} holds no class {class_name} with a `select` method")
+    return found, digest
+
+
+def _module(path: Path, digest: str) -> object:
+    name = f"simlab_user_policy_{digest[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PolicyError(f"{path} is not a Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # a dataclass looks its module up while it is being made
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise PolicyError(f"the policy file {path} does not run: {type(error).__name__}: {error}") from error
+    return module

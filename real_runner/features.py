@@ -1,0 +1,90 @@
+"""Target hidden states of training text, read once and kept on disk.
+
+A store is a folder of safetensors shards, each a fixed run of sequences, written whole and
+renamed into place: a killed reading continues where it stopped.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from simlab.real_runner.target import Target, features_of, tapped
+
+SEQUENCES_PER_SHARD = 64
+_TOKENS_PER_BATCH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingText:
+    """One prompt and its continuation, as token ids."""
+
+    prompt_ids: tuple[int, ...]
+    text_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence_:
+    """One sequence as read back: its tokens, its prompt's length, its features."""
+
+    tokens: Tensor
+    prompt_length: int
+    features: Tensor
+
+
+def read_features(
+    texts: Sequence[TrainingText], target: Target, layer_ids: Sequence[int], folder: Path, max_tokens: int
+) -> None:
+    """Run the target over every text and keep the tapped states, bfloat16.
+
+    Sequences are cut after ``max_tokens``. Finished shards are skipped.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    order = np.random.default_rng(0).permutation(len(texts))
+    starts = range(0, len(texts), SEQUENCES_PER_SHARD)
+    for number, start in enumerate(tqdm(starts, desc="reading hidden states", unit="shard")):
+        path = folder / f"features-{number:05d}.safetensors"
+        if path.is_file():
+            continue
+        chosen = [texts[i] for i in order[start : start + SEQUENCES_PER_SHARD]]
+        shard = _read_shard(chosen, target, layer_ids, max_tokens)
+        half = path.with_suffix(".partial")
+        save_file(shard, half)
+        half.rename(path)
+
+
+def _read_shard(
+    texts: Sequence[TrainingText], target: Target, layer_ids: Sequence[int], max_tokens: int
+) -> dict[str, Tensor]:
+    rows = [torch.tensor((text.prompt_ids + text.text_ids)[:max_tokens]) for text in texts]
+    features: list[Tensor] = [torch.empty(0)] * len(rows)
+    by_length = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    while by_length:
+        longest = len(rows[by_length[-1]])
+        count = max(1, _TOKENS_PER_BATCH // longest)
+        batch, by_length = by_length[-count:], by_length[:-count]
+        ids = torch.nn.utils.rnn.pad_sequence([rows[i] for i in batch], batch_first=True)
+        states = teacher_forced_features(target, ids, layer_ids)
+        for row, index in enumerate(batch):
+            features[index] = states[row, : len(rows[index])].to(torch.bfloat16)
+    return {
+        "tokens": torch.cat(rows).to(torch.int32),
+        "lengths": torch.tensor([len(row) for row in rows], dtype=torch.int32),
+        "prompt_lengths": torch.tensor([len(text.prompt_ids) for text in texts], dtype=torch.int32),
+        "features": torch.cat(features),
+    }
+
+
+@torch.inference_mode()
+def teacher_forced_features(target: Target, ids: Tensor, layer_ids: Sequence[int]) -> Tensor:
+    """Tapped states ``[S, L, taps x H]`` of right-padded ids ``[S, L]``; causal, so padding is harmless."""
+    with tapped(target, layer_ids) as taken:
+        target.model.get_decoder()(ids.to(target.device), use_cache=False)  # type: ignore[operator]
+        return features_of(taken, layer_ids)

@@ -1,0 +1,91 @@
+"""Where a drafter's training starts: from the target's own last layers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from simlab.real_runner.dflash import Attention, DFlashDrafter, Layer, RMSNorm
+from simlab.real_runner.dflash_config import DFlashConfig
+from simlab.real_runner.target import Target
+
+
+def config_for(target: Target, block_size: int, num_layers: int, taps: Sequence[int], mask_token_id: int) -> DFlashConfig:
+    """A drafter's sizes, taken over from the target's."""
+    config = target.model.config
+    heads = int(config.num_attention_heads)
+    return DFlashConfig(
+        block_size=block_size,
+        mask_token_id=mask_token_id,
+        target_layer_ids=tuple(taps),
+        num_target_layers=len(target.layers),
+        num_hidden_layers=num_layers,
+        hidden_size=int(config.hidden_size),
+        intermediate_size=int(config.intermediate_size),
+        num_attention_heads=heads,
+        num_key_value_heads=int(config.num_key_value_heads),
+        head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
+        rms_norm_eps=float(config.rms_norm_eps),
+        rope_theta=float(config.rope_parameters["rope_theta"]),
+        vocab_size=target.vocab_size,
+        max_position_embeddings=int(config.max_position_embeddings),
+    )
+
+
+@torch.no_grad()
+def from_target(config: DFlashConfig, target: Target, sample_ids: Tensor) -> DFlashDrafter:
+    """A drafter whose layers are the target's last ones and whose context is the last tap.
+
+    The per-head norms, which a Llama target has not, get the size that its queries and keys have
+    on ``sample_ids`` (int64 ``[S, L]``), so that attention starts as sharp as the target's.
+    """
+    drafter = DFlashDrafter(config)
+    first = len(target.layers) - config.num_hidden_layers
+    sizes = _head_sizes(target, range(first, len(target.layers)), sample_ids)
+    for i, layer in enumerate(drafter.layers):
+        source = target.layers[first + i]
+        _copy_layer(layer, source)
+        _set_head_norms(layer.self_attn, source.self_attn, sizes[first + i])
+    after_last_tap = target.layers[min(max(config.target_layer_ids) + 1, len(target.layers) - 1)]
+    _copy(drafter.hidden_norm, after_last_tap.input_layernorm)
+    _copy(drafter.norm, target.model.get_decoder().norm)
+    drafter.fc.weight.zero_()
+    last = config.target_layer_ids.index(max(config.target_layer_ids))
+    size = config.hidden_size
+    drafter.fc.weight[:, last * size : (last + 1) * size] = torch.eye(size)
+    return drafter
+
+
+def _copy(into: nn.Module, source: nn.Module) -> None:
+    into.load_state_dict({name: tensor.float() for name, tensor in source.state_dict().items()})
+
+
+def _copy_layer(layer: Layer, source: nn.Module) -> None:
+    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        _copy(getattr(layer.self_attn, name), getattr(source.self_attn, name))
+    for name in ("mlp", "input_layernorm", "post_attention_layernorm"):
+        _copy(getattr(layer, name), getattr(source, name))
+
+
+def _set_head_norms(attention: Attention, source: nn.Module, sizes: tuple[float, float]) -> None:
+    for name, size in zip(("q_norm", "k_norm"), sizes, strict=True):
+        norm: RMSNorm = getattr(attention, name)
+        own = getattr(source, name, None)
+        norm.weight.fill_(size) if own is None else _copy(norm, own)
+
+
+def _head_sizes(target: Target, layer_ids: Sequence[int], sample_ids: Tensor) -> dict[int, tuple[float, float]]:
+    """Root mean square of queries and keys of some layers."""
+    found: dict[int, dict[str, float]] = {i: {} for i in layer_ids}
+    handles = []
+    for i in layer_ids:
+        for name in ("q_proj", "k_proj"):
+            def keep(_m: nn.Module, _x: object, out: Tensor, i: int = i, name: str = name) -> None:
+                found[i][name] = float(out.float().pow(2).mean().sqrt())
+            handles.append(getattr(target.layers[i].self_attn, name).register_forward_hook(keep))
+    try:
+        target.model.get_decoder()(sample_ids.to(target.device), use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {i: (sizes["q_proj"], sizes["k_proj"]) for i, sizes in found.items()}

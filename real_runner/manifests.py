@@ -1,0 +1,92 @@
+"""What a recording says about itself."""
+
+import hashlib
+import json
+import platform
+from importlib import metadata
+
+import torch
+
+from simlab.real_runner.models import Models
+from simlab.real_runner.options import RecordOptions
+from simlab.real_runner.prompts import PromptRecord, render
+from simlab.real_runner.sources import Source, Sources, given_turns
+from simlab.real_runner.target import files_digest
+from simlab.traces.manifest import DraftSet, Manifest, ModelInfo, Sampling
+
+DRAFT_NAME = "dflash"
+_LIBRARIES = ("simlab", "torch", "transformers", "tokenizers", "numpy", "numba")
+
+
+def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Manifest:
+    """Everything about a recording that is known before it starts."""
+    target, earlier = models.target, sources.retold_from
+    sampling = Sampling(options.temperature, options.top_p, options.top_k, options.seed)
+    return Manifest(
+        target=ModelInfo(target.name, target.revision, target.digest),
+        vocab_size=target.vocab_size,
+        tokenizer_digest=_digest(target.tokenizer.backend_tokenizer.to_str()),
+        chat_template_digest=_digest(str(target.tokenizer.chat_template or "")),
+        prompts_digest=earlier.prompts_digest if earlier else _prompts_digest(options, models, sources),
+        chat_template_kwargs=earlier.chat_template_kwargs if earlier else dict(options.chat_template_kwargs),
+        sampling=earlier.sampling if earlier else sampling,
+        stop_token_ids=target.stop_token_ids,
+        max_new_tokens=earlier.max_new_tokens if earlier else options.max_new_tokens,
+        gt_mode="generated" if options.prompts is not None else "given",
+        dtype=options.dtype,
+        attention=str(target.model.config._attn_implementation),
+        batch_size=options.batch_size,
+        device=device_name(options.device),
+        versions={name: metadata.version(name) for name in _LIBRARIES},
+        draft_sets={DRAFT_NAME: _draft_set(options, models)},
+    )
+
+
+def _draft_set(options: RecordOptions, models: Models) -> DraftSet:
+    config = models.drafter.config
+    files = [models.draft_folder / "config.json", models.draft_folder / "model.safetensors"]
+    return DraftSet(
+        model=ModelInfo(options.draft, models.draft_revision, files_digest(files)),
+        block_size=config.block_size,
+        depth=config.depth,
+        min_width=options.min_width,
+        exact_budget=options.exact_budget,
+        vocab_size=config.vocab_size,
+        mask_token_id=config.mask_token_id,
+    )
+
+
+def _prompts_digest(options: RecordOptions, models: Models, sources: Sources) -> str:
+    asked = [_asked(options, models, source) for source in sources.items]
+    return _digest(json.dumps(asked, separators=(",", ":"), ensure_ascii=False))
+
+
+def _asked(options: RecordOptions, models: Models, source: Source) -> list[object]:
+    """The rendered first prompt and what follows it, or the given text."""
+    if isinstance(source, PromptRecord):
+        ids = render(models.target.tokenizer, source.conversation, options.chat_template_kwargs)
+        return [source.prompt_id, ids, list(source.later_turns)]
+    turns = given_turns(source, models.target, options.chat_template_kwargs)
+    return [[turn.prompt.prompt_id, turn.prompt.token_ids.tolist(), turn.text.tolist()] for turn in turns]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def device_name(device: str) -> str:
+    """The device as a person would name it: ``cpu``, or the GPU's own name."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def recording_info(seconds: float, positions: int, skipped_shards: int) -> dict[str, object]:
+    """What is true of one run and outside every id: time, host, speed."""
+    return {
+        "seconds": round(seconds, 3),
+        "positions": positions,
+        "positions_per_s": round(positions / seconds, 2) if seconds > 0 else 0.0,
+        "shards_from_an_earlier_run": skipped_shards,
+        "machine": platform.processor() or platform.machine(),
+        "system": platform.platform(),
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,83 @@
+"""A target and a drafter that fit each other."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from simlab.errors import ModelError
+from simlab.real_runner.dflash import DFlashDrafter
+from simlab.real_runner.dflash_files import find_drafter, load_drafter
+from simlab.real_runner.target import Target, load_target
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Both models, loaded, and where the drafter's files lie."""
+
+    target: Target
+    drafter: DFlashDrafter
+    draft_folder: Path
+    draft_revision: str
+
+
+def load_models(target: str, draft: str, dtype: str, device: str) -> Models:
+    """Load both models and see that they fit.
+
+    Raises:
+        ModelError: they cannot be loaded, or the drafter belongs to another target.
+    """
+    kind = dtype_of(dtype)
+    check_device(device)
+    found = find_drafter(draft)
+    drafter = load_drafter(found.folder, kind, device)
+    loaded = load_target(target, kind, device)
+    check_fit(loaded, drafter)
+    return Models(loaded, drafter, found.folder, found.revision)
+
+
+def check_device(device: str) -> None:
+    """Refuse a GPU that is not there.
+
+    Raises:
+        ModelError: torch sees no such device.
+    """
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(f"device {device!r} was asked for, but torch sees no GPU here; use --device cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(f"torch knows no device {device!r}; expected cpu, cuda or cuda:1") from error
+
+
+def check_fit(target: Target, drafter: DFlashDrafter) -> None:
+    """Refuse a drafter that was made for a target of other sizes.
+
+    Raises:
+        ModelError: layers, hidden size or vocabulary differ.
+    """
+    config = drafter.config
+    pairs = {
+        "layers": (config.num_target_layers, len(target.layers)),
+        "hidden size": (config.hidden_size, target.embedding.embedding_dim),
+        "vocabulary": (config.vocab_size, target.vocab_size),
+    }
+    for what, (wanted, found) in pairs.items():
+        if wanted != found:
+            raise ModelError(
+                f"this drafter was made for a target with {what} {wanted}; {target.name} has {found}; "
+                "choose the target it was trained for"
+            )
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """A dtype by its name.
+
+    Raises:
+        ModelError: it is none of float32, bfloat16, float16.
+    """
+    if name not in _DTYPES:
+        raise ModelError(f"dtype must be one of {', '.join(_DTYPES)}; got {name!r}")
+    return _DTYPES[name]

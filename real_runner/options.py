@@ -1,0 +1,57 @@
+"""What a person asks of a recording."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simlab.real_runner.draft_rows import Kept
+from simlab.sampling import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """What to record, from which models, and how. One of the three sources of text is given.
+
+    Attributes:
+        prompts: a prompt file; the target answers.
+        completions: a file of texts made elsewhere, teacher-forced.
+        text_from: a trace whose texts are used again, for another drafter.
+        batch_size: prompts that are decoded as one batch and written as one shard.
+        limit: at most so many prompts; None takes all.
+        resume: keep the finished shards of a recording that was interrupted.
+    """
+
+    target: str
+    draft: str
+    out: Path
+    prompts: Path | None = None
+    completions: Path | None = None
+    text_from: str | None = None
+    limit: int | None = None
+    resume: bool = False
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    max_new_tokens: int = 256
+    chat_template_kwargs: Mapping[str, object] = field(default_factory=dict)
+    dtype: str = "float32"
+    device: str = "cpu"
+    batch_size: int = 32
+    min_width: int = 64
+    exact_budget: int = 512
+
+    def __post_init__(self) -> None:
+        given = [source for source in (self.prompts, self.completions, self.text_from) if source is not None]
+        if len(given) != 1:
+            raise ValueError(f"exactly one of prompts, completions and text_from must be given; got {len(given)}")
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the target chooses its tokens."""
+        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+
+    @property
+    def kept(self) -> Kept:
+        """How many candidates are kept."""
+        return Kept(self.min_width, self.exact_budget)

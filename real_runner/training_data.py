@@ -1,0 +1,90 @@
+"""Batches of random roots, drawn from the hidden states that were read once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Some sequences and some roots in each.
+
+    Attributes:
+        features: bfloat16 ``[S, C, taps x H]``, right-padded.
+        tokens: int64 ``[S, C + B]``, right-padded with -1.
+        roots: int64 ``[S, G]``, absolute positions.
+    """
+
+    features: Tensor
+    tokens: Tensor
+    roots: Tensor
+
+
+class FeatureStore:
+    """The shards of a folder, memory-mapped; a sequence is read when it is drawn."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = sorted(folder.glob("features-*.safetensors"))
+        if not self.paths:
+            raise ValueError(f"no hidden states in {folder}; read them first")
+        self._files = [safe_open(path, framework="pt") for path in self.paths]
+        self._tokens: list[Tensor] = []
+        self._places: list[tuple[int, int, int, int]] = []
+        for shard, file in enumerate(self._files):
+            self._tokens.append(file.get_tensor("tokens"))
+            start = 0
+            lengths, prompts = file.get_tensor("lengths").tolist(), file.get_tensor("prompt_lengths").tolist()
+            for length, prompt_length in zip(lengths, prompts, strict=True):
+                self._places.append((shard, start, length, prompt_length))
+                start += length
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @cached_property
+    def usable(self) -> list[int]:
+        """Sequences with at least one root that has a token to predict."""
+        return [i for i, (_, _, length, prompt) in enumerate(self._places) if length >= prompt + 2]
+
+    def token_counts(self, vocab_size: int) -> Tensor:
+        """int64 ``[V]``, how often each token is written by the target."""
+        counts = torch.zeros(vocab_size, dtype=torch.int64)
+        for shard, start, length, prompt in self._places:
+            counts += torch.bincount(self._tokens[shard][start + prompt : start + length], minlength=vocab_size)
+        return counts
+
+    def batch(self, step: int, seed: int, num_sequences: int, num_roots: int, block_size: int) -> Batch:
+        """The batch of a step: a function of step and seed alone, so that a resumed run is the same run."""
+        return self._assemble(self._sequences_of(step, seed, num_sequences), [seed, step], num_roots, block_size)
+
+    def _sequences_of(self, step: int, seed: int, count: int) -> list[int]:
+        first = step * count
+        drawn = []
+        for k in range(first, first + count):
+            epoch, place = divmod(k, len(self.usable))
+            order = np.random.default_rng([seed, epoch, 1]).permutation(len(self.usable))
+            drawn.append(self.usable[order[place]])
+        return drawn
+
+    def _assemble(self, sequences: Sequence[int], seed: list[int], num_roots: int, block_size: int) -> Batch:
+        chance = np.random.default_rng([*seed, 2])
+        features, tokens, roots = [], [], []
+        for index in sequences:
+            shard, start, length, prompt = self._places[index]
+            features.append(self._files[shard].get_slice("features")[start : start + length])
+            tokens.append(self._tokens[shard][start : start + length].to(torch.int64))
+            possible = length - 1 - prompt
+            drawn = chance.choice(possible, num_roots, replace=possible < num_roots)
+            roots.append(torch.from_numpy(np.sort(drawn) + prompt))
+        padded = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=-1)
+        return Batch(
+            features=torch.nn.utils.rnn.pad_sequence(features, batch_first=True),
+            tokens=torch.nn.functional.pad(padded, (0, block_size), value=-1),
+            roots=torch.stack(roots),
+        )

@@ -1,0 +1,96 @@
+"""``simlab record``: what a drafter proposed and a target said, at every position of real text."""
+
+import argparse
+from pathlib import Path
+
+from simlab.command_line import (
+    Parser,
+    UsageError,
+    add_command,
+    at_the_door,
+    json_object,
+    needing_models,
+    not_negative,
+    positive,
+)
+
+_DETAILS = """The text comes from one of --prompts (the target answers them), --completions (text made
+elsewhere) and --text-from (the text of another trace, for another drafter).
+
+  simlab record --target smollm2-135m --draft runs/drafter --prompts prompts.jsonl --out runs/mine
+  simlab replay --trace runs/mine -p ddtree:budget=16/32/64"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
+    """Add the command to the list."""
+    parser = add_command(commands, "record", "Record a drafter and a target on real text.", _DETAILS)
+    parser.add_argument("--target", required=True, metavar="T", help="smollm2-135m, a folder, or a Hugging Face id")
+    parser.add_argument("--draft", required=True, metavar="D", help="a DFlash drafter: a folder or a Hugging Face id")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--prompts", type=Path, metavar="FILE", help="JSONL: turns, messages, ShareGPT, or prompt")
+    source.add_argument("--completions", type=Path, metavar="FILE", help="JSONL of prompts with their answers")
+    source.add_argument("--text-from", metavar="TRACE", help="a trace whose text to take")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the new trace")
+    parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
+    parser.add_argument("--resume", action="store_true", help="go on where an interrupted recording stopped")
+    parser.add_argument("--dry-run", action="store_true", help="print the first prompt, size and time; record nothing")
+    _add_sampling(parser.add_argument_group("sampling"))
+    _add_running(parser.add_argument_group("running"))
+    _add_kept(parser.add_argument_group("what is kept"))
+    parser.set_defaults(run=_run)
+
+
+def _add_sampling(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="0 takes the likeliest (default 0)")
+    group.add_argument("--top-p", type=float, default=1.0, metavar="X", help="1 for no cut (default 1)")
+    group.add_argument("--top-k", type=not_negative, default=0, metavar="N", help="0 for no cut (default 0)")
+    group.add_argument("--seed", type=not_negative, default=0, metavar="N", help="default 0")
+    group.add_argument("--max-new-tokens", type=positive, default=256, metavar="N", help="per answer (default 256)")
+    group.add_argument(
+        "--chat-template-kwargs",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="such as '{\"enable_thinking\": false}'",
+    )
+
+
+def _add_running(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default float32")
+    group.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
+    group.add_argument("--batch-size", type=positive, default=32, metavar="N", help="sequences at once (default 32)")
+    group.add_argument(
+        "--sequences-per-shard", type=positive, default=32, metavar="N", help="saved together (default 32)"
+    )
+
+
+def _add_kept(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--min-width", type=positive, default=64, metavar="N", help="candidates per depth (default 64)")
+    group.add_argument(
+        "--exact-budget",
+        type=positive,
+        default=512,
+        metavar="N",
+        help="the largest exact best-first tree (default 512)",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    _check(options)
+    with needing_models("record"):
+        from simlab.real_runner import record
+    settings = {name: value for name, value in vars(options).items() if name not in ("run", "command", "dry_run")}
+    with at_the_door():
+        chosen = record.RecordOptions(**settings)
+    if options.dry_run:
+        print(record.dry_run(chosen))
+    else:
+        record.record(chosen)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not 0 <= options.temperature < float("inf"):
+        raise UsageError(f"--temperature must be 0 or more; got {options.temperature}")
+    if not 0 < options.top_p <= 1:
+        raise UsageError(f"--top-p must lie above 0 and at most at 1; got {options.top_p}")

@@ -1,0 +1,144 @@
+"""What the drafter proposed at one root, and what a policy may see of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simlab.arrays import Floats, Ints
+from simlab.jit import kernel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Marginals:
+    """The drafter's kept candidates at each depth, most probable first.
+
+    Attributes:
+        ids: int32 ``[sum K_d]``, token ids; within a depth in the order of their ranks.
+        log_probs: float32 ``[sum K_d]``, natural logarithm under the full vocabulary, on the grid.
+        offsets: int32 ``[D + 1]``, where each depth begins.
+
+    Raises:
+        ValueError: the arrays do not fit each other, a log-probability is above 0 or NaN, or a
+            depth is not in the order of its ranks.
+    """
+
+    ids: Ints
+    log_probs: Floats
+    offsets: Ints
+
+    def __post_init__(self) -> None:
+        dtypes = [self.ids.dtype.name, self.log_probs.dtype.name, self.offsets.dtype.name]
+        if dtypes != ["int32", "float32", "int32"]:
+            raise ValueError(f"ids, log_probs and offsets must be int32, float32 and int32; got {dtypes}")
+        if self.ids.shape != self.log_probs.shape or self.ids.ndim != 1:
+            raise ValueError(f"ids {self.ids.shape} and log_probs {self.log_probs.shape} must be flat and equally long")
+        if self.offsets.ndim != 1 or not _rise(self.offsets, len(self.ids)):
+            raise ValueError(f"offsets must rise from 0 to {len(self.ids)}; got {self.offsets.tolist()}")
+        if not _in_order(self.log_probs, self.offsets):
+            raise ValueError("the log-probabilities of a depth must be at most 0 and must not rise with the rank")
+
+    @property
+    def depth(self) -> int:
+        """D, the positions drafted ahead."""
+        return len(self.offsets) - 1
+
+    def at(self, depth: int) -> tuple[Ints, Floats]:
+        """Ids and log-probs kept at a depth, counted from 1."""
+        low, high = self.offsets[depth - 1], self.offsets[depth]
+        return self.ids[low:high], self.log_probs[low:high]
+
+    def top_tokens(self, length: int) -> Ints:
+        """The most probable token at each of the first depths.
+
+        Returns:
+            int32 ``[min(length, D)]``; shorter where a depth keeps no candidate.
+        """
+        firsts = self.offsets[: min(length, self.depth) + 1]
+        empty = np.flatnonzero(firsts[1:] == firsts[:-1])
+        return self.ids[firsts[: empty[0] if len(empty) else -1]]
+
+    def first_ranks(self, top_k: int) -> "Marginals":
+        """The same rows cut to the first ``top_k`` ranks at every depth."""
+        counts = np.diff(self.offsets)
+        if not np.any(counts > top_k):
+            return self
+        kept = _ranks(self.offsets) < top_k
+        offsets = np.zeros(len(self.offsets), np.int32)
+        np.cumsum(np.minimum(counts, top_k), out=offsets[1:])
+        return Marginals(self.ids[kept], self.log_probs[kept], offsets)
+
+
+@kernel
+def _rise(offsets: Ints, end: int) -> bool:
+    if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != end:
+        return False
+    for depth in range(1, offsets.size):  # noqa: SIM110 - compiled
+        if offsets[depth] < offsets[depth - 1]:
+            return False
+    return True
+
+
+@kernel
+def _in_order(log_probs: Floats, offsets: Ints) -> bool:
+    for depth in range(1, offsets.size):
+        highest = np.float32(0.0)
+        for place in range(offsets[depth - 1], offsets[depth]):
+            if not log_probs[place] <= highest:
+                return False
+            highest = log_probs[place]
+    return True
+
+
+def _ranks(offsets: Ints) -> Ints:
+    """int32 ``[sum K_d]``, the rank of each candidate."""
+    places = np.arange(offsets[-1], dtype=np.int32)
+    return places - np.repeat(offsets[:-1], np.diff(offsets))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """What a sequence answers; turns and samples of one ``prompt_id`` belong together.
+
+    Attributes:
+        token_ids: int32 ``[P]``, the rendered prompt.
+    """
+
+    prompt_id: str
+    dataset: str
+    turn: int
+    sample: int
+    token_ids: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """All that a policy may know when it chooses a tree.
+
+    Attributes:
+        marginals: the drafter's candidates; None for a policy that needs no drafter.
+        root_token: the last committed token.
+        committed: int32 ``[P + t + 1]``, prompt and text up to and including the root, read-only.
+        context_length: tokens before the root, which is also the root's absolute position.
+        channels: further recorded arrays at this root, by name; only those that the policy declares.
+    """
+
+    marginals: Marginals | None
+    root_token: int
+    committed: Ints
+    context_length: int
+    channels: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.committed) != self.context_length + 1 or self.committed[-1] != self.root_token:
+            raise ValueError("committed tokens must end with the root, at position context_length")
+
+    def drafted(self) -> Marginals:
+        """The marginals, for a policy that declares that it needs them.
+
+        Raises:
+            ValueError: no drafter pass was run.
+        """
+        if self.marginals is None:
+            raise ValueError("this draft holds no marginals; declare the need for them in the policy's needs")
+        return self.marginals

@@ -1,0 +1,41 @@
+"""The one way in which simlab compiles a function."""
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
+import numba
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function with numba: without the GIL, and kept on disk between runs.
+
+    numba's decorators carry no types, so a function under ``numba.njit`` would reach a type
+    checker as "anything", and every call to it would go unchecked. Here the compiled function
+    keeps the signature it was written with. ``nogil`` lets a caller spread rows over threads.
+    ``fastmath`` is never on: it would let the compiler reorder sums and fuse a multiplication
+    with an addition, and the same numbers would differ from one machine to the next. A division
+    by zero gives what numpy gives and raises nothing; the check for it keeps loops from being
+    vectorised. A kernel that may divide by an integer zero tests for it itself.
+
+    The file on disk is renewed when the module of *this* function changes, not when a kernel
+    that it calls changes in another module. After such an edit delete ``__pycache__/*.nb*``.
+
+    Args:
+        function: a function that numba's nopython mode can compile.
+
+    Returns:
+        The compiled function, under the same signature. The original is its ``py_func``.
+    """
+    return cast(Callable[P, R], numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+
+
+def inlined_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """A `kernel` whose body is copied into the kernels that call it.
+
+    For small scalar functions inside a loop over the vocabulary: the compiler does not vectorise
+    a loop that calls, and the difference is a factor of five.
+    """
+    return cast(Callable[P, R], numba.njit(nogil=True, cache=True, error_model="numpy", inline="always")(function))

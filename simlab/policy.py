@@ -1,0 +1,98 @@
+"""The contract of a policy: what it needs, what it remembers, which tree it chooses."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from simlab.draft import Draft, Prompt
+from simlab.tree import DraftTree
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a policy reads. A trace or a runner that cannot give it refuses the policy.
+
+    Attributes:
+        draft: whether a drafter pass is run at all.
+        top_k: the first ranks read at each depth; the default is what every trace keeps unless it
+            was recorded otherwise. None is for uncapped best-first on raw marginals alone, which is
+            exact up to the trace's ``exact_budget``.
+        channels: names of recorded channels.
+    """
+
+    draft: bool = True
+    top_k: int | None = 64
+    channels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a round brought.
+
+    Attributes:
+        path: accepted nodes of the tree, from the root down, the root left out.
+        committed: the tokens that the round added to the text.
+        ended: whether the text ended inside the round.
+        modelled_s: seconds of the round under the policy's own cost table; 0.0 without one.
+    """
+
+    path: tuple[int, ...]
+    committed: tuple[int, ...]
+    ended: bool
+    modelled_s: float
+
+    @property
+    def num_accepted(self) -> int:
+        """Drafted tokens the target agreed with."""
+        return len(self.path)
+
+    @property
+    def num_committed(self) -> int:
+        """Tokens added: ``num_accepted + 1``, one fewer when the text ends at an accepted token."""
+        return len(self.committed)
+
+
+class Policy(Protocol[State]):
+    """A frozen value that chooses draft trees. Everything it knows comes through ``Draft``.
+
+    ``needs`` says what it reads; ``budget`` bounds the drafted tokens of its trees.
+    """
+
+    @property
+    def needs(self) -> Needs:
+        """What it reads."""
+        ...
+
+    @property
+    def budget(self) -> int:
+        """The most tokens it ever drafts in a round, the root not counted."""
+        ...
+
+    def start(self, prompt: Prompt) -> State:
+        """The memory with which a sequence begins."""
+        ...
+
+    def select(self, draft: Draft, state: State) -> DraftTree:
+        """The tree to verify."""
+        ...
+
+    def update(self, state: State, outcome: Outcome) -> State:
+        """The memory after a round."""
+        ...
+
+
+AnyPolicy: TypeAlias = Policy[Any]
+"""A policy, whatever it remembers: what it returned as memory is handed back to it, unread."""
+
+
+class Stateless:
+    """The two methods of a policy that remembers nothing; mix in and write ``select``."""
+
+    __slots__ = ()
+
+    def start(self, prompt: Prompt) -> None:
+        """Nothing to remember."""
+
+    def update(self, state: None, outcome: Outcome) -> None:
+        """Nothing to remember."""

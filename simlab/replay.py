@@ -1,0 +1,193 @@
+"""The walk over a recorded text: which rounds a policy would have had, exactly."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from simlab.arrays import Longs, read_only
+from simlab.draft import Draft
+from simlab.errors import MissingChannelError, PolicyError
+from simlab.policy import AnyPolicy, Needs, Outcome
+from simlab.recorded import DraftRows, RecordedSequence
+from simlab.totals import Totals
+from simlab.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """One draft and one verification.
+
+    Attributes:
+        position: ``t``, the place of the root in the text.
+        tree: what was drafted.
+        path: accepted nodes from the root down, the root left out.
+        num_committed: tokens the round added.
+        clipped: whether the text ended at an accepted token, so that the bonus token was dropped.
+    """
+
+    position: int
+    tree: DraftTree
+    path: tuple[int, ...]
+    num_committed: int
+    clipped: bool
+
+    @property
+    def num_drafted(self) -> int:
+        """Drafted tokens, the root not counted; all of them are charged."""
+        return self.tree.num_drafted
+
+    @property
+    def num_accepted(self) -> int:
+        """Drafted tokens the target agreed with."""
+        return len(self.path)
+
+
+def draft_source(needs: Needs, recorded: RecordedSequence) -> Callable[[int], Draft]:
+    """A function from root ``t`` to what a policy with these needs may see there.
+
+    Raises:
+        MissingChannelError: the sequence holds no draft rows, or not the channels asked for.
+    """
+    if needs.channels:
+        raise MissingChannelError(
+            f"the policy needs the channels {', '.join(needs.channels)}, and this trace holds none; "
+            "replay a policy that reads the drafter's candidates alone"
+        )
+    if needs.draft and recorded.rows is None:
+        raise MissingChannelError(
+            "the policy needs a drafter's rows, and none were read; name a draft set of the trace"
+        )
+    rows = recorded.rows if needs.draft else None
+    starts = None if rows is None else rows.starts()
+    prompt = recorded.prompt.token_ids
+    tokens = read_only(np.concatenate([prompt, recorded.text]).astype(np.int32, copy=False))
+
+    def draft(t: int) -> Draft:
+        marginals = None
+        if rows is not None and starts is not None:
+            marginals = rows.row(t, int(starts[t]))
+            marginals = marginals if needs.top_k is None else marginals.first_ranks(needs.top_k)
+        context_length = len(prompt) + t
+        return Draft(marginals, int(recorded.text[t]), tokens[: context_length + 1], context_length)
+
+    return draft
+
+
+def rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Round]:
+    """The rounds that a policy has on a recorded text; none for a text of one token.
+
+    Raises:
+        MissingChannelError: the sequence does not hold what the policy needs.
+        PolicyError: a tree above the policy's own budget, or below another root.
+    """
+    draft = draft_source(policy.needs, recorded)
+    text, last = read_only(recorded.text), len(recorded.text) - 1
+    state = policy.start(recorded.prompt)
+    t = 0
+    while t < last:
+        tree = policy.select(draft(t), state)
+        _check_tree(policy, tree, int(text[t]))
+        path = tree.accepted_path(text[t + 1 :])
+        num_committed = min(len(path) + 1, last - t)
+        yield Round(t, tree, path, num_committed, clipped=len(path) == last - t)
+        committed = tuple(text[t + 1 : t + 1 + num_committed].tolist())
+        t += num_committed
+        state = policy.update(state, Outcome(path, committed, ended=t == last, modelled_s=0.0))
+
+
+def replay_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> Totals:
+    """The sums over a policy's rounds on one recorded text."""
+    return _totals(rounds(policy, recorded))
+
+
+def hindsight_rounds(recorded: RecordedSequence, budget: int) -> Iterator[Round]:
+    """The fewest rounds that any policy can have, told the answer.
+
+    Each tree is a chain of true tokens, as far as they are among the kept candidates and at most
+    ``budget`` of them. The longest chain is not always best: stopping earlier may lead to a root
+    from which the drafter sees further. So each round goes to the next root whose own reach is
+    furthest (the later one of two), and drafts no more than it needs for that; no choice of trees
+    on the same candidates, within the same budget, needs fewer rounds.
+
+    Raises:
+        MissingChannelError: the sequence holds no draft rows.
+    """
+    if recorded.rows is None:
+        raise MissingChannelError("the hindsight bound needs a drafter's rows, and none were read; name a draft set")
+    text, last = recorded.text, len(recorded.text) - 1
+    reach = _reach(recorded.rows, budget, last)
+    t = 0
+    while t < last:
+        choices = reach[t + 1 : reach[t] + 1]
+        committed = len(choices) - int(np.argmax(choices[::-1]))
+        tree = DraftTree.chain(int(text[t]), text[t + 1 : t + committed])
+        yield Round(t, tree, tuple(range(1, committed)), committed, clipped=False)
+        t += committed
+
+
+def hindsight_sequence(recorded: RecordedSequence, budget: int) -> Totals:
+    """The sums over the rounds of the hindsight bound on one recorded text."""
+    return _totals(hindsight_rounds(recorded, budget))
+
+
+def check_needs(policy: AnyPolicy, exact_budget: int, min_width: int) -> None:
+    """Whether a draft set of a trace holds all that a policy reads.
+
+    Args:
+        policy: the policy to be replayed.
+        exact_budget: best-first trees up to this budget are exact on the recorded candidates.
+        min_width: candidates recorded at every depth at least.
+
+    Raises:
+        MissingChannelError: it does not; the sentence names the option that would record it.
+    """
+    needs = policy.needs
+    if not needs.draft:
+        return
+    if needs.top_k is None and policy.budget > exact_budget:
+        option = f"--exact-budget {_doubled(exact_budget, policy.budget)}"
+        raise MissingChannelError(
+            f"{policy!r} drafts up to {policy.budget} tokens, and the trace is exact up to {exact_budget}; "
+            f"choose a smaller budget or record again with `simlab record {option}`"
+        )
+    if needs.top_k is not None and needs.top_k > min_width:
+        option = f"--min-width {_doubled(min_width, needs.top_k)}"
+        raise MissingChannelError(
+            f"{policy!r} reads the first {needs.top_k} candidates, and the trace holds {min_width} at every depth; "
+            f"choose fewer or record again with `simlab record {option}`"
+        )
+
+
+def _doubled(recorded: int, wanted: int) -> int:
+    """The first of 2, 4, 8, ... times what was recorded that is enough."""
+    recorded = max(recorded, 1)
+    while recorded < wanted:
+        recorded *= 2
+    return recorded
+
+
+def _check_tree(policy: AnyPolicy, tree: DraftTree, root_token: int) -> None:
+    if tree.num_drafted > policy.budget:
+        raise PolicyError(f"{policy!r} drafted {tree.num_drafted} tokens; its budget is {policy.budget}")
+    if tree.tokens[0] != root_token:
+        raise PolicyError(f"{policy!r} put its tree below token {tree.tokens[0]}; the root is {root_token}")
+
+
+def _reach(rows: DraftRows, budget: int, last: int) -> Longs:
+    """int64 ``[T]``, the furthest next root from each root; the end of the text reaches itself."""
+    kept = (rows.true_ranks >= 0) & (rows.true_ranks < rows.counts)
+    run = np.minimum(np.cumprod(kept, axis=1).sum(axis=1), budget)
+    reach = np.append(np.arange(last) + run + 1, last)
+    return np.asarray(np.minimum(reach, last), dtype=np.int64)
+
+
+def _totals(found: Iterable[Round]) -> Totals:
+    num, drafted, accepted, committed, clipped = 0, 0, 0, 0, 0
+    for one in found:
+        num += 1
+        drafted += one.num_drafted
+        accepted += one.num_accepted
+        committed += one.num_committed
+        clipped += one.clipped
+    return Totals(num, drafted, drafted + num, accepted, committed, clipped)

@@ -1,0 +1,198 @@
+"""The contract of a policy, for the policies here and for anybody's own.
+
+    from simlab.testing import check_policy
+
+    check_policy(MyPolicy(budget=16))
+
+It needs nothing but simlab: texts and candidates are made up, many of them with equal
+log-probabilities, and the same ones every time.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from simlab.draft import Draft, Marginals
+from simlab.made_up import random_sequence
+from simlab.policy import AnyPolicy, Outcome
+from simlab.recorded import RecordedSequence
+from simlab.replay import draft_source, rounds
+from simlab.tree import DraftTree
+
+
+def check_policy(policy: AnyPolicy, draws: int = 50, seed: int = 0) -> None:
+    """Whether a policy keeps the promises of `Policy`, on made-up texts.
+
+    Its trees hang below the root they were given, stay within its budget, and hold only tokens
+    that the drafter proposed at their depth, among the ranks it declares; the same draft and
+    memory give the same tree; the draft is left as it was; ranks that are not declared, or that
+    a trace would not keep, change nothing; and every token of the text is committed once.
+
+    Args:
+        policy: the policy, with its settings.
+        draws: how many texts to try.
+        seed: chooses the texts.
+
+    Raises:
+        AssertionError: it does not; the sentence says which promise is broken.
+        ValueError: it needs channels, which cannot be made up here.
+    """
+    generator = np.random.default_rng(seed)
+    widest = policy.budget if policy.needs.top_k is None else policy.needs.top_k
+    for _ in range(draws):
+        check_sequence(policy, random_sequence(generator, most_kept=int(generator.choice([3, 12, widest + 8]))))
+
+
+def check_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> None:
+    """Whether a policy keeps the promises of `Policy` on one recorded text; see `check_policy`."""
+    needs = policy.needs
+    if needs.channels:
+        raise ValueError(f"{policy!r} needs channels, which cannot be made up; check it on a recorded trace")
+    if type(policy.budget) is not int or policy.budget < 0:
+        _break(policy, f"has the budget {policy.budget!r}; it must be a whole number that is not negative")
+    steps = _walk(policy, recorded, draft_source(needs, recorded), copying=False)
+    again = _walk(policy, recorded, draft_source(needs, recorded), copying=True)
+    if not _same(steps, again):
+        _break(policy, "chose another tree for the same draft: it is random, or it changes its memory in place")
+    if needs.draft:
+        _check_reach(policy, recorded, steps)
+    found = list(rounds(policy, recorded))
+    committed = [token for step in steps for token in step.committed]
+    if [one.path for one in found] != [step.path for step in steps] or committed != recorded.text[1:].tolist():
+        _break(policy, "did not commit each token of the text exactly once")
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one round of the check came to."""
+
+    tree: DraftTree
+    path: tuple[int, ...]
+    committed: tuple[int, ...]
+
+
+def _walk(
+    policy: AnyPolicy, recorded: RecordedSequence, draft_at: Callable[[int], Draft], copying: bool
+) -> list[_Step]:
+    """The rounds of a policy; with ``copying`` it never sees the same object twice."""
+    keep: Callable[[Any], Any] = deepcopy if copying else _unchanged
+    text, last = recorded.text, len(recorded.text) - 1
+    state = policy.start(recorded.prompt)
+    steps: list[_Step] = []
+    t = 0
+    while t < last:
+        tree = _checked_tree(policy, draft_at(t), keep(state))
+        if copying and not _equal(tree, _checked_tree(policy, draft_at(t), keep(state))):
+            _break(policy, "chose another tree when it was asked twice")
+        path = tree.accepted_path(text[t + 1 :])
+        committed = tuple(text[t + 1 : t + 2 + len(path)].tolist())
+        t += len(committed)
+        state = policy.update(keep(state), Outcome(path, committed, ended=t == last, modelled_s=0.0))
+        steps.append(_Step(tree, path, committed))
+    return steps
+
+
+def _unchanged(value: Any) -> Any:  # noqa: ANN401 - a policy's memory is anything
+    return value
+
+
+def _checked_tree(policy: AnyPolicy, draft: Draft, state: Any) -> DraftTree:  # noqa: ANN401
+    given = deepcopy(draft)
+    try:
+        tree = policy.select(given, state)
+    except Exception as error:
+        raise AssertionError(f"{policy!r} raised {type(error).__name__} on a proper draft: {error}") from error
+    if not isinstance(tree, DraftTree):
+        _break(policy, f"returned a {type(tree).__name__}, not a DraftTree")
+    if not _untouched(draft, given):
+        _break(policy, "changed the draft it was given")
+    if tree.tokens[0] != draft.root_token:
+        _break(policy, f"put its tree below token {tree.tokens[0]}; the root is {draft.root_token}")
+    if tree.num_drafted > policy.budget:
+        _break(policy, f"drafted {tree.num_drafted} tokens; its budget is {policy.budget}")
+    _check_tokens(policy, draft, tree)
+    return tree
+
+
+def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
+    if draft.marginals is None:
+        if tree.num_drafted:
+            _break(policy, "drafted tokens although it declares that it needs no drafter")
+        return
+    for token, depth in zip(tree.tokens[1:].tolist(), tree.depths()[1:].tolist(), strict=True):
+        if depth > draft.marginals.depth:
+            _break(policy, f"drafted {depth} tokens deep; the drafter proposed {draft.marginals.depth}")
+        if token not in draft.marginals.at(depth)[0]:
+            _break(
+                policy, f"drafted token {token} at depth {depth}, which is not among the candidates it may read there"
+            )
+
+
+def _check_reach(policy: AnyPolicy, recorded: RecordedSequence, steps: list[_Step]) -> None:
+    """The same trees with more ranks than are declared, or with no more than a trace would keep."""
+    whole = draft_source(replace(policy.needs, top_k=None), recorded)
+    if policy.needs.top_k is not None:
+        if not _same(steps, _walk_or_none(policy, recorded, whole)):
+            _break(policy, f"reads beyond the first {policy.needs.top_k} ranks, which it declares as its top_k")
+        return
+
+    def narrow(t: int) -> Draft:
+        draft = whole(t)
+        return replace(draft, marginals=_as_recorded(draft.drafted(), policy.budget))
+
+    if not _same(steps, _walk_or_none(policy, recorded, narrow)):
+        _break(policy, "reads candidates that a trace would not keep for its budget; declare a top_k")
+
+
+def _walk_or_none(
+    policy: AnyPolicy, recorded: RecordedSequence, draft_at: Callable[[int], Draft]
+) -> list[_Step] | None:
+    try:
+        return _walk(policy, recorded, draft_at, copying=False)
+    except AssertionError:
+        return None
+
+
+def _as_recorded(marginals: Marginals, budget: int) -> Marginals:
+    """The candidates of the ``budget`` most probable paths at each depth, and of paths as probable."""
+    rows = [marginals.at(depth)[1].astype(np.float64) for depth in range(1, marginals.depth + 1)]
+    level, scores = np.zeros(1), []
+    for row in rows:
+        level = -np.sort(-np.add.outer(level, row).ravel())[:budget]
+        scores.append(level)
+    best = -np.sort(-np.concatenate(scores))[:budget]
+    firsts = np.cumsum([0.0, *(row[0] if len(row) else -np.inf for row in rows)])
+    used = [max(1, int(np.sum(first + row >= best[-1]))) for first, row in zip(firsts, rows, strict=False)]
+    kept = [marginals.at(depth + 1) for depth in range(marginals.depth)]
+    ids = np.concatenate([ids[:num] for (ids, _), num in zip(kept, used, strict=True)])
+    log_probs = np.concatenate([values[:num] for (_, values), num in zip(kept, used, strict=True)])
+    counts = [min(num, len(ids)) for (ids, _), num in zip(kept, used, strict=True)]
+    return Marginals(ids, log_probs, np.cumsum([0, *counts]).astype(np.int32))
+
+
+def _untouched(one: Draft, other: Draft) -> bool:
+    if not np.array_equal(one.committed, other.committed):
+        return False
+    if one.marginals is None or other.marginals is None:
+        return one.marginals is other.marginals
+    pairs = ((one.marginals.ids, other.marginals.ids), (one.marginals.log_probs, other.marginals.log_probs))
+    return all(np.array_equal(a, b) for a, b in pairs) and np.array_equal(
+        one.marginals.offsets, other.marginals.offsets
+    )
+
+
+def _equal(one: DraftTree, other: DraftTree) -> bool:
+    return np.array_equal(one.tokens, other.tokens) and np.array_equal(one.parents, other.parents)
+
+
+def _same(steps: list[_Step], others: list[_Step] | None) -> bool:
+    if others is None or len(steps) != len(others):
+        return False
+    return all(_equal(one.tree, other.tree) for one, other in zip(steps, others, strict=True))
+
+
+def _break(policy: AnyPolicy, sentence: str) -> NoReturn:
+    raise AssertionError(f"{policy!r} {sentence}")

@@ -1,0 +1,115 @@
+"""``simlab record``: what is typed arrives at the recorder, and mistakes are met at the door."""
+
+import sys
+import types
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simlab import real_runner
+from simlab.errors import ModelError
+from simlab.main import main
+
+NEEDED = ("record", "--target", "t", "--draft", "d", "--prompts", "p.jsonl", "--out", "runs/x")
+FIELDS = [
+    "target",
+    "draft",
+    "prompts",
+    "completions",
+    "text_from",
+    "out",
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "max_new_tokens",
+    "chat_template_kwargs",
+    "dtype",
+    "device",
+    "resume",
+    "limit",
+    "min_width",
+    "exact_budget",
+    "batch_size",
+    "sequences_per_shard",
+]
+
+
+@dataclass
+class Calls:
+    """What reached the recorder."""
+
+    recorded: list[Any] = field(default_factory=list)
+    tried: list[Any] = field(default_factory=list)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """A recorder that only remembers."""
+    found = Calls()
+    fake = types.ModuleType("simlab.real_runner.record")
+
+    def dry_run(options: object) -> str:
+        found.tried.append(options)
+        return "the first prompt"
+
+    vars(fake).update(
+        RecordOptions=make_dataclass("RecordOptions", FIELDS, frozen=True),
+        record=found.recorded.append,
+        dry_run=dry_run,
+    )
+    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    monkeypatch.setattr(real_runner, "record", fake, raising=False)
+    return found
+
+
+def test_what_is_typed_arrives(calls: Calls) -> None:
+    assert main([*NEEDED, "--temperature", "0.7", "--chat-template-kwargs", '{"enable_thinking": false}']) == 0
+    (options,) = calls.recorded
+    assert (options.target, options.draft, options.prompts, options.out) == ("t", "d", Path("p.jsonl"), Path("runs/x"))
+    assert (options.completions, options.text_from, options.limit, options.resume) == (None, None, None, False)
+    assert (options.temperature, options.chat_template_kwargs) == (0.7, {"enable_thinking": False})
+    assert (options.min_width, options.exact_budget, options.dtype, options.device) == (64, 512, "float32", "cpu")
+
+
+def test_a_dry_run_records_nothing(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*NEEDED, "--dry-run"]) == 0
+    assert capsys.readouterr().out == "the first prompt\n"
+    assert (len(calls.tried), calls.recorded) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--temperature", "-1"), "--temperature must be 0 or more"),
+        (("--temperature", "nan"), "--temperature must be 0 or more"),
+        (("--top-p", "0"), "--top-p must lie above 0"),
+        (("--top-k", "-1"), "at least 0"),
+        (("--max-new-tokens", "0"), "at least 1"),
+        (("--chat-template-kwargs", "[1]"), "expected a JSON object"),
+        (("--completions", "c.jsonl"), "not allowed with"),
+        (("--dtype", "int8"), "int8"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    calls: Calls, more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*NEEDED, *more]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.count("\n") == 1
+    assert calls.recorded == []
+
+
+def test_a_refusal_of_the_recorder_is_passed_on(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_options: object) -> None:
+        raise ModelError("the drafter does not fit the target")
+
+    monkeypatch.setattr(sys.modules["simlab.real_runner.record"], "record", refuse)
+    assert main(list(NEEDED)) == 2
+    assert capsys.readouterr().err == "simlab: the drafter does not fit the target\n"

@@ -1,0 +1,162 @@
+"""Policies as people type them."""
+
+from pathlib import Path
+
+import pytest
+
+from simlab.errors import PolicyError
+from simlab.policies.autoregressive import Autoregressive
+from simlab.policies.best_first import DDTree
+from simlab.policies.chain import Chain
+from simlab.policies.spec import parse_policies
+from simlab.policy import AnyPolicy
+from simlab.testing import check_policy
+
+MINE = """
+from dataclasses import dataclass
+from simlab import Draft, DraftTree, Needs, Stateless
+
+@dataclass(frozen=True, slots=True)
+class Mine(Stateless):
+    budget: int
+    share: float = 0.5
+    mode: str = "wide"
+    careful: bool = False
+    note: str | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(top_k=1)
+
+    def select(self, draft: Draft, state: None = None) -> DraftTree:
+        return DraftTree.chain(draft.root_token, draft.drafted().top_tokens(self.budget))
+
+class NoDataclass(Stateless):
+    def select(self, draft, state=None):
+        return None
+
+class NoPolicy:
+    pass
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE, encoding="utf-8")
+    return path
+
+
+def labels(*texts: str) -> list[str]:
+    return [one.label for one in parse_policies(texts)]
+
+
+def test_names_and_settings() -> None:
+    found = parse_policies(["ar", "chain", "chain:length=5", "ddtree:budget=64"])
+    expected: list[AnyPolicy] = [Autoregressive(), Chain(), Chain(5), DDTree(64)]
+    assert [one.policy for one in found] == expected
+    assert [one.label for one in found] == ["autoregressive", "chain", "chain:length=5", "ddtree:budget=64"]
+    assert [one.name for one in found] == ["ar", "chain", "chain", "ddtree"]
+    assert [dict(one.settings) for one in found] == [{}, {"length": None}, {"length": 5}, {"budget": 64}]
+
+
+def test_grids() -> None:
+    assert labels("ddtree:budget=16/32/64") == [f"ddtree:budget={budget}" for budget in (16, 32, 64)]
+    assert labels("ddtree:budget=3..5/8") == [f"ddtree:budget={budget}" for budget in (3, 4, 5, 8)]
+    assert len(labels("ddtree:budget=1..512")) == 512
+
+
+def test_several_grids_make_every_combination_in_order(mine: Path) -> None:
+    assert labels(f"{mine}:Mine:budget=1/2,share=0.25/1") == [
+        f"{mine}:Mine:budget={budget},share={share}" for budget in (1, 2) for share in ("0.25", "1")
+    ]
+
+
+def test_a_point_asked_for_twice_is_there_once() -> None:
+    assert labels("chain", "ddtree:budget=4/8", "chain:length=null", "ddtree:budget=8/2") == [
+        "chain",
+        "ddtree:budget=4",
+        "ddtree:budget=8",
+        "ddtree:budget=2",
+    ]
+
+
+def test_ids_depend_on_settings_and_not_on_the_way_they_were_typed(mine: Path, tmp_path: Path) -> None:
+    def the_id(text: str) -> str:
+        (found,) = parse_policies([text])
+        return found.policy_id
+
+    assert the_id("chain") == the_id("chain:length=null")
+    assert len({the_id(text) for text in ("ar", "chain", "chain:length=1", "ddtree:budget=1")}) == 4
+    elsewhere = tmp_path / "elsewhere" / "mine.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(MINE, encoding="utf-8")
+    assert the_id(f"{mine}:Mine:budget=2") == the_id(f"{elsewhere}:Mine:share=0.5,budget=2")
+    before = the_id(f"{mine}:Mine:budget=2")
+    mine.write_text(MINE + "\n", encoding="utf-8")
+    assert the_id(f"{mine}:Mine:budget=2") != before
+
+
+def test_a_policy_from_a_file(mine: Path) -> None:
+    (found,) = parse_policies([f'{mine}:Mine:budget=2,mode=12,careful=true,note="a,b/c..d",share=1'])
+    assert dict(found.settings) == {"budget": 2, "share": 1.0, "mode": "12", "careful": True, "note": "a,b/c..d"}
+    assert type(found.settings["share"]) is float
+    check_policy(found.policy, draws=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "there is no policy ``; the policies are ar, chain, ddtree"),
+        ("ddtre", "the policies are ar, chain, ddtree"),
+        ("ddtree", "ddtree needs a budget: write ddtree:budget=VALUE"),
+        ("ddtree:", "ends where settings should follow"),
+        ("ddtree:size=4", "no setting `size`; its settings are budget"),
+        ("ar:length=4", "no setting `length`; it has none"),
+        ("ddtree:budget", "key=value"),
+        ("ddtree:budget=", "key=value"),
+        ("ddtree:budget=4,budget=5", "twice"),
+        ("ddtree:budget=4/", "a value is missing"),
+        ("ddtree:budget=/4", "a value is missing"),
+        ("ddtree:budget=4//5", "a value is missing"),
+        ("ddtree:budget=8..4", "count upwards"),
+        ("ddtree:budget=1..99999999", "count upwards, over at most 10,000"),
+        ("ddtree:budget=many", "budget should be int; got `many`"),
+        ("ddtree:budget=4.5", "budget should be int"),
+        ("ddtree:budget=true", "budget should be int"),
+        ("ddtree:budget=NaN", "budget should be int"),
+        ("ddtree:budget=0", "at least 1; got 0"),
+        ("chain:length=x", "length should be int or null"),
+        ("nowhere.py:Mine", "cannot be read"),
+        ("nowhere.py", "names a file but no class"),
+    ],
+)
+def test_a_mistake_is_named(text: str, sentence: str) -> None:
+    with pytest.raises(PolicyError) as raised:
+        parse_policies([text])
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("ending", "sentence"),
+    [
+        (":Other", "holds no class Other"),
+        (":NoPolicy", "holds no class NoPolicy with a `select` method"),
+        (":NoDataclass", "must be a dataclass"),
+        (":Mine", "needs a budget"),
+        (":Mine:budget=1/2,share=NaN", "share should be float"),
+        (":Mine:budget=1..200,share=1..200", "makes more than 10,000 policies"),
+    ],
+)
+def test_a_mistake_with_a_file_is_named(mine: Path, ending: str, sentence: str) -> None:
+    with pytest.raises(PolicyError) as raised:
+        parse_policies([f"{mine}{ending}"])
+    assert sentence in str(raised.value)
+
+
+def test_a_file_that_does_not_run_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("import nothing_of_this_name\n", encoding="utf-8")
+    with pytest.raises(PolicyError, match="does not run: ModuleNotFoundError"):
+        parse_policies([f"{path}:Mine"])

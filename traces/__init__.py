@@ -1,0 +1,1 @@
+"""The files: traces and results; their format, writer, reader, and synthetic ones for tests."""

@@ -1,0 +1,161 @@
+"""Proving a trace whole: every file, every invariant, every id."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from simlab.arrays import Longs
+from simlab.errors import TraceError
+from simlab.traces.checks import problem_with
+from simlab.traces.manifest import Manifest
+from simlab.traces.reader import Trace, open_trace
+from simlab.traces.records import DraftColumns, SequenceRecord
+from simlab.traces.trace_ids import draft_digest, draft_id, text_digest, text_id
+
+
+@dataclass(frozen=True, slots=True)
+class DraftReport:
+    """One draft set in numbers.
+
+    Attributes:
+        num_candidates: kept candidates over all rows and depths.
+        true_first_share: per depth, how often rank 0 was the true token.
+    """
+
+    draft_id: str
+    num_rows: int
+    num_candidates: int
+    num_bytes: int
+    true_first_share: tuple[float, ...]
+
+    @property
+    def bytes_per_row(self) -> float:
+        """File bytes for each root."""
+        return self.num_bytes / self.num_rows if self.num_rows else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReport:
+    """What a whole trace holds.
+
+    Attributes:
+        sequences_by_dataset, tokens_by_dataset: in the order of first appearance.
+        num_bytes: of all files that the manifest lists.
+    """
+
+    place: str
+    manifest: Manifest
+    text_id: str
+    num_prompts: int
+    num_sequences: int
+    num_tokens: int
+    num_stopped: int
+    sequences_by_dataset: Mapping[str, int]
+    tokens_by_dataset: Mapping[str, int]
+    num_bytes: int
+    drafts: Mapping[str, DraftReport]
+
+
+@dataclass(slots=True)
+class _DraftTally:
+    """Sums over the sequences read so far."""
+
+    firsts: Longs
+    chances: Longs
+    digests: list[str] = field(default_factory=list)
+    num_rows: int = 0
+    num_candidates: int = 0
+
+    def add(self, draft: DraftColumns) -> None:
+        self.digests.append(draft_digest(draft))
+        self.num_rows += len(draft.counts)
+        self.num_candidates += len(draft.ids)
+        self.firsts += ((draft.true_rank == 0) & draft.valid).sum(axis=0)
+        self.chances += draft.valid.sum(axis=0)
+
+    def first_share(self) -> tuple[float, ...]:
+        return tuple(float(share) for share in self.firsts / np.maximum(self.chances, 1))
+
+
+def _no_tally(depth: int) -> _DraftTally:
+    return _DraftTally(firsts=np.zeros(depth, np.int64), chances=np.zeros(depth, np.int64))
+
+
+def _nothing(num_sequences: int) -> None:
+    """The progress of somebody who does not look."""
+
+
+def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothing) -> TraceReport:
+    """Read all of a trace and prove it whole.
+
+    Args:
+        place: a folder or an address, as in ``open_trace``.
+        on_progress: called after each sequence with the number of sequences read.
+
+    Raises:
+        TraceError: a file is missing or damaged, an invariant is broken, or an id is another.
+    """
+    trace = open_trace(place)
+    tallies = {name: _no_tally(draft_set.depth) for name, draft_set in trace.manifest.draft_sets.items()}
+    text_digests = []
+    for record in trace.records(list(tallies)):
+        problem = problem_with(record, trace.manifest)
+        if problem is not None:
+            raise TraceError(f"{place}: {problem}. The trace is damaged; copy it again, or record again.")
+        text_digests.append(text_digest(record))
+        for name, tally in tallies.items():
+            tally.add(record.drafts[name])
+        on_progress(len(text_digests))
+    _compare(place, "text_id", trace.text_id, text_id(text_digests))
+    for name, tally in tallies.items():
+        producer = trace.manifest.draft_sets[name].model.digest
+        _compare(place, f"id of {name}", trace.draft_ids.get(name), draft_id(trace.text_id, producer, tally.digests))
+    return _report(trace, tallies)
+
+
+def _compare(place: str | Path, name: str, written: str | None, found: str) -> None:
+    if written != found:
+        raise TraceError(
+            f"{place}: the {name} of its content is {found}; the manifest says {written}. "
+            "Files of two traces were mixed, or one was changed; copy the trace again, or record again."
+        )
+
+
+def _report(trace: Trace, tallies: Mapping[str, _DraftTally]) -> TraceReport:
+    texts = trace.sequences()
+    return TraceReport(
+        place=trace.place,
+        manifest=trace.manifest,
+        text_id=trace.text_id,
+        num_prompts=len({(record.prompt.dataset, record.prompt.prompt_id) for record in texts}),
+        num_sequences=len(texts),
+        num_tokens=sum(len(record.text) for record in texts),
+        num_stopped=sum(record.stop_reason == "stop" for record in texts),
+        sequences_by_dataset=Counter(record.prompt.dataset for record in texts),
+        tokens_by_dataset=_tokens_by_dataset(texts),
+        num_bytes=_num_bytes(trace, ""),
+        drafts={
+            name: DraftReport(
+                draft_id=trace.draft_ids[name],
+                num_rows=tally.num_rows,
+                num_candidates=tally.num_candidates,
+                num_bytes=_num_bytes(trace, f"draft-{name}-"),
+                true_first_share=tally.first_share(),
+            )
+            for name, tally in tallies.items()
+        },
+    )
+
+
+def _tokens_by_dataset(texts: Sequence[SequenceRecord]) -> Mapping[str, int]:
+    tokens: Counter[str] = Counter()
+    for record in texts:
+        tokens[record.prompt.dataset] += len(record.text)
+    return tokens
+
+
+def _num_bytes(trace: Trace, prefix: str) -> int:
+    return sum(info.num_bytes for name, info in trace.manifest.held().files.items() if name.startswith(prefix))

@@ -1,0 +1,66 @@
+"""Typed values out of a JSON object that somebody else may have written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from simlab.errors import TraceError
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFields:
+    """One JSON object and where it stands, for messages."""
+
+    values: Mapping[str, object]
+    where: str
+
+    def text(self, key: str) -> str:
+        """A string."""
+        return cast(str, self._typed(key, (str,), "a string"))
+
+    def integer(self, key: str) -> int:
+        """An integer."""
+        return cast(int, self._typed(key, (int,), "an integer"))
+
+    def optional_integer(self, key: str) -> int | None:
+        """An integer or null."""
+        return cast(int | None, self._typed(key, (int, type(None)), "an integer or null"))
+
+    def number(self, key: str) -> float:
+        """A number."""
+        return float(cast(float, self._typed(key, (int, float), "a number")))
+
+    def inner(self, key: str) -> "JsonFields":
+        """An object inside this one."""
+        return JsonFields(cast(Json, self._typed(key, (dict,), "an object")), f"{self.where}, {key}")
+
+    def inners(self, key: str) -> dict[str, "JsonFields"]:
+        """An object of objects, by name."""
+        outer = self.inner(key)
+        return {name: outer.inner(name) for name in outer.values}
+
+    def texts(self, key: str) -> dict[str, str]:
+        """An object of strings."""
+        outer = self.inner(key)
+        return {name: outer.text(name) for name in outer.values}
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of integers."""
+        found = cast(list[object], self._typed(key, (list,), "a list of integers"))
+        if not all(isinstance(value, int) and not isinstance(value, bool) for value in found):
+            raise self._wrong(key, "a list of integers", found)
+        return tuple(cast(list[int], found))
+
+    def _typed(self, key: str, types: tuple[type, ...], wanted: str) -> object:
+        if key not in self.values:
+            raise TraceError(f"{self.where}: expected the key {key!r}; it is missing. Copy the file again.")
+        value = self.values[key]
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise self._wrong(key, wanted, value)
+        return value
+
+    def _wrong(self, key: str, wanted: str, value: object) -> TraceError:
+        shown = repr(value) if len(repr(value)) < 80 else f"{repr(value)[:80]} ..."
+        return TraceError(f"{self.where}: {key!r} must be {wanted}; got {shown}. Copy the file again.")

@@ -1,0 +1,239 @@
+"""``manifest.json``: what was recorded, from which models, how, and what the trace holds."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from simlab.errors import TraceError
+from simlab.traces.files import FORMAT_VERSION, MANIFEST, UNFINISHED, local_folder, read_text
+from simlab.traces.json_fields import Json, JsonFields
+
+FORMAT = "simlab-trace"
+GT_MODES = ("generated", "given")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model by the name it was loaded under, its revision, and a digest of its weights."""
+
+    name: str
+    revision: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the target chose its tokens. ``top_k`` 0: no cut; ``top_p`` 1.0: no cut."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSet:
+    """What one drafter recorded.
+
+    Attributes:
+        block_size: positions of the drafter's block, the root's included.
+        depth: D, positions drafted ahead.
+        min_width: ranks that are kept at every depth; policies with ``top_k`` up to it are exact.
+        exact_budget: largest budget at which uncapped best-first trees are exact.
+        vocab_size: of the drafter.
+    """
+
+    model: ModelInfo
+    block_size: int
+    depth: int
+    min_width: int
+    exact_budget: int
+    vocab_size: int
+    mask_token_id: int | None
+
+    def __post_init__(self) -> None:
+        if min(self.depth, self.min_width, self.exact_budget, self.vocab_size) < 1:
+            raise ValueError(f"depth, min_width, exact_budget and vocab_size must be at least 1: {self!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One file of the trace, to find damage before it is read."""
+
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a finished trace holds.
+
+    Attributes:
+        shards: the number of sequences in each shard.
+        files: every file but the manifest and ``recording.json``.
+    """
+
+    text_id: str
+    draft_ids: Mapping[str, str]
+    shards: tuple[int, ...]
+    files: Mapping[str, FileInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything about a recording that is known before it starts, and its contents at the end.
+
+    Attributes:
+        prompts_digest: of what was asked: rendered first prompts and later user messages.
+        gt_mode: ``generated`` by this recording, or ``given`` text, teacher-forced.
+        vocab_size: of the target.
+        versions: of the libraries that computed the numbers.
+        contents: None until the recording is finished.
+    """
+
+    target: ModelInfo
+    vocab_size: int
+    tokenizer_digest: str
+    chat_template_digest: str
+    prompts_digest: str
+    chat_template_kwargs: Mapping[str, object]
+    sampling: Sampling
+    stop_token_ids: tuple[int, ...]
+    max_new_tokens: int
+    gt_mode: str
+    dtype: str
+    attention: str
+    batch_size: int
+    device: str
+    versions: Mapping[str, str]
+    draft_sets: Mapping[str, DraftSet]
+    contents: Contents | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        if self.gt_mode not in GT_MODES:
+            raise ValueError(f"gt_mode must be one of {GT_MODES}; got {self.gt_mode!r}")
+        for name in self.draft_sets:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"the name of a draft set is lower-case letters, digits, '_', '.', '-'; got {name!r}")
+
+    def held(self) -> Contents:
+        """The contents of a finished trace."""
+        if self.contents is None:
+            raise ValueError("this recording is not finished, so it has no contents yet")
+        return self.contents
+
+    def to_json(self) -> Json:
+        """The JSON value of ``manifest.json``; keys in the order of the fields."""
+        return {"format": FORMAT, "format_version": FORMAT_VERSION} | asdict(self)
+
+    def to_bytes(self) -> bytes:
+        """The file ``manifest.json``."""
+        return (json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def read_manifest(place: str | Path) -> Manifest:
+    """The manifest of a finished trace.
+
+    Raises:
+        TraceError: there is none, it is not simlab's, newer than this simlab, or damaged.
+    """
+    _check_place(place)
+    manifest = manifest_from_text(read_text(place, MANIFEST), f"{MANIFEST} in {place}")
+    if manifest.contents is None:
+        raise TraceError(f"{MANIFEST} in {place} lists no contents: it is damaged. Copy it again, or record again.")
+    return manifest
+
+
+def _check_place(place: str | Path) -> None:
+    folder = local_folder(place)
+    if folder is None or (folder / MANIFEST).is_file():
+        return
+    if not folder.exists():
+        raise TraceError(f"expected a trace folder at {place}; there is nothing. Check the path.")
+    if not folder.is_dir():
+        raise TraceError(f"expected a trace folder; {place} is a file. Give the folder that `simlab record` wrote.")
+    if (folder / UNFINISHED).is_dir():
+        raise TraceError(f"the recording in {place} is not finished; finish it with `simlab record ... --resume`.")
+    raise TraceError(f"{place} holds no {MANIFEST}, so it is no trace; give the folder that `simlab record` wrote.")
+
+
+def manifest_from_text(text: str, where: str) -> Manifest:
+    """A manifest out of the text of its file.
+
+    Raises:
+        TraceError: it is not JSON, not simlab's, newer than this simlab, or incomplete.
+    """
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise TraceError(f"{where} is not JSON ({error}): it is damaged. Copy it again, or record again.") from error
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise TraceError(f"{where} is not of a simlab trace; give the folder that `simlab record` wrote.")
+    fields = JsonFields(values, where)
+    version = fields.integer("format_version")
+    if version > FORMAT_VERSION:
+        raise TraceError(
+            f"{where} has format version {version}; this simlab reads up to {FORMAT_VERSION}. "
+            "Upgrade simlab, or record again."
+        )
+    try:
+        return _manifest(fields)
+    except ValueError as error:
+        raise TraceError(f"{where}: {error}. Copy the file again.") from error
+
+
+def _manifest(fields: JsonFields) -> Manifest:
+    return Manifest(
+        target=_model(fields.inner("target")),
+        vocab_size=fields.integer("vocab_size"),
+        tokenizer_digest=fields.text("tokenizer_digest"),
+        chat_template_digest=fields.text("chat_template_digest"),
+        prompts_digest=fields.text("prompts_digest"),
+        chat_template_kwargs=dict(fields.inner("chat_template_kwargs").values),
+        sampling=_sampling(fields.inner("sampling")),
+        stop_token_ids=fields.integers("stop_token_ids"),
+        max_new_tokens=fields.integer("max_new_tokens"),
+        gt_mode=fields.text("gt_mode"),
+        dtype=fields.text("dtype"),
+        attention=fields.text("attention"),
+        batch_size=fields.integer("batch_size"),
+        device=fields.text("device"),
+        versions=fields.texts("versions"),
+        draft_sets={name: _draft_set(entry) for name, entry in fields.inners("draft_sets").items()},
+        contents=None if fields.values.get("contents") is None else _contents(fields.inner("contents")),
+    )
+
+
+def _model(fields: JsonFields) -> ModelInfo:
+    return ModelInfo(fields.text("name"), fields.text("revision"), fields.text("digest"))
+
+
+def _sampling(fields: JsonFields) -> Sampling:
+    return Sampling(
+        fields.number("temperature"), fields.number("top_p"), fields.integer("top_k"), fields.integer("seed")
+    )
+
+
+def _draft_set(fields: JsonFields) -> DraftSet:
+    return DraftSet(
+        model=_model(fields.inner("model")),
+        block_size=fields.integer("block_size"),
+        depth=fields.integer("depth"),
+        min_width=fields.integer("min_width"),
+        exact_budget=fields.integer("exact_budget"),
+        vocab_size=fields.integer("vocab_size"),
+        mask_token_id=fields.optional_integer("mask_token_id"),
+    )
+
+
+def _contents(fields: JsonFields) -> Contents:
+    files = fields.inners("files")
+    return Contents(
+        text_id=fields.text("text_id"),
+        draft_ids=fields.texts("draft_ids"),
+        shards=fields.integers("shards"),
+        files={name: FileInfo(entry.integer("num_bytes"), entry.text("sha256")) for name, entry in files.items()},
+    )

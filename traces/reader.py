@@ -1,0 +1,153 @@
+"""Opening a trace, from a folder or an address, and streaming it shard by shard."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from simlab.errors import TraceError
+from simlab.recorded import RecordedSequence
+from simlab.traces.files import SEQUENCES, address, draft_file, tokens_file
+from simlab.traces.manifest import Manifest, read_manifest
+from simlab.traces.records import SequenceRecord, TokenRows
+from simlab.traces.shards import (
+    file_info,
+    read_draft_rows,
+    read_records,
+    read_sequences,
+    read_token_rows,
+    verify_file,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """A finished trace. Texts are in memory; every other row is read when it is asked for.
+
+    Not more than one shard of one file set is decoded at a time.
+    """
+
+    place: str
+    manifest: Manifest
+    texts: tuple[SequenceRecord, ...]
+
+    @property
+    def text_id(self) -> str:
+        """The id of the texts and the target's rows."""
+        return self.manifest.held().text_id
+
+    @property
+    def draft_ids(self) -> Mapping[str, str]:
+        """The id of each draft set, by name."""
+        return self.manifest.held().draft_ids
+
+    def sequences(self) -> Sequence[SequenceRecord]:
+        """All texts in order, without token rows and drafts."""
+        return self.texts
+
+    def draft_name(self, name: str | None = None) -> str:
+        """The draft set of that name, or the only one.
+
+        Raises:
+            TraceError: there is none of that name, or no single one.
+        """
+        names = list(self.manifest.draft_sets)
+        if name is not None and name not in names:
+            raise TraceError(f"{self.place} holds no draft set {name!r}; it holds {', '.join(names) or 'none'}.")
+        if name is None and len(names) != 1:
+            raise TraceError(f"{self.place} holds {len(names)} draft sets ({', '.join(names) or 'none'}); name one.")
+        return name if name is not None else names[0]
+
+    def recorded(self, draft: str | None = None, indices: Collection[int] | None = None) -> Iterator[RecordedSequence]:
+        """What a replay reads, in the order of the trace.
+
+        Args:
+            draft: the draft set whose rows to read; None: texts only.
+            indices: the sequences to read; None: all.
+        """
+        wanted = self._wanted(indices)
+        if draft is None:
+            yield from (record.recorded() for record in self.texts if record.index in wanted)
+            return
+        name = self.draft_name(draft)
+        for shard, texts in self._shards(wanted):
+            rows = read_draft_rows(self.place, self.manifest, name, shard, texts)
+            for record, part in zip(texts, rows, strict=True):
+                if record.index in wanted:
+                    yield replace(record.recorded(), rows=part)
+
+    def token_rows(self, indices: Collection[int] | None = None) -> Iterator[tuple[int, TokenRows]]:
+        """The target's rows, each with the index of its sequence."""
+        wanted = self._wanted(indices)
+        for shard, texts in self._shards(wanted):
+            rows = read_token_rows(self.place, self.manifest, shard, texts)
+            for record, part in zip(texts, rows, strict=True):
+                if record.index in wanted:
+                    yield record.index, part
+
+    def records(self, drafts: Sequence[str] = (), indices: Collection[int] | None = None) -> Iterator[SequenceRecord]:
+        """Everything recorded: texts, the target's rows, all columns of the named draft sets."""
+        wanted = self._wanted(indices)
+        names = [self.draft_name(name) for name in drafts]
+        for shard, texts in self._shards(wanted):
+            for record in read_records(self.place, self.manifest, names, shard, texts):
+                if record.index in wanted:
+                    yield record
+
+    def scan(self, table: str) -> pl.LazyFrame:
+        """A file set for polars: ``sequences``, ``tokens``, or the name of a draft set."""
+        num_shards = len(self.manifest.held().shards)
+        if table == "sequences":
+            names = [SEQUENCES]
+        elif table == "tokens":
+            names = [tokens_file(shard) for shard in range(num_shards)]
+        else:
+            names = [draft_file(self.draft_name(table), shard) for shard in range(num_shards)]
+        return pl.scan_parquet([address(self.place, name) for name in names], glob=False)
+
+    def _wanted(self, indices: Collection[int] | None) -> frozenset[int]:
+        everything = frozenset(range(len(self.texts)))
+        wanted = everything if indices is None else frozenset(indices)
+        if not wanted <= everything:
+            raise ValueError(f"the trace has sequences 0 ... {len(self.texts) - 1}; got {sorted(wanted - everything)}")
+        return wanted
+
+    def _shards(self, wanted: frozenset[int]) -> Iterator[tuple[int, tuple[SequenceRecord, ...]]]:
+        """Each shard that holds a wanted sequence, with all its texts."""
+        start = 0
+        for shard, num in enumerate(self.manifest.held().shards):
+            texts = self.texts[start : start + num]
+            start += num
+            if any(record.index in wanted for record in texts):
+                yield shard, texts
+
+
+def open_trace(place: str | Path) -> Trace:
+    """A trace in a folder, or at an address that polars reads, such as ``hf://datasets/...``.
+
+    Raises:
+        TraceError: there is no finished trace of a format that this simlab reads.
+    """
+    manifest = read_manifest(place)
+    verify_file(place, SEQUENCES, file_info(manifest, SEQUENCES, place))
+    texts = read_sequences(place)
+    found = [record.index for record in texts]
+    if found != list(range(sum(manifest.held().shards))):
+        raise TraceError(
+            f"{SEQUENCES} in {place}: expected sequences 0 ... {sum(manifest.held().shards) - 1}; found {len(found)} "
+            "others. The file is of another trace; copy it again, or record again."
+        )
+    return Trace(str(place), manifest, tuple(texts))
+
+
+def packaged_trace() -> Path:
+    """The folder of the sample trace that is shipped with simlab.
+
+    Raises:
+        TraceError: this installation does not hold it.
+    """
+    folder = Path(__file__).parent / "data" / "sample"
+    if not folder.is_dir():
+        raise TraceError(f"the packaged trace is missing from {folder}; install simlab again, or give --trace.")
+    return folder

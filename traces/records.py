@@ -1,0 +1,147 @@
+"""What a recorder hands over for each sequence: plain numpy arrays, checked where they enter."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from simlab.arrays import Bools, Floats, Ints, read_only
+from simlab.draft import Prompt
+from simlab.recorded import DraftRows, RecordedSequence
+
+STOP_REASONS = ("stop", "length")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenRows:
+    """The target's law at each emitted token ``j = 0 .. T-1`` (``W = min(16, vocabulary)``).
+
+    Attributes:
+        top_ids: int32 ``[T, W]``, the most probable tokens at temperature 1.
+        top_log_probs: float32 ``[T, W]``, theirs, never rising.
+        log_prob: float32 ``[T]``, of the emitted token at temperature 1.
+        entropy: float32 ``[T]``, nats, at temperature 1.
+        log_normaliser: float32 ``[T]``, log-sum-exp of the logits over the sampling temperature.
+        decision_gap: float32 ``[T]``, how close the choice was; 0 is a tie, never negative.
+    """
+
+    top_ids: Ints
+    top_log_probs: Floats
+    log_prob: Floats
+    entropy: Floats
+    log_normaliser: Floats
+    decision_gap: Floats
+
+    def __post_init__(self) -> None:
+        num = len(self.log_prob)
+        width = self.top_ids.shape[-1]
+        _check(self.top_ids, "top_ids", np.int32, (num, width))
+        _check(self.top_log_probs, "top_log_probs", np.float32, (num, width))
+        for name in ("log_prob", "entropy", "log_normaliser", "decision_gap"):
+            _check(getattr(self, name), name, np.float32, (num,))
+        _make_read_only(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftColumns:
+    """One drafter's rows of one sequence, for each root ``t = 0 .. T-2`` and depth ``1 .. D``.
+
+    Attributes:
+        context_length: int32 ``[T - 1]``, prompt length + t.
+        counts: int32 ``[T - 1, D]``, candidates kept, at least 1.
+        ids: int32 ``[sum counts]``, in the order of row, depth, rank.
+        log_probs: float32 ``[sum counts]``, on the grid.
+        outside_log_mass: float32 ``[T - 1, D]``, log of the mass not kept, from -255 to 0.
+        entropy: float32 ``[T - 1, D]``, nats, over the drafter's full vocabulary.
+        true_rank: int32 ``[T - 1, D]``, kept or not; -1 outside the drafter's vocabulary.
+        true_log_prob: float32 ``[T - 1, D]``, on the grid; for a kept token the number in
+            ``log_probs``. Not looked at where the rank is -1.
+        valid: bool ``[T - 1, D]``, False past the end of the text, where the two above are not
+            looked at and are stored as null.
+    """
+
+    context_length: Ints
+    counts: Ints
+    ids: Ints
+    log_probs: Floats
+    outside_log_mass: Floats
+    entropy: Floats
+    true_rank: Ints
+    true_log_prob: Floats
+    valid: Bools
+
+    def __post_init__(self) -> None:
+        num, depth = self.counts.shape
+        total = int(self.counts.sum(dtype=np.int64))
+        _check(self.context_length, "context_length", np.int32, (num,))
+        _check(self.counts, "counts", np.int32, (num, depth))
+        _check(self.ids, "ids", np.int32, (total,))
+        _check(self.log_probs, "log_probs", np.float32, (total,))
+        for name in ("outside_log_mass", "entropy", "true_log_prob"):
+            _check(getattr(self, name), name, np.float32, (num, depth))
+        _check(self.true_rank, "true_rank", np.int32, (num, depth))
+        _check(self.valid, "valid", np.bool_, (num, depth))
+        if num and self.counts.min() < 1:
+            raise ValueError("every depth of every row must keep at least one candidate")
+        _make_read_only(self)
+
+    @property
+    def has_true_log_prob(self) -> Bools:
+        """bool ``[T - 1, D]``, where ``true_log_prob`` is stored rather than null."""
+        return self.valid & (self.true_rank >= 0)
+
+    def rows(self) -> DraftRows:
+        """The part that a replay reads."""
+        ranks = np.where(self.valid, self.true_rank, -1).astype(np.int32)
+        return DraftRows(self.ids, self.log_probs, self.counts, read_only(ranks))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SequenceRecord:
+    """One text of the target with everything recorded along it.
+
+    Attributes:
+        index: its place in the trace, from 0.
+        seed: of the noise that chose the tokens.
+        text: int32 ``[T]``, stop token included.
+        stop_reason: ``stop`` or ``length``.
+        tokens: None where a reader was not asked for them; a writer needs them.
+        drafts: by the name of the draft set.
+    """
+
+    index: int
+    prompt: Prompt
+    seed: int
+    text: Ints
+    stop_reason: str
+    tokens: TokenRows | None = None
+    drafts: Mapping[str, DraftColumns] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check(self.text, "text", np.int32, (len(self.text),))
+        _check(self.prompt.token_ids, "prompt.token_ids", np.int32, (len(self.prompt.token_ids),))
+        if len(self.text) < 1:
+            raise ValueError("a recorded text has at least one token")
+        if self.stop_reason not in STOP_REASONS:
+            raise ValueError(f"stop_reason must be one of {STOP_REASONS}; got {self.stop_reason!r}")
+        if self.tokens is not None and len(self.tokens.log_prob) != len(self.text):
+            raise ValueError(f"expected {len(self.text)} token rows; got {len(self.tokens.log_prob)}")
+        for name, draft in self.drafts.items():
+            if len(draft.counts) != len(self.text) - 1:
+                raise ValueError(f"expected {len(self.text) - 1} rows of {name!r}; got {len(draft.counts)}")
+
+    def recorded(self, draft: str | None = None) -> RecordedSequence:
+        """What a replay reads: the text, and the rows of one draft set if it is named."""
+        rows = self.drafts[draft].rows() if draft is not None else None
+        return RecordedSequence(self.index, self.prompt, self.text, self.stop_reason, rows)
+
+
+def _check(array: npt.NDArray[np.generic], name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> None:
+    if array.dtype != dtype or array.shape != shape:
+        raise ValueError(f"{name} must be {np.dtype(dtype)} {list(shape)}; got {array.dtype} {list(array.shape)}")
+
+
+def _make_read_only(rows: TokenRows | DraftColumns) -> None:
+    for entry in fields(rows):
+        object.__setattr__(rows, entry.name, read_only(getattr(rows, entry.name)))

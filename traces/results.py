@@ -1,0 +1,96 @@
+"""Result files: one row for each policy and sequence."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from simlab.errors import TraceError
+from simlab.traces.files import read_frame, write_frame
+from simlab.traces.schema import Schema
+
+KINDS = ("predicted", "measured")
+
+OPTIONAL = ("draft_id", "cost_id", "draft_s", "select_s", "verify_s", "commit_s")
+"""Columns that may be null; a row that leaves them out has null there."""
+
+
+def results_schema() -> Schema:
+    """The columns of a result file, in their order."""
+    texts = ("policy", "policy_id", "name", "settings", "text_id", "draft_id", "cost_id")
+    counts = ("rounds", "drafted", "verified", "accepted", "committed", "clipped")
+    seconds = ("draft_s", "select_s", "verify_s", "commit_s")
+    schema: Schema = {name: pl.String() for name in texts}
+    schema |= {"sequence": pl.Int32(), "prompt_id": pl.String(), "dataset": pl.String()}
+    schema |= {"turn": pl.Int32(), "sample": pl.Int32(), "context_length": pl.Int32(), "stop_reason": pl.String()}
+    schema |= {name: pl.Int64() for name in counts}
+    schema |= {name: pl.Float64() for name in seconds}
+    return schema | {"kind": pl.String(), "simlab_version": pl.String()}
+
+
+def results_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
+    """Result rows as a table with the columns in order.
+
+    Args:
+        rows: by column name; the columns in ``OPTIONAL`` may be left out.
+
+    Raises:
+        ValueError: a column is missing, unknown or null, or a value is not of its type.
+    """
+    schema = results_schema()
+    listed = list(rows)
+    for row in listed:
+        _check_names(row, schema)
+    try:
+        table = pl.DataFrame([[row.get(name) for name in schema] for row in listed], schema=schema, orient="row")
+    except (TypeError, pl.exceptions.PolarsError) as error:
+        raise ValueError(f"a result row has a value of another type: {error}") from error
+    return _checked(table)
+
+
+def write_results(path: Path, rows: Iterable[Mapping[str, object]] | pl.DataFrame) -> None:
+    """Write a result file beside and rename it. Files are merged by concatenating their rows.
+
+    Raises:
+        TraceError: the file cannot be written.
+        ValueError: a row does not fit the columns.
+    """
+    table = results_frame(rows.iter_rows(named=True) if isinstance(rows, pl.DataFrame) else rows)
+    write_frame(path, table)
+
+
+def read_results(path: str | Path) -> pl.DataFrame:
+    """The rows of a result file.
+
+    Raises:
+        TraceError: the file is missing, damaged, or holds something else.
+    """
+    if not Path(path).is_file():
+        raise TraceError(f"expected a result file at {path}; there is none. `simlab replay --out FILE` writes one.")
+    try:
+        return _checked(read_frame(Path(path).parent, Path(path).name, results_schema()))
+    except (ValueError, TraceError) as error:
+        raise TraceError(
+            f"{path} is not a result file of this simlab ({str(error).rstrip('.')}); make it again with "
+            "`simlab replay --out FILE`."
+        ) from error
+
+
+def _check_names(row: Mapping[str, object], schema: Schema) -> None:
+    missing = [name for name in schema if name not in row and name not in OPTIONAL]
+    unknown = [name for name in row if name not in schema]
+    if missing or unknown:
+        raise ValueError(f"a result row lacks the columns {missing} and has the unknown columns {unknown}")
+
+
+def _checked(table: pl.DataFrame) -> pl.DataFrame:
+    for name in table.columns:
+        if name not in OPTIONAL and table[name].null_count():
+            raise ValueError(f"the column {name} must not be null")
+    kinds = set(table["kind"]) - set(KINDS)
+    if kinds:
+        raise ValueError(f"kind must be one of {KINDS}; got {sorted(kinds)}")
+    for settings in table["settings"].unique():
+        json.loads(settings)
+    return table

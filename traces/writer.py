@@ -1,0 +1,230 @@
+"""Writing a trace so that a killed recording loses nothing and resumes to the same bytes."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from simlab.errors import TraceError
+from simlab.traces.checks import problem_with
+from simlab.traces.files import (
+    MANIFEST,
+    RECORDING,
+    SEQUENCES,
+    UNFINISHED,
+    draft_file,
+    file_sha256,
+    read_frame,
+    read_text,
+    remove_leftovers,
+    sequences_file,
+    tokens_file,
+    write_beside,
+    write_frame,
+)
+from simlab.traces.frames import draft_frame, sequences_frame, tokens_frame
+from simlab.traces.json_fields import Json
+from simlab.traces.manifest import Contents, FileInfo, Manifest, manifest_from_text, read_manifest
+from simlab.traces.records import SequenceRecord
+from simlab.traces.schema import sequences_schema
+from simlab.traces.shards import read_records, read_sequences
+from simlab.traces.trace_ids import draft_digest, draft_id, text_digest, text_id
+
+
+class TraceWriter:
+    """A recording in a folder. Shards may be written in any order, each whole or not at all.
+
+    A shard is done once its file of sequences lies in ``unfinished/``, which is written last;
+    the trace is complete once ``manifest.json`` is there.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, num_shards: int, resume: bool) -> None:
+        """Begin or go on.
+
+        Args:
+            folder: of the trace; made when it is not there.
+            manifest: without contents; on resuming it must be the one the recording began with.
+            num_shards: how many shards there will be.
+            resume: go on with what the folder holds instead of refusing it; nothing there is fine too.
+
+        Raises:
+            TraceError: the folder holds another recording, or one that was not to be resumed.
+        """
+        if num_shards < 1 or manifest.contents is not None:
+            raise ValueError("a writer needs at least one shard and a manifest without contents")
+        self._folder = folder
+        self._unfinished = folder / UNFINISHED
+        self._manifest = _through_json(manifest)
+        self._num_shards = num_shards
+        self._complete = False
+        if (folder / MANIFEST).exists():
+            self._meet_complete(resume)
+        elif (self._unfinished / MANIFEST).exists():
+            self._meet_unfinished(resume)
+        else:
+            self._begin()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the trace is finished; then there is nothing left to write."""
+        return self._complete
+
+    def is_done(self, shard: int) -> bool:
+        """Whether a shard is already written."""
+        return self._complete or (self._unfinished / sequences_file(shard)).exists()
+
+    def write(self, shard: int, records: Sequence[SequenceRecord]) -> None:
+        """Write a shard: consecutive sequences with token rows and every draft set.
+
+        Raises:
+            TraceError: the files cannot be written.
+            ValueError: a record breaks an invariant of the format.
+        """
+        if self.is_done(shard) or not 0 <= shard < self._num_shards:
+            raise ValueError(f"shard {shard} is done or not one of {self._num_shards}")
+        for record in records:
+            problem = problem_with(record, self._manifest)
+            if problem is not None:
+                raise ValueError(problem)
+        write_frame(self._folder / tokens_file(shard), tokens_frame(records, self._manifest.vocab_size))
+        for name, draft_set in self._manifest.draft_sets.items():
+            write_frame(self._folder / draft_file(name, shard), draft_frame(records, name, draft_set.depth))
+        write_frame(self._unfinished / sequences_file(shard), sequences_frame(records))
+
+    def read_back(self, shard: int) -> list[SequenceRecord]:
+        """The texts of a finished shard of a recording that goes on."""
+        return read_sequences(self._unfinished, sequences_file(shard))
+
+    def finish(self, recording: Mapping[str, object]) -> None:
+        """Write ``sequences.parquet``, ``recording.json`` and, last, ``manifest.json`` with the ids.
+
+        Args:
+            recording: timings, host, speed: a JSON object that is outside every id.
+
+        Raises:
+            TraceError: the files cannot be written.
+            ValueError: a shard is not done, or the sequences do not count up from 0.
+        """
+        if self._complete:
+            return
+        texts = self._all_texts()
+        frames = [self._sequences_frame(shard) for shard in range(self._num_shards)]
+        write_frame(self._folder / SEQUENCES, pl.concat(frames))
+        recording_text = json.dumps(dict(recording), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        write_beside(self._folder / RECORDING, lambda file: file.write(recording_text.encode()))
+        finished = replace(self._manifest, contents=self._contents(texts))
+        write_beside(self._folder / MANIFEST, lambda file: file.write(finished.to_bytes()))
+        self._complete = True
+        self._clean()
+
+    def _all_texts(self) -> list[list[SequenceRecord]]:
+        missing = [shard for shard in range(self._num_shards) if not self.is_done(shard)]
+        if missing:
+            raise ValueError(f"shards {missing} are not written yet")
+        texts = [self.read_back(shard) for shard in range(self._num_shards)]
+        found = [record.index for part in texts for record in part]
+        if found != list(range(len(found))):
+            raise ValueError("the sequences of the shards, in order, must count up from 0")
+        return texts
+
+    def _sequences_frame(self, shard: int) -> pl.DataFrame:
+        return read_frame(self._unfinished, sequences_file(shard), sequences_schema())
+
+    def _contents(self, texts: Sequence[Sequence[SequenceRecord]]) -> Contents:
+        """Read everything back, shard by shard, and make the ids of what is really there."""
+        names = list(self._manifest.draft_sets)
+        of_texts: list[str] = []
+        of_drafts: dict[str, list[str]] = {name: [] for name in names}
+        for shard, part in enumerate(texts):
+            for record in read_records(self._folder, self._manifest, names, shard, part):
+                of_texts.append(text_digest(record))
+                for name, draft in record.drafts.items():
+                    of_drafts[name].append(draft_digest(draft))
+        text = text_id(of_texts)
+        producers = {name: self._manifest.draft_sets[name].model.digest for name in names}
+        return Contents(
+            text_id=text,
+            draft_ids={name: draft_id(text, producers[name], of_drafts[name]) for name in names},
+            shards=tuple(len(part) for part in texts),
+            files={name: self._file_info(name) for name in self._file_names()},
+        )
+
+    def _file_names(self) -> list[str]:
+        shards = range(self._num_shards)
+        drafts = [draft_file(name, shard) for name in self._manifest.draft_sets for shard in shards]
+        return [SEQUENCES, *(tokens_file(shard) for shard in shards), *drafts]
+
+    def _file_info(self, name: str) -> FileInfo:
+        path = self._folder / name
+        return FileInfo(path.stat().st_size, file_sha256(path))
+
+    def _begin(self) -> None:
+        if self._folder.exists() and not self._folder.is_dir():
+            raise TraceError(f"expected a folder to record into; {self._folder} is a file. Choose another --out.")
+        if self._folder.exists() and any(path.name != UNFINISHED for path in self._folder.iterdir()):
+            raise TraceError(
+                f"{self._folder} is not empty and holds no recording; choose another --out, or empty it first."
+            )
+        started = self._manifest.to_json() | {"num_shards": self._num_shards}
+        text = json.dumps(started, indent=2, ensure_ascii=False, allow_nan=False)
+        write_beside(self._unfinished / MANIFEST, lambda file: file.write(text.encode()))
+
+    def _meet_unfinished(self, resume: bool) -> None:
+        if not resume:
+            raise TraceError(
+                f"{self._folder} holds an unfinished recording; add --resume to go on, or choose another --out."
+            )
+        text = read_text(self._unfinished, MANIFEST)
+        self._must_agree(manifest_from_text(text, f"{UNFINISHED}/{MANIFEST} in {self._folder}"))
+        if json.loads(text).get("num_shards") != self._num_shards:
+            raise TraceError(
+                f"{self._folder} holds a recording in {json.loads(text).get('num_shards')} shards; this one has "
+                f"{self._num_shards}. Resume with the same prompts and options, or choose another --out."
+            )
+        remove_leftovers(self._folder)
+        remove_leftovers(self._unfinished)
+
+    def _meet_complete(self, resume: bool) -> None:
+        if not resume:
+            raise TraceError(f"{self._folder} holds a complete trace; choose another --out, or delete it first.")
+        self._must_agree(replace(read_manifest(self._folder), contents=None))
+        self._complete = True
+        self._clean()
+
+    def _must_agree(self, found: Manifest) -> None:
+        differing = first_difference(found.to_json(), self._manifest.to_json())
+        if differing is not None:
+            raise TraceError(
+                f"{self._folder} holds a recording with another {differing}. "
+                "Resume with the options it began with, or choose another --out."
+            )
+
+    def _clean(self) -> None:
+        shutil.rmtree(self._unfinished, ignore_errors=True)
+        remove_leftovers(self._folder)
+
+
+def first_difference(found: Json, wanted: Json) -> str | None:
+    """The first key in which two JSON objects differ, with both values; None where they agree."""
+    for key in [*found, *(key for key in wanted if key not in found)]:
+        one, other = found.get(key), wanted.get(key)
+        if isinstance(one, dict) and isinstance(other, dict):
+            inner = first_difference(one, other)
+            if inner is not None:
+                return f"{key}.{inner}"
+        elif one != other:
+            return f"{key} ({_shown(one)} there, {_shown(other)} here)"
+    return None
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:60]} ..."
+
+
+def _through_json(manifest: Manifest) -> Manifest:
+    """The manifest as it is read back, so that one in memory and one on disk compare equal."""
+    return manifest_from_text(manifest.to_bytes().decode(), "the manifest")
