@@ -37,7 +37,7 @@ def blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
 def notes(found: Sequence[Summary]) -> str:
     """What a reader must know beside the numbers, a sentence a line."""
     fewest = min(one.prompts for one in found)
-    lines = list(NOTES)
+    lines: list[str] = [*NOTES]
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough and rather too narrow.")
     return "\n".join(lines)

@@ -32,7 +32,9 @@ def draft_logits(
         yield some, block_logits(drafter, target, tokens[some], some, context)
 
 
-def block_logits(drafter: DFlashDrafter, target: Target, root_tokens: Tensor, positions: Tensor, context: Context) -> Tensor:
+def block_logits(
+    drafter: DFlashDrafter, target: Target, root_tokens: Tensor, positions: Tensor, context: Context
+) -> Tensor:
     """float32 logits ``[R, D, V]`` of blocks below root tokens ``[R]`` at absolute positions ``[R]``."""
     config = drafter.config
     blocks = torch.full((1, len(positions), config.block_size), config.mask_token_id, device=positions.device)

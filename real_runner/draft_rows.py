@@ -97,7 +97,14 @@ def _truth(tokens: Ints, roots: Ints, depth: int) -> tuple[Ints, Bools]:
 def _no_rows(depth: int) -> DraftColumns:
     none, flat = np.empty((0, depth), np.float32), np.empty(0, np.int32)
     return DraftColumns(
-        flat, none.astype(np.int32), flat, flat.astype(np.float32), none, none, none.astype(np.int32), none,
+        flat,
+        none.astype(np.int32),
+        flat,
+        flat.astype(np.float32),
+        none,
+        none,
+        none.astype(np.int32),
+        none,
         none.astype(np.bool_),
     )
 

@@ -4,14 +4,11 @@ A store is a folder of safetensors shards, each a fixed run of sequences, writte
 renamed into place: a killed reading continues where it stopped.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
@@ -30,31 +27,21 @@ class TrainingText:
     text_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence_:
-    """One sequence as read back: its tokens, its prompt's length, its features."""
-
-    tokens: Tensor
-    prompt_length: int
-    features: Tensor
-
-
 def read_features(
     texts: Sequence[TrainingText], target: Target, layer_ids: Sequence[int], folder: Path, max_tokens: int
 ) -> None:
     """Run the target over every text and keep the tapped states, bfloat16.
 
-    Sequences are cut after ``max_tokens``. Finished shards are skipped.
+    Sequences are cut after ``max_tokens``. Finished shards are skipped. Each shard is a run of
+    consecutive texts: give them in random order, so that any part of the store is a fair sample.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    order = np.random.default_rng(0).permutation(len(texts))
     starts = range(0, len(texts), SEQUENCES_PER_SHARD)
     for number, start in enumerate(tqdm(starts, desc="reading hidden states", unit="shard")):
         path = folder / f"features-{number:05d}.safetensors"
         if path.is_file():
             continue
-        chosen = [texts[i] for i in order[start : start + SEQUENCES_PER_SHARD]]
-        shard = _read_shard(chosen, target, layer_ids, max_tokens)
+        shard = _read_shard(texts[start : start + SEQUENCES_PER_SHARD], target, layer_ids, max_tokens)
         half = path.with_suffix(".partial")
         save_file(shard, half)
         half.rename(path)

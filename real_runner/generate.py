@@ -47,13 +47,16 @@ def generate(
     alive = list(range(len(prompts)))
     cached = torch.arange(len(prompts))
     while True:
-        chosen = _choose_rows(logits, [noise_keys[i] for i in alive], sampling, [len(prompts[i]) + len(texts[i]) for i in alive])
+        chosen = _choose_rows(
+            logits, [noise_keys[i] for i in alive], sampling, [len(prompts[i]) + len(texts[i]) for i in alive]
+        )
         for index, token in zip(alive, chosen, strict=True):
             texts[index].append(int(token))
         if on_token is not None:
             on_token(len(alive))
         going = [
-            row for row, i in enumerate(alive)
+            row
+            for row, i in enumerate(alive)
             if texts[i][-1] not in target.stop_token_ids and len(texts[i]) < max_new_tokens
         ]
         alive = [alive[row] for row in going]
@@ -92,8 +95,11 @@ def _decode_step(target: Target, cache, cached: Tensor, texts: list[list[int]], 
     visible[cached, 0, 0] = (keys < lengths[:, None]) | (keys >= padded)
     device = target.device
     hidden = target.model.get_decoder()(  # type: ignore[operator]
-        ids.to(device), attention_mask=visible.to(device), position_ids=positions.to(device),
-        past_key_values=cache, use_cache=True,
+        ids.to(device),
+        attention_mask=visible.to(device),
+        position_ids=positions.to(device),
+        past_key_values=cache,
+        use_cache=True,
     ).last_hidden_state
     return target.head(hidden[cached.to(device), 0])
 
@@ -103,5 +109,7 @@ def _choose_rows(logits: Tensor, keys: Sequence[int], sampling: Sampling, positi
     if sampling.temperature == 0:
         # numpy's argmax returns the first of equal values: the smallest id
         return raw.argmax(axis=-1).astype(np.int32)
-    picks = [choose(row, sampling, key, position).token for row, key, position in zip(raw, keys, positions, strict=True)]
+    picks = [
+        choose(row, sampling, key, position).token for row, key, position in zip(raw, keys, positions, strict=True)
+    ]
     return np.array(picks, dtype=np.int32)

@@ -10,7 +10,9 @@ from simlab.real_runner.dflash_config import DFlashConfig
 from simlab.real_runner.target import Target
 
 
-def config_for(target: Target, block_size: int, num_layers: int, taps: Sequence[int], mask_token_id: int) -> DFlashConfig:
+def config_for(
+    target: Target, block_size: int, num_layers: int, taps: Sequence[int], mask_token_id: int
+) -> DFlashConfig:
     """A drafter's sizes, taken over from the target's."""
     config = target.model.config
     heads = int(config.num_attention_heads)
@@ -80,8 +82,10 @@ def _head_sizes(target: Target, layer_ids: Sequence[int], sample_ids: Tensor) ->
     handles = []
     for i in layer_ids:
         for name in ("q_proj", "k_proj"):
+
             def keep(_m: nn.Module, _x: object, out: Tensor, i: int = i, name: str = name) -> None:
                 found[i][name] = float(out.float().pow(2).mean().sqrt())
+
             handles.append(getattr(target.layers[i].self_attn, name).register_forward_hook(keep))
     try:
         target.model.get_decoder()(sample_ids.to(target.device), use_cache=False)

@@ -152,9 +152,7 @@ def record_text(options: RecordOptions, models: Models, index: int, answered: An
         key = sequence_key(options.sampling, prompt)
         laws = token_rows(target, hidden[start - 1 : -1], tokens[start:], options.sampling, key, start)
     draft = draft_columns(drafter, target, features, tokens, start, options.kept)
-    return SequenceRecord(
-        index, prompt, options.seed, answered.text, answered.stop_reason, laws, {DRAFT_NAME: draft}
-    )
+    return SequenceRecord(index, prompt, options.seed, answered.text, answered.stop_reason, laws, {DRAFT_NAME: draft})
 
 
 def forward_text(target: Target, tokens: Tensor, layer_ids: Sequence[int]) -> tuple[Tensor, Tensor]:

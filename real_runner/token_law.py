@@ -15,7 +15,9 @@ _ROWS_PER_PASS = 128
 
 
 @torch.inference_mode()
-def token_rows(target: Target, hidden: Tensor, text: Tensor, sampling: Sampling, key: int, first_position: int) -> TokenRows:
+def token_rows(
+    target: Target, hidden: Tensor, text: Tensor, sampling: Sampling, key: int, first_position: int
+) -> TokenRows:
     """The law that emitted each token of a text.
 
     Args:

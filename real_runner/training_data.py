@@ -1,6 +1,6 @@
 """Batches of random roots, drawn from the hidden states that were read once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,6 +51,13 @@ class FeatureStore:
     def usable(self) -> list[int]:
         """Sequences with at least one root that has a token to predict."""
         return [i for i, (_, _, length, prompt) in enumerate(self._places) if length >= prompt + 2]
+
+    def sequences(self) -> Iterator[tuple[Tensor, int, Tensor]]:
+        """Each usable sequence: int64 tokens ``[L]``, its prompt's length, bfloat16 features."""
+        for index in self.usable:
+            shard, start, length, prompt = self._places[index]
+            features = self._files[shard].get_slice("features")[start : start + length]
+            yield self._tokens[shard][start : start + length].to(torch.int64), prompt, features
 
     def token_counts(self, vocab_size: int) -> Tensor:
         """int64 ``[V]``, how often each token is written by the target."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simlab.command_line import Parser, add_command, needing_models
-from simlab.command_replay import heading, packaged_trace, replay_trace, table_text, with_references
+from simlab.command_replay import heading, replay_trace, table_text, with_references
 from simlab.errors import SimlabError
 
 POLICIES = ("ar", "chain", "ddtree:budget=16/64")
@@ -30,6 +30,8 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from simlab.traces.reader import packaged_trace
+
     _say("1. The trace that comes with simlab, replayed without any model")
     files = [_replay(packaged_trace(), options.out / "sample.parquet")]
     _say("2. Four fresh prompts, recorded with a real target and a real drafter")
@@ -80,45 +82,17 @@ def _record(folder: Path) -> Path:
         print(f"{folder} is there already and is used again; delete it to record anew.")
         return folder
     with needing_models("demo"):
-        from simlab.real_runner import builtin, record
-    options = record.RecordOptions(
+        from simlab.real_runner import builtin, dflash_files, record
+        from simlab.real_runner.options import RecordOptions
+    options = RecordOptions(
         target=builtin.NAME,
-        draft=str(packaged_drafter()),
+        draft=dflash_files.PACKAGED,
         prompts=PROMPTS,
-        completions=None,
-        text_from=None,
         out=folder,
-        temperature=0.0,
-        top_p=1.0,
-        top_k=0,
-        seed=0,
         max_new_tokens=MAX_NEW_TOKENS,
-        chat_template_kwargs={},
-        dtype="float32",
-        device="cpu",
         resume=folder.exists(),
-        limit=None,
-        min_width=64,
-        exact_budget=512,
-        batch_size=4,
-        sequences_per_shard=4,
     )
-    record.record(options)
-    return folder
-
-
-def packaged_drafter() -> Path:
-    """The folder of the drafter that comes with simlab.
-
-    Raises:
-        SimlabError: this installation has none.
-    """
-    from simlab import real_runner
-
-    found = sorted((Path(real_runner.__path__[0]) / "data").glob("*/config.json"))
-    if not found:
-        raise SimlabError("this installation holds no packaged drafter")
-    return found[0].parent
+    return record.record(options)
 
 
 def _show_round(folder: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from simlab.command_line import (
     Parser,
-    UsageError,
     add_command,
     at_the_door,
     json_object,
@@ -15,17 +14,18 @@ from simlab.command_line import (
 )
 
 _DETAILS = """The text comes from one of --prompts (the target answers them), --completions (text made
-elsewhere) and --text-from (the text of another trace, for another drafter).
+elsewhere) and --text-from (the text of another trace, for another drafter). Target and drafter
+are a name that comes with simlab, a folder, or an id on the Hugging Face Hub such as Qwen/Qwen3-4B.
 
-  simlab record --target smollm2-135m --draft runs/drafter --prompts prompts.jsonl --out runs/mine
+  simlab record --target smollm2-135m --draft dflash-smollm2-135m --prompts prompts.jsonl --out runs/mine
   simlab replay --trace runs/mine -p ddtree:budget=16/32/64"""
 
 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command to the list."""
     parser = add_command(commands, "record", "Record a drafter and a target on real text.", _DETAILS)
-    parser.add_argument("--target", required=True, metavar="T", help="smollm2-135m, a folder, or a Hugging Face id")
-    parser.add_argument("--draft", required=True, metavar="D", help="a DFlash drafter: a folder or a Hugging Face id")
+    parser.add_argument("--target", required=True, metavar="T", help="smollm2-135m, a folder, or a Hub id")
+    parser.add_argument("--draft", required=True, metavar="D", help="dflash-smollm2-135m, a folder, or a Hub id")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--prompts", type=Path, metavar="FILE", help="JSONL: turns, messages, ShareGPT, or prompt")
     source.add_argument("--completions", type=Path, metavar="FILE", help="JSONL of prompts with their answers")
@@ -58,9 +58,8 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
 def _add_running(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default float32")
     group.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
-    group.add_argument("--batch-size", type=positive, default=32, metavar="N", help="sequences at once (default 32)")
     group.add_argument(
-        "--sequences-per-shard", type=positive, default=32, metavar="N", help="saved together (default 32)"
+        "--batch-size", type=positive, default=32, metavar="N", help="prompts in a batch and a shard (default 32)"
     )
 
 
@@ -76,21 +75,19 @@ def _add_kept(group: argparse._ArgumentGroup) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    _check(options)
+    from simlab.sampling import Sampling
+
+    with at_the_door():
+        Sampling(options.temperature, options.top_k, options.top_p, options.seed)
     with needing_models("record"):
         from simlab.real_runner import record
+        from simlab.real_runner.options import RecordOptions
     settings = {name: value for name, value in vars(options).items() if name not in ("run", "command", "dry_run")}
     with at_the_door():
-        chosen = record.RecordOptions(**settings)
+        chosen = RecordOptions(**settings)
     if options.dry_run:
         print(record.dry_run(chosen))
-    else:
-        record.record(chosen)
+        return 0
+    folder = record.record(chosen)
+    print(f"Recorded: {folder}\nReplay it with `simlab replay --trace {folder} -p ddtree:budget=16/32/64`.")
     return 0
-
-
-def _check(options: argparse.Namespace) -> None:
-    if not 0 <= options.temperature < float("inf"):
-        raise UsageError(f"--temperature must be 0 or more; got {options.temperature}")
-    if not 0 < options.top_p <= 1:
-        raise UsageError(f"--top-p must lie above 0 and at most at 1; got {options.top_p}")

@@ -46,20 +46,6 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.set_defaults(run=_run)
 
 
-def packaged_trace() -> Path:
-    """The folder of the trace that comes with simlab.
-
-    Raises:
-        TraceError: this installation has none.
-    """
-    from simlab import traces
-
-    folder = Path(traces.__path__[0]) / "data" / "sample"
-    if not folder.is_dir():
-        raise TraceError("this installation holds no packaged trace; name one with --trace DIR")
-    return folder
-
-
 def replay_trace(
     trace: "Trace", draft: str, policies: "Sequence[NamedPolicy]", limit: int | None, progress: bool | None
 ) -> list[dict[str, object]]:
@@ -169,7 +155,7 @@ def heading(trace: "Trace", draft: str, rows: Sequence[dict[str, object]]) -> st
 
 
 def _run(options: argparse.Namespace) -> int:
-    from simlab.traces.reader import open_trace
+    from simlab.traces.reader import open_trace, packaged_trace
     from simlab.traces.results import write_results
 
     policies = with_references(options.policy)

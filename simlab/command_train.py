@@ -1,17 +1,117 @@
-"""``simlab train``."""
+"""``simlab train``: a drafter for a target, from text or from the target's own answers."""
 
 import argparse
+from pathlib import Path
 
-from simlab.command_line import Parser, add_command
-from simlab.errors import SimlabError
+from simlab.command_line import Parser, UsageError, add_command, at_the_door, needing_models, not_negative, positive
+
+_DETAILS = """The text is a Parquet table of token ids (columns prompt_ids, text_ids), a JSONL file of prompts
+with their answers, or, with --prompts, what the target itself answers.
+
+  simlab train dflash --prompts prompts.jsonl --dev dev.jsonl --steps 5000 --out runs/drafter
+  simlab train dflash --text text.parquet --init dflash-smollm2-135m --steps 5000 --out runs/longer"""
 
 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command to the list."""
     parser = add_command(commands, "train", "Train a drafter for a target.")
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
-    add_command(kinds, "dflash", "Train a block-diffusion drafter.").set_defaults(run=_run)
+    dflash = add_command(kinds, "dflash", "Train a block-diffusion drafter.", _DETAILS)
+    dflash.add_argument("--target", default="smollm2-135m", metavar="T", help="the model to draft for")
+    source = dflash.add_mutually_exclusive_group(required=True)
+    source.add_argument("--text", type=Path, metavar="FILE", help="text to learn from: .parquet or .jsonl")
+    source.add_argument("--prompts", type=Path, metavar="FILE", help="prompts that the target answers first")
+    dflash.add_argument("--dev", type=Path, action="append", default=[], metavar="FILE", help="prompts to score on")
+    dflash.add_argument("--dev-limit", type=positive, default=48, metavar="N", help="of each dev file (default 48)")
+    dflash.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the run")
+    dflash.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    dflash.add_argument("--limit", type=positive, metavar="N", help="the first N texts only")
+    dflash.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
+    _add_text(dflash.add_argument_group("text"))
+    _add_sizes(dflash.add_argument_group("drafter"))
+    _add_plan(dflash.add_argument_group("plan"))
+    _add_loss(dflash.add_argument_group("loss"))
+    dflash.set_defaults(run=_run)
 
 
-def _run(_options: argparse.Namespace) -> int:
-    raise SimlabError("training from the command line is not connected yet")
+def _add_text(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="of generated text (default 0)")
+    group.add_argument("--max-new-tokens", type=positive, default=256, metavar="N", help="per answer (default 256)")
+    group.add_argument(
+        "--max-tokens", type=positive, default=640, metavar="N", help="longer texts are cut (default 640)"
+    )
+
+
+def _add_sizes(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--init", default="target", metavar="FROM", help="target, random, or a drafter (default target)")
+    group.add_argument("--block-size", type=positive, default=8, metavar="N", help="root included (default 8)")
+    group.add_argument("--layers", type=positive, default=2, metavar="N", help="draft layers (default 2)")
+    group.add_argument("--taps", metavar="I,J,...", help="target layers whose states are read (default: five, spread)")
+    group.add_argument("--mask-token", metavar="TEXT", help="a token of the target (default: its last special one)")
+
+
+def _add_plan(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--steps", type=positive, default=5000, metavar="N", help="default 5000")
+    group.add_argument("--sequences", type=positive, default=4, metavar="N", help="per step (default 4)")
+    group.add_argument("--roots", type=positive, default=32, metavar="N", help="per sequence (default 32)")
+    group.add_argument("--learning-rate", type=float, default=1e-3, metavar="X", help="at its highest (default 1e-3)")
+    group.add_argument("--warmup-steps", type=not_negative, default=100, metavar="N", help="default 100")
+    group.add_argument("--head-tokens", type=not_negative, default=8192, metavar="N", help="0: all (default 8192)")
+    group.add_argument("--seed", type=not_negative, default=0, metavar="N", help="default 0")
+    group.add_argument("--eval-every", type=positive, default=500, metavar="N", help="steps; also saves (default 500)")
+
+
+def _add_loss(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--decay", type=float, default=4.0, metavar="X", help="depths of decay; 0: none (default 4)")
+    group.add_argument("--focal", type=float, default=0.3, metavar="X", help="first-error weight (default 0.3)")
+    group.add_argument("--chain-reward", type=float, default=1.0, metavar="X", help="per accepted token (default 1)")
+
+
+def _run(options: argparse.Namespace) -> int:
+    taps = _taps(options.taps)
+    with needing_models("train"):
+        from simlab.real_runner.losses import LossWeights
+        from simlab.real_runner.train import TrainOptions, train
+        from simlab.real_runner.train_dflash import TrainingPlan
+    with at_the_door():
+        chosen = TrainOptions(
+            target=options.target,
+            out=options.out,
+            plan=TrainingPlan(
+                steps=options.steps,
+                seed=options.seed,
+                num_sequences=options.sequences,
+                num_roots=options.roots,
+                learning_rate=options.learning_rate,
+                warmup_steps=options.warmup_steps,
+                head_tokens=options.head_tokens,
+                loss=LossWeights(options.decay, options.focal, options.chain_reward),
+            ),
+            text=options.text,
+            prompts=options.prompts,
+            dev=tuple(options.dev),
+            dev_limit=options.dev_limit,
+            block_size=options.block_size,
+            num_layers=options.layers,
+            taps=taps,
+            mask_token=options.mask_token,
+            init=options.init,
+            temperature=options.temperature,
+            max_new_tokens=options.max_new_tokens,
+            limit=options.limit,
+            max_tokens=options.max_tokens,
+            eval_every=options.eval_every,
+            resume=options.resume,
+            device=options.device,
+        )
+    print(f"The drafter is in {train(chosen)}")
+    return 0
+
+
+def _taps(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"--taps takes layer numbers such as 1,8,14,20,27; got {text!r}") from error

@@ -9,6 +9,7 @@ from simlab import command_demo
 from simlab.command_demo_round import chain_accepted, most_telling_round, round_text
 from simlab.errors import ModelError
 from simlab.main import main
+from simlab.traces import reader
 from simlab.traces.synthetic import DRAFT, synthetic_sequences, write_synthetic_trace
 
 
@@ -45,7 +46,7 @@ def test_the_prompts_are_four_and_our_own() -> None:
 def packaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A made-up trace in place of the packaged one."""
     trace = write_synthetic_trace(tmp_path / "packaged", num_sequences=4, length=16)
-    monkeypatch.setattr(command_demo, "packaged_trace", lambda: trace)
+    monkeypatch.setattr(reader, "packaged_trace", lambda: trace)
     return trace
 
 

@@ -2,47 +2,25 @@
 
 import sys
 import types
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simlab import real_runner
 from simlab.errors import ModelError
 from simlab.main import main
+from simlab.real_runner.options import RecordOptions
 
 NEEDED = ("record", "--target", "t", "--draft", "d", "--prompts", "p.jsonl", "--out", "runs/x")
-FIELDS = [
-    "target",
-    "draft",
-    "prompts",
-    "completions",
-    "text_from",
-    "out",
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
-    "max_new_tokens",
-    "chat_template_kwargs",
-    "dtype",
-    "device",
-    "resume",
-    "limit",
-    "min_width",
-    "exact_budget",
-    "batch_size",
-    "sequences_per_shard",
-]
 
 
 @dataclass
 class Calls:
     """What reached the recorder."""
 
-    recorded: list[Any] = field(default_factory=list)
-    tried: list[Any] = field(default_factory=list)
+    recorded: list[RecordOptions] = field(default_factory=list)
+    tried: list[RecordOptions] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -51,15 +29,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     found = Calls()
     fake = types.ModuleType("simlab.real_runner.record")
 
-    def dry_run(options: object) -> str:
+    def dry_run(options: RecordOptions) -> str:
         found.tried.append(options)
         return "the first prompt"
 
-    vars(fake).update(
-        RecordOptions=make_dataclass("RecordOptions", FIELDS, frozen=True),
-        record=found.recorded.append,
-        dry_run=dry_run,
-    )
+    def record(options: RecordOptions) -> Path:
+        found.recorded.append(options)
+        return options.out
+
+    vars(fake).update(record=record, dry_run=dry_run)
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
     monkeypatch.setattr(real_runner, "record", fake, raising=False)
     return found
@@ -83,9 +61,9 @@ def test_a_dry_run_records_nothing(calls: Calls, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--temperature", "-1"), "--temperature must be 0 or more"),
-        (("--temperature", "nan"), "--temperature must be 0 or more"),
-        (("--top-p", "0"), "--top-p must lie above 0"),
+        (("--temperature", "-1"), "temperature must be 0 or"),
+        (("--temperature", "nan"), "temperature must be 0 or"),
+        (("--top-p", "0"), "top_p must be above 0"),
         (("--top-k", "-1"), "at least 0"),
         (("--max-new-tokens", "0"), "at least 1"),
         (("--chat-template-kwargs", "[1]"), "expected a JSON object"),

@@ -1,0 +1,71 @@
+"""A training run on disk: one file that holds everything needed to go on, and what a reader wants to see."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from simlab.errors import ModelError
+from simlab.real_runner.train_dflash import Trainer, TrainingPlan
+
+STATE = "state.safetensors"
+
+
+def save_state(trainer: Trainer, curve: list[dict[str, object]], folder: Path) -> None:
+    """Weights, optimiser, step and curve in one file, written beside and renamed."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in trainer.drafter.named_parameters():
+        tensors[f"weight.{name}"] = parameter.detach().cpu()
+        for kind, value in trainer.optimiser.state.get(parameter, {}).items():
+            tensors[f"{kind}.{name}"] = value.detach().cpu()
+    metadata = {"step": str(trainer.step), "plan": plan_text(trainer.plan, trainer), "curve": json.dumps(curve)}
+    half = folder / (STATE + ".partial")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, half, metadata=metadata)
+    half.rename(folder / STATE)
+
+
+def plan_text(plan: TrainingPlan, trainer: Trainer) -> str:
+    """What must agree when a run is taken up again."""
+    return json.dumps({"plan": asdict(plan), "config": trainer.drafter.config.to_json()}, sort_keys=True)
+
+
+def load_state(trainer: Trainer, folder: Path) -> list[dict[str, object]]:
+    """Take up a run where it was saved; returns its curve so far.
+
+    Raises:
+        ModelError: the state is damaged, or of a run with another plan.
+    """
+    try:
+        with safe_open(folder / STATE, framework="pt") as file:
+            metadata = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ModelError(
+            f"the training state in {folder} cannot be read ({error}); start over in another --out"
+        ) from error
+    if metadata["plan"] != plan_text(trainer.plan, trainer):
+        raise ModelError(
+            f"{folder} holds a training run with other settings; resume with the settings it began with, "
+            "or choose another --out"
+        )
+    _restore(trainer, tensors)
+    trainer.step = int(metadata["step"])
+    curve: list[dict[str, object]] = json.loads(metadata["curve"])
+    return curve
+
+
+@torch.no_grad()
+def _restore(trainer: Trainer, tensors: dict[str, Tensor]) -> None:
+    for name, parameter in trainer.drafter.named_parameters():
+        parameter.copy_(tensors.pop(f"weight.{name}"))
+        state = {}
+        for kind in ("step", "exp_avg", "exp_avg_sq"):
+            if f"{kind}.{name}" in tensors:
+                value = tensors[f"{kind}.{name}"]
+                state[kind] = value if kind == "step" else value.to(parameter.device)
+        if state:
+            trainer.optimiser.state[parameter] = state

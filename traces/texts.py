@@ -1,0 +1,31 @@
+"""Texts as token ids, for training: a Parquet table, or the texts of a trace."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from simlab.errors import PromptError
+
+_COLUMNS = ("prompt_ids", "text_ids")
+
+
+def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
+    """Prompt ids and text ids, row by row, of a Parquet file with those two columns of lists.
+
+    Raises:
+        PromptError: the file is not Parquet, lacks a column, or has no rows.
+    """
+    try:
+        table = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise PromptError(
+            f"{path} cannot be read as Parquet ({reason}); expected columns prompt_ids, text_ids"
+        ) from error
+    missing = [name for name in _COLUMNS if name not in table.columns]
+    if missing or table.height == 0:
+        found = f"columns {', '.join(table.columns)}" if missing else "no rows"
+        raise PromptError(f"{path} has {found}; expected lists of token ids in columns prompt_ids and text_ids")
+    columns = (table[name].cast(pl.List(pl.Int64)).to_list() for name in _COLUMNS)
+    yield from zip(*columns, strict=True)
