@@ -99,82 +99,80 @@ def _pop_in_order(
     tokens, parents, depths, ranks = nodes[0], nodes[1], nodes[2], nodes[3]
     scores = np.empty(budget + 1, np.float64)
     tokens[0], parents[0], depths[0], ranks[0], scores[0] = root_token, -1, 0, 0, 0.0
-    # Candidates are numbered as they are offered; the heap holds their numbers.
+    # Candidates are numbered as they are offered; the heap holds their scores and numbers.
     offered = np.empty((2, 2 * budget + 1), np.int32)
-    offered_scores = np.empty(2 * budget + 1, np.float64)
-    heap = np.empty(budget + 1, np.int32)
+    heap_scores, heap = np.empty(budget + 1, np.float64), np.empty(budget + 1, np.int32)
     num_offered, heap_size, node = 0, 0, 0
     if budget > 0 and num_depths > 0 and offsets[1] > 0:
-        offered[0, 0], offered[1, 0], offered_scores[0] = 0, 0, log_probs[0]
-        heap[0] = 0
+        offered[0, 0], offered[1, 0] = 0, 0
+        heap_scores[0], heap[0] = log_probs[0], 0
         num_offered, heap_size = 1, 1
     while heap_size > 0 and node < budget:
-        best = heap[0]
         node += 1
-        parent, rank = offered[0, best], offered[1, best]
+        parent, rank = offered[0, heap[0]], offered[1, heap[0]]
         depth = depths[parent] + 1
         place = offsets[depth - 1] + rank
         tokens[node], parents[node], depths[node], ranks[node] = ids[place], parent, depth, rank
-        scores[node] = offered_scores[best]
+        scores[node] = heap_scores[0]
         if place + 1 < offsets[depth]:
             offered[0, num_offered], offered[1, num_offered] = parent, rank + 1
-            offered_scores[num_offered] = scores[parent] + log_probs[place + 1]
-            heap[0] = num_offered
+            heap_scores[0], heap[0] = scores[parent] + log_probs[place + 1], num_offered
             num_offered += 1
         else:
             heap_size -= 1
-            heap[0] = heap[heap_size]
-        _sift_down(heap, heap_size, offered, offered_scores, parents, ranks, depths)
+            heap_scores[0], heap[0] = heap_scores[heap_size], heap[heap_size]
+        _sift_down(heap_scores, heap, heap_size, offered, nodes)
         if depth < num_depths and offsets[depth] < offsets[depth + 1]:
             offered[0, num_offered], offered[1, num_offered] = node, 0
-            offered_scores[num_offered] = scores[node] + log_probs[offsets[depth]]
-            heap[heap_size] = num_offered
+            heap_scores[heap_size], heap[heap_size] = scores[node] + log_probs[offsets[depth]], num_offered
             heap_size += 1
             num_offered += 1
-            _sift_up(heap, heap_size, offered, offered_scores, parents, ranks, depths)
+            _sift_up(heap_scores, heap, heap_size, offered, nodes)
     end = node + 1
     return tokens[:end], parents[:end], depths[:end], ranks[:end], scores[:end]
 
 
 @kernel
-def _sift_down(
-    heap: Ints, size: int, offered: Ints, offered_scores: Doubles, parents: Ints, ranks: Ints, depths: Ints
-) -> None:
+def _sift_down(heap_scores: Doubles, heap: Ints, size: int, offered: Ints, nodes: Ints) -> None:
     """Put the top entry where it belongs."""
-    place, moving = 0, heap[0]
+    place, moving, score = 0, heap[0], heap_scores[0]
     while 2 * place + 1 < size:
         below = 2 * place + 1
-        if below + 1 < size and _before(heap[below + 1], heap[below], offered, offered_scores, parents, ranks, depths):
-            below += 1
-        if not _before(heap[below], moving, offered, offered_scores, parents, ranks, depths):
+        if below + 1 < size:
+            left, right = heap_scores[below], heap_scores[below + 1]
+            if right > left or (right == left and _smaller_ranks(heap[below + 1], heap[below], offered, nodes)):
+                below += 1
+        if score > heap_scores[below]:
             break
-        heap[place] = heap[below]
+        if score == heap_scores[below] and _smaller_ranks(moving, heap[below], offered, nodes):
+            break
+        heap[place], heap_scores[place] = heap[below], heap_scores[below]
         place = below
-    heap[place] = moving
+    heap[place], heap_scores[place] = moving, score
 
 
 @kernel
-def _sift_up(
-    heap: Ints, size: int, offered: Ints, offered_scores: Doubles, parents: Ints, ranks: Ints, depths: Ints
-) -> None:
+def _sift_up(heap_scores: Doubles, heap: Ints, size: int, offered: Ints, nodes: Ints) -> None:
     """Put the last entry where it belongs."""
-    place, moving = size - 1, heap[size - 1]
+    place, moving, score = size - 1, heap[size - 1], heap_scores[size - 1]
     while place > 0:
         above = (place - 1) // 2
-        if not _before(moving, heap[above], offered, offered_scores, parents, ranks, depths):
+        if heap_scores[above] > score:
             break
-        heap[place] = heap[above]
+        if heap_scores[above] == score and _smaller_ranks(heap[above], moving, offered, nodes):
+            break
+        heap[place], heap_scores[place] = heap[above], heap_scores[above]
         place = above
-    heap[place] = moving
+    heap[place], heap_scores[place] = moving, score
 
 
 @kernel
-def _before(
-    one: int, other: int, offered: Ints, offered_scores: Doubles, parents: Ints, ranks: Ints, depths: Ints
-) -> bool:
-    """The order of nodes: the higher score, then the smaller tuple of ranks, a prefix first."""
-    if offered_scores[one] != offered_scores[other]:
-        return bool(offered_scores[one] > offered_scores[other])
+def _smaller_ranks(one: int, other: int, offered: Ints, nodes: Ints) -> bool:
+    """The order of candidates with equal scores: the smaller tuple of ranks, a prefix first.
+
+    The two are walked up to the place where their paths part.
+    """
+    parents, depths, ranks = nodes[1], nodes[2], nodes[3]
     parent_a, rank_a = offered[0, one], offered[1, one]
     parent_b, rank_b = offered[0, other], offered[1, other]
     shallower = depths[parent_a] < depths[parent_b]

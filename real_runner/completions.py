@@ -5,18 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.errors import PromptError
-from simlab.real_runner.prompts import (
+from simlab.real_runner.prompt_rows import (
     Conversation,
     Message,
     Row,
-    Tokenizer,
     ending_in_user,
     list_of,
     messages_of,
     read_rows,
-    render,
     text_of,
 )
+from simlab.real_runner.prompts import Tokenizer, render
 
 _TEXT_KEYS = ("completion", "text", "output")
 

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,25 @@ from torch import Tensor, nn
 from simlab.errors import ModelError
 from simlab.real_runner import builtin
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.cache_utils import Cache
 
-@dataclass(frozen=True, slots=True)
+
+class TargetConfig(Protocol):
+    """What is read of a target's ``config.json``."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    rms_norm_eps: float
+    rope_parameters: dict[str, float]
+    max_position_embeddings: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """A causal language model with its tokenizer, ready to run.
 
@@ -25,9 +42,14 @@ class Target:
     name: str
     revision: str
     digest: str
-    model: nn.Module
-    tokenizer: Any
+    model: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase"
     stop_token_ids: tuple[int, ...]
+
+    @property
+    def config(self) -> TargetConfig:
+        """The model's sizes."""
+        return cast(TargetConfig, self.model.config)
 
     @property
     def device(self) -> torch.device:
@@ -42,28 +64,55 @@ class Target:
     @property
     def embedding(self) -> nn.Embedding:
         """The input embedding, which the drafter borrows."""
-        found = self.model.get_input_embeddings()  # type: ignore[operator]
+        found = self.model.get_input_embeddings()
         assert isinstance(found, nn.Embedding)
         return found
 
     @property
     def head(self) -> nn.Module:
         """The output head, which the drafter borrows."""
-        found = self.model.get_output_embeddings()  # type: ignore[operator]
+        found = self.model.get_output_embeddings()
         assert isinstance(found, nn.Module)
         return found
 
     @property
     def layers(self) -> nn.ModuleList:
         """The decoder layers, in order."""
-        found = self.model.get_decoder().layers  # type: ignore[operator]
+        found = self.model.get_decoder().layers
         assert isinstance(found, nn.ModuleList)
         return found
 
     @property
     def vocab_size(self) -> int:
         """Rows of the output head."""
-        return int(self.model.config.vocab_size)  # type: ignore[union-attr,arg-type]
+        return self.config.vocab_size
+
+    def states(
+        self,
+        ids: Tensor,
+        cache: "Cache | None" = None,
+        visible: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """One pass through the decoder.
+
+        Args:
+            ids: int64 ``[S, L]``.
+            cache: takes part in the pass and receives its keys and values.
+            visible: bool ``[S, 1, L, past + L]``; None: causal.
+            positions: int64 ``[S, L]``; None: they follow the cache.
+
+        Returns:
+            ``[S, L, H]``, after the final norm.
+        """
+        decoder = cast(Callable[..., nn.Module], self.model.get_decoder())
+        masks = {"attention_mask": visible, "position_ids": positions}
+        found = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks)
+        return cast(Tensor, found.last_hidden_state)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """float32 logits ``[..., V]`` of final states ``[..., H]``."""
+        return cast(Tensor, self.head(states)).float()
 
 
 def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
@@ -73,35 +122,38 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
         ModelError: nothing can be loaded under that name.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     place = str(builtin.builtin_target_dir()) if name == builtin.NAME else name
     try:
-        model = AutoModelForCausalLM.from_pretrained(place, dtype=dtype, attn_implementation="sdpa")
-        tokenizer = AutoTokenizer.from_pretrained(place)
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            place, dtype=dtype, attn_implementation="sdpa"
+        )
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
     except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
             f"the target {name!r} could not be loaded ({reason}); expected {builtin.NAME!r}, a folder "
             "with config.json and safetensors, or a Hugging Face id"
         ) from error
-    revision = getattr(model.config, "_commit_hash", None) or ""
     return Target(
         name=name,
-        revision=str(revision),
+        revision=str(getattr(model.config, "_commit_hash", None) or ""),
         digest=_weights_digest(Path(place), model),
-        model=model.to(device).eval().requires_grad_(False),
+        model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
         tokenizer=tokenizer,
         stop_token_ids=_stop_token_ids(model, tokenizer),
     )
 
 
-def _stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
+def _stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
     found = model.generation_config.eos_token_id
     ids = set(found if isinstance(found, list) else [found]) | {tokenizer.eos_token_id}
     return tuple(sorted(token for token in ids if token is not None))
 
 
-def _weights_digest(folder: Path, model: Any) -> str:
+def _weights_digest(folder: Path, model: "PreTrainedModel") -> str:
     """A digest of the weights' files, or of a hub model's id and revision."""
     if not folder.is_dir():
         identity = {"config": model.config.to_dict(), "revision": getattr(model.config, "_commit_hash", None)}
@@ -128,9 +180,9 @@ def tapped(target: Target, layer_ids: Sequence[int]) -> Iterator[dict[int, Tenso
     """
     taken: dict[int, Tensor] = {}
 
-    def hook_for(layer_id: int) -> Any:
+    def hook_for(layer_id: int) -> Callable[[nn.Module, object, object], None]:
         def keep(_module: nn.Module, _inputs: object, output: object) -> None:
-            taken[layer_id] = output[0] if isinstance(output, tuple) else output  # type: ignore[assignment]
+            taken[layer_id] = cast(Tensor, output[0] if isinstance(output, tuple) else output)
 
         return keep
 

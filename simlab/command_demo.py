@@ -10,7 +10,7 @@ from simlab.errors import SimlabError
 
 POLICIES = ("ar", "chain", "ddtree:budget=16/64")
 PROMPTS = Path(__file__).parent / "data" / "demo_prompts.jsonl"
-MAX_NEW_TOKENS = 160
+MAX_NEW_TOKENS = 128
 
 _DETAILS = """Replays the trace that comes with simlab, then fetches a small target (98 MB, once), records four
 fresh prompts with it, shows one round as text, and replays the recording."""

@@ -66,7 +66,7 @@ def round_text(recorded: RecordedSequence, one: Round, decode: Decode) -> str:
     lines = [
         f"The text so far ({recorded.prompt.dataset}, {recorded.prompt.prompt_id}), its last token the root:",
         "",
-        f"  ... {_quoted(context)[1:-1]}",
+        *(f"  | {line}" for line in context.split("\n")),
         "",
         f"The tree of {one.num_drafted} drafted tokens, with the drafter's probability of each token at its depth;",
         "what the target says is marked with *:",

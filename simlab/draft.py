@@ -8,6 +8,8 @@ import numpy as np
 from simlab.arrays import Floats, Ints
 from simlab.jit import kernel
 
+_DTYPES = (np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.int32))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Marginals:
@@ -28,8 +30,8 @@ class Marginals:
     offsets: Ints
 
     def __post_init__(self) -> None:
-        dtypes = [self.ids.dtype.name, self.log_probs.dtype.name, self.offsets.dtype.name]
-        if dtypes != ["int32", "float32", "int32"]:
+        dtypes = (self.ids.dtype, self.log_probs.dtype, self.offsets.dtype)
+        if dtypes != _DTYPES:
             raise ValueError(f"ids, log_probs and offsets must be int32, float32 and int32; got {dtypes}")
         if self.ids.shape != self.log_probs.shape or self.ids.ndim != 1:
             raise ValueError(f"ids {self.ids.shape} and log_probs {self.log_probs.shape} must be flat and equally long")
@@ -60,13 +62,20 @@ class Marginals:
 
     def first_ranks(self, top_k: int) -> "Marginals":
         """The same rows cut to the first ``top_k`` ranks at every depth."""
-        counts = np.diff(self.offsets)
-        if not np.any(counts > top_k):
-            return self
-        kept = _ranks(self.offsets) < top_k
-        offsets = np.zeros(len(self.offsets), np.int32)
-        np.cumsum(np.minimum(counts, top_k), out=offsets[1:])
-        return Marginals(self.ids[kept], self.log_probs[kept], offsets)
+        return Marginals(*_first_ranks(self.ids, self.log_probs, self.offsets, top_k))
+
+
+@kernel
+def _first_ranks(ids: Ints, log_probs: Floats, offsets: Ints, top_k: int) -> tuple[Ints, Floats, Ints]:
+    cut = np.zeros_like(offsets)
+    for depth in range(1, offsets.size):
+        cut[depth] = cut[depth - 1] + min(offsets[depth] - offsets[depth - 1], top_k)
+    cut_ids, cut_log_probs = np.empty(cut[-1], np.int32), np.empty(cut[-1], np.float32)
+    for depth in range(1, offsets.size):
+        low, end = offsets[depth - 1], offsets[depth - 1] + cut[depth] - cut[depth - 1]
+        cut_ids[cut[depth - 1] : cut[depth]] = ids[low:end]
+        cut_log_probs[cut[depth - 1] : cut[depth]] = log_probs[low:end]
+    return cut_ids, cut_log_probs, cut
 
 
 @kernel
@@ -88,12 +97,6 @@ def _in_order(log_probs: Floats, offsets: Ints) -> bool:
                 return False
             highest = log_probs[place]
     return True
-
-
-def _ranks(offsets: Ints) -> Ints:
-    """int32 ``[sum K_d]``, the rank of each candidate."""
-    places = np.arange(offsets[-1], dtype=np.int32)
-    return places - np.repeat(offsets[:-1], np.diff(offsets))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

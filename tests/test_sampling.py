@@ -151,6 +151,14 @@ def test_a_row_does_not_depend_on_its_batch(rows: list[Row], how: Sampling, data
         assert alone.log_normaliser == together.log_normalisers[row]
 
 
+def test_a_narrow_row_after_a_whole_one_has_its_own_noise() -> None:
+    """top-p leaves all of one row and two tokens of the next, at another position."""
+    rows = np.array([[0, 0, 0], [0, 0, -9]] * 50, np.float32)
+    how, key, places = Sampling(1.0, 0, 0.9, 0), np.zeros(100, np.uint64), np.arange(100)
+    together = choose_rows(rows, how, key, places)
+    assert together.tokens.tolist() == [choose(rows[row], how, 0, row).token for row in range(100)]
+
+
 # Large vocabularies, where the nucleus is searched in widening prefixes.
 
 
