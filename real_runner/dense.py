@@ -19,6 +19,8 @@ def draft_logits(
     masks, so a row is what drafting at that root alone would give.
 
     Args:
+        drafter: and its target, whose embedding and head it borrows.
+        target: see there.
         features: ``[C, taps x H]``, tapped target states of positions 0 .. C-1.
         tokens: int64 ``[L]``, the whole sequence.
         roots: int64 ``[R]``, absolute positions, each at most C.
@@ -28,7 +30,8 @@ def draft_logits(
         The roots of a pass, and float32 logits ``[R', D, V]``.
     """
     context = drafter.context(features[None])
-    for some in roots.split(blocks_per_pass):
+    for start in range(0, len(roots), blocks_per_pass):
+        some = roots[start : start + blocks_per_pass]
         yield some, block_logits(drafter, target, tokens[some], some, context)
 
 
@@ -41,5 +44,5 @@ def block_logits(
     blocks[0, :, 0] = root_tokens
     hidden = drafter(target.embedding(blocks), positions[None], context)[0, :, 1:]
     # One contiguous matrix: a strided batch sends some CPU kernels down a path 60 times slower.
-    logits: Tensor = target.head(hidden.reshape(-1, hidden.shape[-1]))
-    return logits.float().view(len(positions), config.depth, -1)
+    logits = target.logits(hidden.reshape(-1, hidden.shape[-1]))
+    return logits.view(len(positions), config.depth, -1)

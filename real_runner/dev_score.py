@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from simlab.real_runner.dense import draft_logits
 from simlab.real_runner.dflash import DFlashDrafter
@@ -28,12 +29,13 @@ class DevScore:
 
 
 @torch.inference_mode()
-def dev_score(drafter: DFlashDrafter, target: Target, store: FeatureStore) -> DevScore:
-    """Draft at every root of every dev text and walk the chain through it."""
+def dev_score(drafter: DFlashDrafter, target: Target, store: FeatureStore, name: str) -> DevScore:
+    """Draft at every root of every dev text and walk the chain through it; the name is for progress."""
     depth = drafter.config.depth
     right, counted = torch.zeros(depth), torch.zeros(depth)
     committed = rounds = 0
-    for tokens, prompt_length, features in store.sequences():
+    texts = tqdm(store.sequences(), total=len(store.usable), desc=f"scoring on {name}", unit="text", leave=False)
+    for tokens, prompt_length, features in texts:
         matches, known = _matches(drafter, target, tokens, prompt_length, features.to(target.dtype))
         right += (matches & known).sum(0)
         counted += known.sum(0)

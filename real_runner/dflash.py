@@ -10,6 +10,7 @@ Letters: S sequences, C context tokens, G blocks of a sequence, B block size, H 
 A attention heads, E key-value heads, F head size.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -90,12 +91,12 @@ class Attention(nn.Module):
         block_keys, block_values = self.keys_values(x, rotation)
         queries = queries.view(s, g, e, r, b, f)
         across = queries.permute(0, 2, 1, 3, 4, 5).reshape(s, e, g * r * b, f)
-        to_context = (across @ keys.transpose(-1, -2)).view(s, e, g, r * b, -1)
+        to_context = (across @ keys.transpose(-1, -2)).view(s, e, g, r * b, keys.shape[2])
         to_context = to_context.masked_fill(hidden_from[:, None, :, None, :], float("-inf"))
         within = queries.reshape(s, g, e, r * b, f)
         to_block = (within @ block_keys.transpose(-1, -2)).transpose(1, 2)
         weights = torch.cat([to_context, to_block], dim=-1).float().softmax(-1).to(x.dtype)
-        context_weights = weights[..., :-b].reshape(s, e, g * r * b, -1)
+        context_weights = weights[..., :-b].reshape(s, e, g * r * b, keys.shape[2])
         from_context = (context_weights @ values).view(s, e, g, r * b, f)
         from_block = weights[..., -b:].transpose(1, 2) @ block_values
         mixed = from_context.transpose(1, 2) + from_block
@@ -140,6 +141,12 @@ class DFlashDrafter(nn.Module):
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
+    def each_layer(self) -> Iterator[Layer]:
+        """The layers in order."""
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            yield layer
+
     def context(self, features: Tensor, first_position: int = 0) -> Context:
         """Project target hidden states into keys and values of every layer.
 
@@ -150,7 +157,7 @@ class DFlashDrafter(nn.Module):
         injected = self.hidden_norm(self.fc(features))
         positions = torch.arange(first_position, first_position + features.shape[1], device=features.device)
         rotation = self._rotation(positions, injected.dtype)
-        pairs = [layer.self_attn.keys_values(injected, rotation) for layer in self.layers]
+        pairs = [layer.self_attn.keys_values(injected, rotation) for layer in self.each_layer()]
         return Context(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
 
     def forward(self, block_embeddings: Tensor, root_positions: Tensor, context: Context) -> Tensor:
@@ -170,7 +177,7 @@ class DFlashDrafter(nn.Module):
         past = torch.arange(context.length, device=root_positions.device)
         hidden_from = past >= root_positions[..., None]
         x = block_embeddings
-        for layer, keys, values in zip(self.layers, context.keys, context.values, strict=True):
+        for layer, keys, values in zip(self.each_layer(), context.keys, context.values, strict=True):
             x = x + layer.self_attn(layer.input_layernorm(x), rotation, keys, values, hidden_from)
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         out: Tensor = self.norm(x)

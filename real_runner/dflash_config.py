@@ -5,6 +5,17 @@ from dataclasses import dataclass
 
 from simlab.errors import ModelError
 
+_RELEASED_HEAD_DIM = 128  # of the released class, where config.json names none
+_COUNTS = (
+    "num_target_layers",
+    "num_hidden_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class DFlashConfig:
@@ -27,6 +38,16 @@ class DFlashConfig:
     max_position_embeddings: int = 8192
 
     def __post_init__(self) -> None:
+        for name in _COUNTS:
+            if getattr(self, name) < 1:
+                raise ModelError(f"a drafter's {name} must be at least 1; got {getattr(self, name)}")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ModelError(
+                f"a drafter's {self.num_attention_heads} attention heads cannot share "
+                f"{self.num_key_value_heads} key-value heads evenly"
+            )
+        if not self.target_layer_ids:
+            raise ModelError("a drafter must tap at least one layer of its target; target_layer_ids is empty")
         if self.block_size < 2:
             raise ModelError(f"a drafter's block_size must be at least 2; got {self.block_size}")
         if not 0 <= self.mask_token_id < self.vocab_size:
@@ -92,7 +113,8 @@ def config_from_json(fields: Mapping[str, object]) -> DFlashConfig:
 
     _refuse_variants(fields, nested)
     rope = fields.get("rope_parameters")
-    theta = rope.get("rope_theta") if isinstance(rope, Mapping) else fields.get("rope_theta")
+    theta = rope.get("rope_theta") if isinstance(rope, Mapping) else None
+    theta = fields.get("rope_theta") if theta is None else theta
     num_layers = _integer(field("num_hidden_layers"))
     num_target_layers = _integer(field("num_target_layers"))
     taps = nested.get("target_layer_ids", fields.get("target_layer_ids"))
@@ -100,19 +122,17 @@ def config_from_json(fields: Mapping[str, object]) -> DFlashConfig:
         taps = default_taps(num_target_layers, num_layers)
     if not isinstance(taps, list | tuple):
         raise ModelError(f"the drafter's target_layer_ids must be a list of layer numbers; got {taps!r}")
-    num_heads = _integer(field("num_attention_heads"))
-    hidden_size = _integer(field("hidden_size"))
     return DFlashConfig(
         block_size=_integer(field("block_size", 16)),
         mask_token_id=_integer(field("mask_token_id")),
         target_layer_ids=tuple(_integer(tap) for tap in taps),
         num_target_layers=num_target_layers,
         num_hidden_layers=num_layers,
-        hidden_size=hidden_size,
+        hidden_size=_integer(field("hidden_size")),
         intermediate_size=_integer(field("intermediate_size")),
-        num_attention_heads=num_heads,
+        num_attention_heads=_integer(field("num_attention_heads")),
         num_key_value_heads=_integer(field("num_key_value_heads")),
-        head_dim=_integer(field("head_dim", hidden_size // num_heads)),
+        head_dim=_integer(field("head_dim", _RELEASED_HEAD_DIM)),
         rms_norm_eps=_number(field("rms_norm_eps")),
         rope_theta=_number(theta if theta is not None else 10000.0),
         vocab_size=_integer(field("vocab_size")),
@@ -129,27 +149,46 @@ def default_taps(num_target_layers: int, num_draft_layers: int) -> list[int]:
     return [round(1 + i * span / (num_draft_layers - 1)) for i in range(num_draft_layers)]
 
 
-_VARIANT_FIELDS = {
-    "final_logit_softcapping": "a soft-capped head",
-    "output_multiplier": "a scaled head",
-    "input_embedding_scale": "scaled embeddings",
-    "selector_rank": "a DFlash2 candidate selector",
-    "draft_vocab_size": "a reduced vocabulary",
-    "shift_label": "shifted labels",
+# What a variant asks for; None, 0, False and a factor of 1 ask for nothing.
+# Per field: what asks for it, and the values that ask for nothing.
+_VARIANT_FIELDS: dict[str, tuple[str, tuple[object, ...]]] = {
+    "final_logit_softcapping": ("a soft-capped head", (0,)),
+    "output_multiplier": ("a scaled head", (1,)),
+    "input_embedding_scale": ("scaled embeddings", (1,)),
+    "selector_rank": ("a DFlash2 candidate selector", (0,)),
+    "shift_label": ("shifted labels", (False,)),
+    "sample_from_anchor": ("predictions that begin at the root's own slot", (False,)),
+    "use_confidence_head": ("a confidence head", (False,)),
+    "use_swa": ("sliding windows", (False,)),
+    "pure_draft_prefix_len": ("a drafted prefix", (0,)),
+    "attention_mode": ("another attention", ("gqa", "mha")),
+    "hidden_act": ("another activation", ("silu",)),
+    "causal": ("blocks that are causal inside", (False,)),
+    "is_causal": ("blocks that are causal inside", (False,)),
 }
 
 
 def _refuse_variants(fields: Mapping[str, object], nested: Mapping[str, object]) -> None:
-    for name, what in _VARIANT_FIELDS.items():
+    harmless = _VARIANT_FIELDS | {"draft_vocab_size": ("a reduced vocabulary", (0, fields.get("vocab_size")))}
+    for name, (what, values) in harmless.items():
         value = nested.get(name, fields.get(name))
-        if value not in (None, False, 1, 1.0):
+        if value is not None and value not in values:
             raise ModelError(f"this drafter needs {what} ({name}={value!r}), which simlab does not run")
-    layer_types = fields.get("layer_types") or []
-    others = {kind for kind in layer_types if kind != "full_attention"} if isinstance(layer_types, list) else set()
-    if others:
-        raise ModelError(f"this drafter has {sorted(others)} layers, which simlab does not run; full_attention only")
-    if nested.get("causal", fields.get("is_causal")) not in (None, False):
-        raise ModelError("this drafter is causal inside its block, which simlab does not run")
+    _refuse_sliding(fields)
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = fields.get(name)
+        kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else "default"
+        if kind != "default":
+            raise ModelError(f"this drafter needs scaled rotary positions ({name} {kind!r}), which simlab does not run")
+
+
+def _refuse_sliding(fields: Mapping[str, object]) -> None:
+    given = fields.get("layer_types")
+    kinds = {str(kind) for kind in given} if isinstance(given, list) else set()
+    if not kinds and fields.get("use_sliding_window"):
+        kinds = {"sliding_attention"}
+    if others := sorted(kinds - {"full_attention"}):
+        raise ModelError(f"this drafter has layers of {', '.join(others)}, which simlab does not run")
 
 
 def _integer(value: object) -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
+from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.real_runner.dflash import DFlashDrafter
@@ -18,10 +19,23 @@ def save_drafter(drafter: DFlashDrafter, folder: Path, dtype: torch.dtype = torc
     """Write a checkpoint in the published layout; each file is written beside and renamed."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in drafter.state_dict().items()}
-    half = folder / "model.safetensors.partial"
-    save_file(tensors, half, metadata={"format": "pt"})
-    half.rename(folder / "model.safetensors")
+    write_tensors(folder / "model.safetensors", tensors, ("format", "pt"))
     write_json(folder / "config.json", drafter.config.to_json())
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str] | None = None) -> None:
+    """Write a safetensors file beside the path and rename it into place.
+
+    note: one name and text for the header. One only: safetensors writes several in no fixed order,
+    and the same content would have other bytes.
+    """
+    half = path.with_name(path.name + ".partial")
+    content = save(tensors, None if note is None else dict([note]))
+    with half.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    half.rename(path)
 
 
 def write_json(path: Path, value: object) -> None:

@@ -4,15 +4,15 @@ Depth d keeps at least ``min_width`` ranks, and every rank that the exact best-f
 ``exact_budget`` drafted tokens reads there.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from simlab.arrays import Bools, Floats, Ints
+from simlab.arrays import Bools, Floats, Ints, Scalar
 from simlab.candidates import ranks_of, top_candidates
 from simlab.draft import Marginals
 from simlab.grid import to_grid
@@ -68,9 +68,12 @@ def draft_columns(
     """A drafter's rows at every root of one text.
 
     Args:
+        drafter: and its target, whose embedding and head it borrows.
+        target: see there.
         features: ``[C, taps x H]``, tapped target states from position 0 on.
         tokens: int64 ``[P + T]``, prompt and text.
         prompt_length: P.
+        kept: how many candidates.
     """
     depth = drafter.config.depth
     roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
@@ -158,5 +161,5 @@ def marginals_of(laws_log_probs: Floats, kept: Kept) -> Marginals:
     return Marginals(_first(ids, counts), _first(on_grid, counts), offsets)
 
 
-def _first(rows: Sequence[Ints] | Ints | Floats, counts: Ints):
+def _first(rows: npt.NDArray[Scalar], counts: Ints) -> npt.NDArray[Scalar]:
     return np.concatenate([row[:count] for row, count in zip(rows, counts, strict=True)])

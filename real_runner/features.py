@@ -4,15 +4,15 @@ A store is a folder of safetensors shards, each a fixed run of sequences, writte
 renamed into place: a killed reading continues where it stopped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
+from simlab.real_runner.dflash_files import write_tensors
 from simlab.real_runner.target import Target, features_of, tapped
 
 SEQUENCES_PER_SHARD = 64
@@ -36,21 +36,24 @@ def read_features(
     consecutive texts: give them in random order, so that any part of the store is a fair sample.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    starts = range(0, len(texts), SEQUENCES_PER_SHARD)
-    for number, start in enumerate(tqdm(starts, desc="reading hidden states", unit="shard")):
-        path = folder / f"features-{number:05d}.safetensors"
-        if path.is_file():
-            continue
-        shard = _read_shard(texts[start : start + SEQUENCES_PER_SHARD], target, layer_ids, max_tokens)
-        half = path.with_suffix(".partial")
-        save_file(shard, half)
-        half.rename(path)
+    with tqdm(total=len(texts), desc=f"reading hidden states for {folder.name}", unit="text") as bar:
+        for number, start in enumerate(range(0, len(texts), SEQUENCES_PER_SHARD)):
+            some = texts[start : start + SEQUENCES_PER_SHARD]
+            path = folder / f"features-{number:05d}.safetensors"
+            if path.is_file():
+                bar.update(len(some))
+            else:
+                write_tensors(path, _read_shard(some, target, layer_ids, max_tokens, bar.update))
 
 
 def _read_shard(
-    texts: Sequence[TrainingText], target: Target, layer_ids: Sequence[int], max_tokens: int
+    texts: Sequence[TrainingText],
+    target: Target,
+    layer_ids: Sequence[int],
+    max_tokens: int,
+    on_texts: Callable[[int], object],
 ) -> dict[str, Tensor]:
-    rows = [torch.tensor((text.prompt_ids + text.text_ids)[:max_tokens]) for text in texts]
+    rows = [torch.tensor((text.prompt_ids + text.text_ids)[:max_tokens], dtype=torch.int64) for text in texts]
     features: list[Tensor] = [torch.empty(0)] * len(rows)
     by_length = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     while by_length:
@@ -61,6 +64,7 @@ def _read_shard(
         states = teacher_forced_features(target, ids, layer_ids)
         for row, index in enumerate(batch):
             features[index] = states[row, : len(rows[index])].to(torch.bfloat16)
+        on_texts(len(batch))
     return {
         "tokens": torch.cat(rows).to(torch.int32),
         "lengths": torch.tensor([len(row) for row in rows], dtype=torch.int32),
@@ -73,5 +77,5 @@ def _read_shard(
 def teacher_forced_features(target: Target, ids: Tensor, layer_ids: Sequence[int]) -> Tensor:
     """Tapped states ``[S, L, taps x H]`` of right-padded ids ``[S, L]``; causal, so padding is harmless."""
     with tapped(target, layer_ids) as taken:
-        target.model.get_decoder()(ids.to(target.device), use_cache=False)  # type: ignore[operator]
+        target.model.get_decoder()(ids.to(target.device), use_cache=False)
         return features_of(taken, layer_ids)

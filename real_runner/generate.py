@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Ints
-from simlab.real_runner.kv_buffers import keep_rows, new_cache
+from simlab.real_runner.kv_buffers import BufferCache
 from simlab.real_runner.target import Target
-from simlab.sampling import Sampling, choose
+from simlab.sampling import Sampling, choose_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,10 @@ class Continuation:
     stop_reason: str
 
 
+def _nothing(num_tokens: int) -> None:
+    """The progress of somebody who does not look."""
+
+
 @torch.inference_mode()
 def generate(
     target: Target,
@@ -28,7 +32,7 @@ def generate(
     noise_keys: Sequence[int],
     sampling: Sampling,
     max_new_tokens: int,
-    on_token: Callable[[int], None] | None = None,
+    on_tokens: Callable[[int], object] = _nothing,
 ) -> list[Continuation]:
     """Decode every prompt until its first stop token or ``max_new_tokens``.
 
@@ -37,79 +41,73 @@ def generate(
     the last bits of the arithmetic.
 
     Args:
+        target: writes the text.
+        prompts: token ids, at least one each.
         noise_keys: one per prompt, unused at temperature 0.
-        on_token: called with the number of tokens each pass has added, for progress.
+        sampling: for all of them.
+        max_new_tokens: at least 1.
+        on_tokens: called after each pass with the number of tokens it added.
     """
     texts: list[list[int]] = [[] for _ in prompts]
     lengths = torch.tensor([len(prompt) for prompt in prompts])
-    cache, logits = _prefill(target, prompts, lengths)
-    padded = int(lengths.max())
-    alive = list(range(len(prompts)))
-    cached = torch.arange(len(prompts))
+    cache = BufferCache(target)
+    logits = _prefill(target, cache, prompts, lengths)
+    padded = cache.length
+    # Prompts still being answered, and the row of the cache that holds each of them.
+    alive, rows = list(range(len(prompts))), torch.arange(len(prompts))
     while True:
-        chosen = _choose_rows(
-            logits, [noise_keys[i] for i in alive], sampling, [len(prompts[i]) + len(texts[i]) for i in alive]
-        )
-        for index, token in zip(alive, chosen, strict=True):
-            texts[index].append(int(token))
-        if on_token is not None:
-            on_token(len(alive))
-        going = [
-            row
-            for row, i in enumerate(alive)
-            if texts[i][-1] not in target.stop_token_ids and len(texts[i]) < max_new_tokens
-        ]
-        alive = [alive[row] for row in going]
-        cached = cached[torch.tensor(going, dtype=torch.int64)]
+        positions = [len(prompts[i]) + len(texts[i]) for i in alive]
+        chosen = _chosen(logits, [noise_keys[i] for i in alive], sampling, positions)
+        for index, token in zip(alive, chosen.tolist(), strict=True):
+            texts[index].append(token)
+        on_tokens(len(alive))
+        going = [place for place, i in enumerate(alive) if _goes_on(target, texts[i], max_new_tokens)]
+        alive, rows = [alive[place] for place in going], rows[torch.tensor(going, dtype=torch.int64)]
         if not alive:
-            return [_continuation(text, target.stop_token_ids) for text in texts]
-        if len(alive) <= cache.layers[0].keys.shape[0] // 2:
-            keep_rows(cache, cached.to(target.device))
-            cached = torch.arange(len(alive))
-        logits = _decode_step(target, cache, cached, [texts[i] for i in alive], lengths[torch.tensor(alive)], padded)
+            return [_continuation(target, text) for text in texts]
+        if len(alive) <= cache.num_rows // 2:
+            cache.keep_rows(rows)
+            rows = torch.arange(len(alive))
+        last = torch.tensor([texts[i][-1] for i in alive])
+        logits = _decode_one(target, cache, rows, last, lengths[torch.tensor(alive)], padded)
 
 
-def _continuation(text: list[int], stop_token_ids: tuple[int, ...]) -> Continuation:
-    return Continuation(tuple(text), "stop" if text[-1] in stop_token_ids else "length")
+def _goes_on(target: Target, text: Sequence[int], max_new_tokens: int) -> bool:
+    return text[-1] not in target.stop_token_ids and len(text) < max_new_tokens
 
 
-def _prefill(target: Target, prompts: Sequence[Sequence[int]], lengths: Tensor) -> tuple[object, Tensor]:
-    rows = [torch.tensor(list(prompt)) for prompt in prompts]
-    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(target.device)
-    cache = new_cache(target)
-    hidden = target.model.get_decoder()(ids, past_key_values=cache, use_cache=True).last_hidden_state  # type: ignore[operator]
-    last = hidden[torch.arange(len(rows)), (lengths - 1).to(target.device)]
-    return cache, target.head(last)
+def _continuation(target: Target, text: Sequence[int]) -> Continuation:
+    return Continuation(tuple(text), "stop" if text[-1] in target.stop_token_ids else "length")
 
 
-def _decode_step(target: Target, cache, cached: Tensor, texts: list[list[int]], lengths: Tensor, padded: int) -> Tensor:
-    """One token for every living row; rows that ended but still hold a place are fed a dummy."""
-    places = cache.layers[0].keys.shape[0]
-    filled = cache.layers[0].length
-    ids = torch.zeros(places, 1, dtype=torch.int64)
-    positions = torch.zeros(places, 1, dtype=torch.int64)
-    ids[cached, 0] = torch.tensor([text[-1] for text in texts])
-    positions[cached, 0] = lengths + torch.tensor([len(text) - 1 for text in texts])
-    visible = torch.ones(places, 1, 1, filled + 1, dtype=torch.bool)
-    keys = torch.arange(filled + 1)
-    visible[cached, 0, 0] = (keys < lengths[:, None]) | (keys >= padded)
-    device = target.device
-    hidden = target.model.get_decoder()(  # type: ignore[operator]
-        ids.to(device),
-        attention_mask=visible.to(device),
-        position_ids=positions.to(device),
-        past_key_values=cache,
-        use_cache=True,
-    ).last_hidden_state
-    return target.head(hidden[cached.to(device), 0])
+def _prefill(target: Target, cache: BufferCache, prompts: Sequence[Sequence[int]], lengths: Tensor) -> Tensor:
+    """Read all prompts, padded on the right, into the cache; the logits after each."""
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(list(prompt)) for prompt in prompts], batch_first=True)
+    states = target.states(ids, cache)
+    return target.logits(states[torch.arange(len(prompts)), lengths - 1])
 
 
-def _choose_rows(logits: Tensor, keys: Sequence[int], sampling: Sampling, positions: Sequence[int]) -> Ints:
-    raw = logits.float().cpu().numpy()
+def _decode_one(target: Target, cache: BufferCache, rows: Tensor, last: Tensor, lengths: Tensor, padded: int) -> Tensor:
+    """The logits after the last token of each living row; rows that ended are fed a dummy.
+
+    A row sees its own prompt and what it wrote, but not the padding between the two.
+    """
+    filled = cache.length
+    ids = torch.zeros(cache.num_rows, 1, dtype=torch.int64)
+    positions = torch.zeros(cache.num_rows, 1, dtype=torch.int64)
+    visible = torch.ones(cache.num_rows, 1, 1, filled + 1, dtype=torch.bool)
+    slots = torch.arange(filled + 1)
+    ids[rows, 0] = last
+    positions[rows, 0] = lengths + filled - padded
+    visible[rows, 0, 0] = (slots < lengths[:, None]) | (slots >= padded)
+    states = target.states(ids, cache, visible.to(target.device), positions.to(target.device))
+    return target.logits(states[rows.to(target.device), 0])
+
+
+def _chosen(logits: Tensor, keys: Sequence[int], sampling: Sampling, positions: Sequence[int]) -> Ints:
+    """int32 ``[R]``, the token that follows in each row."""
+    raw = logits.cpu().numpy()
     if sampling.temperature == 0:
-        # numpy's argmax returns the first of equal values: the smallest id
-        return raw.argmax(axis=-1).astype(np.int32)
-    picks = [
-        choose(row, sampling, key, position).token for row, key, position in zip(raw, keys, positions, strict=True)
-    ]
-    return np.array(picks, dtype=np.int32)
+        # The rule of `choose_rows` without its by-products: argmax gives the first of equal values.
+        return np.asarray(raw.argmax(axis=-1), dtype=np.int32)
+    return choose_rows(raw, sampling, np.array(keys, np.uint64), np.array(positions, np.int64)).tokens

@@ -1,36 +1,68 @@
 """Where a drafter's training starts: from the target's own last layers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
+from simlab.errors import ModelError
 from simlab.real_runner.dflash import Attention, DFlashDrafter, Layer, RMSNorm
 from simlab.real_runner.dflash_config import DFlashConfig
 from simlab.real_runner.target import Target
+
+_COPIED = (
+    *(f"self_attn.{name}_proj" for name in "qkvo"),
+    "mlp",
+    "input_layernorm",
+    "post_attention_layernorm",
+)
+
+
+class _TargetSizes(Protocol):
+    """What is read of the target's configuration, which comes without types."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    rms_norm_eps: float
+    rope_parameters: Mapping[str, float]
+    max_position_embeddings: int
 
 
 def config_for(
     target: Target, block_size: int, num_layers: int, taps: Sequence[int], mask_token_id: int
 ) -> DFlashConfig:
-    """A drafter's sizes, taken over from the target's."""
-    config = target.model.config
-    heads = int(config.num_attention_heads)
+    """A drafter's sizes, taken over from the target's.
+
+    Raises:
+        ModelError: they do not fit together, or the target is of a family without such sizes.
+    """
+    config = cast(_TargetSizes, target.model.config)
+    missing = sorted(name for name in _TargetSizes.__annotations__ if not hasattr(config, name))
+    if missing:
+        raise ModelError(
+            f"{target.name} has no {missing[0]} in its configuration; simlab trains drafters for targets of the "
+            "Llama and Qwen3 families"
+        )
+    heads = config.num_attention_heads
     return DFlashConfig(
         block_size=block_size,
         mask_token_id=mask_token_id,
         target_layer_ids=tuple(taps),
         num_target_layers=len(target.layers),
         num_hidden_layers=num_layers,
-        hidden_size=int(config.hidden_size),
-        intermediate_size=int(config.intermediate_size),
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
         num_attention_heads=heads,
-        num_key_value_heads=int(config.num_key_value_heads),
+        num_key_value_heads=config.num_key_value_heads,
         head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
-        rms_norm_eps=float(config.rms_norm_eps),
+        rms_norm_eps=config.rms_norm_eps,
         rope_theta=float(config.rope_parameters["rope_theta"]),
         vocab_size=target.vocab_size,
-        max_position_embeddings=int(config.max_position_embeddings),
+        max_position_embeddings=config.max_position_embeddings,
+        attention_bias=bool(getattr(config, "attention_bias", False)),
     )
 
 
@@ -40,16 +72,24 @@ def from_target(config: DFlashConfig, target: Target, sample_ids: Tensor) -> DFl
 
     The per-head norms, which a Llama target has not, get the size that its queries and keys have
     on ``sample_ids`` (int64 ``[S, L]``), so that attention starts as sharp as the target's.
+
+    Raises:
+        ModelError: the target has fewer layers, or layers of another kind.
     """
     drafter = DFlashDrafter(config)
     first = len(target.layers) - config.num_hidden_layers
+    if first < 0:
+        raise ModelError(
+            f"{config.num_hidden_layers} draft layers cannot start from the {len(target.layers)} layers of "
+            f"{target.name}; ask for fewer, or start from random weights"
+        )
+    for i, layer in enumerate(drafter.each_layer()):
+        _copy_layer(layer, target.layers[first + i])
     sizes = _head_sizes(target, range(first, len(target.layers)), sample_ids)
-    for i, layer in enumerate(drafter.layers):
-        source = target.layers[first + i]
-        _copy_layer(layer, source)
-        _set_head_norms(layer.self_attn, source.self_attn, sizes[first + i])
+    for i, layer in enumerate(drafter.each_layer()):
+        _set_head_norms(layer.self_attn, target.layers[first + i].get_submodule("self_attn"), sizes[first + i])
     after_last_tap = target.layers[min(max(config.target_layer_ids) + 1, len(target.layers) - 1)]
-    _copy(drafter.hidden_norm, after_last_tap.input_layernorm)
+    _copy(drafter.hidden_norm, after_last_tap.get_submodule("input_layernorm"))
     _copy(drafter.norm, target.model.get_decoder().norm)
     drafter.fc.weight.zero_()
     last = config.target_layer_ids.index(max(config.target_layer_ids))
@@ -63,10 +103,14 @@ def _copy(into: nn.Module, source: nn.Module) -> None:
 
 
 def _copy_layer(layer: Layer, source: nn.Module) -> None:
-    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-        _copy(getattr(layer.self_attn, name), getattr(source.self_attn, name))
-    for name in ("mlp", "input_layernorm", "post_attention_layernorm"):
-        _copy(getattr(layer, name), getattr(source, name))
+    try:
+        for name in _COPIED:
+            _copy(layer.get_submodule(name), source.get_submodule(name))
+    except (AttributeError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise ModelError(
+            f"the target's layers are not of the Llama or Qwen3 kind ({reason}); start from random weights instead"
+        ) from error
 
 
 def _set_head_norms(attention: Attention, source: nn.Module, sizes: tuple[float, float]) -> None:
@@ -86,7 +130,7 @@ def _head_sizes(target: Target, layer_ids: Sequence[int], sample_ids: Tensor) ->
             def keep(_m: nn.Module, _x: object, out: Tensor, i: int = i, name: str = name) -> None:
                 found[i][name] = float(out.float().pow(2).mean().sqrt())
 
-            handles.append(getattr(target.layers[i].self_attn, name).register_forward_hook(keep))
+            handles.append(target.layers[i].get_submodule(f"self_attn.{name}").register_forward_hook(keep))
     try:
         target.model.get_decoder()(sample_ids.to(target.device), use_cache=False)
     finally:

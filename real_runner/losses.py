@@ -6,6 +6,7 @@ The scale of the decay and whether the weights apply per block are reconstructio
 is exp(-k / decay), weights within a block sum to one, and every term is a mean over blocks.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +26,11 @@ class LossWeights:
     decay: float = 4.0
     focal: float = 0.3
     chain: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("decay", "focal", "chain"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"the loss weight {name} must not be negative; got {getattr(self, name)}")
 
 
 def block_loss(log_probs: Tensor, true_log_probs: Tensor, known: Tensor, weights: LossWeights) -> Tensor:

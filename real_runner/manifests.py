@@ -32,7 +32,7 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         sampling=earlier.sampling if earlier else sampling,
         stop_token_ids=target.stop_token_ids,
         max_new_tokens=earlier.max_new_tokens if earlier else options.max_new_tokens,
-        gt_mode="generated" if options.prompts is not None else "given",
+        gt_mode=earlier.gt_mode if earlier else "generated" if options.prompts is not None else "given",
         dtype=options.dtype,
         attention=str(target.model.config._attn_implementation),
         batch_size=options.batch_size,

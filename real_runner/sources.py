@@ -22,13 +22,14 @@ from simlab.traces.records import SequenceRecord, TokenRows
 class Answered:
     """One turn: what was asked, what was answered, why the answer ended.
 
-    ``tokens`` are the target's rows where they are already known.
+    ``tokens`` are the target's rows, and ``seed`` that of their noise, where they are already known.
     """
 
     prompt: Prompt
     text: Ints
     stop_reason: str
     tokens: TokenRows | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,14 +90,13 @@ def given_turns(source: Completion | Retold, target: Target, template_kwargs: Ma
         PromptError: a token is not in the target's vocabulary.
     """
     if isinstance(source, Retold):
-        return [Answered(r.prompt, r.text, r.stop_reason, r.tokens) for r in source.turns]
-    stop = target.stop_token_ids[-1] if target.stop_token_ids else None
-    prompt_ids, text_ids = completion_ids(target.tokenizer, source, template_kwargs, stop)
+        return [Answered(r.prompt, r.text, r.stop_reason, r.tokens, r.seed) for r in source.turns]
+    prompt_ids, text_ids = completion_ids(target.tokenizer, source, template_kwargs, target.tokenizer.eos_token_id)
     for token in (*prompt_ids, *text_ids):
         if not 0 <= token < target.vocab_size:
             raise PromptError(
-                f"completion {source.prompt_id!r} holds token {token}; {target.name} has ids 0 to {target.vocab_size - 1}; "
-                "the ids must come from the target's own tokenizer"
+                f"completion {source.prompt_id!r} holds token {token}; {target.name} has ids 0 to "
+                f"{target.vocab_size - 1}; the ids must come from the target's own tokenizer"
             )
     prompt = Prompt(source.prompt_id, source.dataset, 0, 0, np.array(prompt_ids, np.int32))
     text = np.array(text_ids, np.int32)
@@ -113,7 +113,7 @@ def asked(
     conversation = source.conversation
     for answer, user_text in zip(earlier, source.later_turns, strict=False):
         text = target.tokenizer.decode(answer.text.tolist(), skip_special_tokens=True)
-        conversation = next_turn(conversation, text, user_text)
+        conversation = next_turn(conversation, str(text), user_text)
     ids = render(target.tokenizer, conversation, template_kwargs)
     return Prompt(source.prompt_id, source.dataset, len(earlier), 0, np.array(ids, np.int32))
 

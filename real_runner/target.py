@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from simlab.errors import ModelError
@@ -17,6 +18,9 @@ from simlab.real_runner import builtin
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from transformers.cache_utils import Cache
+
+
+_HEAD_FIELDS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
 class TargetConfig(Protocol):
@@ -127,16 +131,15 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
     disable_progress_bar()
     place = str(builtin.builtin_target_dir()) if name == builtin.NAME else name
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            place, dtype=dtype, attn_implementation="sdpa"
-        )
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(place, dtype=dtype, attn_implementation="sdpa")
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
             f"the target {name!r} could not be loaded ({reason}); expected {builtin.NAME!r}, a folder "
             "with config.json and safetensors, or a Hugging Face id"
         ) from error
+    _check_supported(name, model)
     return Target(
         name=name,
         revision=str(getattr(model.config, "_commit_hash", None) or ""),
@@ -145,6 +148,29 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
         tokenizer=tokenizer,
         stop_token_ids=_stop_token_ids(model, tokenizer),
     )
+
+
+def _check_supported(name: str, model: "PreTrainedModel") -> None:
+    """Refuse what this runner would compute wrongly.
+
+    Raises:
+        ModelError: the target is not built as those of the Llama and Qwen3 families are.
+    """
+    config, decoder = model.config, model.get_decoder()
+    others = {kind for kind in getattr(config, "layer_types", None) or [] if kind != "full_attention"}
+    scaled = [key for key in _HEAD_FIELDS if getattr(config, key, None) not in (None, 1)]
+    problem = None
+    if not isinstance(getattr(decoder, "layers", None), nn.ModuleList):
+        problem = f"is a {config.model_type} model"
+    elif others or getattr(config, "sliding_window", None):
+        problem = "has layers that do not attend to everything"
+    elif scaled:
+        problem = f"changes its logits after the head ({scaled[0]})"
+    if problem is not None:
+        raise ModelError(
+            f"the target {name!r} {problem}; simlab runs targets that are built as those of the Llama and Qwen3 "
+            "families; choose one of these"
+        )
 
 
 def _stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
@@ -158,7 +184,7 @@ def _weights_digest(folder: Path, model: "PreTrainedModel") -> str:
     if not folder.is_dir():
         identity = {"config": model.config.to_dict(), "revision": getattr(model.config, "_commit_hash", None)}
         return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
-    return files_digest(sorted(folder.glob("*.safetensors")))
+    return files_digest(sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin")))
 
 
 def files_digest(paths: Sequence[Path]) -> str:

@@ -1,19 +1,14 @@
 """Training a DFlash drafter on the target's own text."""
 
-import json
 import math
-import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from simlab.errors import ModelError
 from simlab.real_runner.dflash import DFlashDrafter
-from simlab.real_runner.dflash_files import write_json
 from simlab.real_runner.losses import LossWeights, block_loss
 from simlab.real_runner.target import Target
 from simlab.real_runner.training_data import Batch, FeatureStore
@@ -40,6 +35,16 @@ class TrainingPlan:
     head_tokens: int = 8192
     loss: LossWeights = LossWeights()
 
+    def __post_init__(self) -> None:
+        for name in ("steps", "num_sequences", "num_roots"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name in ("seed", "warmup_steps", "weight_decay", "head_tokens"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"the learning rate must be above 0; got {self.learning_rate}")
+
 
 class Trainer:
     """One run: the drafter, its optimiser, and the step it has reached."""
@@ -51,10 +56,16 @@ class Trainer:
         )
         self.step = 0
         self.kept, self.place = _head_subset(store, target, plan.head_tokens)
-        self.head = target.head.weight[self.kept].to(torch.bfloat16)
+        weight = target.head.weight
+        assert isinstance(weight, Tensor)
+        self.head = weight[self.kept].to(torch.bfloat16)
 
-    def run(self, until: int) -> float:
-        """Train up to a step; the mean loss of the steps taken."""
+    def run(self, until: int, on_step: Callable[[], object] = lambda: None) -> float:
+        """Train up to a step; the mean loss of the steps taken.
+
+        Raises:
+            ModelError: the loss is no longer a finite number.
+        """
         losses = []
         for step in range(self.step, until):
             for group in self.optimiser.param_groups:
@@ -65,7 +76,10 @@ class Trainer:
             nn.utils.clip_grad_norm_(self.drafter.parameters(), 1.0)
             self.optimiser.step()
             losses.append(float(loss.detach()))
+            if not math.isfinite(losses[-1]):
+                raise ModelError(f"the loss of step {step + 1} is {losses[-1]}; start over with a lower learning rate")
             self.step = step + 1
+            on_step()
         return sum(losses) / max(1, len(losses))
 
     def _batch(self, step: int) -> Batch:

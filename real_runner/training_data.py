@@ -4,11 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol, cast
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
+
+from simlab.errors import ModelError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +29,21 @@ class Batch:
     roots: Tensor
 
 
+class _Shard(Protocol):
+    """What is used of a safetensors file, which comes without types."""
+
+    def get_tensor(self, name: str) -> Tensor: ...
+
+    def get_slice(self, name: str) -> Tensor: ...
+
+
+def _opened(path: Path) -> _Shard:
+    try:
+        return cast(_Shard, safe_open(path, framework="pt"))
+    except SafetensorError as error:
+        raise ModelError(f"the hidden states in {path} are damaged ({error}); delete that file, and resume") from error
+
+
 class FeatureStore:
     """The shards of a folder, memory-mapped; a sequence is read when it is drawn."""
 
@@ -33,10 +51,12 @@ class FeatureStore:
         self.paths = sorted(folder.glob("features-*.safetensors"))
         if not self.paths:
             raise ValueError(f"no hidden states in {folder}; read them first")
-        self._files = [safe_open(path, framework="pt") for path in self.paths]
+        self._files: list[_Shard] = []
         self._tokens: list[Tensor] = []
         self._places: list[tuple[int, int, int, int]] = []
-        for shard, file in enumerate(self._files):
+        for shard, path in enumerate(self.paths):
+            file = _opened(path)
+            self._files.append(file)
             self._tokens.append(file.get_tensor("tokens"))
             start = 0
             lengths, prompts = file.get_tensor("lengths").tolist(), file.get_tensor("prompt_lengths").tolist()

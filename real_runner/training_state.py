@@ -6,13 +6,14 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from simlab.errors import ModelError
+from simlab.real_runner.dflash_files import write_tensors
 from simlab.real_runner.train_dflash import Trainer, TrainingPlan
 
 STATE = "state.safetensors"
+_NOTE = "training"
 
 
 def save_state(trainer: Trainer, curve: list[dict[str, object]], folder: Path) -> None:
@@ -22,10 +23,8 @@ def save_state(trainer: Trainer, curve: list[dict[str, object]], folder: Path) -
         tensors[f"weight.{name}"] = parameter.detach().cpu()
         for kind, value in trainer.optimiser.state.get(parameter, {}).items():
             tensors[f"{kind}.{name}"] = value.detach().cpu()
-    metadata = {"step": str(trainer.step), "plan": plan_text(trainer.plan, trainer), "curve": json.dumps(curve)}
-    half = folder / (STATE + ".partial")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, half, metadata=metadata)
-    half.rename(folder / STATE)
+    note = json.dumps({"step": trainer.step, "plan": plan_text(trainer.plan, trainer), "curve": curve})
+    write_tensors(folder / STATE, {name: tensor.contiguous() for name, tensor in tensors.items()}, (_NOTE, note))
 
 
 def plan_text(plan: TrainingPlan, trainer: Trainer) -> str:
@@ -41,20 +40,20 @@ def load_state(trainer: Trainer, folder: Path) -> list[dict[str, object]]:
     """
     try:
         with safe_open(folder / STATE, framework="pt") as file:
-            metadata = file.metadata()
+            note = json.loads(file.metadata()[_NOTE])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise ModelError(
             f"the training state in {folder} cannot be read ({error}); start over in another --out"
         ) from error
-    if metadata["plan"] != plan_text(trainer.plan, trainer):
+    if note["plan"] != plan_text(trainer.plan, trainer):
         raise ModelError(
             f"{folder} holds a training run with other settings; resume with the settings it began with, "
             "or choose another --out"
         )
     _restore(trainer, tensors)
-    trainer.step = int(metadata["step"])
-    curve: list[dict[str, object]] = json.loads(metadata["curve"])
+    trainer.step = int(note["step"])
+    curve: list[dict[str, object]] = note["curve"]
     return curve
 
 

@@ -1,13 +1,16 @@
 """The text a drafter learns from: a file of it, or the target's own answers to prompts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from tqdm import tqdm
 
-from simlab.errors import PromptError
+from simlab.errors import ModelError, PromptError
+from simlab.ids import content_id
 from simlab.real_runner.completions import read_completions
 from simlab.real_runner.dflash_files import write_json
 from simlab.real_runner.features import TrainingText
@@ -28,14 +31,14 @@ def given_texts(path: Path, target: Target) -> list[TrainingText]:
         PromptError: the file cannot be used, or holds ids the target has not.
     """
     if path.suffix == ".parquet":
-        texts = [TrainingText(tuple(prompt), tuple(text)) for prompt, text in read_text_table(path)]
+        texts = [TrainingText(tuple(prompt), tuple(text)) for prompt, text in read_text_table(path) if prompt or text]
     else:
         turns = [turn for item in read_completions(path) for turn in given_turns(item, target, {})]
         texts = [TrainingText(tuple(t.prompt.token_ids.tolist()), tuple(t.text.tolist())) for t in turns]
-    largest = max((max(text.prompt_ids + text.text_ids, default=0) for text in texts), default=0)
-    if largest >= target.vocab_size:
+    foreign = [t for text in texts for t in text.prompt_ids + text.text_ids if not 0 <= t < target.vocab_size]
+    if foreign:
         raise PromptError(
-            f"{path} holds token {largest}; {target.name} has ids 0 to {target.vocab_size - 1}; "
+            f"{path} holds token {foreign[0]}; {target.name} has ids 0 to {target.vocab_size - 1}; "
             "the text must come from the target's own tokenizer"
         )
     return texts
@@ -50,22 +53,56 @@ def own_texts(
 
     Raises:
         PromptError: the file cannot be used.
+        ModelError: the folder holds answers to other prompts, or made in another way.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     records = read_prompts(path, limit)
+    prompts = [render(target.tokenizer, record.conversation, {}) for record in records]
+    keys = [noise_key(sampling.seed, record.prompt_id, 0, 0) for record in records]
+    source = {
+        "target": target.digest,
+        "sampling": asdict(sampling),
+        "max_new_tokens": max_new_tokens,
+        "prompts": content_id([[record.prompt_id, ids] for record, ids in zip(records, prompts, strict=True)]),
+    }
+    claim(folder, "text_source.json", source, "answers to other prompts, or of another target or sampling")
     texts: list[TrainingText] = []
-    with tqdm(total=len(records), unit="text", desc=f"generating from {path.name}") as bar:
+    with tqdm(total=len(records), unit="text", desc=f"generating from {path.name}", miniters=0) as bar:
         for start in range(0, len(records), _PROMPTS_PER_FILE):
-            some = records[start : start + _PROMPTS_PER_FILE]
+            some = slice(start, start + _PROMPTS_PER_FILE)
             kept = folder / f"text-{start // _PROMPTS_PER_FILE:05d}.json"
             if not kept.is_file():
-                prompts = [render(target.tokenizer, record.conversation, {}) for record in some]
-                keys = [noise_key(sampling.seed, record.prompt_id, 0, 0) for record in some]
-                answers = generate(target, prompts, keys, sampling, max_new_tokens)
-                write_json(kept, [[p, list(a.token_ids)] for p, a in zip(prompts, answers, strict=True)])
+                answers = generate(target, prompts[some], keys[some], sampling, max_new_tokens, _counted_on(bar))
+                rows = zip(prompts[some], answers, strict=True)
+                write_json(kept, [[prompt, list(answer.token_ids)] for prompt, answer in rows])
             texts += _read_back(kept)
-            bar.update(len(some))
+            bar.update(len(prompts[some]))
     return texts
+
+
+def _counted_on(bar: "tqdm[NoReturn]") -> Callable[[int], None]:
+    """Shows the tokens of the batch that is being generated: it takes minutes, its texts end together."""
+    written = 0
+
+    def count(num_tokens: int) -> None:
+        nonlocal written
+        written += num_tokens
+        bar.set_postfix_str(f"{written} tokens", refresh=False)
+        bar.update(0)
+
+    return count
+
+
+def claim(folder: Path, name: str, source: Mapping[str, object], other: str) -> None:
+    """Note in a folder what its files are made from; refuse a folder that was made from something else.
+
+    Raises:
+        ModelError: it holds ``other``.
+    """
+    note = folder / name
+    if note.is_file() and json.loads(note.read_text(encoding="utf-8")) != source:
+        raise ModelError(f"{folder} holds {other}; delete it, or choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(note, source)
 
 
 def _read_back(path: Path) -> list[TrainingText]:

@@ -1,0 +1,82 @@
+"""The texts of some prompts: given ones as they are, the others written by the target."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simlab.draft import Prompt
+from simlab.errors import ModelError
+from simlab.real_runner.generate import generate
+from simlab.real_runner.models import Models
+from simlab.real_runner.options import RecordOptions
+from simlab.real_runner.progress import Progress
+from simlab.real_runner.prompts import PromptRecord
+from simlab.real_runner.sources import Answered, Source, asked, given_turns, num_turns
+from simlab.sampling import Sampling, noise_key
+
+
+def answers_of(
+    options: RecordOptions, models: Models, sources: Sequence[Source], progress: Progress
+) -> list[list[Answered]]:
+    """The turns of each prompt. One turn of all open prompts is decoded as one batch."""
+    kwargs = options.chat_template_kwargs
+    answers: list[list[Answered]] = [
+        [] if isinstance(source, PromptRecord) else given_turns(source, models.target, kwargs) for source in sources
+    ]
+    for turn in range(max(map(num_turns, sources))):
+        open_ones = [
+            (source, earlier)
+            for source, earlier in zip(sources, answers, strict=True)
+            if isinstance(source, PromptRecord) and num_turns(source) > turn
+        ]
+        prompts = [asked(source, earlier, models.target, kwargs) for source, earlier in open_ones]
+        for (_, earlier), answered in zip(open_ones, _decoded(options, models, prompts, progress), strict=True):
+            earlier.append(answered)
+    return answers
+
+
+def _decoded(options: RecordOptions, models: Models, prompts: Sequence[Prompt], progress: Progress) -> list[Answered]:
+    if not prompts:
+        return []
+    for prompt in prompts:
+        _check_room(models, prompt, options.max_new_tokens)
+    keys = [sequence_key(options.sampling, prompt) for prompt in prompts]
+    ids = [prompt.token_ids.tolist() for prompt in prompts]
+    texts = generate(models.target, ids, keys, options.sampling, options.max_new_tokens, progress.decoded)
+    return [
+        Answered(prompt, np.array(text.token_ids, np.int32), text.stop_reason)
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+
+
+def check_rooms(options: RecordOptions, models: Models, sources: Sequence[Source]) -> None:
+    """Refuse what would run past the target's positions, before anything is recorded.
+
+    Later turns are as long as the answers before them: those are seen when they are reached.
+
+    Raises:
+        ModelError: a prompt, its answer and one block need more positions than the target has.
+    """
+    for source in sources:
+        if isinstance(source, PromptRecord):
+            first = asked(source, [], models.target, options.chat_template_kwargs)
+            _check_room(models, first, options.max_new_tokens)
+        else:
+            for turn in given_turns(source, models.target, options.chat_template_kwargs):
+                _check_room(models, turn.prompt, len(turn.text))
+
+
+def _check_room(models: Models, prompt: Prompt, num_answer: int) -> None:
+    room, depth = models.target.config.max_position_embeddings, models.drafter.config.depth
+    needed = len(prompt.token_ids) + num_answer + depth
+    if needed > room:
+        raise ModelError(
+            f"prompt {prompt.prompt_id!r} has {len(prompt.token_ids)} tokens; with an answer of {num_answer} and "
+            f"a draft of {depth} it needs {needed} positions, and {models.target.name} has {room}; shorten the prompt "
+            "or lower --max-new-tokens"
+        )
+
+
+def sequence_key(sampling: Sampling, prompt: Prompt) -> int:
+    """The noise key of one sequence."""
+    return noise_key(sampling.seed, prompt.prompt_id, prompt.turn, prompt.sample)
