@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -70,14 +71,14 @@ def _alone(cache: Path) -> Iterator[None]:
 
 
 def _make(folder: Path) -> None:
-    """Fetch and unpack beside the final place, then rename. What a killed try left is removed first."""
-    scratch = folder.with_name(f".{NAME}.partial")
-    for left_over in (scratch, folder):
-        if left_over.exists():
-            shutil.rmtree(left_over)
+    """Fetch and unpack beside the final place, then rename. What killed tries left is removed first."""
+    for left_over in folder.parent.glob(f".{NAME}-*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)
     _check_room(folder.parent)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{NAME}-", dir=folder.parent))
     try:
-        scratch.mkdir()
         gguf = _fetch_gguf(scratch)
         made = scratch / "model"
         _dequantise(gguf, made)

@@ -1,7 +1,6 @@
 """How well a drafter does on dev texts: acceptance of its chain, and agreement at each depth."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,22 +9,10 @@ from tqdm import tqdm
 from simlab.real_runner.dense import draft_logits
 from simlab.real_runner.dflash import DFlashDrafter
 from simlab.real_runner.target import Target
+from simlab.real_runner.training_curve import DevScore
 from simlab.real_runner.training_data import FeatureStore
 
 _BLOCKS_PER_PASS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class DevScore:
-    """One dev set.
-
-    Attributes:
-        acceptance_length: of the chain, bonus token counted, pooled over rounds.
-        agreement: per depth, share of roots where the most probable token is the target's.
-    """
-
-    acceptance_length: float
-    agreement: tuple[float, ...]
 
 
 @torch.inference_mode()
@@ -42,7 +29,7 @@ def dev_score(drafter: DFlashDrafter, target: Target, store: FeatureStore, name:
         for step in _chain_rounds((matches & known).int().cumprod(1).sum(1).tolist()):
             committed, rounds = committed + step, rounds + 1
     agreement = tuple((right / counted.clamp(min=1)).tolist())
-    return DevScore(committed / max(rounds, 1), tuple(round(share, 4) for share in agreement))
+    return DevScore(round(committed / max(rounds, 1), 4), tuple(round(share, 4) for share in agreement))
 
 
 def _matches(

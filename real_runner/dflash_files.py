@@ -29,20 +29,23 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str] 
     note: one name and text for the header. One only: safetensors writes several in no fixed order,
     and the same content would have other bytes.
     """
-    half = path.with_name(path.name + ".partial")
-    content = save(tensors, None if note is None else dict([note]))
-    with half.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    half.rename(path)
+    _write(path, save(tensors, None if note is None else dict([note])))
 
 
 def write_json(path: Path, value: object) -> None:
     """Write readable JSON beside the path and rename it into place."""
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text beside the path and rename it into place."""
+    _write(path, text.encode())
+
+
+def _write(path: Path, content: bytes) -> None:
     half = path.with_name(path.name + ".partial")
-    with half.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=1) + "\n")
+    with half.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     half.rename(path)

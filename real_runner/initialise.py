@@ -90,7 +90,7 @@ def from_target(config: DFlashConfig, target: Target, sample_ids: Tensor) -> DFl
         _set_head_norms(layer.self_attn, target.layers[first + i].get_submodule("self_attn"), sizes[first + i])
     after_last_tap = target.layers[min(max(config.target_layer_ids) + 1, len(target.layers) - 1)]
     _copy(drafter.hidden_norm, after_last_tap.get_submodule("input_layernorm"))
-    _copy(drafter.norm, target.model.get_decoder().norm)
+    _copy(drafter.norm, target.model.get_decoder().get_submodule("norm"))
     drafter.fc.weight.zero_()
     last = config.target_layer_ids.index(max(config.target_layer_ids))
     size = config.hidden_size

@@ -72,6 +72,11 @@ class FeatureStore:
         """Sequences with at least one root that has a token to predict."""
         return [i for i, (_, _, length, prompt) in enumerate(self._places) if length >= prompt + 2]
 
+    @property
+    def num_text_tokens(self) -> int:
+        """Tokens written by the target, prompts not counted, in the usable sequences."""
+        return sum(self._places[i][2] - self._places[i][3] for i in self.usable)
+
     def sequences(self) -> Iterator[tuple[Tensor, int, Tensor]]:
         """Each usable sequence: int64 tokens ``[L]``, its prompt's length, bfloat16 features."""
         for index in self.usable:

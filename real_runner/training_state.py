@@ -1,6 +1,7 @@
 """A training run on disk: one file that holds everything needed to go on, and what a reader wants to see."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,19 +12,22 @@ from torch import Tensor
 from simlab.errors import ModelError
 from simlab.real_runner.dflash_files import write_tensors
 from simlab.real_runner.train_dflash import Trainer, TrainingPlan
+from simlab.real_runner.training_curve import CurvePoint, point_of, row_of
 
 STATE = "state.safetensors"
 _NOTE = "training"
 
 
-def save_state(trainer: Trainer, curve: list[dict[str, object]], folder: Path) -> None:
+def save_state(trainer: Trainer, curve: Sequence[CurvePoint], folder: Path) -> None:
     """Weights, optimiser, step and curve in one file, written beside and renamed."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in trainer.drafter.named_parameters():
         tensors[f"weight.{name}"] = parameter.detach().cpu()
         for kind, value in trainer.optimiser.state.get(parameter, {}).items():
             tensors[f"{kind}.{name}"] = value.detach().cpu()
-    note = json.dumps({"step": trainer.step, "plan": plan_text(trainer.plan, trainer), "curve": curve})
+    note = json.dumps(
+        {"step": trainer.step, "plan": plan_text(trainer.plan, trainer), "curve": [row_of(point) for point in curve]}
+    )
     write_tensors(folder / STATE, {name: tensor.contiguous() for name, tensor in tensors.items()}, (_NOTE, note))
 
 
@@ -32,7 +36,7 @@ def plan_text(plan: TrainingPlan, trainer: Trainer) -> str:
     return json.dumps({"plan": asdict(plan), "config": trainer.drafter.config.to_json()}, sort_keys=True)
 
 
-def load_state(trainer: Trainer, folder: Path) -> list[dict[str, object]]:
+def load_state(trainer: Trainer, folder: Path) -> list[CurvePoint]:
     """Take up a run where it was saved; returns its curve so far.
 
     Raises:
@@ -53,8 +57,7 @@ def load_state(trainer: Trainer, folder: Path) -> list[dict[str, object]]:
         )
     _restore(trainer, tensors)
     trainer.step = int(note["step"])
-    curve: list[dict[str, object]] = note["curve"]
-    return curve
+    return [point_of(row) for row in note["curve"]]
 
 
 @torch.no_grad()

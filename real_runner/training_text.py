@@ -21,7 +21,7 @@ from simlab.real_runner.target import Target
 from simlab.sampling import Sampling, noise_key
 from simlab.traces.texts import read_text_table
 
-_PROMPTS_PER_FILE = 64
+PROMPTS_PER_FILE = 64
 
 
 def given_texts(path: Path, target: Target) -> list[TrainingText]:
@@ -67,9 +67,9 @@ def own_texts(
     claim(folder, "text_source.json", source, "answers to other prompts, or of another target or sampling")
     texts: list[TrainingText] = []
     with tqdm(total=len(records), unit="text", desc=f"generating from {path.name}", miniters=0) as bar:
-        for start in range(0, len(records), _PROMPTS_PER_FILE):
-            some = slice(start, start + _PROMPTS_PER_FILE)
-            kept = folder / f"text-{start // _PROMPTS_PER_FILE:05d}.json"
+        for start in range(0, len(records), PROMPTS_PER_FILE):
+            some = slice(start, start + PROMPTS_PER_FILE)
+            kept = folder / f"text-{start // PROMPTS_PER_FILE:05d}.json"
             if not kept.is_file():
                 answers = generate(target, prompts[some], keys[some], sampling, max_new_tokens, _counted_on(bar))
                 rows = zip(prompts[some], answers, strict=True)

@@ -24,8 +24,15 @@ are a name that comes with simlab, a folder, or an id on the Hugging Face Hub su
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command to the list."""
     parser = add_command(commands, "record", "Record a drafter and a target on real text.", _DETAILS)
-    parser.add_argument("--target", required=True, metavar="T", help="smollm2-135m, a folder, or a Hub id")
-    parser.add_argument("--draft", required=True, metavar="D", help="dflash-smollm2-135m, a folder, or a Hub id")
+    parser.add_argument(
+        "--target", default="smollm2-135m", metavar="T", help="a folder, or a Hub id (default smollm2-135m)"
+    )
+    parser.add_argument(
+        "--draft",
+        default="dflash-smollm2-135m",
+        metavar="D",
+        help="a folder, or a Hub id (default dflash-smollm2-135m)",
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--prompts", type=Path, metavar="FILE", help="JSONL: turns, messages, ShareGPT, or prompt")
     source.add_argument("--completions", type=Path, metavar="FILE", help="JSONL of prompts with their answers")
@@ -80,14 +87,15 @@ def _run(options: argparse.Namespace) -> int:
     with at_the_door():
         Sampling(options.temperature, options.top_k, options.top_p, options.seed)
     with needing_models("record"):
-        from simlab.real_runner import record
+        from simlab.real_runner.dry_run import dry_run
         from simlab.real_runner.options import RecordOptions
+        from simlab.real_runner.record import record
     settings = {name: value for name, value in vars(options).items() if name not in ("run", "command", "dry_run")}
     with at_the_door():
         chosen = RecordOptions(**settings)
     if options.dry_run:
-        print(record.dry_run(chosen))
+        print(dry_run(chosen))
         return 0
-    folder = record.record(chosen)
+    folder = record(chosen)
     print(f"Recorded: {folder}\nReplay it with `simlab replay --trace {folder} -p ddtree:budget=16/32/64`.")
     return 0

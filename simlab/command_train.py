@@ -1,6 +1,7 @@
 """``simlab train``: a drafter for a target, from text or from the target's own answers."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from simlab.command_line import Parser, UsageError, add_command, at_the_door, needing_models, not_negative, positive
@@ -9,7 +10,12 @@ _DETAILS = """The text is a Parquet table of token ids (columns prompt_ids, text
 with their answers, or, with --prompts, what the target itself answers.
 
   simlab train dflash --prompts prompts.jsonl --dev dev.jsonl --steps 5000 --out runs/drafter
-  simlab train dflash --text text.parquet --init dflash-smollm2-135m --steps 5000 --out runs/longer"""
+  simlab train dflash --text text.parquet --init dflash-smollm2-135m --steps 5000 --out runs/longer
+
+The run's folder holds the drafter (config.json, model.safetensors, README.md), its curve, and what
+is needed to go on after an interruption: the same command with --resume continues from the last
+evaluation, and ends with the same drafter as a run that was never interrupted. The text's hidden
+states are kept there too: taps x hidden size x 2 bytes a token. They can be deleted afterwards."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -17,12 +23,21 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser = add_command(commands, "train", "Train a drafter for a target.")
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
     dflash = add_command(kinds, "dflash", "Train a block-diffusion drafter.", _DETAILS)
-    dflash.add_argument("--target", default="smollm2-135m", metavar="T", help="the model to draft for")
+    dflash.add_argument(
+        "--target",
+        default="smollm2-135m",
+        metavar="T",
+        help="the model to draft for: a Hugging Face id, a folder, or smollm2-135m (default)",
+    )
     source = dflash.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", type=Path, metavar="FILE", help="text to learn from: .parquet or .jsonl")
     source.add_argument("--prompts", type=Path, metavar="FILE", help="prompts that the target answers first")
-    dflash.add_argument("--dev", type=Path, action="append", default=[], metavar="FILE", help="prompts to score on")
-    dflash.add_argument("--dev-limit", type=positive, default=48, metavar="N", help="of each dev file (default 48)")
+    dflash.add_argument(
+        "--dev", type=Path, action="append", default=[], metavar="FILE", help="prompts to score on; repeats"
+    )
+    dflash.add_argument(
+        "--dev-limit", type=positive, default=48, metavar="N", help="prompts of each --dev (default 48)"
+    )
     dflash.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the run")
     dflash.add_argument("--resume", action="store_true", help="go on with the run in --out")
     dflash.add_argument("--limit", type=positive, metavar="N", help="the first N texts only")
@@ -36,35 +51,76 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 def _add_text(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="of generated text (default 0)")
-    group.add_argument("--max-new-tokens", type=positive, default=256, metavar="N", help="per answer (default 256)")
+    group.add_argument(
+        "--max-new-tokens", type=positive, default=256, metavar="N", help="of a generated answer (default 256)"
+    )
     group.add_argument(
         "--max-tokens", type=positive, default=640, metavar="N", help="longer texts are cut (default 640)"
     )
 
 
 def _add_sizes(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--init", default="target", metavar="FROM", help="target, random, or a drafter (default target)")
-    group.add_argument("--block-size", type=positive, default=8, metavar="N", help="root included (default 8)")
-    group.add_argument("--layers", type=positive, default=2, metavar="N", help="draft layers (default 2)")
+    group.add_argument(
+        "--init",
+        default="target",
+        metavar="FROM",
+        help="the target's last layers (target), random, or a drafter (default target)",
+    )
+    group.add_argument("--block-size", type=positive, metavar="N", help="root included (default 8)")
+    group.add_argument("--layers", type=positive, metavar="N", help="draft layers (default 2)")
     group.add_argument("--taps", metavar="I,J,...", help="target layers whose states are read (default: five, spread)")
     group.add_argument("--mask-token", metavar="TEXT", help="a token of the target (default: its last special one)")
 
 
 def _add_plan(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--steps", type=positive, default=5000, metavar="N", help="default 5000")
-    group.add_argument("--sequences", type=positive, default=4, metavar="N", help="per step (default 4)")
-    group.add_argument("--roots", type=positive, default=32, metavar="N", help="per sequence (default 32)")
+    group.add_argument(
+        "--steps", type=positive, default=5000, metavar="N", help="optimiser steps in all (default 5000)"
+    )
+    group.add_argument("--sequences", type=positive, default=4, metavar="N", help="texts in a step (default 4)")
+    group.add_argument(
+        "--roots", type=positive, default=32, metavar="N", help="random blocks in each of them (default 32)"
+    )
     group.add_argument("--learning-rate", type=float, default=1e-3, metavar="X", help="at its highest (default 1e-3)")
-    group.add_argument("--warmup-steps", type=not_negative, default=100, metavar="N", help="default 100")
-    group.add_argument("--head-tokens", type=not_negative, default=8192, metavar="N", help="0: all (default 8192)")
-    group.add_argument("--seed", type=not_negative, default=0, metavar="N", help="default 0")
-    group.add_argument("--eval-every", type=positive, default=500, metavar="N", help="steps; also saves (default 500)")
+    group.add_argument(
+        "--warmup-steps",
+        type=not_negative,
+        default=100,
+        metavar="N",
+        help="steps of rising learning rate (default 100)",
+    )
+    group.add_argument(
+        "--head-tokens",
+        type=not_negative,
+        default=8192,
+        metavar="N",
+        help="commonest tokens that the loss is taken over; 0: all (default 8192)",
+    )
+    group.add_argument(
+        "--seed", type=not_negative, default=0, metavar="N", help="of roots, order and sampling (default 0)"
+    )
+    group.add_argument(
+        "--eval-every",
+        type=positive,
+        default=500,
+        metavar="N",
+        help="steps between evaluations; each saves (default 500)",
+    )
 
 
 def _add_loss(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--decay", type=float, default=4.0, metavar="X", help="depths of decay; 0: none (default 4)")
-    group.add_argument("--focal", type=float, default=0.3, metavar="X", help="first-error weight (default 0.3)")
-    group.add_argument("--chain-reward", type=float, default=1.0, metavar="X", help="per accepted token (default 1)")
+    group.add_argument(
+        "--decay",
+        type=float,
+        default=4.0,
+        metavar="X",
+        help="depths over which a position's weight falls by e; 0: none (default 4)",
+    )
+    group.add_argument(
+        "--focal", type=float, default=0.3, metavar="X", help="extra weight of the first error (default 0.3)"
+    )
+    group.add_argument(
+        "--chain-reward", type=float, default=1.0, metavar="X", help="reward per expected accepted token (default 1)"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -104,7 +160,11 @@ def _run(options: argparse.Namespace) -> int:
             resume=options.resume,
             device=options.device,
         )
-    print(f"The drafter is in {train(chosen)}")
+    try:
+        print(f"The drafter is in {train(chosen)}")
+    except KeyboardInterrupt:
+        print(f"\nInterrupted; the same command with --resume goes on with {chosen.out}", file=sys.stderr, end="")
+        raise
     return 0
 
 

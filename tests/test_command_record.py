@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from simlab import real_runner
 from simlab.errors import ModelError
 from simlab.main import main
 from simlab.real_runner.options import RecordOptions
@@ -27,7 +26,7 @@ class Calls:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """A recorder that only remembers."""
     found = Calls()
-    fake = types.ModuleType("simlab.real_runner.record")
+    recording, trying = (types.ModuleType(f"simlab.real_runner.{name}") for name in ("record", "dry_run"))
 
     def dry_run(options: RecordOptions) -> str:
         found.tried.append(options)
@@ -37,9 +36,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         found.recorded.append(options)
         return options.out
 
-    vars(fake).update(record=record, dry_run=dry_run)
-    monkeypatch.setitem(sys.modules, fake.__name__, fake)
-    monkeypatch.setattr(real_runner, "record", fake, raising=False)
+    vars(recording).update(record=record)
+    vars(trying).update(dry_run=dry_run)
+    for fake in (recording, trying):
+        monkeypatch.setitem(sys.modules, fake.__name__, fake)
     return found
 
 
@@ -50,6 +50,12 @@ def test_what_is_typed_arrives(calls: Calls) -> None:
     assert (options.completions, options.text_from, options.limit, options.resume) == (None, None, None, False)
     assert (options.temperature, options.chat_template_kwargs) == (0.7, {"enable_thinking": False})
     assert (options.min_width, options.exact_budget, options.dtype, options.device) == (64, 512, "float32", "cpu")
+
+
+def test_the_models_that_come_with_simlab_are_the_default(calls: Calls) -> None:
+    assert main(["record", "--prompts", "p.jsonl", "--out", "runs/x"]) == 0
+    (options,) = calls.recorded
+    assert (options.target, options.draft) == ("smollm2-135m", "dflash-smollm2-135m")
 
 
 def test_a_dry_run_records_nothing(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,8 @@ now and then with a stop token.
 """
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -18,9 +20,14 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from simlab.main import main
 from simlab.real_runner.dflash import DFlashDrafter
 from simlab.real_runner.dflash_config import DFlashConfig
 from simlab.real_runner.dflash_files import save_drafter
+
+# Matrices this small gain nothing from threads, and lose much where cores are busy. The last bits of
+# a product depend on the number of threads, so it is the same in every process of a test.
+torch.set_num_threads(1)
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>", "<|mask|>")
 CHARACTERS = ("\n", *map(chr, range(32, 127)))
@@ -118,16 +125,29 @@ def make_drafter(folder: Path, block_size: int = 4, num_layers: int = 2, seed: i
     return folder
 
 
+def make_pair(folder: Path, family: str = "llama", seed: int = 1, block_size: int = 4) -> tuple[Path, Path]:
+    """A target and a drafter that fits it, in ``target/`` and ``drafter/``."""
+    return make_target(folder / "target", family, seed), make_drafter(folder / "drafter", block_size, seed=seed)
+
+
 def write_prompts(path: Path, num_prompts: int, num_turns: int = 1) -> Path:
-    """A prompt file; prompts differ in length, and every other one is of another data set."""
+    """A prompt file; prompts differ, also in length, and every other one is of another data set."""
     words = ("tree", "draft", "a root", "token", "why?", "count to ten", "x = 3")
     rows = [
         {
             "id": f"p{i}",
             "dataset": "even" if i % 2 == 0 else "odd",
-            "turns": [" ".join(words[(i * (turn + 2) + k) % 7] for k in range(1 + i % 5)) for turn in range(num_turns)],
+            "turns": [
+                f"{i}. " + " ".join(words[(i * (turn + 2) + k) % 7] for k in range(1 + i % 5))
+                for turn in range(num_turns)
+            ],
         }
         for i in range(num_prompts)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def run_simlab(arguments: Sequence[str]) -> None:
+    """Run the command line; in a process of its own this also brings the settings of this module."""
+    sys.exit(main(arguments))

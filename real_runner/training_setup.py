@@ -1,0 +1,138 @@
+"""What a training run begins with: a drafter to train, and hidden states to learn from."""
+
+from dataclasses import replace
+
+import torch
+
+from simlab.errors import ModelError, PromptError
+from simlab.ids import content_id
+from simlab.real_runner.dflash import DFlashDrafter
+from simlab.real_runner.dflash_config import DFlashConfig
+from simlab.real_runner.dflash_files import find_drafter, load_drafter
+from simlab.real_runner.features import TrainingText, read_features
+from simlab.real_runner.initialise import config_for, from_target
+from simlab.real_runner.models import check_fit
+from simlab.real_runner.target import Target
+from simlab.real_runner.train_options import TrainOptions
+from simlab.real_runner.training_data import FeatureStore
+from simlab.real_runner.training_text import claim, given_texts, own_texts, shuffled
+from simlab.sampling import Sampling
+
+_BLOCK_SIZE, _NUM_LAYERS, _NUM_TAPS = 8, 2, 5
+_DEV_TOKENS = 128
+
+
+def start_of(options: TrainOptions, target: Target) -> DFlashDrafter | DFlashConfig:
+    """The drafter to go on from, or the sizes of a new one.
+
+    Raises:
+        ModelError: the drafter does not fit the target or the options, or the sizes do not fit the target.
+    """
+    if options.init not in ("target", "random"):
+        return _earlier(options, target)
+    taps = options.taps or spread_taps(len(target.layers))
+    num_layers, block_size = options.num_layers or _NUM_LAYERS, options.block_size or _BLOCK_SIZE
+    return config_for(target, block_size, num_layers, taps, mask_token_id(options.mask_token, target))
+
+
+def _earlier(options: TrainOptions, target: Target) -> DFlashDrafter:
+    """An earlier drafter; its weights serve any block size and any mask token."""
+    drafter = load_drafter(find_drafter(options.init).folder, torch.float32, options.device).requires_grad_(True)
+    check_fit(target, drafter)
+    config = drafter.config
+    asked = {"draft layers": options.num_layers, "taps": options.taps}
+    has = {"draft layers": config.num_hidden_layers, "taps": config.target_layer_ids}
+    for what, wanted in asked.items():
+        if wanted is not None and wanted != has[what]:
+            raise ModelError(f"{options.init} has {what} {has[what]}, which training cannot change to {wanted}")
+    mask = config.mask_token_id if options.mask_token is None else mask_token_id(options.mask_token, target)
+    drafter.config = replace(config, block_size=options.block_size or config.block_size, mask_token_id=mask)
+    return drafter
+
+
+def drafter_of(
+    options: TrainOptions, target: Target, start: DFlashDrafter | DFlashConfig, store: FeatureStore
+) -> DFlashDrafter:
+    """The drafter as it is before the first step."""
+    if isinstance(start, DFlashDrafter):
+        return start
+    torch.manual_seed(options.plan.seed)
+    if options.init == "random":
+        return DFlashDrafter(start).to(options.device)
+    sample = store.batch(0, options.plan.seed, 4, 1, 1).tokens.clamp(min=0)
+    return from_target(start, target, sample).to(options.device)
+
+
+def spread_taps(num_layers: int, count: int = _NUM_TAPS) -> tuple[int, ...]:
+    """Layers 1 to L - 3, evenly spaced: where released drafters tap their targets."""
+    last = max(num_layers - 3, 1)
+    return tuple(sorted({min(round(1 + i * (last - 1) / (count - 1)), num_layers - 1) for i in range(count)}))
+
+
+def mask_token_id(text: str | None, target: Target) -> int:
+    """The id of the named token, or of the last special one that does not end a text.
+
+    Raises:
+        ModelError: the target has no such token.
+    """
+    if text is not None:
+        token = target.tokenizer.convert_tokens_to_ids(text)
+        if not isinstance(token, int) or target.tokenizer.convert_ids_to_tokens(token) != text:
+            raise ModelError(f"the target's vocabulary has no token {text!r}; name one that it has")
+        return token
+    ends = set(target.stop_token_ids)
+    spare = [token for token in target.tokenizer.all_special_ids if token not in ends]
+    added = [token for token in target.tokenizer.added_tokens_decoder if token not in ends]
+    candidates = sorted(token for token in {*spare, *added} if token < target.vocab_size)
+    return candidates[-1] if candidates else target.vocab_size - 1
+
+
+def store_of(options: TrainOptions, target: Target, config: DFlashConfig) -> FeatureStore:
+    """The hidden states of the text to learn from.
+
+    Raises:
+        SimlabError: the text cannot be used, or the folder holds another.
+    """
+    if options.text is not None:
+        texts = given_texts(options.text, target)[: options.limit]
+    else:
+        assert options.prompts is not None
+        sampling = Sampling(options.temperature, 0, 1.0, options.plan.seed)
+        folder = options.out / "text"
+        texts = own_texts(options.prompts, target, sampling, options.max_new_tokens, folder, options.limit)
+    return _read(shuffled(texts, options.plan.seed), options, target, config, "features")
+
+
+def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> dict[str, FeatureStore]:
+    """The hidden states of the target's own answers to each dev file, by its stem.
+
+    Raises:
+        SimlabError: a file cannot be used, or a folder holds another.
+    """
+    stores = {}
+    for path in options.dev:
+        name = f"dev-{path.stem}"
+        texts = own_texts(path, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name, options.dev_limit)
+        stores[path.stem] = _read(texts, options, target, config, name)
+    return stores
+
+
+def _read(
+    texts: list[TrainingText], options: TrainOptions, target: Target, config: DFlashConfig, name: str
+) -> FeatureStore:
+    folder = options.out / name
+    source = {
+        "target": target.digest,
+        "taps": list(config.target_layer_ids),
+        "max_tokens": options.max_tokens,
+        "texts": content_id([[list(text.prompt_ids), list(text.text_ids)] for text in texts]),
+    }
+    claim(folder, "source.json", source, "hidden states of other texts, layers or weights")
+    read_features(texts, target, config.target_layer_ids, folder, options.max_tokens)
+    store = FeatureStore(folder)
+    if not store.usable:
+        raise PromptError(
+            f"no text has two tokens or more after its prompt and within --max-tokens {options.max_tokens}, so there "
+            "is nothing to learn from or to score; give longer texts or raise --max-tokens"
+        )
+    return store

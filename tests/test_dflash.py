@@ -1,0 +1,366 @@
+"""Our drafter is the released one: the same checkpoint gives the same logits in the authors' class."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, cast
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import drafter_config
+from torch import Tensor
+from transformers import DynamicCache
+
+from simlab.errors import ModelError
+from simlab.real_runner import builtin
+from simlab.real_runner.dflash import DFlashDrafter
+from simlab.real_runner.dflash_config import DFlashConfig, config_from_json, default_taps
+from simlab.real_runner.dflash_files import PACKAGED, find_drafter, load_drafter, save_drafter
+
+model = pytest.importorskip("dflash.model", reason="dflash 0.1.0 is not installed: pip install --no-deps dflash==0.1.0")
+
+ALLOWED = 1e-4
+
+
+def random_drafter(config: DFlashConfig, seed: int = 0) -> DFlashDrafter:
+    """Every weight drawn anew, norms too, large enough that each of them matters."""
+    generator = torch.Generator().manual_seed(seed)
+    drafter = DFlashDrafter(config).eval().requires_grad_(False)
+    for parameter in drafter.parameters():
+        around, spread = (1.0, 0.3) if parameter.dim() == 1 else (0.0, 1.5 * parameter.shape[1] ** -0.5)
+        parameter.copy_(around + spread * torch.randn(parameter.shape, generator=generator))
+    return drafter
+
+
+class Released(Protocol):
+    """What is used of the authors' class, which comes without types."""
+
+    config: object
+    block_size: int
+    mask_token_id: int
+    target_layer_ids: list[int]
+
+    def save_pretrained(self, folder: Path) -> None: ...
+
+    def __call__(
+        self,
+        *,
+        target_hidden: Tensor,
+        noise_embedding: Tensor,
+        position_ids: Tensor,
+        past_key_values: DynamicCache | None,
+        use_cache: bool,
+    ) -> Tensor: ...
+
+
+def theirs(folder: Path) -> Released:
+    """The authors' class, loaded the way their own script does."""
+    return cast(Released, model.DFlashDraftModel.from_pretrained(folder, dtype=torch.float32).eval())
+
+
+def their_block(
+    drafter: Released, features: Tensor, embedded: Tensor, start: int, cache: DynamicCache | None = None
+) -> Tensor:
+    """One block of theirs: features that are not in the cache yet, then root and masks at ``start``."""
+    positions = torch.arange(start - features.shape[1], start + embedded.shape[1])[None]
+    with torch.inference_mode():
+        return drafter(
+            target_hidden=features,
+            noise_embedding=embedded,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+
+
+def drawn(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_close(ours: Tensor, other: Tensor) -> None:
+    assert (ours - other).abs().max().item() < ALLOWED
+
+
+@pytest.mark.parametrize("block_size", [4, 8, 16])
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 1)])
+def test_the_released_class_gives_the_same_hidden_states(
+    tmp_path: Path, block_size: int, num_layers: int, heads: tuple[int, int]
+) -> None:
+    config = replace(drafter_config(block_size, num_layers), num_attention_heads=heads[0], num_key_value_heads=heads[1])
+    save_drafter(random_drafter(config, seed=block_size + num_layers), tmp_path, torch.float32)
+    ours, released = load_drafter(tmp_path, torch.float32), theirs(tmp_path)
+    assert (released.block_size, released.mask_token_id) == (block_size, config.mask_token_id)
+    assert tuple(released.target_layer_ids) == config.target_layer_ids
+    for start in (1, 13):
+        features = drawn(1, start, 3 * config.hidden_size, seed=start)
+        embedded = drawn(1, 1, block_size, config.hidden_size, seed=start + 1)
+        mine = ours(embedded, torch.tensor([[start]]), ours.context(features))
+        assert_close(mine[0], their_block(released, features, embedded[0], start))
+
+
+def test_the_released_class_reads_biases_and_other_rotations(tmp_path: Path) -> None:
+    config = replace(drafter_config(), attention_bias=True, rope_theta=1e6, rms_norm_eps=1e-5)
+    save_drafter(random_drafter(config), tmp_path, torch.float32)
+    ours, released = load_drafter(tmp_path, torch.float32), theirs(tmp_path)
+    features, embedded = drawn(1, 40, 3 * config.hidden_size, seed=1), drawn(1, 1, 4, config.hidden_size, seed=2)
+    mine = ours(embedded, torch.tensor([[40]]), ours.context(features))
+    assert_close(mine[0], their_block(released, features, embedded[0], 40))
+
+
+def test_a_growing_cache_is_the_released_protocol(tmp_path: Path) -> None:
+    config = drafter_config(8, 2)
+    save_drafter(random_drafter(config), tmp_path, torch.float32)
+    ours, released = load_drafter(tmp_path, torch.float32), theirs(tmp_path)
+    cache = model._make_cache(released.config)
+    features = drawn(1, 60, 3 * config.hidden_size, seed=3)
+    known, start, context = 0, 9, None
+    for round_, committed in enumerate((1, 8, 3, 1, 5, 2)):
+        new = features[:, known:start]
+        embedded = drawn(1, 1, 8, config.hidden_size, seed=10 + round_)
+        added = ours.context(new, known)
+        context = added if context is None else context.extended(added)
+        mine = ours(embedded, torch.tensor([[start]]), context)
+        assert context.length == start
+        assert_close(mine[0], their_block(released, new, embedded[0], start, cache))
+        model._crop_to(cache, start)
+        known, start = start, start + committed
+
+
+def test_the_shipped_drafter_gives_the_same_logits_in_the_released_class(tmp_path: Path) -> None:
+    folder = find_drafter(PACKAGED).folder
+    if not (folder / "model.safetensors").is_file():
+        pytest.skip(f"the packaged drafter {PACKAGED} is not there")
+    if not (builtin.cache_dir() / builtin.NAME / "complete").is_file():
+        pytest.skip(f"the target {builtin.NAME} has not been fetched; `simlab demo` fetches it")
+    from simlab.real_runner.dense import draft_logits
+    from simlab.real_runner.features import teacher_forced_features
+    from simlab.real_runner.models import check_fit
+    from simlab.real_runner.target import load_target
+
+    target, ours, released = (
+        load_target(builtin.NAME, torch.float32),
+        load_drafter(folder, torch.float32),
+        theirs(folder),
+    )
+    check_fit(target, ours)
+    tokens = torch.tensor(
+        target.tokenizer("A farmer has 12 cows and buys 7 more. How many cows are there now?").input_ids
+    )
+    features = teacher_forced_features(target, tokens[None], ours.config.target_layer_ids)[0]
+    roots = torch.arange(1, len(tokens))
+    ((_, mine),) = draft_logits(ours, target, features, tokens, roots, blocks_per_pass=len(roots))
+    for row, root in enumerate(roots.tolist()):
+        block = torch.tensor([[int(tokens[root]), *[ours.config.mask_token_id] * ours.config.depth]])
+        hidden = their_block(released, features[None, :root], target.embedding(block), root)
+        with torch.inference_mode():
+            logits = target.head(hidden[:, 1:])[0]
+        assert_close(mine[row].log_softmax(-1), logits.log_softmax(-1))
+
+
+@settings(max_examples=30)
+@given(roots=st.lists(st.integers(0, 24), min_size=1, max_size=9), seed=st.integers(0, 5), num_layers=st.integers(1, 2))
+def test_many_blocks_in_one_call_are_the_blocks_one_by_one(roots: list[int], seed: int, num_layers: int) -> None:
+    drafter = random_drafter(drafter_config(4, num_layers), seed)
+    context = drafter.context(drawn(1, 24, 96, seed=seed))
+    embedded = drawn(1, len(roots), 4, 32, seed=seed + 1)
+    together = drafter(embedded, torch.tensor([roots]), context)[0]
+    for row, root in enumerate(roots):
+        alone = drafter(embedded[:, row : row + 1], torch.tensor([[root]]), context)[0, 0]
+        assert (together[row] - alone).abs().max() < 1e-5
+
+
+@settings(max_examples=30)
+@given(roots=st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True), seed=st.integers(0, 5))
+def test_a_block_never_sees_its_own_root_or_what_follows(roots: list[int], seed: int) -> None:
+    drafter = random_drafter(drafter_config(), seed)
+    features, embedded = drawn(1, 20, 96, seed=seed), drawn(1, len(roots), 4, 32, seed=seed + 1)
+    before = drafter(embedded, torch.tensor([roots]), drafter.context(features))[0]
+    for row, root in enumerate(roots):
+        changed = features.clone()
+        changed[:, root:] = 100 * drawn(1, 20 - root, 96, seed=seed + 2)
+        after = drafter(embedded, torch.tensor([roots]), drafter.context(changed))[0]
+        assert torch.equal(before[row], after[row])
+        cut = drafter(embedded[:, row : row + 1], torch.tensor([[root]]), drafter.context(features[:, :root]))[0, 0]
+        assert (before[row] - cut).abs().max() < 1e-5
+
+
+def test_a_block_sees_all_of_its_past_and_all_of_itself() -> None:
+    drafter = random_drafter(drafter_config())
+    features, embedded = drawn(1, 6, 96, seed=1), drawn(1, 1, 4, 32, seed=2)
+    before = drafter(embedded, torch.tensor([[6]]), drafter.context(features))
+    for position in range(6):
+        changed = features.clone()
+        changed[:, position] *= -1
+        assert not torch.allclose(before, drafter(embedded, torch.tensor([[6]]), drafter.context(changed)))
+    for slot in range(4):
+        changed = embedded.clone()
+        changed[:, :, slot] *= -1
+        after = drafter(changed, torch.tensor([[6]]), drafter.context(features))
+        assert (before - after).abs().amax(dim=(0, 1, 3)).min() > 1e-6
+
+
+def test_sequences_of_a_batch_do_not_touch_each_other() -> None:
+    drafter = random_drafter(drafter_config())
+    features, embedded, roots = (
+        drawn(3, 10, 96, seed=1),
+        drawn(3, 2, 4, 32, seed=2),
+        torch.tensor([[1, 9], [4, 4], [0, 10]]),
+    )
+    together = drafter(embedded, roots, drafter.context(features))
+    for s in range(3):
+        one = slice(s, s + 1)
+        alone = drafter(embedded[one], roots[one], drafter.context(features[one]))
+        assert (together[one] - alone).abs().max() < 1e-5
+
+
+FIELDS = ("block_size", "mask_token_id", "target_layer_ids", "num_target_layers")
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_field_may_stand_at_the_top_or_inside(tmp_path: Path, name: str, inside: bool) -> None:
+    config = drafter_config(8)
+    save_drafter(random_drafter(config), tmp_path, torch.float32)
+    fields = config.to_json()
+    nested = cast(dict[str, object], fields.pop("dflash_config"))
+    value = nested.pop(name, None) or fields.pop(name)
+    if inside:
+        nested[name] = value
+    else:
+        fields[name] = value
+    written = fields | {"dflash_config": nested}
+    assert config_from_json(written) == config
+    if name == "num_target_layers" and inside:
+        return  # the released class reads it at the top only
+    (tmp_path / "config.json").write_text(json.dumps(written))
+    released = theirs(tmp_path)
+    assert (released.block_size, released.mask_token_id) == (8, config.mask_token_id)
+    assert tuple(released.target_layer_ids) == config.target_layer_ids
+
+
+@pytest.mark.parametrize("sizes", [(36, 5), (30, 2), (28, 1), (40, 3), (64, 8)])
+def test_taps_default_to_those_of_the_released_class(sizes: tuple[int, int]) -> None:
+    assert default_taps(*sizes) == model.build_target_layer_ids(*sizes)
+
+
+def test_the_config_survives_a_round_through_the_released_class(tmp_path: Path) -> None:
+    config = replace(drafter_config(), rope_theta=5e5)
+    save_drafter(random_drafter(config), tmp_path / "ours", torch.float32)
+    theirs(tmp_path / "ours").save_pretrained(tmp_path / "theirs")
+    again = load_drafter(tmp_path / "theirs", torch.float32)
+    assert again.config == config
+    for name, tensor in load_drafter(tmp_path / "ours", torch.float32).state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name])
+
+
+def changed(**fields: object) -> dict[str, object]:
+    return drafter_config().to_json() | fields
+
+
+def inside(**fields: object) -> dict[str, object]:
+    written = drafter_config().to_json()
+    return written | {"dflash_config": cast(dict[str, object], written["dflash_config"]) | fields}
+
+
+VARIANTS = {
+    "soft cap": (changed(final_logit_softcapping=1.0), "soft-capped head"),
+    "scaled head": (changed(output_multiplier=0.5), "scaled head"),
+    "scaled embeddings": (inside(input_embedding_scale=2.0), "scaled embeddings"),
+    "candidate selector": (changed(selector_rank=256), "DFlash2"),
+    "reduced vocabulary": (changed(draft_vocab_size=50), "reduced vocabulary"),
+    "shifted labels": (inside(shift_label=True), "shifted labels"),
+    "root slot": (changed(sample_from_anchor=True), "root's own slot"),
+    "confidence head": (inside(use_confidence_head=True), "confidence head"),
+    "latent attention": (inside(attention_mode="mla"), "another attention"),
+    "activation": (changed(hidden_act="gelu"), "another activation"),
+    "causal inside": (inside(causal=True), "causal"),
+    "causal": (changed(is_causal=True), "causal"),
+    "sliding": (changed(layer_types=["sliding_attention", "full_attention"]), "sliding_attention"),
+    "sliding by flag": (changed(layer_types=None, use_sliding_window=True), "sliding_attention"),
+    "yarn": (changed(rope_scaling={"rope_type": "yarn", "factor": 4.0}), "rotary"),
+    "linear": (changed(rope_scaling={"type": "linear", "factor": 4.0}), "rotary"),
+    "llama3": (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3"}), "rotary"),
+    "no mask": (changed(dflash_config={}), "mask_token_id"),
+    "mask outside": (inside(mask_token_id=5000), "vocabulary"),
+    "tap outside": (inside(target_layer_ids=[0, 4]), "target of 4 layers"),
+    "no taps": (inside(target_layer_ids=[]), "at least one layer"),
+    "taps no list": (inside(target_layer_ids=3), "list of layer numbers"),
+    "text for a number": (changed(hidden_size="32"), "whole number"),
+    "uneven heads": (changed(num_key_value_heads=3), "evenly"),
+    "no layers": (changed(num_hidden_layers=0), "at least 1"),
+    "block of one": (changed(block_size=1), "at least 2"),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_is_not_plain_dflash_is_refused_in_one_sentence(name: str) -> None:
+    fields, said = VARIANTS[name]
+    with pytest.raises(ModelError, match=said) as caught:
+        config_from_json(fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_fields_that_ask_for_nothing_are_accepted() -> None:
+    neutral = changed(
+        final_logit_softcapping=None,
+        output_multiplier=1.0,
+        input_embedding_scale=1,
+        draft_vocab_size=100,
+        is_causal=False,
+    )
+    neutral |= {"vocab_size": 100, "rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}
+    assert config_from_json(neutral).rope_theta == 7.0
+
+
+def lacking(tensors: dict[str, Tensor]) -> None:
+    del tensors["fc.weight"]
+
+
+def fused(tensors: dict[str, Tensor]) -> None:
+    tensors["layers.0.self_attn.qkv_proj.weight"] = torch.zeros(2)
+
+
+def of_another_shape(tensors: dict[str, Tensor]) -> None:
+    tensors["fc.weight"] = torch.zeros(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [(lacking, "lacks fc.weight"), (fused, "qkv_proj"), (of_another_shape, "do not fit")]
+)
+def test_foreign_weights_are_refused(tmp_path: Path, change: Callable[[dict[str, Tensor]], None], said: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    save_drafter(random_drafter(drafter_config()), tmp_path, torch.float32)
+    tensors = load_file(tmp_path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=said) as caught:
+        load_drafter(tmp_path, torch.float32)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
+    save_drafter(random_drafter(drafter_config()), tmp_path, torch.float32)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ModelError, match="cannot be read"):
+        load_drafter(tmp_path, torch.float32)
+    weights.unlink()
+    with pytest.raises(ModelError, match=r"has no model\.safetensors"):
+        load_drafter(tmp_path, torch.float32)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ModelError):
+        load_drafter(tmp_path, torch.float32)
+
+
+def test_a_checkpoint_is_the_same_bytes_each_time(tmp_path: Path) -> None:
+    drafter = random_drafter(drafter_config())
+    for name in "ab":
+        save_drafter(drafter, tmp_path / name)
+    for file in ("config.json", "model.safetensors"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["config.json", "model.safetensors"]
