@@ -149,7 +149,6 @@ def default_taps(num_target_layers: int, num_draft_layers: int) -> list[int]:
     return [round(1 + i * span / (num_draft_layers - 1)) for i in range(num_draft_layers)]
 
 
-# What a variant asks for; None, 0, False and a factor of 1 ask for nothing.
 # Per field: what asks for it, and the values that ask for nothing.
 _VARIANT_FIELDS: dict[str, tuple[str, tuple[object, ...]]] = {
     "final_logit_softcapping": ("a soft-capped head", (0,)),

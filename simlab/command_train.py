@@ -64,7 +64,7 @@ def _add_sizes(group: argparse._ArgumentGroup) -> None:
         "--init",
         default="target",
         metavar="FROM",
-        help="the target's last layers (target), random, or a drafter (default target)",
+        help="target (its last layers), random, or a drafter's name or folder (default target)",
     )
     group.add_argument("--block-size", type=positive, metavar="N", help="root included (default 8)")
     group.add_argument("--layers", type=positive, metavar="N", help="draft layers (default 2)")
@@ -96,7 +96,11 @@ def _add_plan(group: argparse._ArgumentGroup) -> None:
         help="commonest tokens that the loss is taken over; 0: all (default 8192)",
     )
     group.add_argument(
-        "--seed", type=not_negative, default=0, metavar="N", help="of roots, order and sampling (default 0)"
+        "--seed",
+        type=not_negative,
+        default=0,
+        metavar="N",
+        help="of the order of texts, of the random blocks and of sampling (default 0)",
     )
     group.add_argument(
         "--eval-every",

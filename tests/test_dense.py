@@ -1,7 +1,5 @@
 """Drafting at all roots in masked passes equals drafting live; the kept candidates are enough."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tiny_models

@@ -66,6 +66,7 @@ def unbroken(processes: ForkServerContext, folder: Path) -> tuple[dict[str, byte
     begun = wait_for(out / "unfinished", process)
     process.join()
     seconds = time.monotonic() - begun
+    assert process.exitcode == 0
     files = bytes_of(out)
     assert sum(name.startswith("tokens") for name in files) == 12
     return {name: data for name, data in files.items() if name != "recording.json"}, seconds

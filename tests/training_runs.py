@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
+from tiny_models import make_target, write_prompts
 
 from simlab.main import main
 from simlab.real_runner import features, training_text
@@ -47,6 +48,35 @@ def arguments(target: Path, out: Path, *more: str, steps: int = 12) -> list[str]
     plan = ["--sequences", "2", "--roots", "4", "--warmup-steps", "2", "--head-tokens", "60"]
     generated = ["--max-new-tokens", "16", "--dev-limit", "4"]
     return ["train", "dflash", "--target", str(target), "--out", str(out), *sizes, *plan, *generated, *more]
+
+
+def make_files(folder: Path) -> Path:
+    """Tiny targets, a table of texts, completions, prompts and dev prompts."""
+    make_target(folder / "target")
+    make_target(folder / "qwen", family="qwen3")
+    write_table(folder / "texts.parquet")
+    write_completions(folder / "texts.jsonl")
+    write_prompts(folder / "prompts.jsonl", 5)
+    write_prompts(folder / "dev.jsonl", 4)
+    return folder
+
+
+def texts(folder: Path) -> list[str]:
+    """The arguments that name the texts."""
+    return ["--text", str(folder / "texts.parquet")]
+
+
+def dev(folder: Path) -> list[str]:
+    """The arguments that name the dev prompts."""
+    return ["--dev", str(folder / "dev.jsonl")]
+
+
+def finished(folder: Path) -> Path:
+    """A finished run."""
+    out = folder / "trained"
+    if main(arguments(folder / "target", out, *texts(folder), *dev(folder))) != 0:
+        raise RuntimeError("the run that other tests need has failed")
+    return out
 
 
 def content(run: Path) -> dict[str, bytes]:

@@ -27,5 +27,13 @@ def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
     if missing or table.height == 0:
         found = f"columns {', '.join(table.columns)}" if missing else "no rows"
         raise PromptError(f"{path} has {found}; expected lists of token ids in columns prompt_ids and text_ids")
+    for name in _COLUMNS:
+        kind = table.schema[name]
+        inner = kind.inner if isinstance(kind, pl.List) else None
+        # An empty table of lists may hold lists of nothing: those are lists of no ids.
+        if not isinstance(inner, pl.DataType) or not (inner.is_integer() or inner == pl.Null):
+            raise PromptError(f"{path} has {kind} in column {name}; expected lists of whole numbers, the token ids")
+        if table[name].null_count() or table[name].list.eval(pl.element().is_null().any()).explode().any():
+            raise PromptError(f"{path} has empty cells in column {name}; expected a list of token ids in every row")
     columns = (table[name].cast(pl.List(pl.Int64)).to_list() for name in _COLUMNS)
     yield from zip(*columns, strict=True)
