@@ -1,1 +1,1 @@
-"""x"""
+"""Real models: the target, its drafter, and what is recorded of them."""

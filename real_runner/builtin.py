@@ -152,8 +152,7 @@ def _dequantise(gguf: Path, folder: Path) -> None:
     place, name = str(gguf.parent), gguf.name
     loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32)
     # The loaded model refuses to be saved because it is marked as quantised; a fresh one is not.
-    if hasattr(loaded.config, "quantization_config"):
-        del loaded.config.quantization_config
+    vars(loaded.config).pop("quantization_config", None)
     fresh = type(loaded)(loaded.config)
     fresh.load_state_dict(loaded.state_dict())
     fresh.generation_config.eos_token_id = list(STOP_TOKEN_IDS)

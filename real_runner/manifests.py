@@ -6,12 +6,13 @@ import platform
 from importlib import metadata
 
 import torch
+from tokenizers import Tokenizer
 
 from simlab.real_runner.models import Models
 from simlab.real_runner.options import RecordOptions
 from simlab.real_runner.prompts import PromptRecord, render
 from simlab.real_runner.sources import Source, Sources, given_turns
-from simlab.real_runner.target import files_digest
+from simlab.real_runner.target import Target, files_digest
 from simlab.traces.manifest import DraftSet, Manifest, ModelInfo, Sampling
 
 DRAFT_NAME = "dflash"
@@ -25,7 +26,7 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
     return Manifest(
         target=ModelInfo(target.name, target.revision, target.digest),
         vocab_size=target.vocab_size,
-        tokenizer_digest=_digest(target.tokenizer.backend_tokenizer.to_str()),
+        tokenizer_digest=_digest(_tokenizer_text(target)),
         chat_template_digest=_digest(str(target.tokenizer.chat_template or "")),
         prompts_digest=earlier.prompts_digest if earlier else _prompts_digest(options, models, sources),
         chat_template_kwargs=earlier.chat_template_kwargs if earlier else dict(options.chat_template_kwargs),
@@ -68,6 +69,14 @@ def _asked(options: RecordOptions, models: Models, source: Source) -> list[objec
         return [source.prompt_id, ids, list(source.later_turns)]
     turns = given_turns(source, models.target, options.chat_template_kwargs)
     return [[turn.prompt.prompt_id, turn.prompt.token_ids.tolist(), turn.text.tolist()] for turn in turns]
+
+
+def _tokenizer_text(target: Target) -> str:
+    """All of a tokenizer; its vocabulary where it is no fast one."""
+    backend = getattr(target.tokenizer, "backend_tokenizer", None)
+    return (
+        backend.to_str() if isinstance(backend, Tokenizer) else json.dumps(target.tokenizer.get_vocab(), sort_keys=True)
+    )
 
 
 def _digest(text: str) -> str:

@@ -91,7 +91,7 @@ def given_turns(source: Completion | Retold, target: Target, template_kwargs: Ma
     """
     if isinstance(source, Retold):
         return [Answered(r.prompt, r.text, r.stop_reason, r.tokens, r.seed) for r in source.turns]
-    prompt_ids, text_ids = completion_ids(target.tokenizer, source, template_kwargs, target.tokenizer.eos_token_id)
+    prompt_ids, text_ids = completion_ids(target.tokenizer, source, template_kwargs, target.end_of_turn_id)
     for token in (*prompt_ids, *text_ids):
         if not 0 <= token < target.vocab_size:
             raise PromptError(

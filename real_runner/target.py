@@ -51,6 +51,12 @@ class Target:
     stop_token_ids: tuple[int, ...]
 
     @property
+    def end_of_turn_id(self) -> int | None:
+        """The tokenizer's own stop token."""
+        found = self.tokenizer.eos_token_id
+        return found if isinstance(found, int) else None
+
+    @property
     def config(self) -> TargetConfig:
         """The model's sizes."""
         return cast(TargetConfig, self.model.config)
@@ -175,8 +181,8 @@ def _check_supported(name: str, model: "PreTrainedModel") -> None:
 
 def _stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
     found = model.generation_config.eos_token_id
-    ids = set(found if isinstance(found, list) else [found]) | {tokenizer.eos_token_id}
-    return tuple(sorted(token for token in ids if token is not None))
+    ids: list[object] = [*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id]
+    return tuple(sorted({token for token in ids if isinstance(token, int)}))
 
 
 def _weights_digest(folder: Path, model: "PreTrainedModel") -> str:

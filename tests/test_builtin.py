@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from simlab.errors import ModelError
 from simlab.main import main
 from simlab.real_runner import builtin
 from simlab.real_runner.generate import generate
+from simlab.real_runner.prompt_rows import Message
+from simlab.real_runner.prompts import render
 from simlab.real_runner.target import load_target
 from simlab.sampling import Sampling
 
@@ -137,7 +140,7 @@ def test_pip_fails(cache: Path, monkeypatch: pytest.MonkeyPatch, stderr: str) ->
 
 def test_the_disk_is_full_before(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(builtin.shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000))
+        patched.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000))
         fails_with(cache, "needs 1200 MB while it is unpacked", "has 5 MB free", "SIMLAB_CACHE")
     works(cache)
 
@@ -218,8 +221,6 @@ def test_the_command_says_it_in_one_sentence(
 def test_the_real_one_writes_english() -> None:
     target = load_target(builtin.NAME, torch.float32)
     assert (target.vocab_size, len(target.layers), target.stop_token_ids) == (49152, 30, builtin.STOP_TOKEN_IDS)
-    asked = [{"role": "user", "content": "What is the capital of France?"}]
-    ids = target.tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=False)
-    assert isinstance(ids, list)
+    ids = render(target.tokenizer, (Message("user", "What is the capital of France?"),), {})
     (text,) = generate(target, [ids], [0], Sampling(0.0, 0, 1.0, 0), 12)
     assert "Paris" in str(target.tokenizer.decode(list(text.token_ids)))

@@ -49,8 +49,8 @@ def test_the_size_is_right_within_ten_percent(folder: Path, tmp_path: Path, num_
 
 def test_positions_of_given_text_are_known(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "given.jsonl"
-    tokens = np.random.default_rng(0).integers(5, tiny_models.VOCAB_SIZE, 50)
-    rows = [{"prompt_token_ids": [9, 10], "token_ids": np.roll(tokens, i)[i % 50 :].tolist()} for i in range(100)]
+    texts = np.random.default_rng(0).integers(5, tiny_models.VOCAB_SIZE, (100, 50))
+    rows = [{"prompt_token_ids": [9, 10], "token_ids": text[i % 50 :].tolist()} for i, text in enumerate(texts)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = replace(options_for(folder, tmp_path, 1), prompts=None, completions=path)
     found = estimate(options, *load(options))

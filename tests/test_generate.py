@@ -129,7 +129,9 @@ def test_tapped_states_are_the_raw_outputs_of_the_layers(place: Path) -> None:
     assert torch.equal(states, hidden[-1])
     with tapped(target, [3]) as taken:
         target.states(ids)
-    assert torch.equal(target.model.get_decoder().norm(taken[3]), hidden[-1])
+    final_norm = target.model.get_decoder().norm
+    assert isinstance(final_norm, torch.nn.Module)
+    assert torch.equal(final_norm(taken[3]), hidden[-1])
     with tapped(target, []) as taken:
         target.states(ids)
     assert taken == {}

@@ -151,9 +151,8 @@ def test_a_target_with_sliding_windows(folder: Path, capsys: pytest.CaptureFixtu
     ],
 )
 def test_an_option(more: tuple[str, ...], said: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if more == ("--device", "cuda"):
-        if torch.cuda.is_available():
-            pytest.skip("there is a GPU")
+    if more == ("--device", "cuda") and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
     assert_said(said, refusal(folder, capsys, *more))
 
 

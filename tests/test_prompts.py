@@ -14,8 +14,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from simlab.errors import PromptError
 from simlab.real_runner.completions import Completion, GivenIds, GivenText, completion_ids, read_completions
+from simlab.real_runner.prompt_rows import Message
 from simlab.real_runner.prompts import (
-    Message,
     PromptRecord,
     Tokenizer,
     next_turn,
@@ -56,9 +56,7 @@ def byte_tokenizer(template: str | None) -> PreTrainedTokenizerFast:
     raw.decoder = decoders.ByteLevel()
     raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     raw.add_special_tokens(SPECIAL)
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=raw, bos_token="<s>", eos_token="<|end|>", chat_template=template
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="<|end|>", chat_template=template)
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ class Manifest:
 
     Attributes:
         prompts_digest: of what was asked: rendered first prompts and later user messages.
-        gt_mode: ``generated`` by this recording, or ``given`` text, teacher-forced.
+        gt_mode: ``generated`` by the target under ``sampling``, or ``given`` text, teacher-forced.
         vocab_size: of the target.
         versions: of the libraries that computed the numbers.
         contents: None until the recording is finished.
