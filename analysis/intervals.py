@@ -51,22 +51,6 @@ def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval:
     return _between(_resampled_ratios(numerators, denominators), len(numerators))
 
 
-def ratio_difference_interval(numerators: tuple[Numbers, Numbers], denominators: tuple[Numbers, Numbers]) -> Interval:
-    """The interval of the first pooled ratio minus the second, paired: both on the same prompts.
-
-    Args:
-        numerators: two ``[prompts]``, prompts in the same order.
-        denominators: two ``[prompts]``, likewise.
-    """
-    if len({len(one) for one in (*numerators, *denominators)}) != 1:
-        raise ValueError("a paired comparison needs both results on the same prompts")
-    num_prompts = len(numerators[0])
-    if num_prompts < 2 or not (np.any(denominators[0]) and np.any(denominators[1])):
-        return UNKNOWN
-    first, second = (_resampled_ratios(*pair) for pair in zip(numerators, denominators, strict=True))
-    return _between(first - second, num_prompts)
-
-
 def _resampled_ratios(numerators: Numbers, denominators: Numbers) -> Doubles:
     """float64 ``[resamples]``; nan where a resample holds no denominator."""
     weights = _weights(len(numerators))
@@ -75,7 +59,7 @@ def _resampled_ratios(numerators: Numbers, denominators: Numbers) -> Doubles:
         return np.asarray(np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan), np.float64)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=1)  # 32 kB a prompt; the policies of a table follow each other
 def _weights(num_prompts: int) -> Doubles:
     """float64 ``[resamples, prompts]``, how often each prompt was drawn."""
     rng = np.random.default_rng([_SEED, num_prompts])

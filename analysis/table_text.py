@@ -16,7 +16,7 @@ _HEADINGS = (
 )
 NOTES = (
     "Acceptance length: tokens committed per round, bonus token included; [95 %] over prompts.",
-    "Speeds need a cost table; none was given.",
+    "No speeds yet: this version has no cost tables.",
 )
 
 

@@ -7,8 +7,8 @@ from simlab.draft import Draft
 from simlab.policy import Needs, Stateless
 from simlab.tree import DraftTree
 
-LONGEST_BLOCK = 64
-"""No block drafter in use drafts this many tokens ahead; it bounds a chain of no given length."""
+LONGEST_BLOCK = 2**15
+"""Above any block; a chain of no given length names it as its budget, and drafts as deep as the draft is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,10 @@ class Chain(Stateless):
 
     @property
     def budget(self) -> int:
+        """``length``; without one the block bounds the chain, and this is only above any block."""
         return LONGEST_BLOCK if self.length is None else self.length
 
     def select(self, draft: Draft, state: None = None) -> DraftTree:
-        return DraftTree.chain(draft.root_token, draft.drafted().top_tokens(self.budget))
+        marginals = draft.drafted()
+        length = marginals.depth if self.length is None else self.length
+        return DraftTree.chain(draft.root_token, marginals.top_tokens(length))

@@ -25,6 +25,8 @@ from simlab.policy import AnyPolicy
 
 Setting: TypeAlias = bool | int | float | str | None
 
+_KINDS = (bool, int, float, str, type(None))
+
 MOST_POINTS = 10_000
 """The most policies that one grid may make."""
 
@@ -138,15 +140,25 @@ def _grid(text: str, values: str) -> Iterator[str]:
 def _point(source: _Source, typed: dict[str, str]) -> NamedPolicy:
     settings_typed = ",".join(f"{key}={value}" for key, value in typed.items())
     label = f"{source.typed}:{settings_typed}" if typed else source.typed
-    hints = typing.get_type_hints(source.make)
+    hints = _hints(source)
     given = {key: _fitting(label, key, value, hints[key]) for key, value in typed.items()}
     try:
         policy = source.make(**given)
     except (ValueError, TypeError) as error:
         raise PolicyError(f"`{label}`: {error}") from error
     settings = {one.name: getattr(policy, one.name) for one in _fields(source)}
+    for key, value in settings.items():
+        if type(value) not in _KINDS:
+            raise PolicyError(f"`{label}`: {key} is {value!r}; a setting must be {_one_of(_KINDS)}")
     policy_id = content_id({"name": source.name, "settings": settings, "artefacts": dict(source.artefacts)})
     return NamedPolicy(LABELS.get(label, label), source.name, settings, policy, policy_id)
+
+
+def _hints(source: _Source) -> dict[str, object]:
+    try:
+        return typing.get_type_hints(source.make)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        raise PolicyError(f"the types of the settings of {source.typed} cannot be read: {error}") from error
 
 
 def _fields(source: _Source) -> "list[dataclasses.Field[object]]":
@@ -170,20 +182,27 @@ def _check_keys(source: _Source, keys: Sequence[str]) -> None:
 
 def _fitting(label: str, key: str, text: str, hint: object) -> Setting:
     """The value that a text stands for, as the type of its field wants it."""
+    kinds = _kinds(hint)
+    if not kinds:
+        named = hint.__name__ if isinstance(hint, type) else hint
+        raise PolicyError(f"`{label}`: {key} is a {named}, which cannot be typed; a setting must be {_one_of(_KINDS)}")
     for value in (_json(text), text):
-        for kind in _kinds(hint):
+        for kind in kinds:
             if kind is float and type(value) is int:
                 return float(value)
             if type(value) is kind:
                 return cast(Setting, value)
-    wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in _kinds(hint))
-    raise PolicyError(f"`{label}`: {key} should be {wanted}; got `{text}`")
+    raise PolicyError(f"`{label}`: {key} should be {_one_of(kinds)}; got `{text}`")
+
+
+def _one_of(kinds: Sequence[type]) -> str:
+    return " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
 
 
 def _kinds(hint: object) -> tuple[type, ...]:
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return tuple(kind for part in typing.get_args(hint) for kind in _kinds(part))
-    return (hint,) if isinstance(hint, type) else ()
+    return (hint,) if isinstance(hint, type) and hint in _KINDS else ()
 
 
 def _json(text: str) -> object:

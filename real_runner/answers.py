@@ -39,7 +39,7 @@ def _decoded(options: RecordOptions, models: Models, prompts: Sequence[Prompt], 
     if not prompts:
         return []
     for prompt in prompts:
-        _check_room(models, prompt, options.max_new_tokens)
+        _check_prompt(models, prompt, options.max_new_tokens)
     keys = [sequence_key(options.sampling, prompt) for prompt in prompts]
     ids = [prompt.token_ids.tolist() for prompt in prompts]
     texts = generate(models.target, ids, keys, options.sampling, options.max_new_tokens, progress.decoded)
@@ -49,31 +49,36 @@ def _decoded(options: RecordOptions, models: Models, prompts: Sequence[Prompt], 
     ]
 
 
-def check_rooms(options: RecordOptions, models: Models, sources: Sequence[Source]) -> None:
-    """Refuse what would run past the target's positions, before anything is recorded.
+def check_positions(options: RecordOptions, models: Models, sources: Sequence[Source]) -> None:
+    """Refuse what may run past the target's positions, before anything is recorded.
 
-    Later turns are as long as the answers before them: those are seen when they are reached.
+    Answers that a later turn contains are taken to be as long as they may become.
 
     Raises:
-        ModelError: a prompt, its answer and one block need more positions than the target has.
+        ModelError: a prompt, its answers and one block may need more positions than the target has.
     """
+    kwargs = options.chat_template_kwargs
     for source in sources:
         if isinstance(source, PromptRecord):
-            first = asked(source, [], models.target, options.chat_template_kwargs)
-            _check_room(models, first, options.max_new_tokens)
+            unanswered: list[Answered] = []
+            for turn in range(1, num_turns(source) + 1):
+                prompt = asked(source, unanswered, models.target, kwargs)
+                _check_prompt(models, prompt, turn * options.max_new_tokens)
+                unanswered.append(Answered(prompt, np.empty(0, np.int32), "length"))
         else:
-            for turn in given_turns(source, models.target, options.chat_template_kwargs):
-                _check_room(models, turn.prompt, len(turn.text))
+            for given in given_turns(source, models.target, kwargs):
+                _check_prompt(models, given.prompt, len(given.text))
 
 
-def _check_room(models: Models, prompt: Prompt, num_answer: int) -> None:
-    room, depth = models.target.config.max_position_embeddings, models.drafter.config.depth
+def _check_prompt(models: Models, prompt: Prompt, num_answer: int) -> None:
+    positions, depth = models.target.config.max_position_embeddings, models.drafter.config.depth
     needed = len(prompt.token_ids) + num_answer + depth
-    if needed > room:
+    if needed > positions:
+        turns = f" in {prompt.turn + 1} turns" if prompt.turn else ""
         raise ModelError(
-            f"prompt {prompt.prompt_id!r} has {len(prompt.token_ids)} tokens; with an answer of {num_answer} and "
-            f"a draft of {depth} it needs {needed} positions, and {models.target.name} has {room}; shorten the prompt "
-            "or lower --max-new-tokens"
+            f"prompt {prompt.prompt_id!r} has {len(prompt.token_ids)} tokens{turns}; with {num_answer} for the "
+            f"target's own words and a draft of {depth} it needs {needed} positions, and {models.target.name} has "
+            f"{positions}; shorten the prompt or lower --max-new-tokens"
         )
 
 

@@ -39,7 +39,8 @@ def builtin_target_dir() -> Path:
     """The folder of the dequantised float32 safetensors; fetched and made on first use.
 
     Raises:
-        ModelError: no network, a wrong digest, or no room; nothing half written stays behind.
+        ModelError: no network, a wrong digest, no room, or no package that reads the file; nothing
+            half written stays behind.
     """
     folder = cache_dir() / NAME
     if _is_complete(folder):
@@ -54,6 +55,12 @@ def builtin_target_dir() -> Path:
         raise ModelError(
             f"the target {NAME} could not be written to {folder.parent} ({reason}); "
             "free some room or set SIMLAB_CACHE to another folder, then run the command again"
+        ) from error
+    except (ImportError, ValueError, KeyError, RuntimeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"the target {NAME} could not be unpacked ({reason}); install what it takes with: "
+            'pip install --upgrade "simlab[models]", then run the command again'
         ) from error
     return folder
 

@@ -58,6 +58,12 @@ class DFlashConfig:
             raise ModelError(
                 f"target_layer_ids {list(self.target_layer_ids)} do not fit a target of {self.num_target_layers} layers"
             )
+        if self.num_target_layers - 1 in self.target_layer_ids:
+            raise ModelError(
+                f"target_layer_ids {list(self.target_layer_ids)} name the last layer of a target of "
+                f"{self.num_target_layers}, whose state released drafters read after the final norm and simlab does "
+                "not; tap earlier layers"
+            )
 
     @property
     def depth(self) -> int:
@@ -117,7 +123,8 @@ def config_from_json(fields: Mapping[str, object]) -> DFlashConfig:
     theta = fields.get("rope_theta") if theta is None else theta
     num_layers = _integer(field("num_hidden_layers"))
     num_target_layers = _integer(field("num_target_layers"))
-    taps = nested.get("target_layer_ids", fields.get("target_layer_ids"))
+    named = (nested.get("target_layer_ids"), fields.get("target_layer_ids"), nested.get("layer_ids"))
+    taps = next((ids for ids in named if ids is not None), None)
     if taps is None:
         taps = default_taps(num_target_layers, num_layers)
     if not isinstance(taps, list | tuple):
@@ -154,6 +161,7 @@ _VARIANT_FIELDS: dict[str, tuple[str, tuple[object, ...]]] = {
     "final_logit_softcapping": ("a soft-capped head", (0,)),
     "output_multiplier": ("a scaled head", (1,)),
     "input_embedding_scale": ("scaled embeddings", (1,)),
+    "projector_type": ("another projector of the target's states", ("linear", "dflash")),
     "selector_rank": ("a DFlash2 candidate selector", (0,)),
     "shift_label": ("shifted labels", (False,)),
     "sample_from_anchor": ("predictions that begin at the root's own slot", (False,)),
@@ -173,7 +181,7 @@ def _refuse_variants(fields: Mapping[str, object], nested: Mapping[str, object])
         value = nested.get(name, fields.get(name))
         if value is not None and value not in values:
             raise ModelError(f"this drafter needs {what} ({name}={value!r}), which simlab does not run")
-    _refuse_sliding(fields)
+    _refuse_sliding({**fields, **nested})
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.get(name)
         kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else "default"
@@ -184,8 +192,8 @@ def _refuse_variants(fields: Mapping[str, object], nested: Mapping[str, object])
 def _refuse_sliding(fields: Mapping[str, object]) -> None:
     given = fields.get("layer_types")
     kinds = {str(kind) for kind in given} if isinstance(given, list) else set()
-    if not kinds and fields.get("use_sliding_window"):
-        kinds = {"sliding_attention"}
+    if fields.get("use_sliding_window") and (not kinds or fields.get("sliding_window") is not None):
+        kinds.add("sliding_attention")
     if others := sorted(kinds - {"full_attention"}):
         raise ModelError(f"this drafter has layers of {', '.join(others)}, which simlab does not run")
 

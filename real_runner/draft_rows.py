@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Bools, Floats, Ints, Scalar
-from simlab.candidates import ranks_of, top_candidates
+from simlab.candidates import top_candidates
 from simlab.draft import Marginals
-from simlab.grid import to_grid
 from simlab.policies.best_first import ranks_used
 from simlab.real_runner.dense import draft_logits
 from simlab.real_runner.dflash import DFlashDrafter
+from simlab.real_runner.ranked import LawBuffers, Laws, Ranked, ranked
 from simlab.real_runner.target import Target
 from simlab.traces.records import DraftColumns
 
@@ -32,34 +32,10 @@ class Kept:
     min_width: int = 64
     exact_budget: int = 512
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Laws:
-    """Some rows of the drafter's full-vocabulary laws: ``[R, D, V]`` and statistics ``[R, D]``."""
-
-    log_probs: Floats
-    probs: Floats
-    entropy: Floats
-
-
-class LawBuffers:
-    """Room for the laws of a pass, taken once: fresh memory of this size costs more than the arithmetic."""
-
-    def __init__(self) -> None:
-        self._log_probs = torch.empty(0)
-        self._probs = torch.empty(0)
-
-    def laws(self, logits: Tensor) -> _Laws:
-        """Log-softmax over the vocabulary, in float32; valid until the next call."""
-        if self._log_probs.numel() < logits.numel() or self._log_probs.device != logits.device:
-            self._log_probs, self._probs = torch.empty_like(logits).flatten(), torch.empty_like(logits).flatten()
-        log_probs = self._log_probs[: logits.numel()].view(logits.shape)
-        probs = self._probs[: logits.numel()].view(logits.shape)
-        torch.log_softmax(logits, -1, out=log_probs)
-        torch.exp(log_probs, out=probs)
-        # A masked token has probability 0 and log-probability -inf; its share of the entropy is 0.
-        entropy = -torch.einsum("rdv,rdv->rd", probs, log_probs.clamp_(min=-1e30))
-        return _Laws(log_probs.cpu().numpy(), probs.cpu().numpy(), entropy.clamp(min=0).cpu().numpy())
+    @property
+    def most(self) -> int:
+        """No depth keeps more."""
+        return max(self.min_width, self.exact_budget)
 
 
 def draft_columns(
@@ -112,36 +88,31 @@ def _no_rows(depth: int) -> DraftColumns:
     )
 
 
-def _columns(laws: _Laws, truth: Ints, kept: Kept) -> tuple[Ints, Ints, Floats, Floats, Floats, Ints, Floats]:
+def _columns(laws: Laws, truth: Ints, kept: Kept) -> tuple[Ints, Ints, Floats, Floats, Floats, Ints, Floats]:
     """counts, ids, log_probs, outside mass, entropy, true ranks and log-probs of some roots."""
-    rows = range(len(truth))
+    found = ranked(laws, truth, kept.most)
     with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as pool:
-        found = list(pool.map(lambda r: _row(laws.log_probs[r], laws.probs[r], truth[r], kept), rows))
-    counts = np.stack([row[0] for row in found])
-    true_log_probs = np.take_along_axis(laws.log_probs, truth[..., None].astype(np.int64), -1)[..., 0]
+        rows = list(pool.map(lambda r: kept_counts(found.ids[r], found.log_probs[r], kept), range(len(truth))))
+    counts = np.stack(rows)
+    inside = np.arange(found.ids.shape[-1]) < counts[..., None]
     return (
         counts,
-        np.concatenate([row[1] for row in found]),
-        np.concatenate([row[2] for row in found]),
-        np.stack([row[3] for row in found]),
-        laws.entropy.astype(np.float32),
-        np.stack([row[4] for row in found]),
-        to_grid(true_log_probs),
+        found.ids[inside],
+        found.log_probs[inside],
+        _outside_log_mass(found, counts),
+        laws.entropy.cpu().numpy().astype(np.float32),
+        found.true_ranks,
+        found.true_log_probs,
     )
 
 
-def _row(log_probs: Floats, probs: Floats, truth: Ints, kept: Kept) -> tuple[Ints, Ints, Floats, Floats, Ints]:
-    depth, vocab_size = log_probs.shape
-    width = min(max(kept.min_width, kept.exact_budget), vocab_size)
-    ids, on_grid = top_candidates(log_probs, width)
-    counts = kept_counts(ids, on_grid, kept)
-    chosen = [ids[d, : counts[d]] for d in range(depth)]
-    inside = np.array([probs[d, chosen[d]].sum(dtype=np.float64) for d in range(depth)])
-    outside = np.maximum(probs.sum(axis=-1, dtype=np.float64) - inside, 0.0)
+def _outside_log_mass(found: Ranked, counts: Ints) -> Floats:
+    """float32 ``[R, D]``, log of the mass that is not kept."""
+    inside = np.empty(counts.shape)
+    for place, count in np.ndenumerate(counts):
+        inside[place] = found.probs[place][:count].sum(dtype=np.float64)
     with np.errstate(divide="ignore"):
-        outside_log_mass = np.clip(np.log(outside), -255.0, 0.0).astype(np.float32)
-    values = [on_grid[d, : counts[d]] for d in range(depth)]
-    return counts, np.concatenate(chosen), np.concatenate(values), outside_log_mass, ranks_of(log_probs, truth)
+        return np.clip(np.log(np.maximum(found.mass - inside, 0.0)), -255.0, 0.0).astype(np.float32)
 
 
 def kept_counts(ids: Ints, log_probs: Floats, kept: Kept) -> Ints:
@@ -155,7 +126,7 @@ def kept_counts(ids: Ints, log_probs: Floats, kept: Kept) -> Ints:
 
 def marginals_of(laws_log_probs: Floats, kept: Kept) -> Marginals:
     """The candidates that the recorder would keep of one root's laws ``[D, V]``: what a live round sees."""
-    ids, on_grid = top_candidates(laws_log_probs, min(max(kept.min_width, kept.exact_budget), laws_log_probs.shape[1]))
+    ids, on_grid = top_candidates(laws_log_probs, kept.most)
     counts = kept_counts(ids, on_grid, kept)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return Marginals(_first(ids, counts), _first(on_grid, counts), offsets)

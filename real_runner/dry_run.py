@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from simlab.real_runner.answers import answers_of
 from simlab.real_runner.manifests import manifest_of
-from simlab.real_runner.models import Models
+from simlab.real_runner.models import Models, within_memory
 from simlab.real_runner.options import RecordOptions
 from simlab.real_runner.progress import Progress
 from simlab.real_runner.prompts import PromptRecord, render_text
@@ -43,6 +43,7 @@ class Estimate:
     seconds: float
 
 
+@within_memory()
 def dry_run(options: RecordOptions) -> str:
     """A few sentences about a recording, from recording a few of its prompts in a temporary folder.
 
@@ -105,7 +106,7 @@ def spread(items: Sequence[Item], num: int) -> list[Item]:
 
 def _answers(options: RecordOptions, models: Models, sample: Sequence[Source]) -> list[list[Answered]]:
     found = []
-    with Progress("decoding a sample", sum(map(num_turns, sample))) as progress:
+    with Progress("decoding a sample", sum(map(num_turns, sample)), token_worth=1 / options.max_new_tokens) as progress:
         for batch in shards_of(options, Sources(tuple(sample))):
             found += answers_of(options, models, batch, progress)
     return found

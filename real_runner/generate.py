@@ -47,6 +47,9 @@ def generate(
         sampling: for all of them.
         max_new_tokens: at least 1.
         on_tokens: called after each pass with the number of tokens it added.
+
+    Raises:
+        ModelError: the target's logits are no law.
     """
     texts: list[list[int]] = [[] for _ in prompts]
     lengths = torch.tensor([len(prompt) for prompt in prompts])
@@ -57,7 +60,7 @@ def generate(
     alive, rows = list(range(len(prompts))), torch.arange(len(prompts))
     while True:
         positions = [len(prompts[i]) + len(texts[i]) for i in alive]
-        chosen = _chosen(logits, [noise_keys[i] for i in alive], sampling, positions)
+        chosen = _chosen(target, logits, [noise_keys[i] for i in alive], sampling, positions)
         for index, token in zip(alive, chosen.tolist(), strict=True):
             texts[index].append(token)
         on_tokens(len(alive))
@@ -104,9 +107,9 @@ def _decode_one(target: Target, cache: BufferCache, rows: Tensor, last: Tensor, 
     return target.logits(states[rows.to(target.device), 0])
 
 
-def _chosen(logits: Tensor, keys: Sequence[int], sampling: Sampling, positions: Sequence[int]) -> Ints:
+def _chosen(target: Target, logits: Tensor, keys: Sequence[int], sampling: Sampling, positions: Sequence[int]) -> Ints:
     """int32 ``[R]``, the token that follows in each row."""
-    raw = logits.cpu().numpy()
+    raw = target.rows(logits)
     if sampling.temperature == 0:
         # The rule of `choose_rows` without its by-products: argmax gives the first of equal values.
         return np.asarray(raw.argmax(axis=-1), dtype=np.int32)

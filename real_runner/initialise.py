@@ -1,7 +1,6 @@
 """Where a drafter's training starts: from the target's own last layers."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, cast
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 from simlab.errors import ModelError
 from simlab.real_runner.dflash import Attention, DFlashDrafter, Layer, RMSNorm
 from simlab.real_runner.dflash_config import DFlashConfig
-from simlab.real_runner.target import Target
+from simlab.real_runner.target import Target, TargetConfig
 
 _COPIED = (
     *(f"self_attn.{name}_proj" for name in "qkvo"),
@@ -17,18 +16,6 @@ _COPIED = (
     "input_layernorm",
     "post_attention_layernorm",
 )
-
-
-class _TargetSizes(Protocol):
-    """What is read of the target's configuration, which comes without types."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    rms_norm_eps: float
-    rope_parameters: Mapping[str, float]
-    max_position_embeddings: int
 
 
 def config_for(
@@ -39,8 +26,8 @@ def config_for(
     Raises:
         ModelError: they do not fit together, or the target is of a family without such sizes.
     """
-    config = cast(_TargetSizes, target.model.config)
-    missing = sorted(name for name in _TargetSizes.__annotations__ if not hasattr(config, name))
+    config = target.config
+    missing = sorted(name for name in TargetConfig.__annotations__ if not hasattr(config, name))
     if missing:
         raise ModelError(
             f"{target.name} has no {missing[0]} in its configuration; simlab trains drafters for targets of the "
@@ -88,7 +75,7 @@ def from_target(config: DFlashConfig, target: Target, sample_ids: Tensor) -> DFl
     sizes = _head_sizes(target, range(first, len(target.layers)), sample_ids)
     for i, layer in enumerate(drafter.each_layer()):
         _set_head_norms(layer.self_attn, target.layers[first + i].get_submodule("self_attn"), sizes[first + i])
-    after_last_tap = target.layers[min(max(config.target_layer_ids) + 1, len(target.layers) - 1)]
+    after_last_tap = target.layers[max(config.target_layer_ids) + 1]
     _copy(drafter.hidden_norm, after_last_tap.get_submodule("input_layernorm"))
     _copy(drafter.norm, target.model.get_decoder().get_submodule("norm"))
     drafter.fc.weight.zero_()

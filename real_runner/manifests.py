@@ -13,7 +13,7 @@ from simlab.real_runner.options import RecordOptions
 from simlab.real_runner.prompts import PromptRecord, render
 from simlab.real_runner.sources import Source, Sources, given_turns
 from simlab.real_runner.target import Target, files_digest
-from simlab.traces.manifest import DraftSet, Manifest, ModelInfo, Sampling
+from simlab.traces.manifest import DraftSet, Manifest, ModelInfo
 
 DRAFT_NAME = "dflash"
 _LIBRARIES = ("simlab", "torch", "transformers", "tokenizers", "numpy", "numba")
@@ -22,7 +22,6 @@ _LIBRARIES = ("simlab", "torch", "transformers", "tokenizers", "numpy", "numba")
 def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Manifest:
     """Everything about a recording that is known before it starts."""
     target, earlier = models.target, sources.retold_from
-    sampling = Sampling(options.temperature, options.top_p, options.top_k, options.seed)
     return Manifest(
         target=ModelInfo(target.name, target.revision, target.digest),
         vocab_size=target.vocab_size,
@@ -30,7 +29,7 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         chat_template_digest=_digest(str(target.tokenizer.chat_template or "")),
         prompts_digest=earlier.prompts_digest if earlier else _prompts_digest(options, models, sources),
         chat_template_kwargs=earlier.chat_template_kwargs if earlier else dict(options.chat_template_kwargs),
-        sampling=earlier.sampling if earlier else sampling,
+        sampling=earlier.sampling if earlier else options.sampling,
         stop_token_ids=target.stop_token_ids,
         max_new_tokens=earlier.max_new_tokens if earlier else options.max_new_tokens,
         gt_mode=earlier.gt_mode if earlier else "generated" if options.prompts is not None else "given",

@@ -1,5 +1,7 @@
 """A target and a drafter that fit each other."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from simlab.real_runner.dflash_files import find_drafter, load_drafter
 from simlab.real_runner.target import Target, load_target
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_NO_MEMORY = ("out of memory", "can't allocate memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,23 @@ def load_models(target: str, draft: str, dtype: str, device: str) -> Models:
     loaded = load_target(target, kind, device)
     check_fit(loaded, drafter)
     return Models(loaded, drafter, found.folder, found.revision)
+
+
+@contextmanager
+def within_memory() -> Iterator[None]:
+    """Turn the end of the memory, of a GPU or of the machine, into a sentence.
+
+    Raises:
+        ModelError: models and batch do not fit.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in _NO_MEMORY):
+            raise
+        raise ModelError(
+            "the models and one batch do not fit into the memory; give a smaller --batch-size, or --dtype bfloat16"
+        ) from error
 
 
 def check_device(device: str) -> None:

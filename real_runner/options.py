@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simlab.real_runner.draft_rows import Kept
 from simlab.sampling import Sampling
+from simlab.traces.manifest import check_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class RecordOptions:
         given = [source for source in (self.prompts, self.completions, self.text_from) if source is not None]
         if len(given) != 1:
             raise ValueError(f"exactly one of prompts, completions and text_from must be given; got {len(given)}")
+        check_kept(self.min_width, self.exact_budget)
 
     @property
     def sampling(self) -> Sampling:

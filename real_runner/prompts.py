@@ -1,12 +1,14 @@
 """Prompt files of four formats, and conversations rendered with a chat template."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from jinja2 import TemplateError
+from tqdm import tqdm
 
 from simlab.errors import PromptError
 from simlab.real_runner.prompt_rows import (
@@ -64,6 +66,7 @@ def read_prompts(path: Path, limit: int | None = None) -> list[PromptRecord]:
     * ``turns``: user messages, each asked after the target's answer to the one before;
     * ``messages``: ``role`` and ``content``, ending in a user message; one answer after it is dropped;
     * ``conversations`` (ShareGPT): ``from`` and ``value``; the first human message, and system ones before it;
+      a conversation that is empty or has no human message is skipped, and stderr says how many;
     * ``prompt``: one user message.
 
     ``id`` (text or integer; default ``STEM-N``, row ``N`` counted from 0) and ``dataset`` (default:
@@ -73,7 +76,22 @@ def read_prompts(path: Path, limit: int | None = None) -> list[PromptRecord]:
         PromptError: the file cannot be read or a row cannot be used; names file and line.
         ValueError: a limit below 1.
     """
-    return [_record(row) for row in read_rows(path, limit)]
+    rows = list(read_rows(path, limit))
+    records = [_record(row) for row in rows if not _says_nothing(row.fields)]
+    if not records:
+        raise PromptError(f"{path}: expected a conversation with a human message; got none in {len(rows)} rows")
+    if skipped := len(rows) - len(records):
+        tqdm.write(f"{path}: skipped {skipped} of {len(rows)} conversations: no human message", file=sys.stderr)
+    return records
+
+
+def _says_nothing(fields: Mapping[str, object]) -> bool:
+    """Whether this is a ShareGPT row as public dumps have some: nobody asks anything in it."""
+    found = fields.get("conversations")
+    if not isinstance(found, list) or any(fields.get(name) is not None for name in ("turns", "messages")):
+        return False
+    roles = [entry.get("from") if isinstance(entry, dict) else None for entry in found]
+    return all(isinstance(role, str) and _SHAREGPT_ROLES.get(role, "user") != "user" for role in roles)
 
 
 def _record(row: Row) -> PromptRecord:

@@ -7,19 +7,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.real_runner.answers import answers_of, check_rooms, sequence_key
+from simlab.real_runner.answers import answers_of, check_positions, sequence_key
 from simlab.real_runner.draft_rows import draft_columns
 from simlab.real_runner.manifests import DRAFT_NAME, manifest_of, recording_info
-from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.models import Models, load_models, within_memory
 from simlab.real_runner.options import RecordOptions
 from simlab.real_runner.progress import Progress
 from simlab.real_runner.sources import Answered, Source, Sources, check_same_target, num_turns, read_sources
 from simlab.real_runner.target import Target, features_of, tapped
 from simlab.real_runner.token_law import token_rows
 from simlab.traces.records import SequenceRecord
-from simlab.traces.writer import TraceWriter
+from simlab.traces.writer import TraceWriter, check_out
+
+_DECODING_SHARE = 0.5
 
 
+@within_memory()
 def record(options: RecordOptions) -> Path:
     """Record a trace; finished shards of an interrupted run are kept with ``resume``.
 
@@ -29,6 +32,7 @@ def record(options: RecordOptions) -> Path:
     Raises:
         SimlabError: models, prompts or folder cannot be used; nothing half written is left.
     """
+    check_out(options.out, options.resume)
     models, sources = load(options)
     shards = shards_of(options, sources)
     writer = TraceWriter(options.out, manifest_of(options, models, sources), len(shards), options.resume)
@@ -45,8 +49,8 @@ def load(options: RecordOptions) -> tuple[Models, Sources]:
     """
     sources = read_sources(options.prompts, options.completions, options.text_from, options.limit)
     models = load_models(options.target, options.draft, options.dtype, options.device)
-    check_same_target(sources, models.target)
-    check_rooms(options, models, sources.items)
+    check_same_target(sources, models.target, options.dtype)
+    check_positions(options, models, sources.items)
     return models, sources
 
 
@@ -60,7 +64,8 @@ def _record_shards(
 ) -> None:
     turns = [sum(map(num_turns, shard)) for shard in shards]
     done = [number for number in range(len(shards)) if writer.is_done(number)]
-    with Progress("recording", sum(turns), sum(turns[number] for number in done)) as progress:
+    worth = _DECODING_SHARE / options.max_new_tokens
+    with Progress("recording", sum(turns), sum(turns[number] for number in done), worth) as progress:
         for number, shard in enumerate(shards):
             if number not in done:
                 writer.write(number, record_batch(options, models, shard, sum(turns[:number]), progress))

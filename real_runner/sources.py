@@ -118,14 +118,21 @@ def asked(
     return Prompt(source.prompt_id, source.dataset, len(earlier), 0, np.array(ids, np.int32))
 
 
-def check_same_target(sources: Sources, target: Target) -> None:
+def check_same_target(sources: Sources, target: Target, dtype: str) -> None:
     """Refuse to tell a text again under another target: its rows would not be the text's.
 
     Raises:
-        TraceError: the trace was recorded with other weights.
+        TraceError: the trace was recorded with other weights, or in another dtype.
     """
     earlier = sources.retold_from
-    if earlier is not None and earlier.target.digest != target.digest:
+    if earlier is None:
+        return
+    if earlier.dtype != dtype:
+        raise TraceError(
+            f"the text and the target's rows along it were recorded in {earlier.dtype}, this recording would be in "
+            f"{dtype}; give --dtype {earlier.dtype}"
+        )
+    if earlier.target.digest != target.digest:
         raise TraceError(
             f"the text was recorded with target {earlier.target.name} (digest {earlier.target.digest[:12]}); "
             f"{target.name} has digest {target.digest[:12]}; use the same target, or --completions for given text"

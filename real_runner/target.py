@@ -1,17 +1,18 @@
 """The target model: loading, and reading hidden states off its layers."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from simlab.arrays import Floats
 from simlab.errors import ModelError
 from simlab.real_runner import builtin
 
@@ -40,7 +41,7 @@ class TargetConfig(Protocol):
 class Target:
     """A causal language model with its tokenizer, ready to run.
 
-    ``digest`` hashes the weights' files, so that a trace can say whose text it holds.
+    ``digest`` hashes the published weights' files, so that a trace can say whose text it holds.
     """
 
     name: str
@@ -124,6 +125,20 @@ class Target:
         """float32 logits ``[..., V]`` of final states ``[..., H]``."""
         return cast(Tensor, self.head(states)).float()
 
+    def rows(self, logits: Tensor) -> Floats:
+        """Logits ``[R, V]`` as an array, each row seen to be a law.
+
+        Raises:
+            ModelError: one holds NaN, +inf, or -inf alone.
+        """
+        rows: Floats = logits.cpu().numpy()
+        if not np.isfinite(rows.max(axis=-1)).all():
+            kind = str(self.dtype).removeprefix("torch.")
+            raise ModelError(
+                f"the logits of {self.name} are not numbers in {kind}; give another --dtype, such as float32"
+            )
+        return rows
+
 
 def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
     """Load the built-in target, a local folder, or a Hugging Face id.
@@ -139,17 +154,18 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
     try:
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(place, dtype=dtype, attn_implementation="sdpa")
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
+        folder, revision = (Path(place), "") if Path(place).is_dir() else _snapshot(place)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(
-            f"the target {name!r} could not be loaded ({reason}); expected {builtin.NAME!r}, a folder "
-            "with config.json and safetensors, or a Hugging Face id"
-        ) from error
+        remedy = f"expected {builtin.NAME!r}, a folder with config.json and safetensors, or a Hugging Face id"
+        if name == builtin.NAME:
+            remedy = f"delete {place} and run the command again"
+        raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
     _check_supported(name, model)
     return Target(
         name=name,
-        revision=str(getattr(model.config, "_commit_hash", None) or ""),
-        digest=_weights_digest(Path(place), model),
+        revision=revision,
+        digest=builtin.GGUF_SHA256 if name == builtin.NAME else _weights_digest(folder),
         model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
         tokenizer=tokenizer,
         stop_token_ids=_stop_token_ids(model, tokenizer),
@@ -185,11 +201,16 @@ def _stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBas
     return tuple(sorted({token for token in ids if isinstance(token, int)}))
 
 
-def _weights_digest(folder: Path, model: "PreTrainedModel") -> str:
-    """A digest of the weights' files, or of a hub model's id and revision."""
-    if not folder.is_dir():
-        identity = {"config": model.config.to_dict(), "revision": getattr(model.config, "_commit_hash", None)}
-        return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
+def _snapshot(name: str) -> tuple[Path, str]:
+    """Where the files of a hub model lie, now that it is loaded, and their revision."""
+    from huggingface_hub import snapshot_download
+
+    folder = Path(snapshot_download(name, local_files_only=True))
+    return folder, folder.name
+
+
+def _weights_digest(folder: Path) -> str:
+    """A digest of the weights' files. The built-in target has another: that of the file it is unpacked from."""
     return files_digest(sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin")))
 
 

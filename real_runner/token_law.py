@@ -35,15 +35,14 @@ def token_rows(
     for start in range(0, len(text), _ROWS_PER_PASS):
         rows = slice(start, start + _ROWS_PER_PASS)
         logits = target.logits(hidden[rows])
-        parts.append(_rows_of(logits, text[rows], sampling, key, first_position + start))
+        parts.append(_rows_of(logits, target.rows(logits), text[rows], sampling, key, first_position + start))
     return TokenRows(*(np.concatenate([getattr(part, entry.name) for part in parts]) for entry in fields(TokenRows)))
 
 
-def _rows_of(logits: Tensor, text: Tensor, sampling: Sampling, key: int, first_position: int) -> TokenRows:
+def _rows_of(logits: Tensor, raw: Floats, text: Tensor, sampling: Sampling, key: int, first_position: int) -> TokenRows:
     log_probs = logits.log_softmax(-1)
     entropy = -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(-1)
     emitted = log_probs.gather(-1, text[:, None])[:, 0]
-    raw = logits.cpu().numpy()
     keys = np.full(len(raw), key, np.uint64)
     positions = np.arange(first_position, first_position + len(raw), dtype=np.int64)
     choices = choose_rows(raw, sampling, keys, positions)

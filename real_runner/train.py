@@ -17,11 +17,11 @@ from simlab.real_runner.dflash_files import save_drafter, write_json, write_text
 from simlab.real_runner.model_card import CardFacts, TrainingData, model_card
 from simlab.real_runner.models import check_device
 from simlab.real_runner.target import Target, load_target
-from simlab.real_runner.train_dflash import Trainer
+from simlab.real_runner.train_dflash import Trainer, training_dtype
 from simlab.real_runner.train_options import TrainOptions
 from simlab.real_runner.training_curve import CurvePoint, DevScore, row_of
 from simlab.real_runner.training_data import FeatureStore
-from simlab.real_runner.training_setup import dev_stores, drafter_of, start_of, store_of
+from simlab.real_runner.training_setup import dev_stores, drafter_of, start_from_earlier, start_of, store_of
 from simlab.real_runner.training_state import STATE, load_state, save_state
 
 __all__ = ["TrainOptions", "scores_of", "train"]
@@ -34,13 +34,17 @@ def train(options: TrainOptions) -> Path:
         SimlabError: text, models or folder cannot be used.
     """
     _check(options)
-    target = load_target(options.target, torch.bfloat16, options.device)
+    target = load_target(options.target, training_dtype(options.device), options.device)
     start = start_of(options, target)
     config = start.config if isinstance(start, DFlashDrafter) else start
     store = store_of(options, target, config)
     dev = dev_stores(options, target, config)
     trainer = Trainer(drafter_of(options, target, start, store), target, store, options.plan)
-    curve = load_state(trainer, options.out) if (options.out / STATE).exists() else []
+    if (options.out / STATE).exists():
+        curve = load_state(trainer, options.out)
+    else:
+        curve = []
+        start_from_earlier(options, trainer)
     _train(options, trainer, dev, curve)
     save_drafter(trainer.drafter, options.out)
     write_json(options.out / "curve.json", [row_of(point) for point in curve])
@@ -77,12 +81,13 @@ def _note(
 ) -> None:
     curve.append(CurvePoint(trainer.step, loss, scores_of(trainer.drafter, trainer.target, dev)))
     save_state(trainer, curve, folder)
+    save_drafter(trainer.drafter, folder)
     write_json(folder / "curve.json", [row_of(point) for point in curve])
 
 
 def scores_of(drafter: DFlashDrafter, target: Target, dev: Mapping[str, FeatureStore]) -> dict[str, DevScore]:
-    """The drafter on every dev set, in the dtype it will be shipped in."""
-    fixed = copy.deepcopy(drafter).to(target.dtype).eval()
+    """The drafter on every dev set, with its weights rounded as they will be shipped."""
+    fixed = copy.deepcopy(drafter).to(torch.bfloat16).to(target.dtype).eval()
     return {name: dev_score(fixed, target, store, name) for name, store in dev.items()}
 
 

@@ -1,6 +1,7 @@
 """Training a DFlash drafter on the target's own text."""
 
 import math
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,6 +40,8 @@ class TrainingPlan:
         for name in ("steps", "num_sequences", "num_roots"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63; got {self.seed}")
         for name in ("seed", "warmup_steps", "weight_decay", "head_tokens"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
@@ -58,7 +61,7 @@ class Trainer:
         self.kept, self.place = _head_subset(store, target, plan.head_tokens)
         weight = target.head.weight
         assert isinstance(weight, Tensor)
-        self.head = weight[self.kept].to(torch.bfloat16)
+        self.head = weight[self.kept].to(target.dtype)
 
     def run(self, until: int, on_step: Callable[[], object] = lambda: None) -> float:
         """Train up to a step; the mean loss of the steps taken.
@@ -94,9 +97,10 @@ class Trainer:
         blocks[:, :, 0] = tokens.gather(1, roots)
         ahead = roots[..., None] + torch.arange(1, config.block_size, device=device)
         truth = tokens.gather(1, ahead.view(s, -1)).view(s * g, -1)
-        with torch.autocast(device.type, torch.bfloat16):
-            embedded = self.target.embedding(blocks).to(torch.bfloat16)
-            context = self.drafter.context(batch.features.to(device))
+        dtype = self.target.dtype
+        with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            embedded = self.target.embedding(blocks).to(dtype)
+            context = self.drafter.context(batch.features.to(device, dtype))
             hidden = self.drafter(embedded, roots, context)[:, :, 1:]
             logits = hidden.reshape(s * g * config.depth, -1) @ self.head.T
         log_probs = logits.float().log_softmax(-1)
@@ -116,6 +120,18 @@ def _head_subset(store: FeatureStore, target: Target, count: int) -> tuple[Tenso
     place = torch.full((vocab_size,), -1)
     place[kept] = torch.arange(len(kept))
     return kept.to(target.device), place.to(target.device)
+
+
+def training_dtype(device: str) -> torch.dtype:
+    """What the target runs in, and the drafter's matrix products: bfloat16 where the hardware has it, else float32."""
+    if torch.device(device).type == "cuda":
+        has = torch.cuda.is_bf16_supported(including_emulation=False)
+    elif platform.machine().lower() in ("aarch64", "arm64"):
+        has = torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    else:
+        # AMX comes with AVX512-BF16; oneDNN's own answer is also yes where it would emulate.
+        has = torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if has else torch.float32
 
 
 def learning_rate(plan: TrainingPlan, step: int) -> float:

@@ -1,10 +1,11 @@
 """What a person chooses of a training run."""
 
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simlab.real_runner.train_dflash import TrainingPlan
+from simlab.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +17,11 @@ class TrainOptions:
         prompts: then the target answers these prompts first.
         dev: prompt files whose answers the run is scored on as it goes, never trained on.
         init: ``target`` starts from the target's last layers, ``random`` from nothing, anything
-            else is a drafter's name or folder.
+            else is a drafter's name or folder; a folder's ``state.safetensors`` goes before its weights.
         block_size: None takes 8, or what the drafter that is started from has.
         num_layers: None takes 2, or what the drafter that is started from has.
         taps: None takes five layers, spread, or those of the drafter that is started from.
-        mask_token: text of the token that stands for "not yet known".
+        mask_token: text of the token that stands for "not yet known"; None takes one that no text contains.
         max_tokens: longer sequences are cut.
     """
 
@@ -42,6 +43,7 @@ class TrainOptions:
     max_tokens: int = 640
     eval_every: int = 500
     resume: bool = False
+    chat_template_kwargs: Mapping[str, object] = field(default_factory=dict)
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -52,8 +54,7 @@ class TrainOptions:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
         if self.block_size is not None and self.block_size < 2:
             raise ValueError(f"the block size must be at least 2 (the root counts); got {self.block_size}")
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"the temperature must not be negative; got {self.temperature}")
+        Sampling(self.temperature, 0, 1.0, self.plan.seed)
         stems = [path.stem for path in self.dev]
         if len(set(stems)) < len(stems):
             raise ValueError(f"dev files need different names; got {', '.join(stems)}")

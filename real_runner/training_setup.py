@@ -1,8 +1,10 @@
 """What a training run begins with: a drafter to train, and hidden states to learn from."""
 
+import sys
 from dataclasses import replace
 
 import torch
+from tqdm import tqdm
 
 from simlab.errors import ModelError, PromptError
 from simlab.ids import content_id
@@ -13,9 +15,11 @@ from simlab.real_runner.features import TrainingText, read_features
 from simlab.real_runner.initialise import config_for, from_target
 from simlab.real_runner.models import check_fit
 from simlab.real_runner.target import Target
+from simlab.real_runner.train_dflash import Trainer
 from simlab.real_runner.train_options import TrainOptions
 from simlab.real_runner.training_data import FeatureStore
-from simlab.real_runner.training_text import claim, given_texts, own_texts, shuffled
+from simlab.real_runner.training_state import STATE, take_over
+from simlab.real_runner.training_text import Asked, claim, given_texts, own_texts, shuffled
 from simlab.sampling import Sampling
 
 _BLOCK_SIZE, _NUM_LAYERS, _NUM_TAPS = 8, 2, 5
@@ -50,6 +54,19 @@ def _earlier(options: TrainOptions, target: Target) -> DFlashDrafter:
     return drafter
 
 
+def start_from_earlier(options: TrainOptions, trainer: Trainer) -> None:
+    """Take over what an earlier run of simlab left beside its drafter, and say what there was."""
+    if options.init in ("target", "random"):
+        return
+    folder = find_drafter(options.init).folder
+    if (folder / STATE).is_file():
+        take_over(trainer, folder)
+        said = f"the float32 weights and the optimiser's moments of its {STATE}"
+    else:
+        said = f"the weights of its model.safetensors; it has no {STATE}, so the optimiser starts anew"
+    tqdm.write(f"Going on from {options.init}: {said}", file=sys.stderr)
+
+
 def drafter_of(
     options: TrainOptions, target: Target, start: DFlashDrafter | DFlashConfig, store: FeatureStore
 ) -> DFlashDrafter:
@@ -66,25 +83,33 @@ def drafter_of(
 def spread_taps(num_layers: int, count: int = _NUM_TAPS) -> tuple[int, ...]:
     """Layers 1 to L - 3, evenly spaced: where released drafters tap their targets."""
     last = max(num_layers - 3, 1)
-    return tuple(sorted({min(round(1 + i * (last - 1) / (count - 1)), num_layers - 1) for i in range(count)}))
+    return tuple(sorted({min(round(1 + i * (last - 1) / (count - 1)), max(num_layers - 2, 0)) for i in range(count)}))
 
 
 def mask_token_id(text: str | None, target: Target) -> int:
-    """The id of the named token, or of the last special one that does not end a text.
+    """The id of the named token, else one that no text contains.
+
+    First an id of the embedding that no token has; then the last special token that neither ends a
+    text nor stands in the chat template.
 
     Raises:
-        ModelError: the target has no such token.
+        ModelError: the target has no such token, or none to spare.
     """
     if text is not None:
         token = target.tokenizer.convert_tokens_to_ids(text)
         if not isinstance(token, int) or target.tokenizer.convert_ids_to_tokens(token) != text:
             raise ModelError(f"the target's vocabulary has no token {text!r}; name one that it has")
         return token
-    ends = set(target.stop_token_ids)
-    spare = [token for token in target.tokenizer.all_special_ids if token not in ends]
-    added = [token for token in target.tokenizer.added_tokens_decoder if token not in ends]
-    candidates = sorted(token for token in {*spare, *added} if token < target.vocab_size)
-    return candidates[-1] if candidates else target.vocab_size - 1
+    tokenizer = target.tokenizer
+    unused = max(tokenizer.get_vocab().values()) + 1
+    if unused < target.vocab_size:
+        return unused
+    template = str(tokenizer.chat_template or "")
+    added = {token: one.content for token, one in tokenizer.added_tokens_decoder.items() if one.special}
+    spare = [token for token, text in added.items() if token not in target.stop_token_ids and text not in template]
+    if not spare:
+        raise ModelError(f"{target.name} has no token that its texts do not contain; name one with --mask-token")
+    return max(spare)
 
 
 def store_of(options: TrainOptions, target: Target, config: DFlashConfig) -> FeatureStore:
@@ -94,12 +119,12 @@ def store_of(options: TrainOptions, target: Target, config: DFlashConfig) -> Fea
         SimlabError: the text cannot be used, or the folder holds another.
     """
     if options.text is not None:
-        texts = given_texts(options.text, target)[: options.limit]
+        texts = given_texts(options.text, target, options.chat_template_kwargs)[: options.limit]
     else:
         assert options.prompts is not None
         sampling = Sampling(options.temperature, 0, 1.0, options.plan.seed)
-        folder = options.out / "text"
-        texts = own_texts(options.prompts, target, sampling, options.max_new_tokens, folder, options.limit)
+        asked = Asked(options.prompts, options.limit, options.chat_template_kwargs)
+        texts = own_texts(asked, target, sampling, options.max_new_tokens, options.out / "text")
     return _read(shuffled(texts, options.plan.seed), options, target, config, "features")
 
 
@@ -112,7 +137,8 @@ def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> d
     stores = {}
     for path in options.dev:
         name = f"dev-{path.stem}"
-        texts = own_texts(path, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name, options.dev_limit)
+        asked = Asked(path, options.dev_limit, options.chat_template_kwargs)
+        texts = own_texts(asked, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name)
         stores[path.stem] = _read(texts, options, target, config, name)
     return stores
 
@@ -123,11 +149,12 @@ def _read(
     folder = options.out / name
     source = {
         "target": target.digest,
+        "dtype": str(target.dtype),
         "taps": list(config.target_layer_ids),
         "max_tokens": options.max_tokens,
         "texts": content_id([[list(text.prompt_ids), list(text.text_ids)] for text in texts]),
     }
-    claim(folder, "source.json", source, "hidden states of other texts, layers or weights")
+    claim(folder, "source.json", source, "hidden states of other texts, layers, weights or of another dtype")
     read_features(texts, target, config.target_layer_ids, folder, options.max_tokens)
     store = FeatureStore(folder)
     if not store.usable:

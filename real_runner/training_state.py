@@ -1,9 +1,10 @@
-"""A training run on disk: one file that holds everything needed to go on, and what a reader wants to see."""
+"""A training run on disk: one file that holds everything needed to go on, there or in another run."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -33,7 +34,8 @@ def save_state(trainer: Trainer, curve: Sequence[CurvePoint], folder: Path) -> N
 
 def plan_text(plan: TrainingPlan, trainer: Trainer) -> str:
     """What must agree when a run is taken up again."""
-    return json.dumps({"plan": asdict(plan), "config": trainer.drafter.config.to_json()}, sort_keys=True)
+    settings = {"plan": asdict(plan), "config": trainer.drafter.config.to_json(), "dtype": str(trainer.target.dtype)}
+    return json.dumps(settings, sort_keys=True)
 
 
 def load_state(trainer: Trainer, folder: Path) -> list[CurvePoint]:
@@ -42,14 +44,7 @@ def load_state(trainer: Trainer, folder: Path) -> list[CurvePoint]:
     Raises:
         ModelError: the state is damaged, or of a run with another plan.
     """
-    try:
-        with safe_open(folder / STATE, framework="pt") as file:
-            note = json.loads(file.metadata()[_NOTE])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError) as error:
-        raise ModelError(
-            f"the training state in {folder} cannot be read ({error}); start over in another --out"
-        ) from error
+    note, tensors = _read_state(folder, "start over in another --out")
     if note["plan"] != plan_text(trainer.plan, trainer):
         raise ModelError(
             f"{folder} holds a training run with other settings; resume with the settings it began with, "
@@ -58,6 +53,31 @@ def load_state(trainer: Trainer, folder: Path) -> list[CurvePoint]:
     _restore(trainer, tensors)
     trainer.step = int(note["step"])
     return [point_of(row) for row in note["curve"]]
+
+
+def take_over(trainer: Trainer, folder: Path) -> None:
+    """Begin with the float32 weights and the optimiser's moments that another run ended with.
+
+    Raises:
+        ModelError: that run's state is damaged, or of a drafter of other sizes.
+    """
+    _, tensors = _read_state(folder, f"delete {folder / STATE} to go on from the weights alone")
+    found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("weight.")}
+    if found != {f"weight.{name}": parameter.shape for name, parameter in trainer.drafter.named_parameters()}:
+        raise ModelError(
+            f"the training state in {folder} is not of the drafter beside it; delete {folder / STATE} to go on from "
+            "the weights alone"
+        )
+    _restore(trainer, tensors)
+
+
+def _read_state(folder: Path, remedy: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(folder / STATE, framework="pt") as file:
+            note = json.loads(file.metadata()[_NOTE])
+            return note, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, TypeError) as error:
+        raise ModelError(f"the training state in {folder} cannot be read ({error}); {remedy}") from error
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,7 +24,16 @@ from simlab.traces.texts import read_text_table
 PROMPTS_PER_FILE = 64
 
 
-def given_texts(path: Path, target: Target) -> list[TrainingText]:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt file, how many of its prompts are taken, and what the chat template is told."""
+
+    path: Path
+    limit: int | None
+    chat_template_kwargs: Mapping[str, object]
+
+
+def given_texts(path: Path, target: Target, chat_template_kwargs: Mapping[str, object]) -> list[TrainingText]:
     """Texts from a Parquet table of token ids, or from a JSONL file of completions.
 
     Raises:
@@ -33,7 +42,7 @@ def given_texts(path: Path, target: Target) -> list[TrainingText]:
     if path.suffix == ".parquet":
         texts = [TrainingText(tuple(prompt), tuple(text)) for prompt, text in read_text_table(path) if prompt or text]
     else:
-        turns = [turn for item in read_completions(path) for turn in given_turns(item, target, {})]
+        turns = [turn for item in read_completions(path) for turn in given_turns(item, target, chat_template_kwargs)]
         texts = [TrainingText(tuple(t.prompt.token_ids.tolist()), tuple(t.text.tolist())) for t in turns]
     foreign = [t for text in texts for t in text.prompt_ids + text.text_ids if not 0 <= t < target.vocab_size]
     if foreign:
@@ -45,7 +54,7 @@ def given_texts(path: Path, target: Target) -> list[TrainingText]:
 
 
 def own_texts(
-    path: Path, target: Target, sampling: Sampling, max_new_tokens: int, folder: Path, limit: int | None
+    asked: Asked, target: Target, sampling: Sampling, max_new_tokens: int, folder: Path
 ) -> list[TrainingText]:
     """The target's answers to the first turns of a prompt file, kept in ``folder`` batch by batch.
 
@@ -55,18 +64,20 @@ def own_texts(
         PromptError: the file cannot be used.
         ModelError: the folder holds answers to other prompts, or made in another way.
     """
-    records = read_prompts(path, limit)
-    prompts = [render(target.tokenizer, record.conversation, {}) for record in records]
+    records = read_prompts(asked.path, asked.limit)
+    prompts = [render(target.tokenizer, record.conversation, asked.chat_template_kwargs) for record in records]
     keys = [noise_key(sampling.seed, record.prompt_id, 0, 0) for record in records]
     source = {
         "target": target.digest,
+        "dtype": str(target.dtype),
+        "chat_template_kwargs": dict(asked.chat_template_kwargs),
         "sampling": asdict(sampling),
         "max_new_tokens": max_new_tokens,
         "prompts": content_id([[record.prompt_id, ids] for record, ids in zip(records, prompts, strict=True)]),
     }
-    claim(folder, "text_source.json", source, "answers to other prompts, or of another target or sampling")
+    claim(folder, "text_source.json", source, "answers to other prompts, or of another target, dtype or sampling")
     texts: list[TrainingText] = []
-    with tqdm(total=len(records), unit="text", desc=f"generating from {path.name}", miniters=0) as bar:
+    with tqdm(total=len(records), unit="text", desc=f"generating from {asked.path.name}", miniters=0) as bar:
         for start in range(0, len(records), PROMPTS_PER_FILE):
             some = slice(start, start + PROMPTS_PER_FILE)
             kept = folder / f"text-{start // PROMPTS_PER_FILE:05d}.json"

@@ -183,8 +183,3 @@ def ranks_of(log_probs: Floats, tokens: Ints) -> Ints:
     if not _rank_rows(rows, np.ascontiguousarray(tokens), ranks):
         raise ValueError(_NO_LOG_PROBS)
     return ranks
-
-
-def rank_of(log_probs: Floats, token: int) -> int:
-    """The rank of ``token`` in one row, float32 ``[V]``; see `ranks_of`."""
-    return int(ranks_of(log_probs[np.newaxis, :], np.array([token], np.int32))[0])

@@ -1,7 +1,6 @@
 """What the commands share: a parser that fails in one sentence, and checks at the door."""
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -76,17 +75,4 @@ def _at_least(text: str, least: int) -> int:
         value = least - 1
     if value < least:
         raise argparse.ArgumentTypeError(f"expected a whole number, at least {least}; got {text!r}")
-    return value
-
-
-def json_object(text: str) -> dict[str, object]:
-    """A JSON object."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(
-            f"expected a JSON object such as '{{\"enable_thinking\": false}}'; got {text!r}"
-        )
     return value

@@ -1,17 +1,13 @@
 """``simlab record``: what a drafter proposed and a target said, at every position of real text."""
 
 import argparse
+import sys
 from pathlib import Path
+from typing import Any
 
-from simlab.command_line import (
-    Parser,
-    add_command,
-    at_the_door,
-    json_object,
-    needing_models,
-    not_negative,
-    positive,
-)
+from simlab.command_line import Parser, UsageError, add_command, at_the_door, needing_models, not_negative, positive
+
+_NO_CHANCE = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0}
 
 _DETAILS = """The text comes from one of --prompts (the target answers them), --completions (text made
 elsewhere) and --text-from (the text of another trace, for another drafter). Target and drafter
@@ -48,18 +44,23 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _add_sampling(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="0 takes the likeliest (default 0)")
-    group.add_argument("--top-p", type=float, default=1.0, metavar="X", help="1 for no cut (default 1)")
-    group.add_argument("--top-k", type=not_negative, default=0, metavar="N", help="0 for no cut (default 0)")
-    group.add_argument("--seed", type=not_negative, default=0, metavar="N", help="default 0")
-    group.add_argument("--max-new-tokens", type=positive, default=256, metavar="N", help="per answer (default 256)")
+    group.add_argument("--temperature", type=float, metavar="X", help="0 takes the likeliest (default 0)")
+    group.add_argument("--top-p", type=float, metavar="X", help="1 for no cut (default 1)")
+    group.add_argument("--top-k", type=not_negative, metavar="N", help="0 for no cut (default 0)")
+    group.add_argument("--seed", type=not_negative, metavar="N", help="default 0")
+    group.add_argument("--max-new-tokens", type=positive, metavar="N", help="per answer (default 256)")
     group.add_argument(
         "--chat-template-kwargs",
-        type=json_object,
-        default={},
+        type=_template_kwargs,
         metavar="JSON",
         help="such as '{\"enable_thinking\": false}'",
     )
+
+
+def _template_kwargs(text: str) -> dict[str, object]:
+    with needing_models("record"):
+        from simlab.real_runner.prompts import parse_template_kwargs
+    return parse_template_kwargs(text)
 
 
 def _add_running(group: argparse._ArgumentGroup) -> None:
@@ -82,20 +83,33 @@ def _add_kept(group: argparse._ArgumentGroup) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from simlab.sampling import Sampling
-
-    with at_the_door():
-        Sampling(options.temperature, options.top_k, options.top_p, options.seed)
+    typed = {name: value for name, value in vars(options).items() if value is not None}
+    _check_sampling(typed)
     with needing_models("record"):
         from simlab.real_runner.dry_run import dry_run
         from simlab.real_runner.options import RecordOptions
         from simlab.real_runner.record import record
-    settings = {name: value for name, value in vars(options).items() if name not in ("run", "command", "dry_run")}
     with at_the_door():
-        chosen = RecordOptions(**settings)
+        chosen = RecordOptions(**{name: typed[name] for name in typed if name not in ("run", "command", "dry_run")})
     if options.dry_run:
         print(dry_run(chosen))
         return 0
-    folder = record(chosen)
+    try:
+        folder = record(chosen)
+    except KeyboardInterrupt:
+        print(f"\nsimlab: interrupted; finished batches are in {chosen.out}: add --resume to go on", file=sys.stderr)
+        raise
     print(f"Recorded: {folder}\nReplay it with `simlab replay --trace {folder} -p ddtree:budget=16/32/64`.")
     return 0
+
+
+def _check_sampling(typed: dict[str, Any]) -> None:
+    """Before the packages that run models are imported, which takes seconds."""
+    from simlab.sampling import Sampling
+
+    given = [name for name in (*_NO_CHANCE, "max_new_tokens", "chat_template_kwargs") if name in typed]
+    if given and "text_from" in typed:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"--text-from takes texts as they were made, where {names} can change nothing; leave it out")
+    with at_the_door():
+        Sampling(**{name: typed.get(name, default) for name, default in _NO_CHANCE.items()})

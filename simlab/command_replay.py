@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from simlab.traces.reader import Trace
 
 HINDSIGHT = "hindsight"
+_WITHOUT_CHOICE = ("ddtree:budget=16/64",)
 
 _DETAILS = """Without --trace it takes the small trace that comes with simlab.
-Plain decoding (autoregressive), the chain and the hindsight bound are always in the table.
+Plain decoding (autoregressive), the chain and the hindsight bound are always in the table;
+without -p so are ddtree:budget=16/64.
 
   simlab replay -p ddtree:budget=16/32/64
   simlab replay --trace runs/mine -p chain:length=1..7 --by dataset --out results.parquet"""
@@ -158,7 +160,7 @@ def _run(options: argparse.Namespace) -> int:
     from simlab.traces.reader import open_trace, packaged_trace
     from simlab.traces.results import write_results
 
-    policies = with_references(options.policy)
+    policies = with_references(options.policy or _WITHOUT_CHOICE)
     _check_out(options.out)
     trace = open_trace(options.trace if options.trace is not None else packaged_trace())
     draft = _draft_name(trace, options.draft)

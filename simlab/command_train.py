@@ -15,7 +15,11 @@ with their answers, or, with --prompts, what the target itself answers.
 The run's folder holds the drafter (config.json, model.safetensors, README.md), its curve, and what
 is needed to go on after an interruption: the same command with --resume continues from the last
 evaluation, and ends with the same drafter as a run that was never interrupted. The text's hidden
-states are kept there too: taps x hidden size x 2 bytes a token. They can be deleted afterwards."""
+states are kept there too: taps x hidden size x 2 bytes a token. They can be deleted afterwards.
+
+--init FOLDER begins a new run, with its own schedule, where another ended: with the float32 weights
+and the optimiser's moments of FOLDER/state.safetensors where there is one, else with the weights of
+model.safetensors and a new optimiser. It says on stderr which."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -55,6 +59,9 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
         "--max-new-tokens", type=positive, default=256, metavar="N", help="of a generated answer (default 256)"
     )
     group.add_argument(
+        "--chat-template-kwargs", default="{}", metavar="JSON", help="such as '{\"enable_thinking\": false}'"
+    )
+    group.add_argument(
         "--max-tokens", type=positive, default=640, metavar="N", help="longer texts are cut (default 640)"
     )
 
@@ -69,7 +76,9 @@ def _add_sizes(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--block-size", type=positive, metavar="N", help="root included (default 8)")
     group.add_argument("--layers", type=positive, metavar="N", help="draft layers (default 2)")
     group.add_argument("--taps", metavar="I,J,...", help="target layers whose states are read (default: five, spread)")
-    group.add_argument("--mask-token", metavar="TEXT", help="a token of the target (default: its last special one)")
+    group.add_argument(
+        "--mask-token", metavar="TEXT", help="a token of the target (default: one that no text contains)"
+    )
 
 
 def _add_plan(group: argparse._ArgumentGroup) -> None:
@@ -131,6 +140,7 @@ def _run(options: argparse.Namespace) -> int:
     taps = _taps(options.taps)
     with needing_models("train"):
         from simlab.real_runner.losses import LossWeights
+        from simlab.real_runner.prompts import parse_template_kwargs
         from simlab.real_runner.train import TrainOptions, train
         from simlab.real_runner.train_dflash import TrainingPlan
     with at_the_door():
@@ -162,6 +172,7 @@ def _run(options: argparse.Namespace) -> int:
             max_tokens=options.max_tokens,
             eval_every=options.eval_every,
             resume=options.resume,
+            chat_template_kwargs=parse_template_kwargs(options.chat_template_kwargs),
             device=options.device,
         )
     try:

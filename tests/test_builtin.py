@@ -168,6 +168,30 @@ def test_the_disk_fills_up_while_it_is_unpacked(cache: Path, monkeypatch: pytest
     works(cache)
 
 
+@pytest.mark.parametrize("error", [ImportError("Please install gguf"), ValueError("GGUF type 99 is not supported")])
+def test_the_file_cannot_be_read(cache: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(_gguf: Path, _folder: Path) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(builtin, "_dequantise", refuse)
+        fails_with(cache, f"could not be unpacked ({error})", 'pip install --upgrade "simlab[models]"')
+    works(cache)
+
+
+def test_a_damaged_cache_is_named_and_a_whole_one_has_the_published_digest(cache: Path) -> None:
+    folder = tiny_models.make_target(cache / builtin.NAME)
+    (folder / "complete").touch()
+    assert load_target(builtin.NAME, torch.float32).digest == builtin.GGUF_SHA256
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:3000])
+    with pytest.raises(
+        ModelError, match=f"could not be loaded .*; delete {folder} and run the command again"
+    ) as caught:
+        load_target(builtin.NAME, torch.float32)
+    assert "\n" not in str(caught.value)
+
+
 def test_the_cache_cannot_be_a_folder(cache: Path) -> None:
     cache.write_text("a file")
     with pytest.raises(ModelError, match="could not be written to .*; free some room or set SIMLAB_CACHE"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.candidates import lowest_keys, rank_of, ranks_of, top_candidates
+from simlab.candidates import lowest_keys, ranks_of, top_candidates
 
 Row = list[float]
 
@@ -51,7 +51,9 @@ def test_candidates_are_the_first_of_the_sorted_vocabulary(row: Row, num_kept: i
 def test_rank_is_the_place_in_the_sorted_vocabulary(row: Row, data: st.DataObject) -> None:
     table = as_rows(row)
     token = data.draw(st.integers(min_value=0, max_value=len(row) - 1))
-    assert rank_of(table[0], token) == order_by_sorting([float(value) for value in table[0]]).index(token)
+    assert ranks_of(table, np.array([token], np.int32)) == order_by_sorting([float(value) for value in table[0]]).index(
+        token
+    )
 
 
 @given(
@@ -119,11 +121,11 @@ def test_what_is_no_log_probability_is_refused(bad: float) -> None:
 def test_wrong_arguments_are_refused() -> None:
     table = as_rows([-1.0, -2.0])
     with pytest.raises(ValueError, match="float32"):
-        top_candidates(table.astype(np.float64), 1)
+        top_candidates(table.astype(np.float64), 1)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="negative"):
         top_candidates(table, -1)
     for token in (-2, 2):
         with pytest.raises(ValueError, match="must lie in"):
-            rank_of(table[0], token)
+            ranks_of(table, np.array([token], np.int32))
     with pytest.raises(ValueError, match="int32"):
         ranks_of(table, np.array([0, 1], np.int32))

@@ -46,7 +46,7 @@ def test_help_is_there(arguments: list[str], capsys: pytest.CaptureFixture[str])
         (["replay", "--trace", "/does/not/exist"], "/does/not/exist"),
         (["replay", "--unknown"], "--unknown"),
         (["inspect", "/does/not/exist"], "there is nothing"),
-        (["record", "--target", "t"], "--draft"),
+        (["record", "--target", "t", "--prompts", "p"], "--out"),
         (["train"], "KIND"),
     ],
 )
@@ -97,7 +97,7 @@ def test_a_missing_package_is_named() -> None:
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    command = [sys.executable, "-m", "simlab.main", "policies"]
+    command = [sys.executable, "-m", "simlab", "policies"]
     reading, writing = os.pipe()
     os.close(reading)
     try:

@@ -72,7 +72,11 @@ def test_a_dry_run_records_nothing(calls: Calls, capsys: pytest.CaptureFixture[s
         (("--top-p", "0"), "top_p must be above 0"),
         (("--top-k", "-1"), "at least 0"),
         (("--max-new-tokens", "0"), "at least 1"),
-        (("--chat-template-kwargs", "[1]"), "expected a JSON object"),
+        (("--chat-template-kwargs", "[1]"), "must be a JSON object"),
+        (("--chat-template-kwargs", '{"x": NaN}'), "must be a JSON object"),
+        (("--chat-template-kwargs", '{"tokenize": false}'), "may not set tokenize"),
+        (("--min-width", "65536"), "min_width must be from 1 to 65,535; got 65,536"),
+        (("--exact-budget", "70000"), "exact_budget must be from 1 to 65,535; got 70,000"),
         (("--completions", "c.jsonl"), "not allowed with"),
         (("--dtype", "int8"), "int8"),
     ],
@@ -86,6 +90,36 @@ def test_a_mistake_is_one_sentence(
     assert said in err
     assert err.count("\n") == 1
     assert calls.recorded == []
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--temperature", "0"), "where --temperature can change nothing"),
+        (("--seed", "0", "--max-new-tokens", "8"), "where --seed, --max-new-tokens can change nothing"),
+        (("--chat-template-kwargs", "{}"), "where --chat-template-kwargs can change nothing"),
+    ],
+)
+def test_a_text_told_again_takes_no_sampling(
+    calls: Calls, more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("record", "--text-from", "runs/old", "--out", "runs/x")
+    assert main([*arguments, *more]) == 2
+    assert said in capsys.readouterr().err
+    assert calls.recorded == []
+    assert main(arguments) == 0
+    assert calls.recorded[0].text_from == "runs/old"
+
+
+def test_an_interrupted_recording_says_how_to_go_on(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["simlab.real_runner.record"], "record", stop)
+    assert main(list(NEEDED)) == 130
+    assert "interrupted; finished batches are in runs/x: add --resume to go on" in capsys.readouterr().err
 
 
 def test_a_refusal_of_the_recorder_is_passed_on(

@@ -34,6 +34,8 @@ def replayed(capsys: pytest.CaptureFixture[str], trace: Path, *arguments: str) -
 
 def test_the_reference_rows_are_always_there(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = [row["policy"] for row in replayed(capsys, trace)]
+    assert labels == ["autoregressive", "chain", "ddtree:budget=16", "ddtree:budget=64", "hindsight:budget=64"]
+    labels = [row["policy"] for row in replayed(capsys, trace, "-p", "hindsight")]
     assert labels == ["autoregressive", "chain", "hindsight:budget=7"]
     labels = [row["policy"] for row in replayed(capsys, trace, *TREES, "-p", "chain", "-p", "hindsight")]
     assert labels == ["autoregressive", "ddtree:budget=8", "ddtree:budget=16", "chain", "hindsight:budget=16"]
@@ -69,7 +71,14 @@ def test_the_table_names_what_was_replayed(trace: Path, tmp_path: Path, capsys: 
     out = tmp_path / "new" / "results.parquet"
     assert main(["replay", "--trace", str(trace), *TREES, "--by", "dataset", "--out", str(out), "--progress"]) == 0
     text = capsys.readouterr().out
-    for part in (str(trace), "9 prompts, 12 sequences", "dataset math", "all: 9 prompts", "bonus token", "cost table"):
+    for part in (
+        str(trace),
+        "9 prompts, 12 sequences",
+        "dataset math",
+        "all: 9 prompts",
+        "bonus token",
+        "No speeds yet",
+    ):
         assert part in text
     found = read_results(out)
     assert found.height == 12 * 5

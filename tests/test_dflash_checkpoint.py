@@ -44,6 +44,9 @@ VARIANTS = {
     "llama3": (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3"}), "rotary"),
     "no mask": (changed(dflash_config={}), "mask_token_id"),
     "mask outside": (inside(mask_token_id=5000), "vocabulary"),
+    "projector": (inside(projector_type="domino"), "another projector"),
+    "window": (changed(use_sliding_window=True, sliding_window=64), "sliding_attention"),
+    "last layer": (inside(target_layer_ids=[0, 3]), "the last layer of a target of 4"),
     "tap outside": (inside(target_layer_ids=[0, 4]), "target of 4 layers"),
     "no taps": (inside(target_layer_ids=[]), "at least one layer"),
     "taps no list": (inside(target_layer_ids=3), "list of layer numbers"),
@@ -72,6 +75,16 @@ def test_fields_that_ask_for_nothing_are_accepted() -> None:
     )
     neutral |= {"vocab_size": 100, "rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}
     assert config_from_json(neutral).rope_theta == 7.0
+
+
+def test_taps_may_be_called_layer_ids() -> None:
+    assert config_from_json(changed(dflash_config={"mask_token_id": 4, "layer_ids": [1]})).target_layer_ids == (1,)
+    assert config_from_json(inside(layer_ids=[1])).target_layer_ids == (0, 1, 2)
+
+
+def test_a_window_without_its_use_is_accepted() -> None:
+    config_from_json(changed(sliding_window=64))
+    config_from_json(inside(projector_type="linear"))
 
 
 def lacking(tensors: dict[str, Tensor]) -> None:

@@ -8,7 +8,9 @@ import pytest
 import tiny_models
 import torch
 
+from simlab.errors import ModelError
 from simlab.real_runner.generate import Continuation, generate
+from simlab.real_runner.models import within_memory
 from simlab.real_runner.prompts import read_prompts, render
 from simlab.real_runner.target import Target, features_of, load_target, tapped
 from simlab.sampling import Choice, Sampling, choose, noise_key
@@ -106,6 +108,25 @@ def test_the_first_stop_token_ends_a_text_and_is_part_of_it(place: Path, tmp_pat
 def test_one_token_is_enough(place: Path) -> None:
     target = load_target(str(place), torch.float32)
     assert [len(text.token_ids) for text in generate(target, [[7, 8], [9]], [0, 0], GREEDY, 1)] == [1, 1]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_logits_that_are_not_numbers_are_said_to_be(place: Path, sampling: Sampling) -> None:
+    target = load_target(str(place), torch.float16)
+    with torch.no_grad():
+        target.layers[0].get_parameter("mlp.up_proj.weight").fill_(torch.inf)
+    with pytest.raises(ModelError, match="are not numbers in float16; give another --dtype, such as float32"):
+        generate(target, [[7, 8]], [0], sampling, 2)
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried"), RuntimeError("can't allocate memory"), MemoryError()]
+)
+def test_the_end_of_the_memory_is_a_sentence(error: Exception) -> None:
+    with pytest.raises(ModelError, match="give a smaller --batch-size, or --dtype bfloat16"), within_memory():
+        raise error
+    with pytest.raises(RuntimeError, match="another"), within_memory():
+        raise RuntimeError("another")
 
 
 def test_progress_counts_every_token(place: Path, tmp_path: Path) -> None:

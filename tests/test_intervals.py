@@ -1,4 +1,4 @@
-"""Intervals over prompts: coverage, pairing, determinism, speed, and what too few prompts give."""
+"""Intervals over prompts: coverage, determinism, speed, and what too few prompts give."""
 
 import math
 import time
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simlab.analysis import intervals
-from simlab.analysis.intervals import ratio_difference_interval, ratio_interval
+from simlab.analysis.intervals import ratio_interval
 from simlab.arrays import Doubles
 
 
@@ -46,22 +46,9 @@ def test_with_few_prompts_it_stays_near_its_level(num_prompts: int) -> None:
     assert np.mean([one.low <= truth <= one.high for one in found]) > 0.88
 
 
-def test_a_paired_difference_is_narrower_than_two_intervals_suggest() -> None:
-    rng = np.random.default_rng(3)
-    tokens, rounds = draw_prompts(rng, (1, 200), "skewed")
-    committed, slow = tokens[0], rounds[0]
-    fast = np.maximum(1, np.rint(slow * rng.normal(0.95, 0.01, 200)))
-    paired = ratio_difference_interval((committed, committed), (fast, slow))
-    alone = ratio_interval(committed, slow)
-    assert 0 < paired.low < committed.sum() / fast.sum() - committed.sum() / slow.sum() < paired.high
-    assert paired.high - paired.low < (alone.high - alone.low) / 3
-
-
-def test_the_same_numbers_give_the_same_interval_and_a_policy_equals_itself() -> None:
+def test_the_same_numbers_give_the_same_interval() -> None:
     committed, rounds = np.array([10, 20, 30, 44]), np.array([5, 6, 7, 20])
     assert ratio_interval(committed, rounds) == ratio_interval(committed.copy(), rounds.copy())
-    nothing = ratio_difference_interval((committed, committed), (rounds, rounds))
-    assert (nothing.low, nothing.high) == (0.0, 0.0)
 
 
 def test_too_few_prompts_give_no_interval() -> None:
@@ -74,11 +61,6 @@ def test_too_few_prompts_give_no_interval() -> None:
 def test_a_resample_without_rounds_is_left_out() -> None:
     found = ratio_interval(np.array([0, 6]), np.array([0, 3]))
     assert (found.low, found.high) == (2.0, 2.0)
-
-
-def test_results_on_different_prompts_are_not_compared() -> None:
-    with pytest.raises(ValueError, match="same prompts"):
-        ratio_difference_interval((np.ones(3), np.ones(2)), (np.ones(3), np.ones(2)))
 
 
 def test_hundreds_of_prompts_take_a_moment() -> None:

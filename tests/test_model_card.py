@@ -11,7 +11,7 @@ from simlab.real_runner.training_curve import CurvePoint, DevScore, point_of, ro
 CONFIG = DFlashConfig(
     block_size=4,
     mask_token_id=4,
-    target_layer_ids=(0, 2, 3),
+    target_layer_ids=(0, 1, 2),
     num_target_layers=4,
     num_hidden_layers=2,
     hidden_size=32,

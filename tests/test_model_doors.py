@@ -2,15 +2,18 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
 
 from simlab.main import main
+from simlab.real_runner.target import load_target
 
 Change = Callable[[Path], object]
 
@@ -131,6 +134,20 @@ def test_a_target(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -
     change, said = TARGETS[name]
     change(folder / "target")
     assert_said(said, refusal(folder, capsys))
+
+
+def test_a_hub_model_has_the_digest_of_a_folder_with_its_files(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    kept, commit = tmp_path / "hub" / "models--org--tiny", "0123456789abcdef0123456789abcdef01234567"
+    shutil.copytree(folder / "target", kept / "snapshots" / commit)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text(commit)
+    here, hub = (load_target(name, torch.float32) for name in (str(folder / "target"), "org/tiny"))
+    assert hub.revision == commit
+    assert hub.digest == here.digest
 
 
 def test_a_target_with_sliding_windows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

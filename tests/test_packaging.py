@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FOLDERS = {"simlab": "simlab"} | {room: f"simlab/{room}" for room in ("traces", "policies", "analysis", "real_runner")}
+FOLDERS = {"simlab": "simlab"} | {name: f"simlab/{name}" for name in ("traces", "policies", "analysis", "real_runner")}
 
 
 def shipped_files() -> set[str]:

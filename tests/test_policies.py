@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simlab import Draft, DraftTree, Needs, Outcome, Policy, Prompt, Stateless, replay_sequence, rounds
+from simlab.draft import Marginals
 from simlab.made_up import random_sequence
 from simlab.policies import POLICIES
 from simlab.policies.best_first import DDTree
@@ -70,6 +71,13 @@ def test_one_candidate_a_depth_makes_best_first_the_chain() -> None:
     for _ in range(30):
         recorded = random_sequence(generator, 1)
         assert replay_sequence(DDTree(64), recorded) == replay_sequence(Chain(), recorded)
+
+
+def test_a_chain_of_no_given_length_is_as_long_as_the_block() -> None:
+    offsets = np.arange(101, dtype=np.int32)
+    draft = Draft(Marginals(offsets[:100] % 9, np.zeros(100, np.float32), offsets), 3, np.array([3], np.int32), 0)
+    assert Chain().select(draft).num_drafted == 100
+    assert Chain(64).select(draft).num_drafted == 64
 
 
 def test_every_policy_is_described() -> None:

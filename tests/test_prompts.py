@@ -101,6 +101,17 @@ def test_sharegpt_as_a_list_and_as_lines(write: Write) -> None:
     assert read_prompts(write([row], name="some.json")) == expected
 
 
+def test_conversations_in_which_nobody_asks_are_skipped_and_counted(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = [{"conversations": []}, {"conversations": SHAREGPT[:2]}]
+    (found,) = read_prompts(write(silent[0], {"conversations": SHAREGPT}, silent[1]))
+    assert found.prompt_id == "some-1"
+    assert "skipped 2 of 3 conversations" in capsys.readouterr().err
+    with pytest.raises(PromptError, match="expected a conversation with a human message; got none in 2 rows"):
+        read_prompts(write(*silent))
+
+
 def test_a_list_over_several_lines(tmp_path: Path) -> None:
     path = tmp_path / "some.json"
     path.write_text(json.dumps([{"conversations": SHAREGPT}] * 3, indent=2))
@@ -173,8 +184,6 @@ def user(content: object) -> dict[str, object]:
         ({"messages": [user("")]}, "'content' of each message"),
         ({"messages": [{"role": "assistant", "content": "Hi"}]}, "expected a user message as the last one.*got none"),
         ({"messages": [{"role": "system", "content": "Hi"}]}, "got one from system"),
-        ({"conversations": []}, "at least one entry for 'conversations'"),
-        ({"conversations": SHAREGPT[:2]}, "expected a user message"),
         ({"conversations": [{"from": "bot", "value": "Hi"}]}, "'from' to be one of system, human"),
         ({"conversations": [{"from": "human", "value": 3}]}, "'value' of each message"),
     ],

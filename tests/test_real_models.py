@@ -3,6 +3,7 @@
 The target is fetched once (98 MB) into the user's cache; without a network these tests are skipped.
 """
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from simlab.arrays import Ints
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.policies.best_first import best_first
@@ -23,6 +25,8 @@ from simlab.candidates import top_candidates  # noqa: E402
 from simlab.real_runner.dense import block_logits  # noqa: E402
 from simlab.real_runner.dflash_files import PACKAGED  # noqa: E402
 from simlab.real_runner.models import Models, load_models  # noqa: E402
+from simlab.real_runner.prompt_rows import Message  # noqa: E402
+from simlab.real_runner.prompts import render  # noqa: E402
 from simlab.real_runner.record import forward_text  # noqa: E402
 
 TOLERANCE = 1e-4
@@ -115,7 +119,32 @@ def test_packaged_trace_is_whole_and_of_the_packaged_models(models: Models) -> N
     assert len({record.prompt.prompt_id for record in texts}) >= 32
 
 
-def test_no_evaluation_prompt_of_the_sample_was_trained_on() -> None:
+def prefix_of(text: str) -> int:
+    """The first eight bytes of the sha256 of a text, whose white space is made even."""
+    return int.from_bytes(hashlib.sha256(" ".join(text.split()).encode()).digest()[:8], "little")
+
+
+def first_question(models: Models, ids: Ints) -> str:
+    """The first user message of a rendered prompt."""
+    rendered = models.target.tokenizer.decode(ids.tolist())
+    assert isinstance(rendered, str)
+    return rendered.split("<|im_start|>user\n", 1)[1].split("<|im_end|>", 1)[0]
+
+
+def test_no_prompt_of_the_sample_was_trained_on(models: Models) -> None:
+    trained = np.load(Path(__file__).parent / "data" / "training_prompts.npy", allow_pickle=False)
+    of_gsm8k = (
+        "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many clips "
+        "did Natalia sell altogether in April and May?"
+    )
+    ids = render(models.target.tokenizer, (Message("user", of_gsm8k),), {})
+    assert prefix_of(first_question(models, np.array(ids, np.int32))) in trained
+    for record in open_trace(packaged_trace()).sequences():
+        question = first_question(models, record.prompt.token_ids)
+        assert prefix_of(question) not in trained, question
+
+
+def test_no_evaluation_prompt_was_trained_on() -> None:
     shared = Path(__file__).parents[2] / "shared"
     if not (shared / "prompts").is_dir():
         pytest.skip("the training prompts are not here")

@@ -176,6 +176,14 @@ def test_a_text_of_another_target_is_refused(folder: Path, options: RecordOption
     assert not again.out.exists()
 
 
+def test_rows_of_another_dtype_are_refused(options: RecordOptions, tmp_path: Path) -> None:
+    record(options)
+    again = replace(options, prompts=None, text_from=str(options.out), out=tmp_path / "again", dtype="bfloat16")
+    with pytest.raises(TraceError, match="recorded in float32, .* in bfloat16; give --dtype float32"):
+        record(again)
+    assert not again.out.exists()
+
+
 def test_what_runs_past_the_targets_positions_is_refused_first(
     folder: Path, options: RecordOptions, tmp_path: Path
 ) -> None:
@@ -194,6 +202,25 @@ def test_what_runs_past_the_targets_positions_is_refused_first(
     with pytest.raises(ModelError, match="prompt 'long' has 94 tokens; .* needs 121 positions, and .* has 120"):
         record(asking(fits + 1))
     assert not (tmp_path / f"trace-{fits + 1}").exists()
+
+
+def test_a_later_turn_counts_with_the_longest_answers(options: RecordOptions, tmp_path: Path) -> None:
+    small = tiny_models.make_target(tmp_path / "small", max_positions=130)
+    path = tmp_path / "turns.jsonl"
+    path.write_text(json.dumps({"id": "two", "turns": ["hi", "and?"]}))
+    asking = replace(options, target=str(small), prompts=path, max_new_tokens=8)
+    assert len(recorded(asking).sequences()) == 2
+    longer = replace(asking, max_new_tokens=48, out=tmp_path / "longer")
+    with pytest.raises(ModelError, match="prompt 'two' has .* tokens in 2 turns; with 96 for the target's own words"):
+        record(longer)
+    assert not longer.out.exists()
+
+
+def test_the_folder_is_looked_at_before_the_models(options: RecordOptions) -> None:
+    options.out.mkdir()
+    (options.out / "mine.txt").write_text("something else")
+    with pytest.raises(TraceError, match="is not empty and holds no recording"):
+        record(replace(options, target="no-such-folder"))
 
 
 def test_a_complete_recording_is_not_made_again(options: RecordOptions) -> None:

@@ -14,6 +14,7 @@ from simlab.testing import check_policy
 
 MINE = """
 from dataclasses import dataclass
+from typing import Literal
 from simlab import Draft, DraftTree, Needs, Stateless
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,18 @@ class Mine(Stateless):
 
     def select(self, draft: Draft, state: None = None) -> DraftTree:
         return DraftTree.chain(draft.root_token, draft.drafted().top_tokens(self.budget))
+
+@dataclass(frozen=True)
+class Coloured(Mine):
+    colour: Literal["red", "blue"] = "red"
+
+@dataclass(frozen=True)
+class Listed(Mine):
+    widths: tuple = (1, 2)
+
+@dataclass(frozen=True)
+class Unknown(Mine):
+    table: "NowhereTable | None" = None
 
 class NoDataclass(Stateless):
     def select(self, draft, state=None):
@@ -145,6 +158,12 @@ def test_a_mistake_is_named(text: str, sentence: str) -> None:
         (":NoPolicy", "holds no class NoPolicy with a `select` method"),
         (":NoDataclass", "must be a dataclass"),
         (":Mine", "needs a budget"),
+        (
+            ":Coloured:budget=1,colour=red",
+            "which cannot be typed; a setting must be bool or int or float or str or null",
+        ),
+        (":Listed:budget=1", "widths is (1, 2); a setting must be"),
+        (":Unknown:budget=1", "cannot be read: name 'NowhereTable' is not defined"),
         (":Mine:budget=1/2,share=NaN", "share should be float"),
         (":Mine:budget=1..200,share=1..200", "makes more than 10,000 policies"),
     ],

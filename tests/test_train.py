@@ -5,21 +5,28 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
+import polars as pl
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import MASK_TOKEN_ID
+from tiny_models import MASK_TOKEN_ID, SPECIAL, STOP_TOKEN_IDS, VOCAB_SIZE, make_drafter, tiny_tokenizer
 from training_runs import NUM_KILLS, arguments, content, dev, finished, make_files, texts
+from transformers import AddedToken, PreTrainedTokenizerFast
 
+from simlab.errors import ModelError
 from simlab.main import main
-from simlab.real_runner import features
+from simlab.real_runner import features, train
 from simlab.real_runner.dflash_files import load_drafter
 from simlab.real_runner.initialise import config_for, from_target
 from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.train_dflash import Trainer
 from simlab.real_runner.training_data import FeatureStore
-from simlab.real_runner.training_setup import spread_taps
+from simlab.real_runner.training_setup import mask_token_id, spread_taps
+from simlab.traces.texts import read_text_table
 
 TESTS = Path(__file__).parent
 
@@ -55,7 +62,7 @@ def test_the_loss_falls(folder: Path, tmp_path: Path) -> None:
 
 def test_a_finished_run_holds_a_drafter_its_card_and_its_curve(trained: Path, folder: Path) -> None:
     drafter = load_drafter(trained, torch.bfloat16)
-    assert (drafter.config.block_size, drafter.config.target_layer_ids) == (4, (0, 2, 3))
+    assert (drafter.config.block_size, drafter.config.target_layer_ids) == (4, (0, 1, 2))
     assert drafter.config.mask_token_id == MASK_TOKEN_ID
     assert [row["step"] for row in curve_of(trained)] == [0, 3, 6, 9, 12]
     for row in curve_of(trained):
@@ -92,9 +99,106 @@ def test_a_run_starts_where_it_is_told_to(
     of_target = target.layers[3].get_submodule("self_attn.q_proj").weight
     assert isinstance(of_target, torch.Tensor)
     if init == "earlier":
-        assert torch.equal(query, load_file(trained / "model.safetensors")["layers.0.self_attn.q_proj.weight"].float())
+        assert torch.equal(query, load_file(trained / "state.safetensors")["weight.layers.0.self_attn.q_proj.weight"])
     else:
         assert torch.equal(query, of_target.bfloat16().float()) == (init == "target")
+
+
+def test_a_run_goes_on_with_float32_weights_and_moments_where_there_are_any(
+    folder: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(trained / name, shipped)
+    ends = {}
+    for start in (trained, shipped):
+        out = tmp_path / f"from-{start.name}"
+        typed = arguments(folder / "target", out, *texts(folder), "--init", str(start), steps=1)
+        assert main([*typed, "--learning-rate", "1e-30", "--warmup-steps", "0"]) == 0
+        said = capsys.readouterr().err
+        assert ("moments of its state.safetensors" if start == trained else "the optimiser starts anew") in said
+        ends[start.name] = load_file(out / "state.safetensors")
+    name = "layers.0.self_attn.q_proj.weight"
+    rounded = load_file(shipped / "model.safetensors")
+    assert torch.equal(ends["shipped"][f"weight.{name}"], rounded[name].float())
+    assert [int(end[f"step.{name}"]) for end in ends.values()] == [13, 1]
+    moments = [end[f"exp_avg.{name}"] for end in (load_file(trained / "state.safetensors"), *ends.values())]
+    gained = moments[1] - 0.9 * moments[0]
+    assert torch.allclose(gained, moments[2], atol=0.2 * float(moments[2].abs().max()))
+
+
+def test_a_state_of_another_drafter_is_not_gone_on_from(
+    folder: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = make_drafter(tmp_path / "other")
+    shutil.copy(trained / "state.safetensors", other)
+    typed = arguments(folder / "target", tmp_path / "out", *texts(folder), "--init", str(other), "--layers", "2")
+    assert main(typed) == 2
+    assert "not of the drafter beside it" in capsys.readouterr().err
+
+
+def test_an_unfinished_run_holds_a_drafter_that_can_be_tried(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "run", interrupted)
+    assert main(arguments(folder / "target", tmp_path, *texts(folder))) == 130
+    assert load_drafter(tmp_path, torch.float32).config.block_size == 4
+
+
+def test_without_bfloat16_hardware_all_is_float32(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(train, "training_dtype", lambda _: torch.float32)
+    typed = arguments(folder / "target", tmp_path, *texts(folder), *dev(folder), steps=2)
+    assert main(typed) == 0
+    assert json.loads((tmp_path / "features" / "source.json").read_text())["dtype"] == "torch.float32"
+    monkeypatch.setattr(train, "training_dtype", lambda _: torch.bfloat16)
+    assert main([*typed, "--resume"]) == 2
+    assert "another dtype" in capsys.readouterr().err
+
+
+def test_a_template_is_told_what_was_typed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = ["--chat-template-kwargs", '{"enable_thinking": false}']
+    sources = ["--prompts", str(folder / "prompts.jsonl"), *dev(folder)]
+    typed = arguments(folder / "target", tmp_path, *sources, steps=1)
+    assert main([*typed, *told]) == 0
+    for name in ("text", "dev-dev"):
+        note = json.loads((tmp_path / name / "text_source.json").read_text())
+        assert note["chat_template_kwargs"] == {"enable_thinking": False}
+    assert main([*typed, "--resume"]) == 2
+    assert "answers to other prompts" in capsys.readouterr().err
+
+
+def test_the_texts_of_a_trace_are_learnt_from(folder: Path, tmp_path: Path) -> None:
+    table = pl.read_parquet(folder / "texts.parquet")
+    table.rename({"prompt_ids": "prompt_token_ids", "text_ids": "text_token_ids"}).write_parquet(tmp_path / "s.parquet")
+    assert list(read_text_table(tmp_path / "s.parquet")) == list(read_text_table(folder / "texts.parquet"))
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """As much of a target as the choice of a mask token reads."""
+
+    tokenizer: PreTrainedTokenizerFast
+    vocab_size: int = VOCAB_SIZE
+    name: str = "tiny"
+    stop_token_ids: tuple[int, ...] = STOP_TOKEN_IDS
+
+
+def test_the_mask_token_is_one_that_no_text_contains() -> None:
+    tokenizer = tiny_tokenizer()
+    assert mask_token_id(None, cast(Target, _Fixed(tokenizer))) == MASK_TOKEN_ID
+    assert mask_token_id(None, cast(Target, _Fixed(tokenizer, VOCAB_SIZE + 8))) == VOCAB_SIZE
+    # Neither a token that text may contain nor one of the chat template.
+    tokenizer.add_tokens([AddedToken("<think>", special=False)])
+    assert mask_token_id(None, cast(Target, _Fixed(tokenizer, VOCAB_SIZE + 1))) == MASK_TOKEN_ID
+    tokenizer.chat_template = "".join(SPECIAL)
+    with pytest.raises(ModelError, match="name one with --mask-token"):
+        mask_token_id(None, cast(Target, _Fixed(tokenizer, VOCAB_SIZE + 1)))
 
 
 @pytest.mark.parametrize("family", ["target", "qwen"])
@@ -138,7 +242,7 @@ def test_killed_at_ten_moments_and_resumed_it_is_the_same_run(folder: Path, tmp_
     assert done.returncode == 0, done.stderr
     kills = json.loads(done.stdout)
     assert len(kills) == NUM_KILLS
-    assert "model.safetensors" not in kills[0]
+    assert "README.md" not in kills[0]
     unbroken, killed = content(tmp_path / "unbroken" / "run"), content(tmp_path / "killed" / "run")
     assert {"model.safetensors", "config.json", "curve.json", "state.safetensors", "README.md"} <= set(unbroken)
     assert list(unbroken) == list(killed)
@@ -198,7 +302,7 @@ def test_leftovers_of_a_killed_write_do_no_harm(folder: Path, trained: Path, tmp
 def test_spread_taps_are_layers_of_the_target(num_layers: int) -> None:
     taps = spread_taps(num_layers)
     assert 1 <= len(taps) <= 5
-    assert all(0 <= tap < num_layers for tap in taps)
+    assert all(0 <= tap < max(num_layers - 1, 1) for tap in taps)
     assert num_layers != 30 or taps == (1, 8, 14, 20, 27)
 
 

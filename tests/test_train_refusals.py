@@ -114,6 +114,9 @@ BAD: dict[str, tuple[list[str], str]] = {
     "a block of one": (["--text", "TEXT", "--block-size", "1"], "at least 2"),
     "no mask": (["--text", "TEXT", "--mask-token", "<nope>"], "no token '<nope>'"),
     "cold": (["--prompts", "PROMPTS", "--temperature", "-1"], "temperature"),
+    "barely warm": (["--prompts", "PROMPTS", "--temperature", "1e-7"], "temperature must be 0 or at least"),
+    "a seed too large": (["--text", "TEXT", "--seed", str(2**63)], "seed must be below 2**63"),
+    "no JSON": (["--text", "TEXT", "--chat-template-kwargs", "[]"], "--chat-template-kwargs must be a JSON object"),
     "no learning": (["--text", "TEXT", "--learning-rate", "0"], "learning rate"),
     "decay": (["--text", "TEXT", "--decay", "-1"], "loss weight decay"),
     "steps": (["--text", "TEXT", "--steps", "0"], "at least 1"),
@@ -153,7 +156,7 @@ def test_a_drafter_of_other_layers_cannot_be_gone_on_with(
 ) -> None:
     typed = arguments(folder / "target", tmp_path, *texts(folder), "--init", str(trained))
     assert "draft layers 1" in refused([*typed, "--layers", "2"], capsys)
-    assert "taps (0, 2, 3)" in refused([*typed, "--taps", "0,1,2"], capsys)
+    assert "taps (0, 1, 2)" in refused([*typed, "--taps", "0,1"], capsys)
 
 
 def test_a_plan_that_cannot_be_is_refused() -> None:

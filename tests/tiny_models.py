@@ -103,7 +103,7 @@ def drafter_config(block_size: int = 4, num_layers: int = 2) -> DFlashConfig:
     return DFlashConfig(
         block_size=block_size,
         mask_token_id=MASK_TOKEN_ID,
-        target_layer_ids=(0, 2, 3),
+        target_layer_ids=(0, 1, 2),
         num_target_layers=NUM_LAYERS,
         num_hidden_layers=num_layers,
         hidden_size=HIDDEN_SIZE,

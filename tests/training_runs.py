@@ -44,7 +44,7 @@ def write_completions(path: Path, num_texts: int = 8) -> Path:
 
 def arguments(target: Path, out: Path, *more: str, steps: int = 12) -> list[str]:
     """A run of seconds."""
-    sizes = ["--block-size", "4", "--layers", "1", "--taps", "0,2,3", "--steps", str(steps), "--eval-every", "3"]
+    sizes = ["--block-size", "4", "--layers", "1", "--taps", "0,1,2", "--steps", str(steps), "--eval-every", "3"]
     plan = ["--sequences", "2", "--roots", "4", "--warmup-steps", "2", "--head-tokens", "60"]
     generated = ["--max-new-tokens", "16", "--dev-limit", "4"]
     return ["train", "dflash", "--target", str(target), "--out", str(out), *sizes, *plan, *generated, *more]

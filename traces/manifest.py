@@ -7,11 +7,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from simlab.errors import TraceError
+from simlab.sampling import Sampling
 from simlab.traces.files import FORMAT_VERSION, MANIFEST, UNFINISHED, local_folder, read_text
 from simlab.traces.json_fields import Json, JsonFields
 
 FORMAT = "simlab-trace"
 GT_MODES = ("generated", "given")
+MOST_KEPT = 65_535
+"""The largest ``min_width`` and ``exact_budget``: counts are stored as uint16."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
@@ -22,16 +26,6 @@ class ModelInfo:
     name: str
     revision: str
     digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the target chose its tokens. ``top_k`` 0: no cut; ``top_p`` 1.0: no cut."""
-
-    temperature: float
-    top_p: float
-    top_k: int
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +49,20 @@ class DraftSet:
     mask_token_id: int | None
 
     def __post_init__(self) -> None:
-        if min(self.depth, self.min_width, self.exact_budget, self.vocab_size) < 1:
-            raise ValueError(f"depth, min_width, exact_budget and vocab_size must be at least 1: {self!r}")
+        if min(self.depth, self.vocab_size) < 1:
+            raise ValueError(f"depth and vocab_size must be at least 1: {self!r}")
+        check_kept(self.min_width, self.exact_budget)
+
+
+def check_kept(min_width: int, exact_budget: int) -> None:
+    """Refuse numbers of candidates that the format cannot hold.
+
+    Raises:
+        ValueError: one is not from 1 to 65,535.
+    """
+    for name, value in (("min_width", min_width), ("exact_budget", exact_budget)):
+        if not 1 <= value <= MOST_KEPT:
+            raise ValueError(f"{name} must be from 1 to {MOST_KEPT:,}; got {value:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,8 @@ class Manifest:
 
     def to_json(self) -> Json:
         """The JSON value of ``manifest.json``; keys in the order of the fields."""
-        return {"format": FORMAT, "format_version": FORMAT_VERSION} | asdict(self)
+        sampling = {name: getattr(self.sampling, name) for name in ("temperature", "top_p", "top_k", "seed")}
+        return {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self), "sampling": sampling}
 
     def to_bytes(self) -> bytes:
         """The file ``manifest.json``."""
@@ -213,7 +220,10 @@ def _model(fields: JsonFields) -> ModelInfo:
 
 def _sampling(fields: JsonFields) -> Sampling:
     return Sampling(
-        fields.number("temperature"), fields.number("top_p"), fields.integer("top_k"), fields.integer("seed")
+        temperature=fields.number("temperature"),
+        top_k=fields.integer("top_k"),
+        top_p=fields.number("top_p"),
+        seed=fields.integer("seed"),
     )
 
 

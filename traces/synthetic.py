@@ -10,7 +10,8 @@ import numpy as np
 from simlab.arrays import Bools, Doubles, Floats, Ints, Longs
 from simlab.draft import Prompt
 from simlab.grid import to_grid
-from simlab.traces.manifest import DraftSet, Manifest, ModelInfo, Sampling
+from simlab.sampling import Sampling
+from simlab.traces.manifest import DraftSet, Manifest, ModelInfo
 from simlab.traces.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.schema import NUM_TOP
 from simlab.traces.writer import TraceWriter

@@ -8,10 +8,13 @@ import polars as pl
 from simlab.errors import PromptError
 
 _COLUMNS = ("prompt_ids", "text_ids")
+_COLUMNS_OF_A_TRACE = ("prompt_token_ids", "text_token_ids")
 
 
 def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
     """Prompt ids and text ids, row by row, of a Parquet file with those two columns of lists.
+
+    A trace's ``sequences.parquet`` has them too, under longer names.
 
     Raises:
         PromptError: the file is not Parquet, lacks a column, or has no rows.
@@ -23,11 +26,12 @@ def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
         raise PromptError(
             f"{path} cannot be read as Parquet ({reason}); expected columns prompt_ids, text_ids"
         ) from error
-    missing = [name for name in _COLUMNS if name not in table.columns]
+    columns = _COLUMNS if set(_COLUMNS) <= set(table.columns) else _COLUMNS_OF_A_TRACE
+    missing = [name for name in columns if name not in table.columns]
     if missing or table.height == 0:
         found = f"columns {', '.join(table.columns)}" if missing else "no rows"
         raise PromptError(f"{path} has {found}; expected lists of token ids in columns prompt_ids and text_ids")
-    for name in _COLUMNS:
+    for name in columns:
         kind = table.schema[name]
         inner = kind.inner if isinstance(kind, pl.List) else None
         # An empty table of lists may hold lists of nothing: those are lists of no ids.
@@ -35,5 +39,5 @@ def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
             raise PromptError(f"{path} has {kind} in column {name}; expected lists of whole numbers, the token ids")
         if table[name].null_count() or table[name].list.eval(pl.element().is_null().any()).explode().any():
             raise PromptError(f"{path} has empty cells in column {name}; expected a list of token ids in every row")
-    columns = (table[name].cast(pl.List(pl.Int64)).to_list() for name in _COLUMNS)
-    yield from zip(*columns, strict=True)
+    ids = (table[name].cast(pl.List(pl.Int64)).to_list() for name in columns)
+    yield from zip(*ids, strict=True)

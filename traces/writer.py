@@ -60,10 +60,11 @@ class TraceWriter:
         self._manifest = _through_json(manifest)
         self._num_shards = num_shards
         self._complete = False
+        check_out(folder, resume)
         if (folder / MANIFEST).exists():
-            self._meet_complete(resume)
+            self._meet_complete()
         elif (self._unfinished / MANIFEST).exists():
-            self._meet_unfinished(resume)
+            self._meet_unfinished()
         else:
             self._begin()
 
@@ -162,21 +163,11 @@ class TraceWriter:
         return FileInfo(path.stat().st_size, file_sha256(path))
 
     def _begin(self) -> None:
-        if self._folder.exists() and not self._folder.is_dir():
-            raise TraceError(f"expected a folder to record into; {self._folder} is a file. Choose another --out.")
-        if self._folder.exists() and any(path.name != UNFINISHED for path in self._folder.iterdir()):
-            raise TraceError(
-                f"{self._folder} is not empty and holds no recording; choose another --out, or empty it first."
-            )
         started = self._manifest.to_json() | {"num_shards": self._num_shards}
         text = json.dumps(started, indent=2, ensure_ascii=False, allow_nan=False)
         write_beside(self._unfinished / MANIFEST, lambda file: file.write(text.encode()))
 
-    def _meet_unfinished(self, resume: bool) -> None:
-        if not resume:
-            raise TraceError(
-                f"{self._folder} holds an unfinished recording; add --resume to go on, or choose another --out."
-            )
+    def _meet_unfinished(self) -> None:
         text = read_text(self._unfinished, MANIFEST)
         self._must_agree(manifest_from_text(text, f"{UNFINISHED}/{MANIFEST} in {self._folder}"))
         if json.loads(text).get("num_shards") != self._num_shards:
@@ -187,9 +178,7 @@ class TraceWriter:
         remove_leftovers(self._folder)
         remove_leftovers(self._unfinished)
 
-    def _meet_complete(self, resume: bool) -> None:
-        if not resume:
-            raise TraceError(f"{self._folder} holds a complete trace; choose another --out, or delete it first.")
+    def _meet_complete(self) -> None:
         self._must_agree(replace(read_manifest(self._folder), contents=None))
         self._complete = True
         self._clean()
@@ -205,6 +194,24 @@ class TraceWriter:
     def _clean(self) -> None:
         shutil.rmtree(self._unfinished, ignore_errors=True)
         remove_leftovers(self._folder)
+
+
+def check_out(folder: Path, resume: bool) -> None:
+    """Refuse a folder that no recording can begin or go on in, whatever the recording.
+
+    Raises:
+        TraceError: it holds a recording that was not to be resumed, or something else.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise TraceError(f"expected a folder to record into; {folder} is a file. Choose another --out.")
+    if (folder / MANIFEST).exists():
+        if not resume:
+            raise TraceError(f"{folder} holds a complete trace; choose another --out, or delete it first.")
+    elif (folder / UNFINISHED / MANIFEST).exists():
+        if not resume:
+            raise TraceError(f"{folder} holds an unfinished recording; add --resume to go on, or choose another --out.")
+    elif folder.exists() and any(path.name != UNFINISHED for path in folder.iterdir()):
+        raise TraceError(f"{folder} is not empty and holds no recording; choose another --out, or empty it first.")
 
 
 def first_difference(found: Json, wanted: Json) -> str | None:

@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-ROOMS = ("traces", "policies", "analysis", "real_runner")
-COMMAND_LINE = ("main", "__main__", "demo*", "command_*")
+FOLDERS = ("traces", "policies", "analysis", "real_runner")
+COMMAND_LINE = ("main", "__main__", "command_*")
 MAX_LINES = 300
 VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
 
-# What a module in each place may import; the command line may import every room, but only inside functions.
+# What a module in each place may import; the command line may import every folder, but only inside functions.
 ARROWS: dict[str, set[str]] = {
     "core": {"core"},
     "traces": {"core", "traces"},
     "policies": {"core", "policies"},
     "analysis": {"core", "traces", "policies", "analysis"},
     "real_runner": {"core", "traces", "policies", "real_runner"},
-    "command line": {"core", "command line", *ROOMS},
-    "tests": {"core", "command line", *ROOMS},
+    "command line": {"core", "command line", *FOLDERS},
+    "tests": {"core", "command line", *FOLDERS},
 }
 
 # Where each heavy package may be used. What is not listed is free.
@@ -67,7 +67,7 @@ def place_of(path: Path) -> str:
 def place_of_name(name: str) -> str:
     """The place of a module of this project, by its dotted name."""
     part = [*name.split("."), "__init__"][1]
-    if part in ROOMS:
+    if part in FOLDERS:
         return part
     return "command line" if any(fnmatch(part, pattern) for pattern in COMMAND_LINE) else "core"
 
@@ -95,13 +95,13 @@ def fault_of(found: Import, place: str, stem: str) -> str | None:
     package = found.name.split(".")[0]
     if found.relative:
         return "relative imports are not used"
-    if package in ROOMS:
+    if package in FOLDERS:
         return f"write simlab.{package}, never {package}"
     if package == "simlab":
         target = place_of_name(found.name)
         if target not in ARROWS[place]:
             return f"{place} must not import from {target}"
-        if place == "command line" and target in ROOMS and found.eager:
+        if place == "command line" and target in FOLDERS and found.eager:
             return f"the command line imports {target} only inside functions"
     if place != "tests" and place not in HOMES.get(package, {place}):
         lazily_tested = (package, place, stem, found.eager) == ("hypothesis", "core", "testing", False)
@@ -127,7 +127,7 @@ def faults(path: Path, source: str) -> list[str]:
 
 def source_files() -> list[Path]:
     """Every Python file of the project, relative to the repository, under its real folder."""
-    folders = ("simlab", *ROOMS, "tests")
+    folders = ("simlab", *FOLDERS, "tests")
     return sorted(path.relative_to(REPOSITORY) for folder in folders for path in (REPOSITORY / folder).glob("*.py"))
 
 
@@ -173,7 +173,11 @@ def test_file_keeps_to_its_place(path: Path) -> None:
             "class A:\n    import simlab.policies",
             "the command line imports policies only inside functions",
         ),
-        ("simlab/demo.py", "try:\n    from simlab import analysis\nexcept ImportError: ...", "only inside functions"),
+        (
+            "simlab/command_demo.py",
+            "try:\n    from simlab import analysis\nexcept ImportError: ...",
+            "only inside functions",
+        ),
         ("simlab/main.py", "def f():\n    import torch", "torch is not used in command line"),
         ("traces/files.py", "import torch", "torch is not used in traces"),
         ("analysis/page.py", "from transformers import AutoModel", "transformers is not used in analysis"),
@@ -212,23 +216,23 @@ def test_proper_file_passes(path: str, source: str) -> None:
     assert faults(Path(path), source) == []
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_link_leads_to_the_folder(room: str) -> None:
-    link = REPOSITORY / "simlab" / room
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_link_leads_to_the_folder(folder: str) -> None:
+    link = REPOSITORY / "simlab" / folder
     assert link.is_symlink()
-    assert link.readlink() == Path("..") / room
+    assert link.readlink() == Path("..") / folder
     assert (link / "__init__.py").is_file()
 
 
-@pytest.mark.parametrize("folder", ["simlab", *ROOMS])
+@pytest.mark.parametrize("folder", ["simlab", *FOLDERS])
 def test_folder_is_flat(folder: str) -> None:
     subfolders = [path for path in (REPOSITORY / folder).iterdir() if path.is_dir() and not path.is_symlink()]
     assert [str(deep) for path in subfolders if path.name != "__pycache__" for deep in path.rglob("*.py")] == []
 
 
-def test_links_are_the_four_rooms() -> None:
+def test_links_are_the_four_folders() -> None:
     links = {path.name for path in (REPOSITORY / "simlab").iterdir() if path.is_symlink()}
-    assert links == set(ROOMS)
+    assert links == set(FOLDERS)
 
 
 PAGE = REPOSITORY / "docs" / "conventions.md"

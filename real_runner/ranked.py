@@ -1,0 +1,117 @@
+"""The drafter's laws, and their first candidates in the shared order, on a CPU or where they lie.
+
+A law is as long as the vocabulary. On a GPU it stays there: what travels is the first candidates and a few
+numbers a row.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.arrays import Doubles, Floats, Ints
+from simlab.candidates import ranks_of, top_candidates
+from simlab.errors import ModelError
+from simlab.grid import LOWEST, ROUNDING_NOISE, STEPS_PER_NAT, to_grid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laws:
+    """Some rows of the drafter's laws, on its device: float32 ``[R, D, V]``, and entropies ``[R, D]``."""
+
+    log_probs: Tensor
+    probs: Tensor
+    entropy: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranked:
+    """The first ``K`` candidates of each law, and where the true tokens stand.
+
+    Attributes:
+        ids: int32 ``[R, D, K]``, in the order of `simlab.candidates`.
+        log_probs: float32 ``[R, D, K]``, on the grid.
+        probs: float32 ``[R, D, K]``, as the law has them.
+        mass: float64 ``[R, D]``, the sum of the whole law, 1 but for rounding.
+        true_ranks: int32 ``[R, D]``.
+        true_log_probs: float32 ``[R, D]``, on the grid.
+    """
+
+    ids: Ints
+    log_probs: Floats
+    probs: Floats
+    mass: Doubles
+    true_ranks: Ints
+    true_log_probs: Floats
+
+
+class LawBuffers:
+    """Room for the laws of a pass, taken once: fresh memory of this size costs more than the arithmetic."""
+
+    def __init__(self) -> None:
+        self._log_probs = torch.empty(0)
+        self._probs = torch.empty(0)
+
+    def laws(self, logits: Tensor) -> Laws:
+        """Log-softmax over the vocabulary, in float32; valid until the next call.
+
+        Raises:
+            ModelError: a row of logits is no law.
+        """
+        if self._log_probs.numel() < logits.numel() or self._log_probs.device != logits.device:
+            self._log_probs, self._probs = torch.empty_like(logits).flatten(), torch.empty_like(logits).flatten()
+        log_probs = self._log_probs[: logits.numel()].view(logits.shape)
+        probs = self._probs[: logits.numel()].view(logits.shape)
+        torch.log_softmax(logits, -1, out=log_probs)
+        torch.exp(log_probs, out=probs)
+        # A masked token has probability 0 and log-probability -inf; its share of the entropy is 0.
+        entropy = -torch.einsum("rdv,rdv->rd", probs, log_probs.clamp_(min=-1e30))
+        if bool(entropy.isnan().any()):
+            raise ModelError("the drafter's logits are not numbers; give another --dtype, such as float32")
+        return Laws(log_probs, probs, entropy.clamp(min=0))
+
+
+def ranked(laws: Laws, truth: Ints, width: int) -> Ranked:
+    """The first ``width`` candidates, and the ranks of the true tokens, int32 ``[R, D]``."""
+    on_its_device = ranked_by_kernels if laws.log_probs.device.type == "cpu" else ranked_by_torch
+    return on_its_device(laws, truth, width)
+
+
+def ranked_by_kernels(laws: Laws, truth: Ints, width: int) -> Ranked:
+    """On a CPU, without sorting the vocabulary."""
+    log_probs, probs = laws.log_probs.numpy(), laws.probs.numpy()
+
+    def row(r: int) -> tuple[Ints, Floats, Floats, Doubles, Ints]:
+        ids, on_grid = top_candidates(log_probs[r], width)
+        mass = probs[r].sum(axis=-1, dtype=np.float64)
+        return ids, on_grid, np.take_along_axis(probs[r], ids, -1), mass, ranks_of(log_probs[r], truth[r])
+
+    with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as pool:
+        rows = list(pool.map(row, range(len(truth))))
+    ids, on_grid, first_probs, mass, ranks = (np.stack(column) for column in zip(*rows, strict=True))
+    true_log_probs = np.take_along_axis(log_probs, truth[..., None].astype(np.int64), -1)[..., 0]
+    return Ranked(ids, on_grid, first_probs, mass, ranks, to_grid(true_log_probs))
+
+
+def ranked_by_torch(laws: Laws, truth: Ints, width: int) -> Ranked:
+    """On any device: a token's place in the order is one integer, grid steps below 0 and then its id."""
+    if not bool((laws.log_probs <= ROUNDING_NOISE).all()):
+        raise ValueError("log_probs must be numbers that are at most 0; apply log-softmax first")
+    steps = laws.log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
+    places = steps.to(torch.int64).bitwise_left_shift_(31)
+    places |= torch.arange(places.shape[-1], device=places.device)
+    first = places.topk(min(width, places.shape[-1]), largest=False, sorted=True).values
+    ids = first & 0x7FFFFFFF
+    true_ids = torch.from_numpy(truth.astype(np.int64)).to(places.device)[..., None]
+    ranks = (places < places.gather(-1, true_ids)).sum(-1)
+    on_grid = (first >> 31).cpu().numpy() / -STEPS_PER_NAT + 0.0
+    return Ranked(
+        ids.to(torch.int32).cpu().numpy(),
+        on_grid.astype(np.float32),
+        laws.probs.gather(-1, ids).cpu().numpy(),
+        laws.probs.sum(-1, dtype=torch.float64).cpu().numpy(),
+        ranks.to(torch.int32).cpu().numpy(),
+        to_grid(laws.log_probs.gather(-1, true_ids)[..., 0].cpu().numpy()),
+    )

@@ -1,0 +1,8 @@
+"""``python -m simlab``."""
+
+import sys
+
+from simlab.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())
