@@ -176,7 +176,7 @@ def test_turns_of_a_prompt_share_a_shard() -> None:
 class _Handler(http.server.SimpleHTTPRequestHandler):
     """Serves files and ranges of them, as a hub does."""
 
-    def log_message(self, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass
 
     def do_GET(self) -> None:
