@@ -13,10 +13,11 @@ from tiny_models import drafter_config
 from torch import Tensor
 from transformers import DynamicCache
 
+from simlab.errors import ModelError
 from simlab.real_runner import builtin
 from simlab.real_runner.dflash import DFlashDrafter
 from simlab.real_runner.dflash_config import DFlashConfig, config_from_json, default_taps
-from simlab.real_runner.dflash_files import PACKAGED, find_drafter, load_drafter, save_drafter
+from simlab.real_runner.dflash_files import PACKAGED, load_drafter, save_drafter
 
 model = pytest.importorskip("dflash.model", reason="dflash 0.1.0 is not installed: pip install --no-deps dflash==0.1.0")
 
@@ -129,22 +130,15 @@ def test_a_growing_cache_is_the_released_protocol(tmp_path: Path) -> None:
 
 
 def test_the_shipped_drafter_gives_the_same_logits_in_the_released_class(tmp_path: Path) -> None:
-    folder = find_drafter(PACKAGED).folder
-    if not (folder / "model.safetensors").is_file():
-        pytest.skip(f"the packaged drafter {PACKAGED} is not there")
-    if not (builtin.cache_dir() / builtin.NAME / "complete").is_file():
-        pytest.skip(f"the target {builtin.NAME} has not been fetched; `simlab demo` fetches it")
     from simlab.real_runner.dense import draft_logits
     from simlab.real_runner.features import teacher_forced_features
-    from simlab.real_runner.models import check_fit
-    from simlab.real_runner.target import load_target
+    from simlab.real_runner.models import load_models
 
-    target, ours, released = (
-        load_target(builtin.NAME, torch.float32),
-        load_drafter(folder, torch.float32),
-        theirs(folder),
-    )
-    check_fit(target, ours)
+    try:
+        models = load_models(builtin.NAME, PACKAGED, "float32", "cpu")
+    except ModelError as error:
+        pytest.skip(f"the built-in target cannot be had here: {error}")
+    target, ours, released = models.target, models.drafter, theirs(models.draft_folder)
     tokens = torch.tensor(
         target.tokenizer("A farmer has 12 cows and buys 7 more. How many cows are there now?").input_ids
     )

@@ -216,10 +216,6 @@ def test_arrays_are_checked_where_they_enter() -> None:
 
 
 def test_the_packaged_trace_is_whole() -> None:
-    try:
-        folder = packaged_trace()
-    except TraceError:
-        pytest.skip("the sample trace is not recorded yet")
-    report = check_trace(folder)
+    report = check_trace(packaged_trace())
     assert report.num_prompts >= 32
     assert report.num_bytes <= 16 * 2**20
