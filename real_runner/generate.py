@@ -69,7 +69,7 @@ def generate(
         if not alive:
             return [_continuation(target, text) for text in texts]
         if len(alive) <= cache.num_rows // 2:
-            cache.keep_rows(rows)
+            cache.keep_sequences(rows)
             rows = torch.arange(len(alive))
         last = torch.tensor([texts[i][-1] for i in alive])
         logits = _decode_one(target, cache, rows, last, lengths[torch.tensor(alive)], padded)

@@ -13,8 +13,11 @@ from torch import Tensor
 
 from simlab.arrays import Doubles, Floats, Ints
 from simlab.candidates import ranks_of, top_candidates
+from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.grid import LOWEST, ROUNDING_NOISE, STEPS_PER_NAT, to_grid
+
+_NO_LAWS = "the drafter's logits are not numbers; give another --dtype, such as float32"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +72,7 @@ class LawBuffers:
         # A masked token has probability 0 and log-probability -inf; its share of the entropy is 0.
         entropy = -torch.einsum("rdv,rdv->rd", probs, log_probs.clamp_(min=-1e30))
         if bool(entropy.isnan().any()):
-            raise ModelError("the drafter's logits are not numbers; give another --dtype, such as float32")
+            raise ModelError(_NO_LAWS)
         return Laws(log_probs, probs, entropy.clamp(min=0))
 
 
@@ -99,19 +102,58 @@ def ranked_by_torch(laws: Laws, truth: Ints, width: int) -> Ranked:
     """On any device: a token's place in the order is one integer, grid steps below 0 and then its id."""
     if not bool((laws.log_probs <= ROUNDING_NOISE).all()):
         raise ValueError("log_probs must be numbers that are at most 0; apply log-softmax first")
-    steps = laws.log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
-    places = steps.to(torch.int64).bitwise_left_shift_(31)
-    places |= torch.arange(places.shape[-1], device=places.device)
-    first = places.topk(min(width, places.shape[-1]), largest=False, sorted=True).values
+    places = _places(laws.log_probs)
+    first = _first(places, width)
     ids = first & 0x7FFFFFFF
     true_ids = torch.from_numpy(truth.astype(np.int64)).to(places.device)[..., None]
     ranks = (places < places.gather(-1, true_ids)).sum(-1)
-    on_grid = (first >> 31).cpu().numpy() / -STEPS_PER_NAT + 0.0
     return Ranked(
         ids.to(torch.int32).cpu().numpy(),
-        on_grid.astype(np.float32),
+        _on_grid(first),
         laws.probs.gather(-1, ids).cpu().numpy(),
         laws.probs.sum(-1, dtype=torch.float64).cpu().numpy(),
         ranks.to(torch.int32).cpu().numpy(),
         to_grid(laws.log_probs.gather(-1, true_ids)[..., 0].cpu().numpy()),
     )
+
+
+def _places(log_probs: Tensor) -> Tensor:
+    """int64, like ``log_probs``: each token's place in the order of its row."""
+    steps = log_probs.clamp(LOWEST, 0.0).mul_(-STEPS_PER_NAT).round_()
+    places = steps.to(torch.int64).bitwise_left_shift_(31)
+    places |= torch.arange(places.shape[-1], device=places.device)
+    return places
+
+
+def _first(places: Tensor, width: int) -> Tensor:
+    return places.topk(min(width, places.shape[-1]), largest=False, sorted=True).values
+
+
+def _on_grid(first: Tensor) -> Floats:
+    on_grid: Floats = ((first >> 31).cpu().numpy() / -STEPS_PER_NAT + 0.0).astype(np.float32)
+    return on_grid
+
+
+def first_marginals(logits: Tensor, width: int) -> Marginals:
+    """The first ``width`` candidates at each depth below one root: what a live round sees.
+
+    Args:
+        logits: float32 ``[D, V]``, raw, on any device.
+        width: above ``V`` all are given.
+
+    Raises:
+        ModelError: a row of logits is no law.
+    """
+    log_probs = logits.log_softmax(-1)
+    if log_probs.device.type == "cpu":
+        try:
+            ids, on_grid = top_candidates(log_probs.numpy(), width)
+        except ValueError as error:
+            raise ModelError(_NO_LAWS) from error
+    else:
+        if not bool((log_probs <= ROUNDING_NOISE).all()):
+            raise ModelError(_NO_LAWS)
+        first = _first(_places(log_probs), width)
+        ids, on_grid = (first & 0x7FFFFFFF).to(torch.int32).cpu().numpy(), _on_grid(first)
+    offsets = np.arange(0, ids.size + 1, ids.shape[1], dtype=np.int32)
+    return Marginals(ids.ravel(), on_grid.ravel(), offsets)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from simlab.arrays import Floats
 from simlab.errors import ModelError
-from simlab.real_runner import builtin
+from simlab.real_runner import attention, builtin
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -98,6 +98,10 @@ class Target:
         """Rows of the output head."""
         return self.config.vocab_size
 
+    @property
+    def _heads_per_group(self) -> int:
+        return self.config.num_attention_heads // self.config.num_key_value_heads
+
     def states(
         self,
         ids: Tensor,
@@ -110,14 +114,18 @@ class Target:
         Args:
             ids: int64 ``[S, L]``.
             cache: takes part in the pass and receives its keys and values.
-            visible: bool ``[S, 1, L, past + L]``; None: causal.
+            visible: bool ``[S, 1, L, past + L]``; None: everything before each token.
             positions: int64 ``[S, L]``; None: they follow the cache.
 
         Returns:
             ``[S, L, H]``, after the final norm.
         """
         decoder = cast(Callable[..., nn.Module], self.model.get_decoder())
-        masks = {"attention_mask": visible, "position_ids": positions}
+        num_before = 0 if cache is None else cache.get_seq_length()
+        if visible is None and num_before and ids.shape[1] > 1:
+            visible = attention.causal_after(num_before, ids.shape[1], self.device)
+        added = None if visible is None else attention.additive_mask(visible, self._heads_per_group, self.dtype)
+        masks = {"attention_mask": added, "position_ids": positions}
         found = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks)
         return cast(Tensor, found.last_hidden_state)
 
@@ -152,7 +160,9 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
     disable_progress_bar()
     place = str(builtin.builtin_target_dir()) if name == builtin.NAME else name
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(place, dtype=dtype, attn_implementation="sdpa")
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            place, dtype=dtype, attn_implementation=attention.NAME
+        )
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
         folder, revision = (Path(place), "") if Path(place).is_dir() else _snapshot(place)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:

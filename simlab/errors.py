@@ -26,3 +26,7 @@ class PromptError(SimlabError):
 
 class PolicyError(SimlabError):
     """An unknown policy, or settings that do not fit it."""
+
+
+class CostError(SimlabError):
+    """A cost file that cannot be read, or does not cover what it is to price."""

@@ -86,6 +86,11 @@ AnyPolicy: TypeAlias = Policy[Any]
 """A policy, whatever it remembers: what it returned as memory is handed back to it, unread."""
 
 
+def is_plain_decoding(policy: AnyPolicy) -> bool:
+    """Whether a policy drafts nothing and asks for no drafter: one token of the target after the other."""
+    return not policy.needs.draft and policy.budget == 0
+
+
 class Stateless:
     """The two methods of a policy that remembers nothing; mix in and write ``select``."""
 

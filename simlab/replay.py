@@ -87,7 +87,7 @@ def rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Round]:
     t = 0
     while t < last:
         tree = policy.select(draft(t), state)
-        _check_tree(policy, tree, int(text[t]))
+        check_tree(policy, tree, int(text[t]))
         path = tree.accepted_path(text[t + 1 :])
         num_committed = min(len(path) + 1, last - t)
         yield Round(t, tree, path, num_committed, clipped=len(path) == last - t)
@@ -98,7 +98,7 @@ def rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Round]:
 
 def replay_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> Totals:
     """The sums over a policy's rounds on one recorded text."""
-    return _totals(rounds(policy, recorded))
+    return totals_of(rounds(policy, recorded))
 
 
 def hindsight_rounds(recorded: RecordedSequence, budget: int) -> Iterator[Round]:
@@ -128,7 +128,7 @@ def hindsight_rounds(recorded: RecordedSequence, budget: int) -> Iterator[Round]
 
 def hindsight_sequence(recorded: RecordedSequence, budget: int) -> Totals:
     """The sums over the rounds of the hindsight bound on one recorded text."""
-    return _totals(hindsight_rounds(recorded, budget))
+    return totals_of(hindsight_rounds(recorded, budget))
 
 
 def check_needs(policy: AnyPolicy, exact_budget: int, min_width: int) -> None:
@@ -167,7 +167,12 @@ def _doubled(recorded: int, wanted: int) -> int:
     return recorded
 
 
-def _check_tree(policy: AnyPolicy, tree: DraftTree, root_token: int) -> None:
+def check_tree(policy: AnyPolicy, tree: DraftTree, root_token: int) -> None:
+    """Refuse a tree that the policy said it would not choose.
+
+    Raises:
+        PolicyError: it is above the policy's own budget, or below another root.
+    """
     if tree.num_drafted > policy.budget:
         raise PolicyError(f"{policy!r} drafted {tree.num_drafted} tokens; its budget is {policy.budget}")
     if tree.tokens[0] != root_token:
@@ -182,7 +187,8 @@ def _reach(rows: DraftRows, budget: int, last: int) -> Longs:
     return np.asarray(np.minimum(reach, last), dtype=np.int64)
 
 
-def _totals(found: Iterable[Round]) -> Totals:
+def totals_of(found: Iterable[Round]) -> Totals:
+    """The sums over some rounds."""
     num, drafted, accepted, committed, clipped = 0, 0, 0, 0, 0
     for one in found:
         num += 1

@@ -1,0 +1,55 @@
+"""From measured samples to the cost of every number of drafted tokens."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from simlab.arrays import Doubles
+from simlab.cost import PLAIN, STAGES, CostTable
+
+Samples = Mapping[tuple[str, int, int], Sequence[float]]
+"""Seconds by stage, number of drafted tokens and context; ``plain`` has no drafted token."""
+
+
+def cost_table(cost_id: str, contexts: Sequence[int], node_counts: Sequence[int], samples: Samples) -> CostTable:
+    """The raw curves: the median of each cell, and straight lines between node counts.
+
+    `CostTable` is linear between contexts, so between four measured cells the price is bilinear.
+
+    Args:
+        cost_id: of the measurement.
+        contexts: tokens before the root, ascending.
+        node_counts: drafted tokens, the root not counted, ascending from 0.
+        samples: one or more seconds for each stage at each node count and context, and for
+            ``plain`` at each context.
+
+    Raises:
+        ValueError: the node counts do not rise from 0, or a cell has no sample.
+    """
+    if not node_counts or node_counts[0] != 0 or np.any(np.diff(node_counts) <= 0):
+        raise ValueError(f"node counts must rise from 0; got {list(node_counts)}")
+    every_count = np.arange(node_counts[-1] + 1)
+    seconds: dict[str, Doubles] = {
+        stage: np.stack(
+            [np.interp(every_count, node_counts, row) for row in medians(stage, contexts, node_counts, samples)]
+        )
+        for stage in STAGES
+    }
+    seconds[PLAIN] = medians(PLAIN, contexts, (0,), samples)
+    return CostTable(cost_id, np.array(contexts, np.int64), seconds)
+
+
+def medians(stage: str, contexts: Sequence[int], node_counts: Sequence[int], samples: Samples) -> Doubles:
+    """The median seconds of a stage over the measured grid.
+
+    Returns:
+        float64 ``[len(contexts), len(node_counts)]``.
+
+    Raises:
+        ValueError: a cell has no sample.
+    """
+    missing = [(n, context) for context in contexts for n in node_counts if not samples.get((stage, n, context))]
+    if missing:
+        raise ValueError(f"{stage} has no samples for these drafted tokens and contexts: {missing}")
+    cells = [[np.median(samples[stage, n, context]) for n in node_counts] for context in contexts]
+    return np.array(cells, np.float64)

@@ -1,0 +1,42 @@
+"""The target's choice after some of the tokens of a pass."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.real_runner.target import Target
+from simlab.sampling import Sampling, choose
+
+Choose = Callable[[int, int], int]
+"""From the row of a pass and the absolute position of the next token to that token."""
+
+
+def chooser(target: Target, logits: Tensor, sampling: Sampling, key: int) -> Choose:
+    """The target's choices after the tokens of one pass.
+
+    At temperature 0 all are made at once; above it only those asked for, since each costs a draw of
+    noise over the vocabulary.
+
+    Args:
+        target: for messages.
+        logits: float32 ``[R, V]``.
+        sampling: how a token is chosen.
+        key: of the text's noise.
+
+    Raises:
+        ModelError: a row is no law; with the call, or at temperature > 0 when the row is asked for.
+    """
+    if sampling.temperature == 0:
+        # The first of equal values, as `simlab.sampling` has it.
+        values, tokens = logits.max(dim=-1)
+        if not bool(torch.isfinite(values).all()):
+            target.rows(logits)
+        chosen: list[int] = tokens.tolist()
+        return lambda row, _position: chosen[row]
+
+    def drawn(row: int, position: int) -> int:
+        return choose(np.ascontiguousarray(target.rows(logits[row : row + 1])[0]), sampling, key, position).token
+
+    return drawn

@@ -1,0 +1,50 @@
+"""A decoded text, and the rounds in which it was made."""
+
+from dataclasses import dataclass
+
+from simlab.arrays import Ints
+from simlab.cost import StageSeconds
+from simlab.draft import Marginals, Prompt
+from simlab.replay import Round, totals_of
+from simlab.totals import Totals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RanRound:
+    """A round that was run.
+
+    Attributes:
+        round: in the form in which replay gives it.
+        marginals: exactly what the policy saw; None where no drafter was run.
+        seconds: measured, by stage. Plain decoding has all of them in ``verify_s``.
+    """
+
+    round: Round
+    marginals: Marginals | None
+    seconds: StageSeconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoded:
+    """One text under one policy.
+
+    Attributes:
+        text: int32 ``[T]``; token 0 is the prefill's, the last is a stop token or the last allowed.
+        stop_reason: ``stop`` or ``length``.
+        rounds: in order. Plain decoding has ``T - 1`` rounds of one token.
+    """
+
+    prompt: Prompt
+    text: Ints
+    stop_reason: str
+    rounds: tuple[RanRound, ...]
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over the rounds."""
+        return totals_of(ran.round for ran in self.rounds)
+
+    @property
+    def seconds(self) -> StageSeconds:
+        """Sums over the rounds; prefill and token 0 are not in them."""
+        return sum((ran.seconds for ran in self.rounds), start=StageSeconds())

@@ -1,0 +1,69 @@
+"""Plain decoding of one text: the baseline of every speedup, on its own fastest path.
+
+One token goes through the target at a time, without a mask, over keys and values that are written in
+place; no drafter, no tree, no hidden states.
+"""
+
+import numpy as np
+import torch
+
+from simlab.arrays import Ints
+from simlab.draft import Prompt
+from simlab.real_runner.answers import sequence_key
+from simlab.real_runner.choice import chooser
+from simlab.real_runner.kv_buffers import BufferCache
+from simlab.real_runner.target import Target
+from simlab.real_runner.timer import Clock
+from simlab.sampling import Sampling
+
+
+class PlainDecoding:
+    """One text, token by token; begins with the prefill and token 0."""
+
+    @torch.inference_mode()
+    def __init__(self, target: Target, prompt: Prompt, sampling: Sampling, max_new_tokens: int, clock: Clock) -> None:
+        """Read the prompt and choose token 0.
+
+        Raises:
+            ModelError: the target's logits are no law.
+        """
+        self._target, self._prompt, self._sampling, self._clock = target, prompt, sampling, clock
+        self._key = sequence_key(sampling, prompt)
+        self._max_new_tokens = max_new_tokens
+        self._cache = BufferCache(target, len(prompt.token_ids) + max_new_tokens)
+        ids = torch.from_numpy(prompt.token_ids.astype(np.int64))[None]
+        states = target.states(ids, self._cache)
+        self._text: list[int] = [self._chosen(states[:, -1])]
+
+    @property
+    def text(self) -> Ints:
+        """int32 ``[T]``, what was written so far."""
+        return np.array(self._text, np.int32)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last token is a stop token or the last allowed one."""
+        return self._text[-1] in self._target.stop_token_ids or len(self._text) >= self._max_new_tokens
+
+    @torch.inference_mode()
+    def step(self) -> float:
+        """Write one token.
+
+        Returns:
+            Seconds.
+
+        Raises:
+            ModelError: the target's logits are no law.
+        """
+        start = self._clock()
+        states = self._target.states(torch.tensor([self._text[-1:]]), self._cache)
+        self._text.append(self._chosen(states[:, -1]))
+        return self._clock() - start
+
+    def rewind(self, context_length: int, root_token: int) -> None:
+        """Forget all but the first ``context_length`` tokens, and go on below ``root_token``: to time it again."""
+        self._cache.shorten(context_length)
+        self._text = [root_token]
+
+    def _chosen(self, states: torch.Tensor) -> int:
+        return chooser(self._target, self._target.logits(states), self._sampling, self._key)(0, self._cache.length)

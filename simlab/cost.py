@@ -1,0 +1,206 @@
+"""What rounds cost: measured stage seconds as a table, and rounds priced with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simlab.arrays import Doubles, Longs, read_only
+from simlab.errors import CostError
+from simlab.policy import AnyPolicy, is_plain_decoding
+from simlab.replay import Round
+
+STAGES = ("draft", "select", "verify", "commit")
+"""The stages of a round, in order."""
+
+PLAIN = "plain"
+"""One token of plain decoding on its own fastest path; it stands in a table beside the stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeconds:
+    """Seconds spent in each stage, of one round or summed over many; the sums of disjoint parts add up.
+
+    >>> (StageSeconds(draft_s=0.5) + StageSeconds(draft_s=0.25, verify_s=1.0)).total_s
+    1.75
+    """
+
+    draft_s: float = 0.0
+    select_s: float = 0.0
+    verify_s: float = 0.0
+    commit_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not all(value >= 0 for value in (self.draft_s, self.select_s, self.verify_s, self.commit_s)):
+            raise ValueError(f"a stage took negative time: {self!r}")
+
+    def __add__(self, other: "StageSeconds") -> "StageSeconds":
+        return StageSeconds(
+            self.draft_s + other.draft_s,
+            self.select_s + other.select_s,
+            self.verify_s + other.verify_s,
+            self.commit_s + other.commit_s,
+        )
+
+    @property
+    def total_s(self) -> float:
+        """All stages together."""
+        return self.draft_s + self.select_s + self.verify_s + self.commit_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostTable:
+    """Seconds of each stage by context length and number of drafted tokens, for one text at a time.
+
+    Attributes:
+        cost_id: content id of the measurement that the seconds come from.
+        contexts: int64 ``[C]``, tokens before the root, ascending.
+        seconds: for each of ``STAGES`` float64 ``[C, n_max + 1]``; column ``n`` is that of ``n``
+            drafted tokens, whose pass runs ``n + 1``. For ``PLAIN`` float64 ``[C, 1]``.
+
+    Raises:
+        ValueError: a stage is missing or unknown, a shape does not fit, contexts do not rise, or
+            seconds are negative or not finite.
+    """
+
+    cost_id: str
+    contexts: Longs
+    seconds: Mapping[str, Doubles]
+
+    def __post_init__(self) -> None:
+        contexts = np.array(self.contexts, np.int64)
+        if contexts.ndim != 1 or len(contexts) == 0 or contexts[0] < 0 or np.any(np.diff(contexts) <= 0):
+            raise ValueError(f"contexts must rise from 0 or above; got {contexts.tolist()}")
+        if set(self.seconds) != {*STAGES, PLAIN}:
+            raise ValueError(f"seconds must be given for {', '.join(STAGES)} and {PLAIN}; got {sorted(self.seconds)}")
+        seconds = {stage: np.array(values, np.float64) for stage, values in self.seconds.items()}
+        width = seconds["verify"].shape[-1] if seconds["verify"].ndim == 2 else 0
+        for stage, values in seconds.items():
+            shape = (len(contexts), 1 if stage == PLAIN else width)
+            if values.shape != shape or width == 0:
+                raise ValueError(f"seconds of {stage} must have shape {shape}; got {values.shape}")
+            if not np.all(np.isfinite(values) & (values >= 0)):
+                raise ValueError(f"seconds of {stage} must be finite and not negative")
+        object.__setattr__(self, "contexts", read_only(contexts))
+        object.__setattr__(self, "seconds", {stage: read_only(values) for stage, values in seconds.items()})
+
+    @property
+    def most_drafted(self) -> int:
+        """The largest number of drafted tokens that has a price."""
+        return int(self.seconds["verify"].shape[1]) - 1
+
+    @property
+    def longest_context(self) -> int:
+        """The most tokens before the root that have a price."""
+        return int(self.contexts[-1])
+
+    def curve(self, stage: str, context: int, batch: int = 1) -> Doubles:
+        """Seconds of a stage by the number of drafted tokens.
+
+        Linear between contexts; below the first context that of the first.
+
+        Args:
+            stage: one of ``STAGES``, or ``PLAIN``.
+            context: tokens before the root.
+            batch: texts at a time.
+
+        Returns:
+            float64 ``[most_drafted + 1]``; ``[1]`` for ``PLAIN``.
+
+        Raises:
+            CostError: the context or the batch is beyond what was measured.
+        """
+        if batch != 1:
+            raise CostError(f"prices are measured for one text at a time; asked for {batch}. Ask for a batch of 1.")
+        low, high, share = self._between(np.array([context], np.int64))
+        rows = self._rows(stage)
+        return np.asarray(rows[low[0]] * (1.0 - share[0]) + rows[high[0]] * share[0], np.float64)
+
+    def at(self, stage: str, contexts: Longs, num_drafted: Longs) -> Doubles:
+        """Seconds of a stage for many rounds; entry ``i`` is ``curve(stage, contexts[i])[num_drafted[i]]``.
+
+        Args:
+            stage: one of ``STAGES``, or ``PLAIN`` with no token drafted.
+            contexts: int64 ``[R]``.
+            num_drafted: int64 ``[R]``, the root not counted.
+
+        Returns:
+            float64 ``[R]``.
+
+        Raises:
+            CostError: a context or a number of drafted tokens is beyond what was measured.
+        """
+        rows = self._rows(stage)
+        most = int(num_drafted.max(initial=0))
+        if most >= rows.shape[1]:
+            raise CostError(
+                f"a round drafts {most} tokens, and the cost file {self.cost_id} has prices up to "
+                f"{rows.shape[1] - 1}; measure more with `simlab profile --node-counts`."
+            )
+        low, high, share = self._between(contexts)
+        return np.asarray(rows[low, num_drafted] * (1.0 - share) + rows[high, num_drafted] * share, np.float64)
+
+    def _rows(self, stage: str) -> Doubles:
+        if stage not in self.seconds:
+            raise ValueError(f"stage must be one of {', '.join(STAGES)} and {PLAIN}; got {stage!r}")
+        return self.seconds[stage]
+
+    def _between(self, contexts: Longs) -> tuple[Longs, Longs, Doubles]:
+        """The measured contexts around each, and its share of the way to the second; all ``[R]``."""
+        longest = int(contexts.max(initial=0))
+        if longest > self.longest_context:
+            raise CostError(
+                f"a round has {longest:,} tokens before its root, and the cost file {self.cost_id} has prices up to "
+                f"{self.longest_context:,}; measure longer ones with `simlab profile --contexts`."
+            )
+        high = np.searchsorted(self.contexts, contexts)
+        low = np.maximum(high - 1, 0)
+        width = np.maximum(self.contexts[high] - self.contexts[low], 1)
+        share = np.clip((contexts - self.contexts[low]) / width, 0.0, 1.0)
+        return low, high, share
+
+
+def price(policy: AnyPolicy, rounds: Sequence[Round], prompt_length: int, cost: CostTable) -> StageSeconds:
+    """What the rounds of one text cost, summed.
+
+    Plain decoding pays the seconds of its own fastest path, all of them as ``verify_s``; a policy
+    that needs no drafter pays no ``draft_s``. Prefill is not in it.
+
+    Args:
+        policy: whose rounds they are.
+        rounds: of one text.
+        prompt_length: tokens of the prompt, so that a root at ``t`` has ``prompt_length + t`` before it.
+        cost: what a stage costs.
+
+    Raises:
+        CostError: a round has a longer context or a larger tree than was measured.
+    """
+    if is_plain_decoding(policy):
+        return StageSeconds(verify_s=_sum_s(PLAIN, rounds, prompt_length, cost))
+    return price_rounds(rounds, prompt_length, cost, with_draft=policy.needs.draft)
+
+
+def price_rounds(rounds: Sequence[Round], prompt_length: int, cost: CostTable, with_draft: bool) -> StageSeconds:
+    """What rounds of drafting and verifying cost, whoever chose their trees.
+
+    Args:
+        rounds: of one text.
+        prompt_length: tokens of the prompt.
+        cost: what a stage costs.
+        with_draft: whether a drafter was run in each round.
+
+    Raises:
+        CostError: a round has a longer context or a larger tree than was measured.
+    """
+    return StageSeconds(
+        draft_s=_sum_s("draft", rounds, prompt_length, cost) if with_draft else 0.0,
+        select_s=_sum_s("select", rounds, prompt_length, cost),
+        verify_s=_sum_s("verify", rounds, prompt_length, cost),
+        commit_s=_sum_s("commit", rounds, prompt_length, cost),
+    )
+
+
+def _sum_s(stage: str, rounds: Sequence[Round], prompt_length: int, cost: CostTable) -> float:
+    contexts = np.fromiter((prompt_length + one.position for one in rounds), np.int64, len(rounds))
+    num_drafted = np.fromiter((one.num_drafted for one in rounds), np.int64, len(rounds))
+    return float(cost.at(stage, contexts, num_drafted).sum())
