@@ -51,6 +51,30 @@ def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval:
     return _between(_resampled_ratios(numerators, denominators), len(numerators))
 
 
+def speedup_interval(tokens: Numbers, seconds: Numbers, base_tokens: Numbers, base_seconds: Numbers) -> Interval:
+    """Where the speedup, tokens per second over the baseline's, of many more prompts would lie.
+
+    Paired: each resample draws the same prompts for both, so what makes a prompt slow for both
+    does not widen the interval. Otherwise as `ratio_interval`.
+
+    Args:
+        tokens: ``[prompts]``, committed, summed over the turns and samples of each prompt.
+        seconds: ``[prompts]``, likewise; not negative.
+        base_tokens: ``[prompts]``, plain decoding's, of the same prompts in the same order.
+        base_seconds: ``[prompts]``, likewise.
+
+    Raises:
+        ValueError: the two are not of equally many prompts.
+    """
+    if len(tokens) != len(base_tokens):
+        raise ValueError(f"a paired interval needs the same prompts; got {len(tokens)} and {len(base_tokens)}")
+    if len(tokens) < 2 or not np.any(seconds) or not np.any(base_tokens):
+        return UNKNOWN
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = _resampled_ratios(tokens, seconds) / _resampled_ratios(base_tokens, base_seconds)
+    return _between(np.where(np.isfinite(ratios), ratios, np.nan), len(tokens))
+
+
 def _resampled_ratios(numerators: Numbers, denominators: Numbers) -> Doubles:
     """float64 ``[resamples]``; nan where a resample holds no denominator."""
     weights = _weights(len(numerators))

@@ -1,30 +1,48 @@
 """Summaries as the table that a person reads."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from simlab.analysis.intervals import FEW_PROMPTS
+from simlab.analysis.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.tables import Summary
 
-_HEADINGS = (
-    ("policy", ""),
-    ("acceptance length", "pooled [95 %]"),
-    ("", "per response"),
-    ("nodes/round", ""),
-    ("accepted per", "verified"),
-    ("rounds", ""),
+Column = tuple[str, str, Callable[[Summary], str]]
+"""Two lines of heading, and what stands below them."""
+
+_COUNTS: tuple[Column, ...] = (
+    ("policy", "", lambda one: one.policy),
+    ("acceptance length", "pooled [95 %]", lambda one: with_interval(one.totals.acceptance_length, one.interval)),
+    ("", "per response", lambda one: number(one.acceptance_length_macro, 2)),
+    ("nodes", "/round", lambda one: number(one.totals.nodes_per_round, 1)),
+    ("accepted", "/verified", lambda one: number(one.totals.accepted_per_verified, 3)),
+    ("rounds", "", lambda one: f"{one.totals.rounds:,}"),
 )
-NOTES = (
-    "Acceptance length: tokens committed per round, bonus token included; [95 %] over prompts.",
-    "No speeds yet: this version has no cost tables.",
+_SPEEDS: tuple[Column, ...] = (
+    ("tokens/s", "", lambda one: number(one.speed.tokens_per_s, 1)),
+    ("speedup", "[95 %]", lambda one: with_interval(one.speed.speedup, one.speed.interval)),
 )
+_LEFT = {"policy", "acceptance length", "speedup"}
+
+NOTES = "Acceptance length: tokens committed per round, bonus token included; [95 %] over prompts."
+NO_SPEEDS = "No speeds: the seconds of these rows are not known; `simlab profile` measures what rounds cost."
+SPEEDS = {
+    "predicted": "Speeds are predicted from measured prices; prefill is not in them.",
+    "measured": "Speeds were measured; prefill is not in them.",
+}
+SPEEDUP = "Speedup: over plain decoding on its own fastest path, on the same prompts."
 
 
 def table(found: Sequence[Summary]) -> str:
-    """The rows of one slice, or of everything, under one heading."""
-    cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(one) for one in found]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
-    return "\n".join(_line(row, widths) for row in cells)
+    """The rows of one slice, or of everything, under one heading; speeds only where some are known."""
+    columns = (*_COUNTS, *_SPEEDS) if has_speeds(found) else _COUNTS
+    cells = [[first for first, _, _ in columns], [second for _, second, _ in columns]]
+    cells += [[text(one) for _, _, text in columns] for one in found]
+    return aligned(cells, [first in _LEFT for first, _, _ in columns])
+
+
+def has_speeds(found: Sequence[Summary]) -> bool:
+    """Whether the seconds of any of these policies are known."""
+    return any(one.speed.seconds is not None for one in found)
 
 
 def blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
@@ -34,10 +52,15 @@ def blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
     return "\n\n".join([*parts, _block("all", whole)])
 
 
-def notes(found: Sequence[Summary]) -> str:
-    """What a reader must know beside the numbers, a sentence a line."""
+def notes(found: Sequence[Summary], without_speeds: str = NO_SPEEDS) -> str:
+    """What a reader must know beside the numbers, a sentence a line.
+
+    Args:
+        found: the summaries of the table.
+        without_speeds: why there are no speeds, where there are none.
+    """
     fewest = min(one.prompts for one in found)
-    lines: list[str] = [*NOTES]
+    lines = [NOTES, *((SPEEDS[found[0].kind], SPEEDUP) if has_speeds(found) else (without_speeds,))]
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough and rather too narrow.")
     return "\n".join(lines)
@@ -47,32 +70,31 @@ def _block(title: str, found: Sequence[Summary]) -> str:
     return f"{title}: {found[0].prompts} prompts, {found[0].sequences} sequences\n{table(found)}"
 
 
-def _cells(one: Summary) -> list[str]:
-    totals = one.totals
-    return [
-        one.policy,
-        f"{_number(totals.acceptance_length, 2)} {_interval(one)}",
-        _number(one.acceptance_length_macro, 2),
-        _number(totals.nodes_per_round, 1),
-        _number(totals.accepted_per_verified, 3),
-        f"{totals.rounds:,}",
-    ]
-
-
-def _interval(one: Summary) -> str:
-    low, high = one.interval.low, one.interval.high
+def with_interval(value: float, interval: Interval) -> str:
+    """A number with its interval, always as wide; a point or an unknown interval is left out."""
+    low, high = interval.low, interval.high
     text = "" if math.isnan(low) or low == high else f"[{low:.2f}, {high:.2f}]"
-    return text.ljust(len("[1.00, 1.00]"))
+    return f"{number(value, 2)} {text.ljust(len('[1.00, 1.00]'))}"
 
 
-def _number(value: float, digits: int) -> str:
+def number(value: float, digits: int) -> str:
+    """A number with so many decimals, or a dash where it is not known."""
     return "-" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    """Names to the left, numbers to the right; the heading of a pair of columns begins at its left."""
+def aligned(cells: Sequence[Sequence[str]], to_left: Sequence[bool]) -> str:
+    """Rows of cells as lines, each column as wide as its widest cell.
+
+    Args:
+        cells: rows of equally many cells.
+        to_left: for each column whether its cells begin at its left; else they end at its right.
+    """
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(_line(row, widths, to_left) for row in cells)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], to_left: Sequence[bool]) -> str:
     padded = [
-        cell.ljust(width) if column < 2 else cell.rjust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        cell.ljust(width) if left else cell.rjust(width) for cell, width, left in zip(row, widths, to_left, strict=True)
     ]
     return "  ".join(padded).rstrip()

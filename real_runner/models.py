@@ -13,6 +13,7 @@ from simlab.real_runner.dflash_files import find_drafter, load_drafter
 from simlab.real_runner.target import Target, load_target
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_SMALLER = "give a smaller --batch-size, or --dtype bfloat16"
 _NO_MEMORY = ("out of memory", "can't allocate memory")
 
 
@@ -42,8 +43,8 @@ def load_models(target: str, draft: str, dtype: str, device: str) -> Models:
 
 
 @contextmanager
-def within_memory() -> Iterator[None]:
-    """Turn the end of the memory, of a GPU or of the machine, into a sentence.
+def within_memory(remedy: str = _SMALLER) -> Iterator[None]:
+    """Turn the end of the memory, of a GPU or of the machine, into a sentence that ends in a remedy.
 
     Raises:
         ModelError: models and batch do not fit.
@@ -53,9 +54,7 @@ def within_memory() -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if isinstance(error, RuntimeError) and not any(words in str(error) for words in _NO_MEMORY):
             raise
-        raise ModelError(
-            "the models and one batch do not fit into the memory; give a smaller --batch-size, or --dtype bfloat16"
-        ) from error
+        raise ModelError(f"the models and their work do not fit into the memory; {remedy}") from error
 
 
 def check_device(device: str) -> None:

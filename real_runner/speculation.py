@@ -106,6 +106,7 @@ class Speculation:
         ran = Round(position - self._start, tree, found.path, len(found.committed), clipped)
         return RanRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()))
 
+    @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:
         """Go back to the first ``context_length`` tokens, below another root: to time a round again.
 

@@ -1,113 +1,75 @@
-"""``simlab demo``: the whole story on the packaged trace and on four fresh prompts."""
+"""``simlab demo``: the whole story in a few minutes, from a recorded trace to a measured winner."""
 
 import argparse
-from collections.abc import Callable
+import sys
 from pathlib import Path
 
-from simlab.command_line import Parser, add_command, needing_models
-from simlab.command_replay import heading, replay_trace, table_text, with_references
+from simlab.command_line import Parser, add_command
+from simlab.command_replay import heading, replay_prices, replay_trace, table_text, with_references
 from simlab.errors import SimlabError
 
 POLICIES = ("ar", "chain", "ddtree:budget=16/64")
-PROMPTS = Path(__file__).parent / "data" / "demo_prompts.jsonl"
-MAX_NEW_TOKENS = 128
+TARGET, DRAFT = "smollm2-135m", "dflash-smollm2-135m"
 
-_DETAILS = """Replays the trace that comes with simlab, then fetches a small target (98 MB, once), records four
-fresh prompts with it, shows one round as text, and replays the recording."""
+_DETAILS = """Replays the trace that comes with simlab; then, with a small target (fetched once, 98 MB), measures
+what rounds cost on this machine, records eight dev prompts, picks the policy that is predicted to be
+fastest on them, and runs it on eight fresh prompts: is it as fast as predicted, and is the text the
+target's own? Progress goes to stderr; the report, verdict first, to stdout."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command to the list."""
-    parser = add_command(commands, "demo", "Record four prompts and replay them, from beginning to end.", _DETAILS)
+    parser = add_command(
+        commands, "demo", "Record, profile, replay, choose and confirm, from beginning to end.", _DETAILS
+    )
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("runs/demo"),
         metavar="DIR",
-        help="where the recording goes (default runs/demo)",
+        help="where all files go; finished parts that are there are used again (default runs/demo)",
     )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    from simlab import command_demo_live
     from simlab.traces.reader import packaged_trace
 
-    _say("1. The trace that comes with simlab, replayed without any model")
-    files = [_replay(packaged_trace(), options.out / "sample.parquet")]
-    _say("2. Four fresh prompts, recorded with a real target and a real drafter")
+    says("1/6  The trace that comes with simlab is replayed, without any model")
+    sample = options.out / "sample.parquet"
+    parts = [("The trace that comes with simlab, replayed without any model", _replayed(packaged_trace(), sample))]
     try:
-        folder = _record(options.out / "trace")
+        story = command_demo_live.live_story(options.out, TARGET, DRAFT)
     except SimlabError as error:
-        print(f"This part was left out: {error}")
-        _list(files)
-        return 0
-    _say("3. One round of that recording")
-    _show_round(folder)
-    _say("4. The recording, replayed")
-    files += [folder, _replay(folder, options.out / "fresh.parquet")]
-    _list(files)
-    return 0
+        parts.append(("What was left out", f"Everything that runs models: {error}"))
+        return _report(parts, [sample], failed=False)
+    return _report([*story.first, *parts, *story.others], [sample, *story.files], story.has_failed)
 
 
-def _say(title: str) -> None:
-    print(f"\n{title}\n{'-' * len(title)}\n", flush=True)
+def says(line: str) -> None:
+    """What happens now, for the person who waits."""
+    print(line, file=sys.stderr, flush=True)
 
 
-def _list(files: list[Path]) -> None:
+def _report(parts: list[tuple[str, str]], files: list[Path], failed: bool) -> int:
+    for title, text in parts:
+        print(f"\n{title}\n{'-' * len(title)}\n\n{text}")
     print("\nFiles: " + ", ".join(map(str, files)))
     print("Look into them with `simlab inspect PATH`; replay others with `simlab replay --trace DIR -p ...`.")
+    return 1 if failed else 0
 
 
-def _replay(folder: Path, out: Path) -> Path:
-    """Replay a trace under the demo's policies, print the table, and keep the rows."""
+def _replayed(folder: Path, out: Path) -> str:
+    """Replay a trace under the demo's policies and keep the rows; the table."""
     from simlab.traces.reader import open_trace
     from simlab.traces.results import write_results
 
     trace = open_trace(folder)
     draft = trace.draft_name()
-    rows = replay_trace(trace, draft, with_references(POLICIES), limit=None, progress=None)
-    print(f"{heading(trace, draft, rows)}\n\n{table_text(rows)}", flush=True)
+    policies = with_references(POLICIES)
+    prices = replay_prices(None, trace, draft, policies, limit=None)
+    rows = replay_trace(trace, draft, policies, None, None, prices)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_results(out, rows)
-    return out
-
-
-def _record(folder: Path) -> Path:
-    """Record the demo's prompts; a recording that is already there is used again.
-
-    Raises:
-        SimlabError: torch is missing, or the weights cannot be had.
-    """
-    if (folder / "manifest.json").is_file():
-        print(f"{folder} is there already and is used again; delete it to record anew.")
-        return folder
-    with needing_models("demo"):
-        from simlab.real_runner import builtin, dflash_files, record
-        from simlab.real_runner.options import RecordOptions
-    options = RecordOptions(
-        target=builtin.NAME,
-        draft=dflash_files.PACKAGED,
-        prompts=PROMPTS,
-        out=folder,
-        max_new_tokens=MAX_NEW_TOKENS,
-        resume=folder.exists(),
-    )
-    return record.record(options)
-
-
-def _show_round(folder: Path) -> None:
-    from simlab.command_demo_round import most_telling_round, round_text
-    from simlab.traces.reader import open_trace
-
-    trace = open_trace(folder)
-    found = most_telling_round(trace.recorded(trace.draft_name()))
-    if found is None:
-        print("In this recording the tree never accepted more than the chain, so there is no round to show.")
-        return
-    print(round_text(*found, decode=_decoder()), flush=True)
-
-
-def _decoder() -> Callable[[list[int]], str]:
-    with needing_models("demo"):
-        from simlab.real_runner import builtin, token_text
-    return token_text.load_decoder(builtin.NAME)
+    return f"{heading(trace, draft, rows, prices)}\n\n{table_text(rows, prices)}"

@@ -1,4 +1,4 @@
-"""``simlab inspect``: what a trace, a checkpoint or a result file holds."""
+"""``simlab inspect``: what a trace, a checkpoint, a cost file or a result file holds."""
 
 import argparse
 import json
@@ -14,13 +14,20 @@ if TYPE_CHECKING:
     from simlab.traces.inspect import TraceReport
 
 _DETAILS = """A trace is read whole and proved whole: every file, every invariant and every id.
-Of a drafter checkpoint the settings and tensors are listed, of a result file the summaries."""
+Of a drafter checkpoint the settings and tensors are listed, of a cost file the median seconds of each
+stage, of a result file the summaries."""
+
+
+_TOGETHER = ("text_id", "draft_id", "kind", "cost_id")
+_UNPRICED = "No speeds: these rows were replayed without prices."
 
 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command to the list."""
-    parser = add_command(commands, "inspect", "What a trace, a checkpoint or a result file holds.", _DETAILS)
-    parser.add_argument("path", metavar="PATH", help="a trace (folder or address), a drafter checkpoint, or results")
+    parser = add_command(commands, "inspect", "What a trace, a checkpoint, a cost file or results hold.", _DETAILS)
+    parser.add_argument(
+        "path", metavar="PATH", help="a trace (folder or address), a drafter checkpoint, a cost file, or results"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--progress",
@@ -38,11 +45,13 @@ def _run(options: argparse.Namespace) -> int:
         value, text = checkpoint_json(place), checkpoint_text(place)
     elif place.suffix == ".parquet":
         value, text = _results(place)
+    elif place.is_file() and place.suffix == ".json":
+        value, text = _cost(place)
     else:
         there = "a file of another kind" if place.exists() else "nothing"
         raise UsageError(
-            f"expected a trace folder, a drafter checkpoint (folder or *.safetensors) or a result file (*.parquet) "
-            f"at {options.path}; there is {there}"
+            "expected a trace folder, a drafter checkpoint (folder or *.safetensors), a cost file (*.json) or a "
+            f"result file (*.parquet) at {options.path}; there is {there}"
         )
     print(json.dumps(value, indent=1, allow_nan=False) if options.json else text)
     return 0
@@ -121,12 +130,22 @@ def _results(place: Path) -> tuple[dict[str, object], str]:
     results = read_results(place)
     if results.is_empty():
         raise UsageError(f"{place} is a result file without rows; make it again with `simlab replay --out FILE`")
-    parts = results.partition_by("text_id", "draft_id", maintain_order=True)
+    parts = results.partition_by(*_TOGETHER, maintain_order=True)
     tables, rows = [], []
     for part in parts:
         found = summaries(part)
-        ids = {"text_id": part["text_id"][0], "draft_id": part["draft_id"][0]}
+        ids = {name: part[name][0] for name in _TOGETHER}
         rows += [ids | one.row() for one in found]
-        tables.append(f"text {ids['text_id']}, drafter {ids['draft_id']}\n{table(found)}\n\n{notes(found)}")
+        heading = f"text {ids['text_id']}, drafter {ids['draft_id']}, {ids['kind']}"
+        heading += "" if ids["cost_id"] is None else f" at the prices {ids['cost_id']}"
+        tables.append(f"{heading}\n{table(found)}\n\n{notes(found, _UNPRICED)}")
     value: dict[str, object] = {"kind": "results", "path": str(place), "rows": rows}
     return value, "\n\n".join([f"results {place}, {results.height:,} rows", *tables])
+
+
+def _cost(place: Path) -> tuple[dict[str, object], str]:
+    from simlab.command_inspect_cost import cost_json, cost_text
+    from simlab.traces.cost_file import read_cost_file
+
+    file = read_cost_file(place)
+    return cost_json(place, file), cost_text(place, file)

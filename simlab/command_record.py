@@ -37,13 +37,14 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted recording stopped")
     parser.add_argument("--dry-run", action="store_true", help="print the first prompt, size and time; record nothing")
-    _add_sampling(parser.add_argument_group("sampling"))
+    add_sampling(parser.add_argument_group("sampling"))
     _add_running(parser.add_argument_group("running"))
     _add_kept(parser.add_argument_group("what is kept"))
     parser.set_defaults(run=_run)
 
 
-def _add_sampling(group: argparse._ArgumentGroup) -> None:
+def add_sampling(group: argparse._ArgumentGroup) -> None:
+    """Add the options of text that the target is to write; not given, they are None."""
     group.add_argument("--temperature", type=float, metavar="X", help="0 takes the likeliest (default 0)")
     group.add_argument("--top-p", type=float, metavar="X", help="1 for no cut (default 1)")
     group.add_argument("--top-k", type=not_negative, metavar="N", help="0 for no cut (default 0)")
@@ -84,7 +85,7 @@ def _add_kept(group: argparse._ArgumentGroup) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     typed = {name: value for name, value in vars(options).items() if value is not None}
-    _check_sampling(typed)
+    check_sampling(typed)
     with needing_models("record"):
         from simlab.real_runner.dry_run import dry_run
         from simlab.real_runner.options import RecordOptions
@@ -103,8 +104,15 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_sampling(typed: dict[str, Any]) -> None:
-    """Before the packages that run models are imported, which takes seconds."""
+def check_sampling(typed: dict[str, Any]) -> None:
+    """Refuse wrong sampling before the packages that run models are imported, which takes seconds.
+
+    Args:
+        typed: the options that were given, by name.
+
+    Raises:
+        UsageError: a value is out of its range, or can change nothing.
+    """
     from simlab.sampling import Sampling
 
     given = [name for name in (*_NO_CHANCE, "max_new_tokens", "chat_template_kwargs") if name in typed]

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from simlab import (
+    command_confirm,
     command_demo,
     command_inspect,
     command_policies,
+    command_profile,
     command_record,
     command_replay,
     command_train,
@@ -25,6 +27,8 @@ _COMMANDS = (
     command_demo,
     command_record,
     command_replay,
+    command_profile,
+    command_confirm,
     command_train,
     command_policies,
     command_inspect,

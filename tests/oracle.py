@@ -89,3 +89,25 @@ def fewest_rounds(true_ranks: list[list[int]], counts: list[list[int]], num_toke
         ends = [min(position + accepted + 1, num_tokens - 1) for accepted in range(known + 1)]
         fewest[position] = 1 + min(fewest[end] for end in ends)
     return fewest[0]
+
+
+def seconds_at(grid: dict[tuple[int, int], float], num_drafted: int, context: int) -> Fraction:
+    """Exact bilinear seconds between measured cells (drafted tokens, context); below the first context its own."""
+    counts, contexts = sorted({n for n, _ in grid}), sorted({c for _, c in grid})
+    context = max(context, contexts[0])
+    near_counts = (max(n for n in counts if n <= num_drafted), min(n for n in counts if n >= num_drafted))
+    near_contexts = (max(c for c in contexts if c <= context), min(c for c in contexts if c >= context))
+    total = Fraction(0)
+    for n, n_share in shares(near_counts, num_drafted):
+        for c, c_share in shares(near_contexts, context):
+            total += n_share * c_share * Fraction(grid[n, c])
+    return total
+
+
+def shares(near: tuple[int, int], wanted: int) -> list[tuple[int, Fraction]]:
+    """How much each of two neighbours counts at a place between them."""
+    low, high = near
+    if low == high:
+        return [(low, Fraction(1))]
+    share = Fraction(wanted - low, high - low)
+    return [(low, 1 - share), (high, share)]

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tiny_models import make_pair
 
-from simlab import command_demo
+from simlab import command_demo, command_demo_live
 from simlab.command_demo_round import chain_accepted, most_telling_round, round_text
 from simlab.errors import ModelError
 from simlab.main import main
+from simlab.real_runner import machine, record
 from simlab.traces import reader
 from simlab.traces.synthetic import DRAFT, synthetic_sequences, write_synthetic_trace
 
@@ -36,10 +38,14 @@ def test_where_the_tree_is_never_better_there_is_nothing_to_show() -> None:
     assert most_telling_round(record.recorded(DRAFT) for record in synthetic_sequences(length=1)) is None
 
 
-def test_the_prompts_are_four_and_our_own() -> None:
-    rows = [json.loads(line) for line in command_demo.PROMPTS.read_text(encoding="utf-8").splitlines()]
-    assert [row["dataset"] for row in rows] == ["maths", "code", "code", "chat"]
-    assert len({row["id"] for row in rows}) == 4
+def test_dev_prompts_and_fresh_prompts_are_apart() -> None:
+    dev, fresh = (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for path in (command_demo_live.DEV, command_demo_live.FRESH)
+    )
+    for rows in (dev, fresh):
+        assert sorted(row["dataset"] for row in rows) == ["chat"] * 2 + ["code"] * 3 + ["maths"] * 3
+    assert len({row["id"] for row in dev + fresh}) == len({row["turns"][0] for row in dev + fresh}) == 16
 
 
 @pytest.fixture
@@ -53,25 +59,51 @@ def packaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_without_models_the_offline_part_is_done(
     packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def unreachable(_folder: Path) -> Path:
+    def unreachable(*_arguments: object) -> command_demo_live.Story:
         raise ModelError("the target could not be fetched with pip (no network)")
 
-    monkeypatch.setattr(command_demo, "_record", unreachable)
+    monkeypatch.setattr(command_demo_live, "live_story", unreachable)
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     out = capsys.readouterr().out
     assert str(packaged) in out
-    assert "left out: the target could not be fetched" in out
+    assert "left out" in out
+    assert "the target could not be fetched" in out
     assert (tmp_path / "demo" / "sample.parquet").is_file()
 
 
-def test_with_a_recording_all_four_parts_are_done(
-    packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fresh = write_synthetic_trace(tmp_path / "demo" / "trace", seed=1, num_sequences=4, length=30)
-    monkeypatch.setattr(command_demo, "_decoder", lambda: spelled)
+@pytest.fixture
+def tiny(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tiny models in place of the real ones, and less to do."""
+    target, drafter = make_pair(tmp_path)
+    monkeypatch.setattr(command_demo, "TARGET", str(target))
+    monkeypatch.setattr(command_demo, "DRAFT", str(drafter))
+    monkeypatch.setattr(command_demo_live, "MAX_NEW_TOKENS", 24)
+    monkeypatch.setattr(command_demo_live, "_REPEATS", 1)
+    monkeypatch.setattr(command_demo_live, "_CONTEXTS", (64, 512))
+    monkeypatch.setattr(machine, "has_fast_bfloat16", lambda: False)
+    return packaged
+
+
+def test_the_whole_story_on_tiny_models(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
-    out = capsys.readouterr().out
-    assert "used again" in out
-    assert "Bonus token" in out
-    assert out.count("hindsight:budget=64") == 2
-    assert str(fresh) in out.splitlines()[-2]
+    shown = capsys.readouterr()
+    assert shown.out.lstrip().startswith("Verdict")
+    assert "times as many tokens/s as plain decoding (predicted " in shown.out
+    picked = shown.out.split("Picked: ")[1].split()[0]
+    assert f"6/6  {picked} runs on the fresh prompts" in shown.err
+    assert [line[:3] for line in shown.err.splitlines() if line[1:3] == "/6"] == [f"{n}/6" for n in range(1, 7)]
+    summary = json.loads((tmp_path / "demo" / "confirm" / "confirm.json").read_text(encoding="utf-8"))
+    rows = {row["policy"]: row for row in summary["rows"]}
+    assert picked in rows
+    assert rows[picked]["lossless"] == "exact"
+    assert str(tiny) in shown.out
+
+
+def test_a_second_run_uses_what_is_there(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    first = capsys.readouterr().out
+    monkeypatch.setattr(record, "record", lambda _options: pytest.fail("it recorded again"))
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    assert capsys.readouterr().out == first

@@ -5,8 +5,10 @@ import struct
 from pathlib import Path
 
 import pytest
+from made_up_costs import EMPTY, filled, sample_s
 
 from simlab.main import main
+from simlab.traces.cost_file import write_cost_file
 from simlab.traces.synthetic import write_synthetic_trace
 
 CONFIG = {
@@ -79,6 +81,62 @@ def test_a_cut_checkpoint_is_one_sentence(tmp_path: Path, cut: int, capsys: pyte
 def test_a_foreign_config_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(write_checkpoint(tmp_path / "drafter", config={"model_type": "llama"}))]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_cost_file_is_shown_as_medians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, file = tmp_path / "cost.json", filled()
+    write_cost_file(path, file)
+    assert main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    for part in (file.cost_id, file.verify_key(), file.draft_key(), "Made-up CPU, 2 threads", "block 8", "torch 2.0.0"):
+        assert part in text
+    assert "unfinished" not in text
+    lines = [line.split() for line in text[text.index("drafted  ") :].splitlines()]
+    assert lines[0] == ["drafted", "16", "64", "256"]
+    assert lines[1] == ["plain", "0", *(f"{1000 * sample_s('plain', 0, context):.3f}" for context in file.contexts)]
+    verify = next(place for place, line in enumerate(lines) if line[0] == "verify")
+    assert lines[verify][1] == "0"
+    assert lines[verify + 2] == ["8", *(f"{1000 * sample_s('verify', 8, context):.3f}" for context in file.contexts)]
+    assert len(lines) == 2 + 4 * len(file.node_counts)
+
+
+def test_a_cost_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, file = tmp_path / "cost.json", filled()
+    write_cost_file(path, file)
+    assert main(["inspect", "--json", str(path)]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["kind"], value["cost_id"], value["complete"]) == ("cost", file.cost_id, True)
+    assert (value["verify_key"], value["draft_key"]) == (file.verify_key(), file.draft_key())
+    assert value["settings"]["device"] == "Made-up CPU"
+    medians = {(one["stage"], one["num_drafted"], one["context"]): one["median_s"] for one in value["medians"]}
+    assert medians == {cell: sample_s(*cell) for cell in file.cells()}
+
+
+def test_an_unfinished_cost_file_is_shown_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cost.json"
+    write_cost_file(path, EMPTY.with_samples({("verify", 8, 64): (0.25, 0.5)}))
+    assert main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "unfinished 50 cells are missing" in text
+    assert "--resume" in text
+    assert ["8", "-", "375.000", "-"] in [line.split() for line in text.splitlines()]
+    assert main(["inspect", "--json", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)["complete"] is False
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{}", "no cost file"), ("hello", "not JSON"), ('{"format": "simlab-cost"}', "format_version")]
+)
+def test_what_is_no_cost_file_is_one_sentence(
+    tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cost.json"
+    path.write_text(text, encoding="utf-8")
+    assert main(["inspect", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.count("\n") == 1
 
 
 def test_what_is_neither_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simlab.analysis import intervals
-from simlab.analysis.intervals import ratio_interval
+from simlab.analysis.intervals import ratio_interval, speedup_interval
 from simlab.arrays import Doubles
 
 
@@ -70,3 +70,44 @@ def test_hundreds_of_prompts_take_a_moment() -> None:
     for _ in range(4):
         ratio_interval(committed, rounds)
     assert time.process_time() - start < 0.6
+
+
+def test_a_speedup_interval_covers_the_truth_as_often_as_it_says() -> None:
+    rng, num_prompts, repeats = np.random.default_rng(5), 40, 1500
+    tokens, rounds = draw_prompts(rng, (3, 300_000), "skewed")
+    truth = (tokens.sum() / (2.1 * rounds).sum()) / (tokens.sum() / (1.3 * tokens).sum())
+    covered = 0
+    for _ in range(repeats):
+        tokens, rounds = draw_prompts(rng, (1, num_prompts), "skewed")
+        machine = rng.lognormal(0.0, 0.05, (2, num_prompts))
+        found = speedup_interval(tokens[0], 2.1 * rounds[0] * machine[0], tokens[0], 1.3 * tokens[0] * machine[1])
+        covered += found.low <= truth <= found.high
+    assert abs(covered / repeats - intervals.LEVEL) <= 0.02
+
+
+def test_what_slows_both_does_not_widen_a_paired_interval() -> None:
+    rng = np.random.default_rng(3)
+    tokens, slowness = rng.integers(20, 200, 30), rng.lognormal(0, 1, 30)
+    paired = speedup_interval(tokens, tokens * slowness, tokens, 2 * tokens * slowness)
+    assert (paired.low, paired.high) == pytest.approx((2.0, 2.0))
+    alone = ratio_interval(tokens, tokens * slowness)
+    assert alone.high > 1.3 * alone.low
+
+
+def test_a_speedup_over_itself_is_one() -> None:
+    tokens, seconds = np.random.default_rng(1).random((2, 25)) + 0.1
+    assert speedup_interval(tokens, seconds, tokens, seconds) == intervals.Interval(1.0, 1.0)
+
+
+def test_a_speedup_interval_needs_two_prompts_and_the_same_ones() -> None:
+    one, two = np.array([4.0]), np.array([4.0, 5.0])
+    for tokens, seconds, base_tokens, base_seconds in [(one, one, one, one), (two, 0 * two, two, two)]:
+        assert math.isnan(speedup_interval(tokens, seconds, base_tokens, base_seconds).low)
+    with pytest.raises(ValueError, match="the same prompts"):
+        speedup_interval(two, two, one, one)
+
+
+def test_a_resample_without_seconds_is_left_out() -> None:
+    tokens, seconds = np.array([0, 6]), np.array([0.0, 3.0])
+    found = speedup_interval(tokens, seconds, tokens, 2 * seconds)
+    assert (found.low, found.high) == (2.0, 2.0)

@@ -53,6 +53,20 @@ class JsonFields:
             raise self._wrong(key, "a list of integers", found)
         return tuple(cast(list[int], found))
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of numbers."""
+        found = cast(list[object], self._typed(key, (list,), "a list of numbers"))
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in found):
+            raise self._wrong(key, "a list of numbers", found)
+        return tuple(float(value) for value in cast(list[float], found))
+
+    def objects(self, key: str) -> list["JsonFields"]:
+        """A list of objects."""
+        found = cast(list[object], self._typed(key, (list,), "a list of objects"))
+        if not all(isinstance(value, dict) for value in found):
+            raise self._wrong(key, "a list of objects", found)
+        return [JsonFields(cast(Json, value), f"{self.where}, {key} {place}") for place, value in enumerate(found)]
+
     def _typed(self, key: str, types: tuple[type, ...], wanted: str) -> object:
         if key not in self.values:
             raise TraceError(f"{self.where}: expected the key {key!r}; it is missing. Copy the file again.")

@@ -1,0 +1,165 @@
+"""A confirmation as a person reads it: the verdict, the table, the stages, the differences."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from simlab.analysis.confirm_table import FAILED, ConfirmedPolicy, Contest, stages_per_round
+from simlab.analysis.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.table_text import SPEEDUP, aligned, number, with_interval
+from simlab.cost import STAGES
+
+MOST_DIFFERENCES = 20
+"""Differences from the trace that are written out; all are in the JSON and in the log."""
+
+_NO_WINNER = "No winner among {}: on these prompts they cannot be told apart."
+_HEADINGS = (
+    ("policy", ""),
+    ("acceptance length", "replayed"),
+    ("", "measured"),
+    ("tokens/s", "measured [95 %]"),
+    ("speedup", "predicted"),
+    ("", "measured [95 %]"),
+    ("lossless", ""),
+    ("worst gap", "(bound)"),
+    ("rounds equal", "to replay"),
+)
+_LEFT = {"policy", "tokens/s", "lossless"}
+
+
+def verdict_text(found: Sequence[ConfirmedPolicy], won: Contest | None) -> str:
+    """What came out, a sentence a line: failures first, then the fastest policy."""
+    lines = [line for one in found for line in _failures(one)]
+    if won is None:
+        return "\n".join([*lines, "No policy has both a speed and a text that is the target's."])
+    first = [won.best, *won.rivals]
+    if won.rivals:
+        lines.append(_NO_WINNER.format(_listed([one.policy for one in first])))
+    return "\n".join([*lines, *map(_claim, first)])
+
+
+def _failures(one: ConfirmedPolicy) -> list[str]:
+    if one.judged is None:
+        return []
+    lines = []
+    if one.judged.lossless == FAILED:
+        lines.append(f"{FAILED}: the text of {one.policy} is not the target's: {one.judged.fault}.")
+    if not one.judged.counts_equal_replay:
+        num = one.judged.num_texts - one.judged.num_equal
+        lines.append(
+            f"{FAILED}: {num} of {one.judged.num_texts} texts of {one.policy} had other rounds than the replay of "
+            f"their own rows: {one.judged.unequal}."
+        )
+    return lines
+
+
+def _claim(one: ConfirmedPolicy) -> str:
+    assert one.measured is not None
+    assert one.judged is not None
+    speed, predicted = one.measured.speed, one.predicted.speed.speedup
+    foreseen = "" if math.isnan(predicted) else f" (predicted {predicted:.2f})"
+    return (
+        f"{one.policy} writes {with_interval(speed.speedup, speed.interval).strip()} times as many tokens/s as plain "
+        f"decoding{foreseen}{_doubt(speed.interval)}, text {one.judged.lossless}"
+    )
+
+
+def _doubt(interval: Interval) -> str:
+    """What an interval of a speedup says beside its numbers."""
+    if interval.low > 1:
+        return ""
+    return ", so it is slower" if interval.high < 1 else ", which these prompts cannot tell from 1"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]])
+
+
+def confirm_table(found: Sequence[ConfirmedPolicy]) -> str:
+    """A row per policy."""
+    cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(one) for one in found]
+    to_left = [first in _LEFT or second.endswith("[95 %]") for first, second in _HEADINGS]
+    return aligned(cells, to_left)
+
+
+def _cells(one: ConfirmedPolicy) -> list[str]:
+    ran, judged, predicted = one.measured, one.judged, one.predicted
+    first = [one.policy, number(predicted.totals.acceptance_length, 2)]
+    if ran is None or judged is None:
+        return [*first, "-", "-", number(predicted.speed.speedup, 2), "-", "-", "-", "-"]
+    return [
+        *first,
+        number(ran.totals.acceptance_length, 2),
+        _wide(ran.speed.tokens_per_s, one.tokens_per_s_interval),
+        number(predicted.speed.speedup, 2),
+        with_interval(ran.speed.speedup, ran.speed.interval),
+        judged.lossless,
+        f"{judged.worst_gap:.2g} ({judged.bound:.2g})",
+        f"{judged.num_equal} of {judged.num_texts}",
+    ]
+
+
+def _wide(value: float, interval: Interval) -> str:
+    """With one decimal, for speeds."""
+    known = not math.isnan(interval.low)
+    return f"{number(value, 1)} [{interval.low:.1f}, {interval.high:.1f}]" if known else number(value, 1)
+
+
+def stage_table(found: Sequence[ConfirmedPolicy]) -> str:
+    """Milliseconds of each stage per round, predicted and measured."""
+    ran = [one for one in found if one.measured is not None]
+    heading = ["ms per round, predicted / measured", *STAGES, "all"]
+    cells = [[one.policy, *_stage_cells(one)] for one in ran]
+    return aligned([heading, *cells], [True, *[False] * (len(heading) - 1)])
+
+
+def _stage_cells(one: ConfirmedPolicy) -> list[str]:
+    predicted, measured = (stages_per_round(summary) for summary in (one.predicted, one.measured))
+    pairs = [*zip(predicted, measured, strict=True), (sum(predicted), sum(measured))]
+    return [f"{_milliseconds(foreseen)} / {_milliseconds(seen)}" for foreseen, seen in pairs]
+
+
+def _milliseconds(seconds: float) -> str:
+    return number(1e3 * seconds, 2)
+
+
+def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
+    """Where the run and the record part, the most telling first.
+
+    Args:
+        differences: flat, each with its ``kind`` (text, round or row), ``policy``, ``prompt_id``,
+            ``turn`` and what it ``says``.
+    """
+    kinds = ("text", "round", "row")
+    counts = [sum(one["kind"] == kind for one in differences) for kind in kinds]
+    if not differences:
+        return "Rounds and rows are those of the trace: no difference."
+    telling = sorted(differences, key=lambda one: kinds.index(str(one["kind"])))
+    counted = ", ".join(f"{num} {kind}{'' if num == 1 else 's'}" for num, kind in zip(counts, kinds, strict=True))
+    lines = [f"Differences from the trace: {counted}."]
+    lines += [
+        f"  {one['prompt_id']}, turn {one['turn']}, {one['policy']}: {one['says']}"
+        for one in telling[:MOST_DIFFERENCES]
+    ]
+    if len(telling) > MOST_DIFFERENCES:
+        lines.append(f"  ... and {len(telling) - MOST_DIFFERENCES:,} more, all with --json and in the log")
+    return "\n".join(lines)
+
+
+def confirm_notes(found: Sequence[ConfirmedPolicy], why_unpriced: str, num_bound_texts: int) -> str:
+    """What a reader must know beside the numbers, a sentence a line.
+
+    Args:
+        found: the rows of the table.
+        why_unpriced: why nothing is predicted, where nothing is; else empty.
+        num_bound_texts: texts on which the bound was measured.
+    """
+    lines = [
+        "Speeds exclude prefill and begin after token 0; [95 %] over prompts.",
+        SPEEDUP,
+        "Worst gap: the largest loss of an emitted token against a float32 pass over its text, in units of a logit.",
+        f"Its bound is twice the largest error of logits on {num_bound_texts} of the texts of plain decoding.",
+    ]
+    lines += [why_unpriced] if why_unpriced else []
+    if min(one.predicted.prompts for one in found) < FEW_PROMPTS:
+        lines.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough and rather too narrow.")
+    return "\n".join(lines)

@@ -1,0 +1,160 @@
+"""Measuring: every policy in turn on the same recorded prompts, in one process."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from tqdm import tqdm
+
+from simlab.cost import StageSeconds
+from simlab.policies.spec import NamedPolicy
+from simlab.real_runner.confirm_entries import (
+    Difference,
+    FinishedRun,
+    FinishedSequence,
+    finished_run,
+    finished_sequence,
+)
+from simlab.real_runner.confirm_log import ConfirmLog
+from simlab.real_runner.confirm_setup import ConfirmSetup
+from simlab.real_runner.decode import decode
+from simlab.real_runner.decoded import Decoded
+from simlab.real_runner.own_rows import first_unequal
+from simlab.real_runner.record_comparison import Comparison, compare_with_record
+from simlab.real_runner.timer import Clock, clock_of
+from simlab.traces.records import SequenceRecord
+
+SEQUENCE = "sequence"
+"""The kind of the log's entries."""
+
+WARM_UP_TOKENS = 32
+_LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
+
+
+def measure(setup: ConfirmSetup, log: ConfirmLog) -> None:
+    """Decode every prompt under every policy and add it to the log, but for what is there already.
+
+    Before anything is timed each policy decodes some tokens of the first prompt. The policies go in
+    order at every other prompt and backwards at the rest; with each repeat these change places.
+
+    Raises:
+        SimlabError: a policy chose a tree that it may not, or a model's logits are no law.
+    """
+    done = {(one.repeat, one.index) for one in finished(log)}
+    places = [(repeat, record.index) for repeat in range(setup.options.repeats) for record in setup.records]
+    if done.issuperset(places):
+        return
+    clock = clock_of(setup.models.target.device)
+    with _Bar(setup, done) as bar:
+        _warm_up(setup, clock, bar)
+        for repeat in range(setup.options.repeats):
+            for number, record in _missing(setup, {index for where, index in done if where == repeat}):
+                order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
+                decoded = {one.policy_id: _timed(setup, one, record, clock, bar) for one in order}
+                runs = tuple(_finished(setup, one, decoded[one.policy_id], record) for one in setup.policies)
+                log.append(SEQUENCE, FinishedSequence(repeat, record.index, runs).to_json())
+
+
+def finished(log: ConfirmLog) -> list[FinishedSequence]:
+    """What was measured so far, in the order of measuring.
+
+    Raises:
+        TraceError: the log is damaged.
+    """
+    return [finished_sequence(entry) for entry in log.entries(SEQUENCE)]
+
+
+def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[tuple[int, SequenceRecord]]:
+    """The sequences not yet done, each with its number among all; with what was recorded where it is compared."""
+    numbers = {record.index: number for number, record in enumerate(setup.records) if record.index not in done}
+    found = setup.trace.records([setup.draft], numbers) if setup.is_reference else setup.records
+    yield from ((numbers[record.index], record) for record in found if record.index in numbers)
+
+
+def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "_Bar") -> None:
+    first, most = setup.records[0], min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
+    for one in setup.policies:
+        bar.says(f"warming up {one.label}")
+        decode(setup.models, one.policy, first.prompt, setup.sampling, most, clock)
+
+
+def _timed(setup: ConfirmSetup, one: NamedPolicy, record: SequenceRecord, clock: Clock, bar: "_Bar") -> Decoded:
+    bar.begins(one)
+    found = decode(setup.models, one.policy, record.prompt, setup.sampling, setup.manifest.max_new_tokens, clock)
+    bar.ends(one, len(found.text) - 1, found.seconds)
+    return found
+
+
+def _finished(setup: ConfirmSetup, one: NamedPolicy, decoded: Decoded, record: SequenceRecord) -> FinishedRun:
+    """Judged outside of all timing."""
+    unequal = first_unequal(one.policy, decoded)
+    differences: list[Difference] = []
+    if setup.is_reference:
+        recorded = record.recorded(setup.draft)
+        gaps = None if record.tokens is None else record.tokens.decision_gap
+        differences = list(_listed(compare_with_record(one.policy, decoded, recorded, gaps)))
+    return finished_run(one.policy_id, decoded, "" if unequal is None else str(unequal), differences)
+
+
+def _listed(found: Comparison) -> Iterator[Difference]:
+    """As flat values; a number that is not known is None."""
+    parts = {
+        "text": () if found.parting is None else (found.parting,),
+        "round": found.round_differences,
+        "row": found.row_differences,
+    }
+    for kind, differences in parts.items():
+        for one in differences:
+            known = {key: _known(value) for key, value in asdict(one).items()}
+            yield {"kind": kind, **known, "says": str(one)}
+    if found.num_unpaired:
+        says = f"{found.num_unpaired} rounds begin where the other has no root"
+        yield {"kind": "round", "num_unpaired": found.num_unpaired, "says": says}
+
+
+def _known(value: int | float | None) -> int | float | None:
+    return value if value is None or math.isfinite(value) else None
+
+
+class _Bar:
+    """A bar on stderr over all runs, with what runs and the speed of the policy so far; a context manager."""
+
+    def __init__(self, setup: ConfirmSetup, done: set[tuple[int, int]]) -> None:
+        self._setup = setup
+        num_runs = len(setup.policies) * len(setup.records) * setup.options.repeats
+        self._bar = tqdm(
+            total=num_runs, initial=len(setup.policies) * len(done), desc="confirm", bar_format=_LAYOUT, smoothing=0
+        )
+        self._tokens = dict.fromkeys((one.policy_id for one in setup.policies), 0)
+        self._seconds = dict.fromkeys(self._tokens, 0.0)
+
+    def says(self, text: str) -> None:
+        """What runs now."""
+        self._bar.set_postfix_str(text, refresh=True)
+
+    def begins(self, one: NamedPolicy) -> None:
+        """A policy's turn has come."""
+        number = int(self._bar.n) // len(self._setup.policies) + 1
+        num = len(self._setup.records) * self._setup.options.repeats
+        self.says(f"text {number}/{num}, {one.label}{self._speed(one.policy_id)}")
+
+    def ends(self, one: NamedPolicy, num_tokens: int, seconds: StageSeconds) -> None:
+        """It has written so many tokens after the first."""
+        self._tokens[one.policy_id] += num_tokens
+        self._seconds[one.policy_id] += seconds.total_s
+        self._bar.update(1)
+
+    def _speed(self, policy_id: str) -> str:
+        """Of the turns so far, as text; nothing before the first."""
+        own, plain = (self._tokens_per_s(one) for one in (policy_id, self._setup.plain_id))
+        return f" {own:.1f} tokens/s ({own / plain:.2f} x plain)" if own and plain else ""
+
+    def _tokens_per_s(self, policy_id: str) -> float:
+        seconds = self._seconds[policy_id]
+        return self._tokens[policy_id] / seconds if seconds else 0.0
+
+    def __enter__(self) -> "_Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()

@@ -1,0 +1,180 @@
+"""What a confirmation runs: models, policies and recorded texts, seen to fit each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+
+import torch
+
+from simlab.errors import MissingChannelError, TraceError
+from simlab.policies.spec import NamedPolicy
+from simlab.policy import is_plain_decoding
+from simlab.real_runner.confirm_options import ConfirmOptions
+from simlab.real_runner.decode import check_runs
+from simlab.real_runner.machine import hardware_name, library_versions
+from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.profile_key import SETTING, first_difference, setting_of
+from simlab.real_runner.target import Target, files_digest
+from simlab.replay import check_needs
+from simlab.sampling import Sampling
+from simlab.traces.cost_file import CostFile
+from simlab.traces.json_fields import Json
+from simlab.traces.manifest import DraftSet, Manifest
+from simlab.traces.reader import Trace
+from simlab.traces.records import SequenceRecord
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfirmSetup:
+    """Everything that is run.
+
+    Attributes:
+        trace: whose prompts are run; its sampling, stop ids and limit of new tokens hold.
+        draft: the draft set of the trace that these models made.
+        models: with the stop ids of the trace.
+        policies: one of them is plain decoding.
+        records: the sequences of the trace that are run, in its order.
+    """
+
+    options: ConfirmOptions
+    trace: Trace
+    draft: str
+    models: Models
+    policies: tuple[NamedPolicy, ...]
+    records: tuple[SequenceRecord, ...]
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the trace."""
+        return self.trace.manifest
+
+    @property
+    def draft_set(self) -> DraftSet:
+        """Of the trace, the one that is confirmed."""
+        return self.manifest.draft_sets[self.draft]
+
+    @property
+    def sampling(self) -> Sampling:
+        """With which the trace was recorded."""
+        return self.manifest.sampling
+
+    @property
+    def plain_id(self) -> str:
+        """The id of plain decoding."""
+        return next(one.policy_id for one in self.policies if is_plain_decoding(one.policy))
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether run and trace are both float32, so that rows can be held against rows."""
+        return self.options.dtype == self.manifest.dtype == "float32"
+
+    def key(self) -> Json:
+        """All that a resumed run must share with the one that it goes on with."""
+        return {
+            "--trace": self.trace.text_id,
+            "--target": self.manifest.target.digest,
+            "--draft": self.trace.draft_ids[self.draft],
+            "--policy": [one.label for one in self.policies],
+            "--dtype": self.options.dtype,
+            "--device": hardware_name(self.options.device),
+            "--limit": self.options.limit,
+            "--repeats": self.options.repeats,
+            "threads": torch.get_num_threads(),
+            "versions": {"simlab": metadata.version("simlab"), **library_versions()},
+            "policy ids": [one.policy_id for one in self.policies],
+        }
+
+    def price_difference(self, file: CostFile) -> str | None:
+        """In what a cost file was measured otherwise than this run, in words that follow "measured with"; or None."""
+        options, drafter = self.options, self.draft_set.model.name
+        now = setting_of(self.models, drafter, options.dtype, options.device, self.sampling)
+        return first_difference(file, now, SETTING)
+
+
+def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
+    """Refuse, before any model is loaded, a trace or a policy with which there is nothing to confirm.
+
+    Raises:
+        TraceError: the texts were not written by the target.
+        MissingChannelError: a policy reads a channel.
+    """
+    if trace.manifest.gt_mode != "generated":
+        raise TraceError(
+            f"the texts of {trace.place} were made elsewhere, so the target will write others; to confirm, record "
+            "what it writes itself: `simlab record --prompts FILE`"
+        )
+    for one in policies:
+        if one.policy.needs.channels:
+            raise MissingChannelError(
+                f"{one.label} reads the channels {', '.join(one.policy.needs.channels)}, and the runner makes none; "
+                "confirm a policy that reads the drafter's candidates alone"
+            )
+
+
+def load_setup(
+    options: ConfirmOptions, trace: Trace, policies: Sequence[NamedPolicy], records: Sequence[SequenceRecord]
+) -> ConfirmSetup:
+    """Load the models and see that they, the trace, the policies and the prompts fit each other.
+
+    Args:
+        options: the models' names, and how they run.
+        trace: a finished one of generated texts; see `check_trace`.
+        policies: one of them is plain decoding.
+        records: of the trace, at least one.
+
+    Raises:
+        ModelError: the models cannot be loaded, do not fit each other, or a text may outrun the target's
+            positions.
+        TraceError: they are not the models of the trace.
+        MissingChannelError: the trace does not hold what a policy reads.
+    """
+    manifest = trace.manifest
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    models = load_models(
+        options.target or manifest.target.name, options.draft or _only_draft(trace), options.dtype, options.device
+    )
+    _check_target(trace, models.target)
+    draft = _draft_set_of(trace, models)
+    models = replace(models, target=replace(models.target, stop_token_ids=manifest.stop_token_ids))
+    kept = manifest.draft_sets[draft]
+    for one in policies:
+        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        for record in records:
+            check_runs(models, one.policy, record.prompt, manifest.max_new_tokens)
+    return ConfirmSetup(options, trace, draft, models, tuple(policies), tuple(records))
+
+
+def _only_draft(trace: Trace) -> str:
+    """The name of the drafter, where the trace has a single one."""
+    sets = list(trace.manifest.draft_sets.values())
+    if len(sets) != 1:
+        names = ", ".join(one.model.name for one in sets) or "none"
+        raise TraceError(f"{trace.place} was recorded with {len(sets)} drafters ({names}); choose one with --draft")
+    return sets[0].model.name
+
+
+def _check_target(trace: Trace, target: Target) -> None:
+    recorded = trace.manifest.target
+    if target.digest != recorded.digest:
+        raise TraceError(
+            f"{trace.place} was recorded with the target {recorded.name} (digest {recorded.digest[:12]}); "
+            f"{target.name} has digest {target.digest[:12]}; give the same target, or record a trace with this one"
+        )
+
+
+def _draft_set_of(trace: Trace, models: Models) -> str:
+    """The draft set that a drafter made."""
+    folder, config = models.draft_folder, models.drafter.config
+    digest = files_digest([folder / "config.json", folder / "model.safetensors"])
+    for name, kept in trace.manifest.draft_sets.items():
+        if (kept.model.digest, kept.block_size, kept.depth) == (digest, config.block_size, config.depth):
+            return name
+    recorded = ", ".join(
+        f"{kept.model.name} (digest {kept.model.digest[:12]}, block {kept.block_size})"
+        for kept in trace.manifest.draft_sets.values()
+    )
+    raise TraceError(
+        f"{trace.place} was recorded with the drafter {recorded}; the one in {folder} has digest {digest[:12]} and "
+        f"block {config.block_size}; give the same drafter, or record a trace with this one"
+    )

@@ -1,0 +1,58 @@
+"""What a measurement says of the machine it was made on: hardware and libraries, never names of hosts or people."""
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+LIBRARIES = ("torch", "transformers", "numpy", "numba")
+"""Libraries whose version can change how long a stage takes."""
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def hardware_name(device: str) -> str:
+    """The name of the GPU that a torch device stands for, or else of the CPU."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else cpu_name()
+
+
+def cpu_name() -> str:
+    """The CPU by its model name where the system tells it, else by its architecture."""
+    found = _cpu_of_linux() or _cpu_of_macos() or platform.processor() or platform.machine()
+    return " ".join(found.split()) or "unknown CPU"
+
+
+def system_name() -> str:
+    """Operating system and architecture, such as ``Linux x86_64``."""
+    return f"{platform.system()} {platform.machine()}".strip()
+
+
+def library_versions() -> dict[str, str]:
+    """The versions of `LIBRARIES`."""
+    return {name: metadata.version(name) for name in LIBRARIES}
+
+
+def has_fast_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware; elsewhere float32 is the faster dtype."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _cpu_of_linux() -> str:
+    try:
+        lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.strip() == "model name"), "")
+
+
+def _cpu_of_macos() -> str:
+    if platform.system() != "Darwin":
+        return ""
+    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -1,0 +1,127 @@
+"""``simlab confirm``: the real models run the policies that replay compared."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simlab.command_confirm_run import confirm
+from simlab.command_line import Parser, UsageError, add_command, at_the_door, needing_models, positive
+from simlab.command_record import add_sampling, check_sampling
+from simlab.command_replay import with_references
+
+if TYPE_CHECKING:
+    from simlab.policies.spec import NamedPolicy
+    from simlab.traces.reader import Trace
+
+FAILED = 1
+_WITHOUT_CHOICE = ("ddtree:budget=16",)
+_MIN_WIDTH, _EXACT_BUDGET = 64, 512
+_SAMPLING = ("temperature", "top_p", "top_k", "seed", "max_new_tokens", "chat_template_kwargs")
+_RUN = ("out", "target", "draft", "dtype", "device", "threads", "limit", "repeats", "resume")
+
+_DETAILS = """Decodes the prompts of a trace with the real models, every policy in turn, and says whether the
+prediction was true: how fast, which rounds, and whether the text is the target's own.
+The prompts are those of --trace DIR, of --prompts FILE (recorded first, into OUT/trace), or of the
+small trace that comes with simlab. Plain decoding and the chain always run.
+Exit code 1: a text is not the target's, or rounds are not those of their replay.
+
+  simlab confirm -p ddtree:budget=16 --dtype bfloat16 --cost runs/cost.json
+  simlab confirm -p ddtree:budget=8/16/32 --prompts prompts.jsonl --limit 20 --out runs/mine"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
+    """Add the command to the list."""
+    parser = add_command(commands, "confirm", "Run policies on the real models, and compare with replay.", _DETAILS)
+    parser.add_argument(
+        "-p", "--policy", action="append", default=[], metavar="POLICY", help="see `simlab policies`; may be repeated"
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--trace", metavar="DIR", help="a recorded trace: a folder, or an address such as hf://...")
+    source.add_argument("--prompts", type=Path, metavar="FILE", help="prompts to record first; see `simlab record`")
+    parser.add_argument("--cost", type=Path, metavar="FILE", help="prices: a cost file of just what is run")
+    parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/confirm"),
+        metavar="DIR",
+        help="log, result rows and summary (default runs/confirm)",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on where an interrupted run stopped")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_running(parser.add_argument_group("running"))
+    add_sampling(parser.add_argument_group("sampling, with --prompts; a trace brings its own"))
+    parser.set_defaults(run=_run)
+
+
+def _add_running(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--target", metavar="T", help="a folder, or a Hub id (default: as the trace names it)")
+    group.add_argument("--draft", metavar="D", help="a folder, or a Hub id (default: as the trace names it)")
+    group.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default float32")
+    group.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
+    group.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
+    group.add_argument(
+        "--repeats", type=positive, default=1, metavar="N", help="how often each text is decoded (default 1)"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    policies = with_references(options.policy or _WITHOUT_CHOICE)
+    typed = {name: value for name, value in vars(options).items() if value is not None}
+    _check_typed(typed)
+    with needing_models("confirm"):
+        from simlab.real_runner.confirm_log import check_out
+        from simlab.real_runner.confirm_options import ConfirmOptions
+    with at_the_door():
+        chosen = ConfirmOptions(**{name: typed[name] for name in _RUN if name in typed})
+    check_out(chosen.out, chosen.resume)
+    try:
+        done = confirm(chosen, _trace(typed, policies), policies, options.cost)
+    except KeyboardInterrupt:
+        print(f"\nsimlab: interrupted; finished parts are in {chosen.out}: add --resume to go on", file=sys.stderr)
+        raise
+    print(json.dumps(done.value(), indent=1, allow_nan=False) if options.json else done.text())
+    if not options.json:
+        print(f"\nLog, result rows and summary: {chosen.out}")
+    return FAILED if done.has_failed else 0
+
+
+def _check_typed(typed: dict[str, object]) -> None:
+    given = [name for name in _SAMPLING if name in typed]
+    if given and "prompts" not in typed:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{names} can change nothing about a trace; leave it out, or record anew with --prompts FILE")
+    check_sampling(typed)
+
+
+def _trace(typed: dict[str, object], policies: "list[NamedPolicy]") -> "Trace":
+    """The trace that was asked for; with --prompts it is recorded first."""
+    from simlab.traces.reader import open_trace, packaged_trace
+
+    if "prompts" in typed:
+        return open_trace(_recorded(typed, policies))
+    trace = typed.get("trace")
+    return open_trace(str(trace) if trace is not None else packaged_trace())
+
+
+def _recorded(typed: dict[str, object], policies: "list[NamedPolicy]") -> Path:
+    """The folder of a recording in which every policy finds what it reads."""
+    with needing_models("confirm"):
+        from simlab.real_runner import builtin, dflash_files
+        from simlab.real_runner.options import RecordOptions
+        from simlab.real_runner.record import record
+    needs = [one.policy.needs for one in policies]
+    whole = [one.policy.budget for one in policies if one.policy.needs.draft and one.policy.needs.top_k is None]
+    given: dict[str, object] = {
+        "target": builtin.NAME,
+        "draft": dflash_files.PACKAGED,
+        "min_width": max([_MIN_WIDTH, *(one.top_k or 0 for one in needs)]),
+        "exact_budget": max([_EXACT_BUDGET, *whole]),
+    }
+    names = ("target", "draft", "dtype", "device", "limit", "prompts", "resume", *_SAMPLING)
+    given |= {name: typed[name] for name in names if name in typed}
+    with at_the_door():
+        chosen = RecordOptions(out=Path(str(typed["out"])) / "trace", **given)  # type: ignore[arg-type]
+    return record(chosen)

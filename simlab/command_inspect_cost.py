@@ -1,0 +1,83 @@
+"""What a cost file holds, for people and for scripts."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from simlab.command_cost import model_name
+from simlab.cost import PLAIN, STAGES
+
+if TYPE_CHECKING:
+    from simlab.traces.cost_file import Cell, CostFile
+
+
+def cost_json(place: Path, file: "CostFile") -> dict[str, object]:
+    """Its settings, its keys, and the median of each cell in seconds."""
+    settings = {name: value for name, value in file.to_json().items() if name not in ("format", "samples")}
+    medians = [
+        {"stage": stage, "num_drafted": num_drafted, "context": context, "median_s": value}
+        for (stage, num_drafted, context), value in _medians(file).items()
+    ]
+    return {
+        "kind": "cost",
+        "path": str(place),
+        "cost_id": file.cost_id,
+        "verify_key": file.verify_key(),
+        "draft_key": file.draft_key(),
+        "complete": file.is_complete,
+        "settings": settings,
+        "medians": medians,
+    }
+
+
+def cost_text(place: Path, file: "CostFile") -> str:
+    """Its settings and keys, and the medians of each stage by drafted tokens and context."""
+    missing = len(file.missing())
+    lines = [
+        f"cost file {place}",
+        f"id         {file.cost_id} (verify key {file.verify_key()}, draft key {file.draft_key()})",
+        f"machine    {file.device}, {file.threads} threads, {file.system}",
+        f"target     {model_name(file.target)}, {file.dtype}, attention {file.attention}, {file.execution}",
+        f"drafter    {model_name(file.drafter)}, block {file.block_size}",
+        f"sampling   temperature {file.temperature:g}, top-p {file.top_p:g}, top-k {file.top_k}",
+        f"versions   {', '.join(f'{name} {version}' for name, version in file.versions.items())}",
+        f"samples    {sum(map(len, file.samples.values())):,} in {len(file.samples):,} cells",
+    ]
+    if missing:
+        lines.append(
+            f"unfinished {missing:,} cells are missing; finish it with `simlab profile --out {place} --resume`"
+        )
+    lines += ["", "Median milliseconds, by stage and drafted tokens; to the right more tokens before the root:", ""]
+    return "\n".join([*lines, *_aligned(_rows(file))])
+
+
+def _rows(file: "CostFile") -> list[list[str]]:
+    medians = _medians(file)
+    rows = [["", "drafted", *(f"{context:,}" for context in file.contexts)]]
+    rows.append([PLAIN, "0", *_cells(file, medians, PLAIN, 0)])
+    for stage in STAGES:
+        for num_drafted in file.node_counts:
+            name = stage if num_drafted == file.node_counts[0] else ""
+            rows.append([name, str(num_drafted), *_cells(file, medians, stage, num_drafted)])
+    return rows
+
+
+def _cells(file: "CostFile", medians: "Mapping[Cell, float]", stage: str, num_drafted: int) -> list[str]:
+    found = (medians.get((stage, num_drafted, context)) for context in file.contexts)
+    return ["-" if value is None else f"{1000 * value:.3f}" for value in found]
+
+
+def _medians(file: "CostFile") -> "dict[Cell, float]":
+    return {cell: median(file.samples[cell]) for cell in file.cells() if cell in file.samples}
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(cells)
+        ).rstrip()
+        for row in rows
+        for cells in [list(zip(row, widths, strict=True))]
+    ]
