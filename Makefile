@@ -6,14 +6,15 @@ WORKERS ?= logical
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check bench coverage
+.PHONY: help demo test check bench coverage verify-real
 
 help:
-	@echo "make demo      set up, then show the whole story on the packaged data"
-	@echo "make test      lint, types and tests"
-	@echo "make check     everything CI does"
-	@echo "make bench     the speed of the replay"
-	@echo "make coverage  which lines the tests reach"
+	@echo "make demo         set up, then show the whole story on the packaged data"
+	@echo "make test         lint, types and tests"
+	@echo "make check        everything CI does"
+	@echo "make bench        the speed of the replay"
+	@echo "make coverage     which lines the tests reach"
+	@echo "make verify-real  whether replay is the runner on the real models (half an hour)"
 
 demo: .venv/ready-demo
 	$(BIN)/simlab demo
@@ -33,6 +34,10 @@ bench: .venv/ready-test
 coverage: .venv/ready-test
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report
+
+# Goes on where it was interrupted; writes docs/measurements/replay_is_the_runner.md.
+verify-real: .venv/ready-test
+	$(BIN)/python tests/verify_real.py
 
 # A folder without its stamp is a set-up that was cut short; installing again completes it.
 .venv/ready-demo: pyproject.toml constraints.txt | $(BIN)/pip

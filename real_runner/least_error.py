@@ -95,7 +95,8 @@ class _Filtered:
         num = np.minimum(num, self.num_kept)
         own = np.exp((logits - self.falling[0]) / self.temperature)
         rest = (self.behind[num] + own) * np.exp(-error / self.temperature)
-        return cut | ((self.ahead[num] - own) * (1 - self.top_p) >= rest * self.top_p)
+        out: Bools = cut | ((self.ahead[num] - own) * (1 - self.top_p) >= rest * self.top_p)
+        return out
 
 
 def _filtered(logits: Floats, sampling: Sampling) -> _Filtered:

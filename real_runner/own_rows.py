@@ -11,6 +11,8 @@ from simlab.real_runner.decoded import Decoded
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.replay import Round, rounds
 
+_MOST_SHOWN = 60
+
 
 @dataclass(frozen=True, slots=True)
 class Unequal:
@@ -29,7 +31,13 @@ class Unequal:
     replayed: str
 
     def __str__(self) -> str:
-        return f"round at {self.position}: {self.what} {self.ran} in the run, {self.replayed} in its replay"
+        ran, replayed = _brief(self.ran), _brief(self.replayed)
+        return f"round at {self.position}: {self.what} {ran} in the run, {replayed} in its replay"
+
+
+def _brief(text: str) -> str:
+    """Its beginning: a tree may have hundreds of tokens."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
 
 def replays_equal(policy: AnyPolicy, decoded: Decoded) -> bool:

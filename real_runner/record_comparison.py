@@ -192,10 +192,11 @@ def _tree_gap(one: DraftTree, other: DraftTree, places: list[int], row: Marginal
 
 
 def _path_log_probs(tree: DraftTree, row: Marginals) -> Doubles:
-    """float64 ``[N + 1]``; NaN below a token that the row does not hold."""
+    """float64 ``[N + 1]``; NaN from a token on that the row does not hold, or that lies deeper than it."""
     tables = [dict(zip(*map(np.ndarray.tolist, row.at(depth)), strict=True)) for depth in range(1, row.depth + 1)]
     sums, depths = np.zeros(tree.num_nodes), tree.depths()
     for node in range(1, tree.num_nodes):
-        own = tables[depths[node] - 1].get(int(tree.tokens[node]), math.nan)
+        table = tables[depths[node] - 1] if depths[node] <= row.depth else {}
+        own = table.get(int(tree.tokens[node]), math.nan)
         sums[node] = sums[tree.parents[node]] + own
     return sums

@@ -1,7 +1,7 @@
 """The audit of texts on tiny models: plain text passes, a flipped token is seen, and so is a wrong end."""
 
+import copy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,7 +41,13 @@ def target(place: str) -> Target:
 def prompts(target: Target, tmp_path_factory: pytest.TempPathFactory) -> list[Prompt]:
     path = tiny_models.write_prompts(tmp_path_factory.mktemp("prompts") / "prompts.jsonl", 8)
     return [
-        Prompt(record.prompt_id, record.dataset, 0, 0, np.array(render(target.tokenizer, record.conversation, {}), np.int32))
+        Prompt(
+            record.prompt_id,
+            record.dataset,
+            0,
+            0,
+            np.array(render(target.tokenizer, record.conversation, {}), np.int32),
+        )
         for record in read_prompts(path)
     ]
 
@@ -138,33 +144,38 @@ def test_under_both_filters_the_loss_is_the_least_error(target: Target, prompts:
 def test_the_noise_is_that_of_the_text(target: Target, prompts: list[Prompt]) -> None:
     """Another seed, prompt, turn, sample, temperature or position draws another text."""
     prompt, text = long_one(target, prompts, SAMPLED)
-    others = [replace(prompt, **change) for change in ({"prompt_id": "x"}, {"turn": 1}, {"sample": 1})]  # type: ignore[arg-type]
+    others = [replace(prompt, **change) for change in ({"prompt_id": "x"}, {"turn": 1}, {"sample": 1})]
     cases = [(other, SAMPLED) for other in others]
     cases += [(prompt, replace(SAMPLED, seed=6)), (prompt, replace(SAMPLED, temperature=0.5)), (prompt, GREEDY)]
     for other, sampling in cases:
         assert audit_text(target, other, text, sampling).losses.max() > 0.1
 
 
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Target:
+    """A target whose layers do not blow up the last bits, as those of a trained model do not."""
+    made = load_target(str(tiny_models.make_target(tmp_path_factory.mktemp("calm") / "llama", seed=1)), torch.float32)
+    for parameter in made.layers.parameters():
+        if parameter.dim() > 1:
+            parameter.mul_(0.5)
+    return made
+
+
 @SAMPLINGS
-def test_bfloat16_is_within_its_bound(place: str, target: Target, prompts: list[Prompt], sampling: Sampling) -> None:
-    half = load_target(place, torch.bfloat16)
+def test_bfloat16_is_within_its_bound_and_another_text_is_not(
+    calm: Target, prompts: list[Prompt], sampling: Sampling
+) -> None:
+    half = replace(calm, model=copy.deepcopy(calm.model).bfloat16())
     texts = [plain(half, prompt, sampling) for prompt in prompts]
-    bound = max(measured_bound(half, target, prompt, text) for prompt, text in zip(prompts, texts, strict=True))
-    assert 0 < bound < 5  # these weights are large; a token drawn at random loses more
-    found = [
-        verdict(target, prompt, text, text, sampling, bound) for prompt, text in zip(prompts, texts, strict=True)
-    ]
+    bound = max(measured_bound(half, calm, prompt, text) for prompt, text in zip(prompts, texts, strict=True))
+    assert 0.05 < bound < 1
+    found = [verdict(calm, prompt, text, text, sampling, bound) for prompt, text in zip(prompts, texts, strict=True)]
     total = sum(found, start=Verdict("exact"))
     assert total.kind == "ties"
-    assert 0 < total.worst_gap <= bound
-    other = [plain(half, prompt, replace(sampling, seed=6, temperature=1.0)) for prompt in prompts]
-    kinds = [
-        verdict(target, prompt, text, plain_text, sampling, bound).kind
-        for prompt, text, plain_text in zip(prompts, other, texts, strict=True)
-        if len(text) > FLIPPED
-    ]
-    assert len(kinds) >= 4
-    assert set(kinds) == {"FAILED"}
+    assert 0 < total.worst_gap < bound
+    other = replace(sampling, seed=6, temperature=0.9)
+    for prompt, text in zip(prompts, texts, strict=True):
+        assert verdict(calm, prompt, plain(half, prompt, other), text, sampling, bound).kind == "FAILED"
 
 
 @torch.inference_mode()
@@ -197,4 +208,7 @@ def test_a_text_past_its_stop_token_fails(target: Target, prompts: list[Prompt])
     assert "runs past its stop token" in found.fault
     first = int(np.flatnonzero(np.isin(text, stops))[0])
     cut = slice(first + 1)
-    assert str(verdict_of(text[cut], text[cut], Losses(audited.losses[cut], audited.tokens[cut]), 0.1, stops, 99)) == "exact"
+    assert (
+        str(verdict_of(text[cut], text[cut], Losses(audited.losses[cut], audited.tokens[cut]), 0.1, stops, 99))
+        == "exact"
+    )

@@ -12,11 +12,16 @@ from confirm_runs import LABELS, Made, make, setup_of
 from made_up_costs import filled
 
 from simlab.main import main
+from simlab.policies.spec import NamedPolicy
+from simlab.policy import AnyPolicy
 from simlab.real_runner import confirm
 from simlab.real_runner.confirm_options import ConfirmOptions
+from simlab.real_runner.decode import decode
+from simlab.real_runner.decoded import Decoded
+from simlab.real_runner.models import Models
 from simlab.real_runner.profile_key import setting_of
 from simlab.traces.cost_file import CostFile, write_cost_file
-from simlab.traces.reader import open_trace
+from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results import read_results
 
 STAGES = ("draft_s", "select_s", "verify_s", "commit_s")
@@ -88,7 +93,8 @@ def test_a_script_reads_both_sides(
     assert value["draft_ids"] == dict(made.trace.draft_ids)
     rows: dict[str, dict[str, Any]] = {row["policy"]: row for row in value["rows"]}
     assert list(rows) == [*LABELS, "hindsight:budget=8"]
-    assert main(["replay", "--trace", str(made.folder / "trace"), "-p", "ddtree:budget=8", "--cost", str(path), "--json"]) == 0  # fmt: skip
+    replay = ["replay", "--trace", str(made.folder / "trace"), "-p", "ddtree:budget=8", "--cost", str(path), "--json"]
+    assert main(replay) == 0
     replayed = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     for label, row in rows.items():
         assert all(found is None or isinstance(found, str | int | float) for found in row.values())
@@ -102,8 +108,8 @@ def test_a_script_reads_both_sides(
         assert (row["lossless"], row["num_ties"]) == ("exact", 0)
         assert 0 <= row["worst_gap"] <= row["bound"]
         assert row["measured_acceptance_length"] == row["acceptance_length"]
-        assert row["measured_speedup_ci_low"] <= row["measured_speedup"] <= row["measured_speedup_ci_high"]
-        assert row["measured_tokens_per_s_ci_low"] <= row["measured_tokens_per_s"] <= row["measured_tokens_per_s_ci_high"]  # fmt: skip
+        for name in ("measured_speedup", "measured_tokens_per_s"):
+            assert row[f"{name}_ci_low"] <= row[name] <= row[f"{name}_ci_high"]
     assert rows["autoregressive"]["measured_speedup"] == 1
     assert rows["hindsight:budget=8"]["measured_speedup"] is None
     check_rows(out, rows)
@@ -117,8 +123,8 @@ def check_rows(out: Path, rows: dict[str, dict[str, Any]]) -> None:
     for label in LABELS:
         for kind, prefix in (("predicted", ""), ("measured", "measured_")):
             of_policy = kinds[kind].filter(kinds[kind]["policy"] == label)
-            seconds = sum(of_policy[stage].sum() for stage in STAGES)
-            assert rows[label][f"{prefix}tokens_per_s"] == pytest.approx(of_policy["committed"].sum() / seconds)
+            seconds = sum(float(of_policy[stage].sum()) for stage in STAGES)
+            assert rows[label][f"{prefix}tokens_per_s"] == pytest.approx(float(of_policy["committed"].sum()) / seconds)
     assert main(["inspect", str(out / "results.parquet")]) == 0
 
 
@@ -205,6 +211,20 @@ def test_a_text_longer_than_the_context_is_refused(
     assert "it needs" in refusal(made, capsys, tmp_path / "out", "--target", str(target))
 
 
+def test_stop_tokens_are_those_of_the_trace(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same weights, which would now stop at a token that is in the recorded texts."""
+    target = shutil.copytree(made.folder / "target", tmp_path / "target")
+    config = json.loads((target / "generation_config.json").read_text())
+    common = int(made.trace.sequences()[0].text[3])
+    (target / "generation_config.json").write_text(json.dumps(config | {"eos_token_id": [common]}))
+    assert run(made, tmp_path / "out", "--target", str(target), "--json") == 0
+    value = json.loads(capsys.readouterr().out)
+    assert [one for one in value["differences"] if one["kind"] == "text"] == []
+    assert value["rows"][0]["measured_acceptance_length"] == 1
+    measured = read_results(tmp_path / "out" / "results.parquet").filter(kind="measured", name="ar")
+    assert measured["committed"].to_list() == [len(record.text) - 1 for record in made.trace.sequences()]
+
+
 def test_given_text_is_refused(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = tmp_path / "texts.jsonl"
     texts.write_text(json.dumps({"prompt": "why?", "completion": "a root"}) + "\n")
@@ -255,11 +275,9 @@ def test_prompts_are_recorded_first(made: Made, tmp_path: Path, capsys: pytest.C
 def test_a_fault_has_its_exit_code(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = confirm.decode
-
-    def faulty(*arguments: Any) -> Any:
-        found = whole(*arguments)
-        return found if arguments[1].budget != 8 else replace(found, text=found.text[:-1], rounds=found.rounds)
+    def faulty(models: Models, policy: AnyPolicy, *arguments: Any) -> Decoded:  # noqa: ANN401
+        found = decode(models, policy, *arguments)
+        return replace(found, text=found.text[:-1]) if policy.budget == 8 else found
 
     monkeypatch.setattr(confirm, "decode", faulty)
     assert run(made, tmp_path / "out", "--limit", "1") == 1
@@ -271,13 +289,13 @@ def test_a_fault_has_its_exit_code(
 def test_an_interrupted_run_says_how_to_go_on(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole, num_left = confirm.decode, [5]
+    num_left = [5]
 
-    def stop(*arguments: Any) -> Any:
+    def stop(*arguments: Any) -> Decoded:  # noqa: ANN401
         num_left[0] -= 1
         if num_left[0] < 0:
             raise KeyboardInterrupt
-        return whole(*arguments)
+        return decode(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(confirm, "decode", stop)
@@ -288,15 +306,14 @@ def test_an_interrupted_run_says_how_to_go_on(
 
 
 def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    asked: list[object] = []
 
-    def noted(options: ConfirmOptions, trace: Any, policies: Any, cost: Any) -> Any:
+    def noted(options: ConfirmOptions, trace: Trace, policies: list[NamedPolicy], cost: Path | None) -> None:
         asked.append((options, trace.manifest.target.name, [one.label for one in policies], cost))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("simlab.command_confirm.confirm", noted)
     monkeypatch.chdir(tmp_path)
     assert main(["confirm"]) == 130
-    ((options, target, labels, cost),) = asked
-    assert (target, labels, cost) == ("smollm2-135m", ["autoregressive", "chain", "ddtree:budget=16"], None)
-    assert options == ConfirmOptions(Path("runs/confirm"))
+    labels = ["autoregressive", "chain", "ddtree:budget=16"]
+    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None)]

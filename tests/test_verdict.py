@@ -6,7 +6,7 @@ import pytest
 from simlab.arrays import Ints
 from simlab.real_runner.audit import Losses
 from simlab.real_runner.parting import parting_of
-from simlab.real_runner.verdict import Verdict, verdict_of
+from simlab.real_runner.verdict import Kind, Verdict, verdict_of
 
 STOP, LIMIT, BOUND = 0, 6, 0.1
 TEXT = [7, 8, 9, 5, STOP]
@@ -89,9 +89,10 @@ def test_verdicts_add_up() -> None:
 
 
 def test_what_contradicts_itself_is_refused() -> None:
-    for wrong in (lambda: Verdict("exact", 1), lambda: Verdict("ties", 0), lambda: Verdict("FAILED")):
+    wrong: list[tuple[Kind, int, str]] = [("exact", 1, ""), ("ties", 0, ""), ("FAILED", 0, ""), ("ties", 1, "this")]
+    for kind, num_ties, fault in wrong:
         with pytest.raises(ValueError, match="ties come with"):
-            wrong()
+            Verdict(kind, num_ties, fault=fault)
     for bound in (-1.0, np.nan):
         with pytest.raises(ValueError, match="a bound is a number"):
             verdict_of(ints(TEXT), ints(TEXT), Losses(np.zeros(5), ints(TEXT)), bound, [STOP], LIMIT)

@@ -10,19 +10,20 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 
 import torch
 from recorded_texts import record_options, record_texts
-from replay_is_the_runner import POLICIES, SEED, Checked, check_prompt, checked_from, sampling_at
+from replay_is_the_runner import POLICIES, SEED, Checked, check_prompt, checked_from, cut, sampling_at
 from tqdm import tqdm
 from verify_real_page import Combination, Page
 
 from simlab.ids import content_id
-from simlab.real_runner.dflash_files import PACKAGED
+from simlab.real_runner.dflash_files import PACKAGED, find_drafter
 from simlab.real_runner.machine import hardware_name, library_versions
 from simlab.real_runner.manifests import manifest_of, recording_info
 from simlab.real_runner.models import Models, load_models
@@ -62,6 +63,8 @@ def main() -> int:
     given = parser.parse_args()
     trace = open_trace(packaged_trace())
     _check_packaged(trace.manifest)
+    if given.tokens > trace.manifest.max_new_tokens:
+        parser.error(f"the packaged texts have at most {trace.manifest.max_new_tokens} tokens; got {given.tokens}")
     folder = given.runs / _fingerprint(trace, given.device, given.tokens)
     settings = Settings(folder, given.prompts, given.tokens, given.device)
     records = chosen(trace, settings)
@@ -99,17 +102,24 @@ def chosen(trace: Trace, settings: Settings) -> list[SequenceRecord]:
         num = min(settings.prompts_a_set - len(first), len(rest))
         names = {*first, *(rest[i * len(rest) // num] for i in range(num))}
         indices += [record.index for name in turns if name in names for record in turns[name]]
-    return list(trace.records([trace.draft_name()], indices))
+    found = trace.records([trace.draft_name()], indices)
+    return [cut(record, settings.max_new_tokens) for record in found]
 
 
 def combinations(settings: Settings, trace: Trace, records: Sequence[SequenceRecord]) -> Iterator[Combination]:
-    """Every dtype at every temperature, in order; models are loaded only where something is left to do."""
-    total = len(DTYPES) * len(TEMPERATURES) * len(records)
-    with tqdm(total=total * len(POLICIES), desc="verify", unit="run", smoothing=0) as bar:
+    """Every dtype at every temperature, in order; what is missing is run first."""
+    total, done = len(DTYPES) * len(TEMPERATURES) * len(records), _num_done(settings.folder)
+    num = len(POLICIES)
+    with tqdm(total=total * num, initial=done * num, desc="verify", unit="run", smoothing=0) as bar:
+
+        def begins(where: str, label: str) -> None:
+            bar.set_postfix_str(f"{where}, {label}", refresh=False)
+            bar.update(1)
+
         for dtype in DTYPES:
-            loaded: list[tuple[Models, Target]] = []
+            loaded = cache(partial(_load, dtype, settings.device))
             for temperature in TEMPERATURES:
-                yield _combination(settings, trace, records, dtype, temperature, loaded, bar)
+                yield _combination(settings, trace, records, dtype, temperature, loaded, begins)
 
 
 def _combination(
@@ -118,38 +128,33 @@ def _combination(
     records: Sequence[SequenceRecord],
     dtype: str,
     temperature: float,
-    loaded: list[tuple[Models, Target]],
-    bar: "tqdm[object]",
+    loaded: Callable[[], tuple[Models, Target]],
+    begins: Callable[[str, str], None],
 ) -> Combination:
     folder = settings.folder / f"{dtype}-temperature-{temperature:g}"
-    paths = [folder / f"{record.index:04d}.json" for record in records]
-    if not all(path.exists() for path in paths):
-        if not loaded:
-            loaded.append(_load(dtype, settings.device))
-        models, target32 = loaded[0]
-        against = dtype == "float32"
-        references = list(records)
-        if against and temperature > 0:
-            references = recorded(settings, models, trace.manifest, records, temperature)
-        for path, reference in zip(paths, references, strict=True):
-            if path.exists():
-                continue
-            where = f"{dtype}, temperature {temperature:g}, {reference.prompt.prompt_id}"
-            found = check_prompt(
-                models,
-                target32,
-                reference,
-                sampling_at(temperature),
-                settings.max_new_tokens,
-                against,
-                on_policy=lambda label, where=where: (bar.set_postfix_str(f"{where}, {label}"), bar.update(1)),
-            )
-            content = json.dumps(found.to_json(), indent=1).encode()
-            write_beside(path, lambda file, content=content: file.write(content))
-    checked = tuple(_read(path) for path in paths)
-    bar.n = max(bar.n, _num_done(settings.folder) * len(POLICIES))
-    bar.refresh()
-    return Combination(dtype, temperature, checked)
+    paths = {record.index: folder / f"{record.index:04d}.json" for record in records}
+    missing = [record for record in records if not paths[record.index].exists()]
+    against = dtype == "float32"
+    references = {record.index: record for record in records}
+    if missing and against and temperature > 0:
+        references = recorded(settings, loaded()[0], trace.manifest, records, temperature)
+    for record in missing:
+        where = f"{dtype}, temperature {temperature:g}, {record.prompt.prompt_id}"
+        found = check_prompt(
+            *loaded(),
+            references[record.index],
+            sampling_at(temperature),
+            settings.max_new_tokens,
+            against,
+            on_policy=partial(begins, where),
+        )
+        _write(paths[record.index], found)
+    return Combination(dtype, temperature, tuple(_read(path) for path in paths.values()))
+
+
+def _write(path: Path, checked: Checked) -> None:
+    content = json.dumps(checked.to_json(), indent=1).encode()
+    write_beside(path, lambda file: file.write(content))
 
 
 def _read(path: Path) -> Checked:
@@ -169,8 +174,11 @@ def _load(dtype: str, device: str) -> tuple[Models, Target]:
 
 def recorded(
     settings: Settings, models: Models, like: Manifest, records: Sequence[SequenceRecord], temperature: float
-) -> list[SequenceRecord]:
-    """The same prompts, recorded at another temperature: a trace of its own, read back from its files."""
+) -> dict[int, SequenceRecord]:
+    """The same prompts, recorded at another temperature: a trace of its own, read back from its files.
+
+    The keys are the indices of the prompts in the packaged trace.
+    """
     folder, sampling = settings.folder / f"trace-temperature-{temperature:g}", sampling_at(temperature)
     options = replace(record_options(sampling, settings.max_new_tokens), target=TARGET, draft=PACKAGED)
     options = replace(options, device=settings.device, batch_size=TEXTS_A_SHARD)
@@ -186,7 +194,8 @@ def recorded(
                 writer.write(number, found)
         writer.finish(recording_info(0.0, 0, 0))
     trace = open_trace(folder)
-    return list(trace.records([trace.draft_name()]))
+    read_back = trace.records([trace.draft_name()])
+    return {record.index: again for record, again in zip(records, read_back, strict=True)}
 
 
 def _check_packaged(manifest: Manifest) -> None:
@@ -201,8 +210,6 @@ def _check_packaged(manifest: Manifest) -> None:
 
 
 def _drafter_digest() -> str:
-    from simlab.real_runner.dflash_files import find_drafter
-
     folder = find_drafter(PACKAGED).folder
     return files_digest([folder / "config.json", folder / "model.safetensors"])
 

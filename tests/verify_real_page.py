@@ -9,19 +9,21 @@ from replay_is_the_runner import CLOSE, PLAIN, Against, Checked, Ran, faults_of,
 from simlab.real_runner.verdict import Verdict
 
 HOW = """\
-Each prompt is decoded under plain decoding (`autoregressive`), the chain and three best-first trees, in one process; {tokens} new
-tokens at most, noise seed {seed}, no top-k or top-p. Prompts are of the packaged trace, with all their turns; what a second turn asks holds
-the trace's own first answer. For every text of every policy:
+Each prompt is decoded under plain decoding (`autoregressive`), the chain and three best-first trees, in one process;
+{tokens} new tokens at most, noise seed {seed}, no top-k or top-p. Prompts are of the packaged trace, with all their
+turns; what a second turn asks holds the trace's own first answer. For every text of every policy:
 
-* **Own rows.** The drafter's rows that the policy saw are replayed on the text that came out. The rounds (roots, trees, accepted
-  paths, committed tokens, clipping) must be those of the run, without tolerance, in both dtypes.
-* **The record.** In float32 the rounds are held against the replay of a recorded trace of the same prompts: the packaged one at
-  temperature 0, one recorded for this page at temperature 1. A record is made in dense passes over the whole text and in batches, so sums are in another
-  order. Every difference is listed below with its gap: the difference of path log-probability, in the record, between the nodes that
-  changed places. A gap above {close:g} nat, or a difference without one, is a failure.
-* **Lossless.** Each token is audited against a teacher-forced float32 pass with the same noise: `exact`, `ties(n)` or `FAILED`. The worst gap is the
-  largest error of a logit difference that a token needs to be explained; the bound is twice the largest error of such differences that was
-  measured along the plain texts of the same dtype and temperature.
+* **Own rows.** The drafter's rows that the policy saw are replayed on the text that came out. The rounds (roots, trees,
+  accepted paths, committed tokens, clipping) must be those of the run, without tolerance, in both dtypes.
+* **The record.** In float32 the rounds are held against the replay of a recorded trace of the same prompts: the
+  packaged one at temperature 0, one recorded for this page at temperature 1. A record is made in dense passes over
+  whole texts and in batches, so sums are taken in another order. Every difference is listed below with its gap: the
+  difference of path log-probability, in the record, between the nodes that changed places. A gap above {close:g} nat,
+  or a difference without one, is a failure. Log-probabilities are on a grid of 2^-16 nat, so a gap may be 0. Where
+  ranks alone changed places, the tree and the round are the same.
+* **Lossless.** Each token is audited against a teacher-forced float32 pass with the same noise: `exact`, `ties(n)` or
+  `FAILED`. The worst gap is the largest error of a logit difference that a token needs to be explained; the bound is
+  twice the largest error of such differences along the plain texts of the same dtype and temperature.
 """
 
 
@@ -86,12 +88,13 @@ class Page:
         sets = Counter(one.dataset for one in texts)
         num_prompts = len({(one.dataset, one.prompt_id) for one in texts})
         faults = self.faults()
+        of_sets = ", ".join(f"{num} of {name}" for name, num in sets.items())
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines = [
             "# Replay is the runner",
             "",
-            f"`make verify-real`, {self.made}, on {self.machine}, {self.threads} threads; {versions}. Target {self.models[0]}, drafter",
-            f"{self.models[1]}; {num_prompts} prompts, {len(texts)} texts: {', '.join(f'{num} of {name}' for name, num in sets.items())}.",
+            f"`make verify-real`, {self.made}, on {self.machine}, {self.threads} threads; {versions}.",
+            f"Target {self.models[0]}, drafter {self.models[1]}; {num_prompts} prompts, {len(texts)} texts: {of_sets}.",
             "",
             "**Passed.**" if not faults else f"**FAILED**, {len(faults)} faults:",
             "",
@@ -172,10 +175,10 @@ class Page:
             for checked in one.checked:
                 for run in checked.runs:
                     there = run.against
-                    says = [] if there is None else [*([there.parting] if there.parting else []), *there.rounds]
+                    says = [] if there is None else [there.parting, *there.rounds, *there.rows]
                     where = f"temperature {one.temperature:g}, {checked.name}, {run.label}"
-                    lines += [f"* {where}: {one_says}" for one_says in says]
-        return _section("Every difference of texts and rounds from the record", "\n".join(lines or ["None."]))
+                    lines += [f"* {where}: {what}" for what in says if what]
+        return _section("Every difference from the record", "\n".join(lines or ["None."]))
 
     def _ties(self) -> str:
         """Tokens that are not the float32 choice; policies that have the same one stand together."""

@@ -1,0 +1,161 @@
+"""Who won, who cannot be told from whom, and how it is said."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from simlab.analysis.confirm_table import Judged, confirmed_policies, contest
+from simlab.analysis.confirm_text import confirm_table, differences_text, stage_table, verdict_text
+from simlab.traces.results import results_frame
+
+NUM_PROMPTS = 30
+EXACT = Judged("exact", 0, 0.0, 1e-4, "", NUM_PROMPTS, NUM_PROMPTS, "")
+FAILED = replace(EXACT, lossless="FAILED", worst_gap=3.0, fault="prompt 'p1', turn 0: token 7 is wrong")
+SPEEDS = {"autoregressive": 10.0, "chain": 14.0, "ddtree:budget=8": 20.0, "ddtree:budget=16": 20.2}
+
+
+def results(speeds: dict[str, float] = SPEEDS, noise: float = 0.1, num_prompts: int = NUM_PROMPTS) -> pl.DataFrame:
+    """Result rows of both kinds; a prompt is as slow for one policy as for another, but for the noise."""
+    rng = np.random.default_rng(3)
+    slowness = rng.lognormal(0, 0.5, num_prompts)
+    rows = []
+    for label, tokens_per_s in {**speeds, "hindsight:budget=16": 40.0}.items():
+        name = {"autoregressive": "ar"}.get(label, label.partition(":")[0])
+        for prompt in range(num_prompts):
+            committed = 50 + prompt
+            seconds = committed / tokens_per_s * slowness[prompt]
+            shared: dict[str, object] = {
+                **dict.fromkeys(("text_id", "simlab_version", "stop_reason"), "x"),
+                "policy": label,
+                "policy_id": label,
+                "name": name,
+                "settings": "{}",
+                "dataset": "d",
+                "sequence": prompt,
+                "prompt_id": f"p{prompt}",
+                "turn": 0,
+                "sample": 0,
+                "context_length": 9,
+                "rounds": 20,
+                "drafted": 0,
+                "verified": 20,
+                "accepted": 0,
+                "committed": committed,
+                "clipped": 0,
+            }
+            whole = {"draft_s": 0.0, "select_s": 0.0, "commit_s": 0.0}
+            rows.append(shared | whole | {"kind": "predicted", "cost_id": "c", "verify_s": 0.9 * seconds})
+            if name != "hindsight":
+                measured = seconds * rng.lognormal(0, noise)
+                rows.append(shared | whole | {"kind": "measured", "verify_s": measured})
+    return results_frame(rows)
+
+
+def judged(**changes: Judged) -> dict[str, Judged]:
+    return {label: changes.get(label.partition(":")[0], EXACT) for label in SPEEDS}
+
+
+def test_two_that_differ_by_less_than_the_noise_have_no_winner() -> None:
+    rows = results()
+    found = confirmed_policies(rows, judged())
+    won = contest(found, rows)
+    assert won is not None
+    assert {won.best.policy, *(one.policy for one in won.rivals)} == {"ddtree:budget=8", "ddtree:budget=16"}
+    text = verdict_text(found, won)
+    names = f"{won.best.policy} and {won.rivals[0].policy}"
+    assert text.startswith(f"No winner among {names}: on these prompts they cannot be told apart.\n")
+    assert [line.split(" writes ")[0] for line in text.splitlines()[1:]] == names.split(" and ")
+
+
+def test_a_small_lead_wins_where_it_is_steady() -> None:
+    """The prompts differ far more than the policies do: only paired are they told apart."""
+    rows = results(noise=0.002)
+    found = confirmed_policies(rows, judged())
+    won = contest(found, rows)
+    assert won is not None
+    assert (won.best.policy, won.rivals) == ("ddtree:budget=16", ())
+    (line,) = verdict_text(found, won).splitlines()
+    assert line.startswith("ddtree:budget=16 writes 2.02 [2.0")
+    assert line.endswith("times as many tokens/s as plain decoding (predicted 2.02), text exact")
+
+
+def test_a_failure_does_not_win() -> None:
+    rows = results(noise=0.002)
+    found = confirmed_policies(rows, judged(ddtree=FAILED))
+    won = contest(found, rows)
+    assert won is not None
+    assert (won.best.policy, won.rivals) == ("chain", ())
+    lines = verdict_text(found, won).splitlines()
+    assert lines[0] == "FAILED: the text of ddtree:budget=8 is not the target's: prompt 'p1', turn 0: token 7 is wrong."
+    assert lines[2].startswith("chain writes 1.40 ")
+    found = confirmed_policies(rows, judged(ddtree=FAILED, chain=FAILED))
+    assert contest(found, rows) is None
+    assert verdict_text(found, None).endswith("No policy has both a speed and a text that is the target's.")
+
+
+@pytest.mark.parametrize(
+    ("chain", "said"), [(9.0, "so it is slower"), (10.01, "which these prompts cannot tell from 1"), (12.0, None)]
+)
+def test_a_speedup_that_is_none_is_said_to_be_none(chain: float, said: str | None) -> None:
+    rows = results({"autoregressive": 10.0, "chain": chain}, noise=0.02)
+    found = confirmed_policies(rows, judged())
+    (line,) = verdict_text(found, contest(found, rows)).splitlines()
+    assert (said in line) if said else ("so it is" not in line and "cannot" not in line)
+
+
+def test_one_prompt_has_no_interval_and_no_winner() -> None:
+    rows = results(num_prompts=1)
+    found = confirmed_policies(rows, judged())
+    won = contest(found, rows)
+    assert won is not None
+    assert len(won.rivals) == 2
+    assert "[" not in verdict_text(found, won)
+    assert "nan" not in verdict_text(found, won) + confirm_table(found)
+
+
+def test_predicted_and_measured_stand_side_by_side() -> None:
+    rows = results()
+    found = {one.policy: one for one in confirmed_policies(rows, judged())}
+    chain = rows.filter((pl.col("policy") == "chain") & (pl.col("kind") == "measured"))
+    committed, seconds, rounds = (float(chain[name].sum()) for name in ("committed", "verify_s", "rounds"))
+    row = found["chain"].row()
+    assert row["measured_tokens_per_s"] == pytest.approx(committed / seconds)
+    assert row["measured_verify_s_per_round"] == pytest.approx(seconds / rounds)
+    assert row["predicted_speedup"] == pytest.approx(1.4)
+    assert row["predicted_speedup"] == row["speedup"]
+    bound = found["hindsight:budget=16"]
+    assert bound.measured is None
+    assert all(bound.row()[name] is None for name in ("measured_speedup", "lossless", "counts_equal_replay"))
+    assert bound.row()["predicted_speedup"] == pytest.approx(4.0)
+    table = confirm_table(list(found.values()))
+    assert "30 of 30" in table
+    assert "hindsight" in table
+    lines = stage_table(list(found.values())).splitlines()
+    assert len(lines) == 1 + len(SPEEDS)
+    assert lines[2].endswith(f" / {1e3 * seconds / rounds:.2f}")
+
+
+def test_without_prices_the_prediction_is_unknown() -> None:
+    stages = ("draft_s", "select_s", "verify_s", "commit_s")
+    unpriced = pl.when(pl.col("kind") == "measured")
+    rows = results().with_columns(*(unpriced.then(pl.col(name)).alias(name) for name in stages))
+    rows = rows.with_columns(pl.lit(None, pl.String).alias("cost_id"))
+    found = confirmed_policies(rows, judged())
+    assert "predicted" not in verdict_text(found, contest(found, rows))
+    assert all(one.row()["predicted_speedup"] is None for one in found)
+    assert all(math.isnan(one.predicted.speed.speedup) for one in found)
+    assert stage_table(found).splitlines()[1].count("- / ") == 5
+
+
+def test_the_most_telling_differences_come_first() -> None:
+    rows = [{"kind": "row", "policy": "chain", "prompt_id": "p0", "turn": 1, "says": f"row {i}"} for i in range(30)]
+    text = differences_text([*rows, rows[0] | {"kind": "text", "says": "another token"}])
+    lines = text.splitlines()
+    assert lines[0] == "Differences from the trace: 1 text, 0 rounds, 30 rows."
+    assert lines[1] == "  p0, turn 1, chain: another token"
+    assert lines[2] == "  p0, turn 1, chain: row 0"
+    assert (len(lines), lines[-1].split()[:3]) == (1 + 20 + 1, ["...", "and", "11"])
+    assert "no difference" in differences_text([])
