@@ -145,19 +145,18 @@ def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
     return "\n".join(lines)
 
 
-def confirm_notes(found: Sequence[ConfirmedPolicy], why_unpriced: str, num_bound_texts: int) -> str:
+def confirm_notes(found: Sequence[ConfirmedPolicy], why_unpriced: str) -> str:
     """What a reader must know beside the numbers, a sentence a line.
 
     Args:
         found: the rows of the table.
         why_unpriced: why nothing is predicted, where nothing is; else empty.
-        num_bound_texts: texts on which the bound was measured.
     """
     lines = [
         "Speeds exclude prefill and begin after token 0; [95 %] over prompts.",
         SPEEDUP,
         "Worst gap: the largest loss of an emitted token against a float32 pass over its text, in units of a logit.",
-        f"Its bound is twice the largest error of logits on {num_bound_texts} of the texts of plain decoding.",
+        "Its bound is twice the largest error of logits on the texts of plain decoding.",
     ]
     lines += [why_unpriced] if why_unpriced else []
     if min(one.predicted.prompts for one in found) < FEW_PROMPTS:

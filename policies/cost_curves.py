@@ -12,7 +12,7 @@ Samples = Mapping[tuple[str, int, int], Sequence[float]]
 
 
 def cost_table(cost_id: str, contexts: Sequence[int], node_counts: Sequence[int], samples: Samples) -> CostTable:
-    """The raw curves: the median of each cell, and straight lines between node counts.
+    """The raw curves: `undisturbed_s` of each cell, and straight lines between node counts.
 
     `CostTable` is linear between contexts, so between four measured cells the price is bilinear.
 
@@ -31,16 +31,26 @@ def cost_table(cost_id: str, contexts: Sequence[int], node_counts: Sequence[int]
     every_count = np.arange(node_counts[-1] + 1)
     seconds: dict[str, Doubles] = {
         stage: np.stack(
-            [np.interp(every_count, node_counts, row) for row in medians(stage, contexts, node_counts, samples)]
+            [np.interp(every_count, node_counts, row) for row in cells_s(stage, contexts, node_counts, samples)]
         )
         for stage in STAGES
     }
-    seconds[PLAIN] = medians(PLAIN, contexts, (0,), samples)
+    seconds[PLAIN] = cells_s(PLAIN, contexts, (0,), samples)
     return CostTable(cost_id, np.array(contexts, np.int64), seconds)
 
 
-def medians(stage: str, contexts: Sequence[int], node_counts: Sequence[int], samples: Samples) -> Doubles:
-    """The median seconds of a stage over the measured grid.
+def undisturbed_s(seconds: Sequence[float]) -> float:
+    """What a cell's samples come to where nothing else runs: their lower quartile.
+
+    Other work slows a shared machine by a sixth for a minute or two, some cells more often than others, so that a
+    median lies on one side of the gap in one cell and on the other side in the next. The faster quarter
+    is of the quiet machine in every cell, as long as a quarter of the time was quiet.
+    """
+    return float(np.quantile(np.asarray(seconds, np.float64), 0.25))
+
+
+def cells_s(stage: str, contexts: Sequence[int], node_counts: Sequence[int], samples: Samples) -> Doubles:
+    """The seconds of a stage over the measured grid.
 
     Returns:
         float64 ``[len(contexts), len(node_counts)]``.
@@ -51,5 +61,5 @@ def medians(stage: str, contexts: Sequence[int], node_counts: Sequence[int], sam
     missing = [(n, context) for context in contexts for n in node_counts if not samples.get((stage, n, context))]
     if missing:
         raise ValueError(f"{stage} has no samples for these drafted tokens and contexts: {missing}")
-    cells = [[np.median(samples[stage, n, context]) for n in node_counts] for context in contexts]
+    cells = [[undisturbed_s(samples[stage, n, context]) for n in node_counts] for context in contexts]
     return np.array(cells, np.float64)

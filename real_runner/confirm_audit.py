@@ -19,9 +19,6 @@ from simlab.traces.json_fields import Json, JsonFields
 AUDIT, BOUND = "audit", "bound"
 """The kinds of the log's entries."""
 
-NUM_BOUND_TEXTS = 8
-"""Texts of plain decoding, spread over all, on which the bound is measured."""
-
 
 def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
     """Audit every text in the log and measure the bound, but for what the log holds already.
@@ -75,11 +72,6 @@ def bound_of(log: ConfirmLog) -> float:
     return max(entry.number("bound") for entry in log.entries(BOUND))
 
 
-def num_bound_texts(log: ConfirmLog) -> int:
-    """On how many texts it was measured."""
-    return len(list(log.entries(BOUND)))
-
-
 def _verdict(
     setup: ConfirmSetup, index: int, run: FinishedRun, plain: FinishedRun, audited: Losses, bound: float
 ) -> Verdict:
@@ -111,9 +103,7 @@ def _unbounded(setup: ConfirmSetup, log: ConfirmLog) -> list[tuple[int, Finished
     """Texts of plain decoding on which the bound is still to be measured."""
     done = {_place(entry)[0] for entry in log.entries(BOUND)}
     first = [one for one in finished(log) if one.repeat == 0]
-    num = min(NUM_BOUND_TEXTS, len(first))
-    chosen = [first[i * len(first) // num] for i in range(num)]
-    return [(one.index, _plain(setup, one)) for one in chosen if one.index not in done]
+    return [(one.index, _plain(setup, one)) for one in first if one.index not in done]
 
 
 def _plain(setup: ConfirmSetup, sequence: FinishedSequence) -> FinishedRun:

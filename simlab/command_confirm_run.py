@@ -37,7 +37,6 @@ class Confirmation:
         policies: a row each.
         won: None where no policy can have won.
         differences: from the trace, as flat values; None where the two are not held against each other.
-        num_bound_texts: texts on which the audit's bound was measured.
     """
 
     text_id: str
@@ -47,7 +46,6 @@ class Confirmation:
     policies: "tuple[ConfirmedPolicy, ...]"
     won: "Contest | None"
     differences: tuple[dict[str, object], ...] | None
-    num_bound_texts: int
 
     @property
     def has_failed(self) -> bool:
@@ -70,7 +68,7 @@ class Confirmation:
 
         parts = [self.verdict, self.heading, confirm_table(self.policies), stage_table(self.policies)]
         parts += [] if self.differences is None else [differences_text(self.differences)]
-        return "\n\n".join([*parts, confirm_notes(self.policies, self.prices.why_none, self.num_bound_texts)])
+        return "\n\n".join([*parts, confirm_notes(self.policies, self.prices.why_none)])
 
     def value(self) -> dict[str, object]:
         """All of it, for scripts."""
@@ -79,7 +77,6 @@ class Confirmation:
             "draft_ids": self.draft_ids,
             "cost": self.prices.cost_id,
             "verdict": self.verdict,
-            "num_bound_texts": self.num_bound_texts,
             "rows": [one.row() for one in self.policies],
             "differences": list(self.differences or ()),
         }
@@ -107,7 +104,7 @@ def confirm(
 
     with needing_models("confirm"):
         from simlab.real_runner.confirm import finished, measure
-        from simlab.real_runner.confirm_audit import audit, num_bound_texts, verdicts
+        from simlab.real_runner.confirm_audit import audit, verdicts
         from simlab.real_runner.confirm_log import ConfirmLog, check_out
         from simlab.real_runner.confirm_setup import check_trace, load_setup
         from simlab.real_runner.models import within_memory
@@ -138,7 +135,6 @@ def confirm(
         policies=tuple(found),
         won=contest(found, results),
         differences=tuple(differences_of(setup, sequences)) if setup.is_reference else None,
-        num_bound_texts=num_bound_texts(log),
     )
     _write(options.out, rows, done)
     return done

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from simlab.traces.inspect import TraceReport
 
 _DETAILS = """A trace is read whole and proved whole: every file, every invariant and every id.
-Of a drafter checkpoint the settings and tensors are listed, of a cost file the median seconds of each
+Of a drafter checkpoint the settings and tensors are listed, of a cost file the seconds of each
 stage, of a result file the summaries."""
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 from simlab.command_cost import model_name
@@ -13,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def cost_json(place: Path, file: "CostFile") -> dict[str, object]:
-    """Its settings, its keys, and the median of each cell in seconds."""
+    """Its settings, its keys, and the price of each cell in seconds."""
     settings = {name: value for name, value in file.to_json().items() if name not in ("format", "samples")}
-    medians = [
-        {"stage": stage, "num_drafted": num_drafted, "context": context, "median_s": value}
-        for (stage, num_drafted, context), value in _medians(file).items()
+    prices = [
+        {"stage": stage, "num_drafted": num_drafted, "context": context, "price_s": value}
+        for (stage, num_drafted, context), value in _prices_s(file).items()
     ]
     return {
         "kind": "cost",
@@ -27,12 +26,12 @@ def cost_json(place: Path, file: "CostFile") -> dict[str, object]:
         "draft_key": file.draft_key(),
         "complete": file.is_complete,
         "settings": settings,
-        "medians": medians,
+        "prices": prices,
     }
 
 
 def cost_text(place: Path, file: "CostFile") -> str:
-    """Its settings and keys, and the medians of each stage by drafted tokens and context."""
+    """Its settings and keys, and the prices of each stage by drafted tokens and context."""
     missing = len(file.missing())
     lines = [
         f"cost file {place}",
@@ -48,28 +47,30 @@ def cost_text(place: Path, file: "CostFile") -> str:
         lines.append(
             f"unfinished {missing:,} cells are missing; finish it with `simlab profile --out {place} --resume`"
         )
-    lines += ["", "Median milliseconds, by stage and drafted tokens; to the right more tokens before the root:", ""]
+    lines += ["", "Milliseconds (lower quartiles), by stage and drafted tokens; to the right more tokens before the root:", ""]
     return "\n".join([*lines, *_aligned(_rows(file))])
 
 
 def _rows(file: "CostFile") -> list[list[str]]:
-    medians = _medians(file)
+    prices_s = _prices_s(file)
     rows = [["", "drafted", *(f"{context:,}" for context in file.contexts)]]
-    rows.append([PLAIN, "0", *_cells(file, medians, PLAIN, 0)])
+    rows.append([PLAIN, "0", *_cells(file, prices_s, PLAIN, 0)])
     for stage in STAGES:
         for num_drafted in file.node_counts:
             name = stage if num_drafted == file.node_counts[0] else ""
-            rows.append([name, str(num_drafted), *_cells(file, medians, stage, num_drafted)])
+            rows.append([name, str(num_drafted), *_cells(file, prices_s, stage, num_drafted)])
     return rows
 
 
-def _cells(file: "CostFile", medians: "Mapping[Cell, float]", stage: str, num_drafted: int) -> list[str]:
-    found = (medians.get((stage, num_drafted, context)) for context in file.contexts)
+def _cells(file: "CostFile", prices_s: "Mapping[Cell, float]", stage: str, num_drafted: int) -> list[str]:
+    found = (prices_s.get((stage, num_drafted, context)) for context in file.contexts)
     return ["-" if value is None else f"{1000 * value:.3f}" for value in found]
 
 
-def _medians(file: "CostFile") -> "dict[Cell, float]":
-    return {cell: median(file.samples[cell]) for cell in file.cells() if cell in file.samples}
+def _prices_s(file: "CostFile") -> "dict[Cell, float]":
+    from simlab.policies.cost_curves import undisturbed_s
+
+    return {cell: undisturbed_s(file.samples[cell]) for cell in file.cells() if cell in file.samples}
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,6 +1,5 @@
 """What `simlab profile` prints: a few of the numbers it measured, and what to do with them."""
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +31,7 @@ def profile_text(path: Path, file: "CostFile") -> str:
             "",
             _stages(file, context),
             "",
-            f"Medians of {fewest} samples or more. The target's pass runs one token more than were drafted.",
+            f"Lower quartiles of {fewest} samples or more. The target's pass runs one token more than were drafted.",
             f"Cost file: {path} (cost {file.cost_id}); `simlab inspect {path}` shows all of it.",
             f"Predict speeds with `simlab replay --cost {path} -p ddtree:budget=16/32/64`.",
         )
@@ -62,7 +61,9 @@ def _some(counts: Sequence[int]) -> list[int]:
 
 
 def _ms(file: "CostFile", stage: str, num_drafted: int, context: int) -> float:
-    return 1e3 * statistics.median(file.samples[stage, num_drafted, context])
+    from simlab.policies.cost_curves import undisturbed_s
+
+    return 1e3 * undisturbed_s(file.samples[stage, num_drafted, context])
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -44,11 +44,10 @@ def sample_s(stage: str, num_drafted: int, context: int) -> float:
 
 
 def filled(file: CostFile = EMPTY) -> CostFile:
-    """The file with three samples in each cell, the middle one `sample_s`; the last is an outlier."""
+    """The file with three samples in each cell, two of `sample_s` and an outlier."""
     samples: dict[Cell, tuple[float, ...]] = {}
     for cell in file.cells():
-        middle = sample_s(*cell)
-        samples[cell] = (middle, 0.9 * middle, 3 * middle)
+        samples[cell] = (sample_s(*cell), sample_s(*cell), 3 * sample_s(*cell))
     return replace(file, samples=samples)
 
 

@@ -83,7 +83,7 @@ def test_a_foreign_config_is_one_sentence(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_cost_file_is_shown_as_medians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cost_file_is_shown_as_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, file = tmp_path / "cost.json", filled()
     write_cost_file(path, file)
     assert main(["inspect", str(path)]) == 0
@@ -108,8 +108,8 @@ def test_a_cost_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (value["kind"], value["cost_id"], value["complete"]) == ("cost", file.cost_id, True)
     assert (value["verify_key"], value["draft_key"]) == (file.verify_key(), file.draft_key())
     assert value["settings"]["device"] == "Made-up CPU"
-    medians = {(one["stage"], one["num_drafted"], one["context"]): one["median_s"] for one in value["medians"]}
-    assert medians == {cell: sample_s(*cell) for cell in file.cells()}
+    prices = {(one["stage"], one["num_drafted"], one["context"]): one["price_s"] for one in value["prices"]}
+    assert prices == {cell: sample_s(*cell) for cell in file.cells()}
 
 
 def test_an_unfinished_cost_file_is_shown_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

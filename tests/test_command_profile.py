@@ -41,7 +41,7 @@ def cost_file(**changes: object) -> CostFile:
     )
     order = ("draft", "select", "verify", "commit", PLAIN)
     samples = {
-        (stage, n, context): (1e-3 * (n + order.index(stage)), 1e-3 * (n + context / 100), 9.0)
+        (stage, n, context): (1e-3 * (n + max(order.index(stage), context / 100)),) * 2 + (9.0,)
         for stage, n, context in file.cells()
     }
     return replace(file.with_samples(samples), **changes)  # type: ignore[arg-type]
@@ -183,7 +183,7 @@ def test_the_report() -> None:
         "drafter  d, block 8",
     ]
     at = lines.index("context  plain       0       7      30")
-    # The median of a cell of n drafted tokens is n + max(place of the stage, context / 100) milliseconds.
+    # The price of a cell of n drafted tokens is n + max(place of the stage, context / 100) milliseconds.
     assert lines[at + 1 : at + 4] == [
         "    100   4.00    7.00   35.00  127.00",
         "    500   5.00   20.00   48.00  140.00",

@@ -20,7 +20,7 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner import confirm, confirm_audit
 from simlab.real_runner.audit import Losses
 from simlab.real_runner.confirm import finished, measure
-from simlab.real_runner.confirm_audit import NUM_BOUND_TEXTS, audit, verdicts
+from simlab.real_runner.confirm_audit import audit, verdicts
 from simlab.real_runner.confirm_entries import FinishedSequence, finished_run
 from simlab.real_runner.confirm_log import LOG, ConfirmLog
 from simlab.real_runner.confirm_options import ConfirmOptions
@@ -293,7 +293,8 @@ def test_reduced_precision_is_audited_in_float32(made: Made, tmp_path: Path, mon
     assert {one.lossless for one in judged} & {"FAILED"} == set()
     # Bfloat16 keeps 8 bits of a logit, float32 24.
     assert all(one.bound > 1e-3 for one in judged)
-    assert done.num_bound_texts == min(6, NUM_BOUND_TEXTS)
+    entries = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert len({one["sequence"] for one in entries if one.get("kind") == "bound"}) == 6
 
 
 def test_what_the_log_keeps_comes_back(made: Made, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""From samples to a table: medians, and straight lines between what was measured."""
+"""From samples to a table: lower quartiles, and straight lines between what was measured."""
 
-import statistics
+import math
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracle import seconds_at
 
 from simlab.cost import PLAIN, STAGES
-from simlab.policies.cost_curves import Samples, cost_table, medians
+from simlab.policies.cost_curves import Samples, cells_s, cost_table, undisturbed_s
 
 
 def random_samples(seed: int) -> tuple[list[int], list[int], dict[tuple[str, int, int], tuple[float, ...]]]:
@@ -23,13 +23,13 @@ def random_samples(seed: int) -> tuple[list[int], list[int], dict[tuple[str, int
 
 
 @given(st.integers(0, 10**6))
-def test_measured_cells_keep_their_median(seed: int) -> None:
+def test_measured_cells_keep_their_price(seed: int) -> None:
     contexts, counts, samples = random_samples(seed)
     cost = cost_table("made-up", contexts, counts, samples)
     assert cost.cost_id == "made-up"
     assert cost.most_drafted == counts[-1]
     for (stage, n, context), seconds in samples.items():
-        assert cost.curve(stage, context)[n] == pytest.approx(statistics.median(seconds), rel=1e-12)
+        assert cost.curve(stage, context)[n] == pytest.approx(undisturbed_s(seconds), rel=1e-12)
 
 
 @given(st.integers(0, 10**6), st.data())
@@ -39,15 +39,23 @@ def test_between_cells_it_is_straight_both_ways(seed: int, data: st.DataObject) 
     n = data.draw(st.integers(0, counts[-1]))
     context = data.draw(st.integers(0, contexts[-1]))
     for stage in STAGES:
-        grid = {cell[1:]: statistics.median(seconds) for cell, seconds in samples.items() if cell[0] == stage}
+        grid = {cell[1:]: undisturbed_s(seconds) for cell, seconds in samples.items() if cell[0] == stage}
         assert cost.curve(stage, context)[n] == pytest.approx(float(seconds_at(grid, n, context)), rel=1e-9)
-    plain = {cell[1:]: statistics.median(seconds) for cell, seconds in samples.items() if cell[0] == PLAIN}
+    plain = {cell[1:]: undisturbed_s(seconds) for cell, seconds in samples.items() if cell[0] == PLAIN}
     assert cost.curve(PLAIN, context)[0] == pytest.approx(float(seconds_at(plain, 0, context)), rel=1e-9)
 
 
-def test_an_outlier_does_not_move_the_median() -> None:
-    samples: Samples = {("verify", 0, 10): (1.0, 100.0, 1.1)}
-    assert medians("verify", (10,), (0,), samples).tolist() == [[1.1]]
+def test_a_busy_machine_does_not_move_a_price() -> None:
+    samples: Samples = {("verify", 0, 10): (1.0, 100.0, 1.1, 1.2, 100.0)}
+    assert cells_s("verify", (10,), (0,), samples).tolist() == [[1.1]]
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=9))
+def test_a_price_is_a_lower_quartile(seconds: list[float]) -> None:
+    price, rising = undisturbed_s(seconds), sorted(seconds)
+    place = (len(seconds) - 1) / 4
+    assert rising[int(place)] <= price * (1 + 1e-12)
+    assert price <= rising[math.ceil(place)] * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("counts", [[], [1, 2], [0, 2, 2], [0, 3, 1]])
