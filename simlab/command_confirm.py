@@ -40,7 +40,12 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--trace", metavar="DIR", help="a recorded trace: a folder, or an address such as hf://...")
     source.add_argument("--prompts", type=Path, metavar="FILE", help="prompts to record first; see `simlab record`")
-    parser.add_argument("--cost", type=Path, metavar="FILE", help="prices: a cost file of just what is run")
+    parser.add_argument(
+        "--cost",
+        type=Path,
+        metavar="FILE",
+        help="prices: a cost file of just what is run, or a shipped one",
+    )
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
     parser.add_argument(
         "--out",

@@ -47,7 +47,11 @@ def cost_text(place: Path, file: "CostFile") -> str:
         lines.append(
             f"unfinished {missing:,} cells are missing; finish it with `simlab profile --out {place} --resume`"
         )
-    lines += ["", "Milliseconds (lower quartiles), by stage and drafted tokens; to the right more tokens before the root:", ""]
+    lines += [
+        "",
+        "Milliseconds (lower quartiles), by stage and drafted tokens; to the right by tokens before the root:",
+        "",
+    ]
     return "\n".join([*lines, *_aligned(_rows(file))])
 
 

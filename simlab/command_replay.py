@@ -41,7 +41,12 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
         "-p", "--policy", action="append", default=[], metavar="POLICY", help="see `simlab policies`; may be repeated"
     )
     parser.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
-    parser.add_argument("--cost", type=Path, metavar="FILE", help="prices: a cost file that `simlab profile` wrote")
+    parser.add_argument(
+        "--cost",
+        type=Path,
+        metavar="FILE",
+        help="prices: a file of `simlab profile`, or the name of a shipped one",
+    )
     parser.add_argument("--by", choices=("dataset", "turn"), help="a table for each dataset or turn, and one of all")
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the result rows, one per policy and sequence")

@@ -172,14 +172,20 @@ def write_cost_file(path: Path, file: CostFile) -> None:
 def read_cost_file(path: str | Path) -> CostFile:
     """A cost file, complete or not.
 
+    Args:
+        path: a file, or the name of one that comes with simlab.
+
     Raises:
         CostError: there is none, it is of another kind, newer than this simlab, or damaged.
     """
+    shipped = {one.stem: one for one in packaged_cost_files()}
+    place = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        values = json.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CostError(
-            f"expected a cost file at {path}; there is none. `simlab profile --out FILE` makes one."
+            f"expected a cost file at {path}; there is none. `simlab profile --out FILE` makes one"
+            f"{_names(list(shipped))}."
         ) from error
     except OSError as error:
         raise CostError(
@@ -197,6 +203,10 @@ def read_cost_file(path: str | Path) -> CostFile:
         raise CostError(str(error)) from error
     except ValueError as error:
         raise CostError(f"{path}: {error}. Copy the file again, or measure again with `simlab profile`.") from error
+
+
+def _names(shipped: list[str]) -> str:
+    return f", and {', '.join(shipped)} come with simlab" if shipped else ""
 
 
 def packaged_cost_files() -> list[Path]:
