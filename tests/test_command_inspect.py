@@ -119,7 +119,7 @@ def test_an_unfinished_cost_file_is_shown_as_far_as_it_goes(tmp_path: Path, caps
     text = capsys.readouterr().out
     assert "unfinished 50 cells are missing" in text
     assert "--resume" in text
-    assert ["8", "-", "375.000", "-"] in [line.split() for line in text.splitlines()]
+    assert ["8", "-", "312.500", "-"] in [line.split() for line in text.splitlines()]
     assert main(["inspect", "--json", str(path)]) == 0
     assert json.loads(capsys.readouterr().out)["complete"] is False
 
