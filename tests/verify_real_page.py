@@ -93,7 +93,7 @@ class Page:
         lines = [
             "# Replay is the runner",
             "",
-            f"`make verify-real`, {self.made}, on {self.machine}, {self.threads} threads; {versions}.",
+            f"`make verify-real`, {self.made}, on {self.machine}, threads: {self.threads}; {versions}.",
             f"Target {self.models[0]}, drafter {self.models[1]}; {num_prompts} prompts, {len(texts)} texts: {of_sets}.",
             "",
             "**Passed.**" if not faults else f"**FAILED**, {len(faults)} faults:",
