@@ -1,42 +1,107 @@
-"""Best-first trees: the drafted tokens with the largest path probabilities.
+"""Best-first trees: the drafted tokens with the largest path scores.
 
 Ringel and Romano, "DDTree" (2026), arXiv 2604.12989. Path scores are sums on the grid of
 `simlab.grid`, so they are exact; equal scores are resolved by the smaller tuple of ranks, a
 prefix first. It is the released code's order up to D grid steps.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
-from simlab.arrays import Doubles, Floats, Ints
+from simlab.arrays import Doubles, Floats, Ints, Shorts
+from simlab.columns import RoundColumns
 from simlab.draft import Draft, Marginals
 from simlab.jit import kernel
-from simlab.policy import Needs, Stateless
-from simlab.tree import DraftTree
+from simlab.policies.best_scores import ROOM, best_scores_into
+from simlab.policies.budget_rules import Fixed
+from simlab.policies.children import Children, fill_marginal, room_for_children
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.corrected_insertion import corrected_insertions_into, room_to_count
+from simlab.policies.correction import Correction, fit_weights, no_correction
+from simlab.policies.edge_models import NO_MAP, EdgeModel, Marginal, counted
+from simlab.policies.insertion import insertions_into, num_paths
+from simlab.policies.ngram import add_token
+from simlab.policies.node_order import NEVER, Layer, Nodes
+from simlab.policies.rank_classes import apply_map
+from simlab.policies.shelf import Shelf
+from simlab.policies.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_path, take_in_order
+from simlab.policies.visited_roots import walk_budgets
+from simlab.policy import Needs
+from simlab.recorded import DraftRows, RecordedSequence
 
-
-class BestFirst(NamedTuple):
-    """Nodes in the order in which they enter, the root first.
-
-    Attributes:
-        tokens: int32 ``[N + 1]``.
-        parents: int32 ``[N + 1]``, -1 for the root.
-        depths: int32 ``[N + 1]``, 0 for the root.
-        ranks: int32 ``[N + 1]``, the rank of each token at its depth; 0 for the root.
-        scores: float64 ``[N + 1]``, the path's log-probability, exact; 0 for the root.
-    """
-
-    tokens: Ints
-    parents: Ints
-    depths: Ints
-    ranks: Ints
-    scores: Doubles
+_EVERY_RANK = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class DDTree(Stateless):
+class BestFirst:
+    """Candidates in the order of their path scores."""
+
+    edge: EdgeModel
+    scores_fall: bool = field(default=True, init=False)
+
+    @property
+    def key(self) -> str:
+        """Shape and edge model."""
+        return f"best-first:{self.edge.key}"
+
+    @property
+    def needs(self) -> Needs:
+        """The ranks that the edge model reads."""
+        return Needs(top_k=self.edge.top_k)
+
+    @property
+    def has_probabilities(self) -> bool:
+        """As the edge model says."""
+        return self.edge.has_probabilities
+
+    def nodes(self, draft: Draft, most: int) -> Nodes:
+        """The first nodes at one root."""
+        marginals, committed = draft.drafted(), draft.committed
+        correction = counted(self.edge.correction(marginals.depth, len(committed)), committed)
+        before = int(committed[-2]) if len(committed) > 1 else -1
+        return _nodes(marginals, self._top_k, self.edge.edge_map, correction, before, draft.root_token, most)
+
+    def layer(self, recorded: RecordedSequence, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of a text."""
+        rows, prompt = recorded.rows, recorded.prompt.token_ids
+        if rows is None:
+            raise ValueError("best-first trees need a drafter's rows, and none were read")
+        num_roots, num_depths = rows.counts.shape
+        insertions = np.full((num_roots, num_depths), NEVER, np.uint16)
+        available = np.zeros(num_roots, np.int32)
+        scores = np.full((num_roots, most + 1 if with_scores else 0), -np.inf)
+        tokens = np.concatenate([prompt, recorded.text]).astype(np.int32)
+        correction = self.edge.correction(num_depths, len(tokens))
+        _fill_layer(
+            rows.ids,
+            rows.log_probs,
+            rows.counts,
+            rows.true_ranks,
+            tokens,
+            len(prompt),
+            self._top_k,
+            self.edge.edge_map,
+            correction,
+            most,
+            insertions,
+            available,
+            scores,
+        )
+        return Layer(insertions, available, scores if with_scores else None)
+
+    def walk_budgets(self, rows: DraftRows, budgets: Ints) -> list[RoundColumns]:
+        """The rounds of fixed budgets, int32 ``[B]``, from uncorrected scores; only roots that are met are read."""
+        return walk_budgets(rows, budgets, self._top_k, self.edge.edge_map)
+
+    @property
+    def _top_k(self) -> int:
+        return _EVERY_RANK if self.edge.top_k is None else self.edge.top_k
+
+
+@dataclass(frozen=True)
+class DDTree(Composed):
     """The ``budget`` drafted tokens with the largest path probabilities under the marginals.
 
     No tree of as many tokens has a larger sum of path probabilities. Smaller budgets are
@@ -53,18 +118,14 @@ class DDTree(Stateless):
         if self.budget < 1:
             raise ValueError(f"budget must be at least 1; got {self.budget}")
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(top_k=None)
-
-    def select(self, draft: Draft, state: None = None) -> DraftTree:
-        nodes = best_first(draft.root_token, draft.drafted(), self.budget)
-        return DraftTree(nodes.tokens, nodes.parents)
+    def compose(self, shelf: Shelf) -> Composition:
+        """Best-first on the marginals, a fixed budget."""
+        return Composition(BestFirst(Marginal()), Fixed(self.budget))
 
 
-def best_first(root_token: int, marginals: Marginals, budget: int) -> BestFirst:
+def best_first(root_token: int, marginals: Marginals, budget: int) -> Nodes:
     """The best-first tree of at most ``budget`` drafted tokens; fewer where the candidates run out."""
-    return BestFirst(*_pop_in_order(root_token, marginals.ids, marginals.log_probs, marginals.offsets, budget))
+    return _nodes(marginals, _EVERY_RANK, NO_MAP, no_correction(), -1, root_token, budget)
 
 
 def ranks_used(marginals: Marginals, budget: int) -> Ints:
@@ -85,102 +146,111 @@ def _ranks_used(depths: Ints, ranks: Ints, num_depths: int) -> Ints:
     return used
 
 
-@kernel
-def _pop_in_order(
-    root_token: int, ids: Ints, log_probs: Floats, offsets: Ints, budget: int
-) -> tuple[Ints, Ints, Ints, Ints, Doubles]:
-    """Take the best candidate, offer its next sibling and its first child; repeat.
+def _nodes(
+    marginals: Marginals,
+    top_k: int,
+    edge_map: Doubles,
+    correction: Correction,
+    before_root: int,
+    root_token: int,
+    most: int,
+) -> Nodes:
+    tree, scores = _taken(
+        marginals.ids,
+        marginals.log_probs,
+        marginals.offsets,
+        top_k,
+        edge_map,
+        correction,
+        before_root,
+        root_token,
+        most,
+    )
+    return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    A candidate is offered only after its parent and its better siblings were taken, and all of
-    these come before it in the order of nodes, so candidates are taken in exactly that order.
-    """
-    num_depths = offsets.size - 1
-    nodes = np.empty((4, budget + 1), np.int32)
-    tokens, parents, depths, ranks = nodes[0], nodes[1], nodes[2], nodes[3]
-    scores = np.empty(budget + 1, np.float64)
-    tokens[0], parents[0], depths[0], ranks[0], scores[0] = root_token, -1, 0, 0, 0.0
-    # Candidates are numbered as they are offered; the heap holds their scores and numbers.
-    offered = np.empty((2, 2 * budget + 1), np.int32)
-    heap_scores, heap = np.empty(budget + 1, np.float64), np.empty(budget + 1, np.int32)
-    num_offered, heap_size, node = 0, 0, 0
-    if budget > 0 and num_depths > 0 and offsets[1] > 0:
-        offered[0, 0], offered[1, 0] = 0, 0
-        heap_scores[0], heap[0] = log_probs[0], 0
-        num_offered, heap_size = 1, 1
-    while heap_size > 0 and node < budget:
-        node += 1
-        parent, rank = offered[0, heap[0]], offered[1, heap[0]]
-        depth = depths[parent] + 1
-        place = offsets[depth - 1] + rank
-        tokens[node], parents[node], depths[node], ranks[node] = ids[place], parent, depth, rank
-        scores[node] = heap_scores[0]
-        if place + 1 < offsets[depth]:
-            offered[0, num_offered], offered[1, num_offered] = parent, rank + 1
-            heap_scores[0], heap[0] = scores[parent] + log_probs[place + 1], num_offered
-            num_offered += 1
+
+@kernel
+def _taken(
+    ids: Ints,
+    log_probs: Floats,
+    offsets: Ints,
+    top_k: int,
+    edge_map: Doubles,
+    correction: Correction,
+    before_root: int,
+    root_token: int,
+    most: int,
+) -> tuple[Ints, Doubles]:
+    counts = offsets[1:] - offsets[:-1]
+    children = room_for_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
+    fill_children(children, ids, log_probs, counts, 0, top_k, edge_map)
+    return take_in_order(children, correction, before_root, root_token, most)
+
+
+@kernel
+def fill_children(
+    children: Children, ids: Ints, log_probs: Floats, counts: Ints, start: int, top_k: int, edge_map: Doubles
+) -> None:
+    """The drafter's own candidates, after a map if there is one."""
+    fill_marginal(children, ids, log_probs, counts, start, top_k)
+    if edge_map.shape[0] > 0:
+        apply_map(children, edge_map)
+
+
+@kernel
+def _fill_layer(
+    ids: Ints,
+    log_probs: Floats,
+    counts: Ints,
+    true_ranks: Ints,
+    tokens: Ints,
+    prompt_length: int,
+    top_k: int,
+    edge_map: Doubles,
+    correction: Correction,
+    most: int,
+    insertions: Shorts,
+    available: Ints,
+    scores: Doubles,
+) -> None:
+    """A row for each root; trees are built for corrected scores alone."""
+    num_roots, num_depths = counts.shape
+    widest = 0
+    for root in range(num_roots):
+        widest = max(widest, counts[root].max())
+    children = room_for_children(num_depths, min(widest, top_k))
+    stack, room, guess = np.empty((3, num_depths + 1), np.int32), np.empty((2, ROOM * most), np.int32), 1 << 18
+    if correction.weights.size > 0 and correction.text_share > 0:
+        for place in range(prompt_length):
+            add_token(correction.text, tokens, place)
+    counting, start = room_to_count(num_depths, min(widest, top_k)), 0
+    for root in range(num_roots):
+        place = prompt_length + root
+        fill_children(children, ids, log_probs, counts[root], start, top_k, edge_map)
+        start += counts[root].sum()
+        if correction.weights.size == 0:
+            insertions_into(children, true_ranks[root], num_roots - root, most, stack, insertions[root])
+            available[root] = num_paths(children, most)
+            if scores.shape[1] > 0:
+                guess = best_scores_into(children, most, guess, stack, room, scores[root])
         else:
-            heap_size -= 1
-            heap_scores[0], heap[0] = heap_scores[heap_size], heap[heap_size]
-        _sift_down(heap_scores, heap, heap_size, offered, nodes)
-        if depth < num_depths and offsets[depth] < offsets[depth + 1]:
-            offered[0, num_offered], offered[1, num_offered] = node, 0
-            heap_scores[heap_size], heap[heap_size] = scores[node] + log_probs[offsets[depth]], num_offered
-            heap_size += 1
-            num_offered += 1
-            _sift_up(heap_scores, heap, heap_size, offered, nodes)
-    end = node + 1
-    return tokens[:end], parents[:end], depths[:end], ranks[:end], scores[:end]
-
-
-@kernel
-def _sift_down(heap_scores: Doubles, heap: Ints, size: int, offered: Ints, nodes: Ints) -> None:
-    """Put the top entry where it belongs."""
-    place, moving, score = 0, heap[0], heap_scores[0]
-    while 2 * place + 1 < size:
-        below = 2 * place + 1
-        if below + 1 < size:
-            left, right = heap_scores[below], heap_scores[below + 1]
-            if right > left or (right == left and _smaller_ranks(heap[below + 1], heap[below], offered, nodes)):
-                below += 1
-        if score > heap_scores[below]:
-            break
-        if score == heap_scores[below] and _smaller_ranks(moving, heap[below], offered, nodes):
-            break
-        heap[place], heap_scores[place] = heap[below], heap_scores[below]
-        place = below
-    heap[place], heap_scores[place] = moving, score
-
-
-@kernel
-def _sift_up(heap_scores: Doubles, heap: Ints, size: int, offered: Ints, nodes: Ints) -> None:
-    """Put the last entry where it belongs."""
-    place, moving, score = size - 1, heap[size - 1], heap_scores[size - 1]
-    while place > 0:
-        above = (place - 1) // 2
-        if heap_scores[above] > score:
-            break
-        if heap_scores[above] == score and _smaller_ranks(heap[above], moving, offered, nodes):
-            break
-        heap[place], heap_scores[place] = heap[above], heap_scores[above]
-        place = above
-    heap[place], heap_scores[place] = moving, score
-
-
-@kernel
-def _smaller_ranks(one: int, other: int, offered: Ints, nodes: Ints) -> bool:
-    """The order of candidates with equal scores: the smaller tuple of ranks, a prefix first.
-
-    The two are walked up to the place where their paths part.
-    """
-    parents, depths, ranks = nodes[1], nodes[2], nodes[3]
-    parent_a, rank_a = offered[0, one], offered[1, one]
-    parent_b, rank_b = offered[0, other], offered[1, other]
-    shallower = depths[parent_a] < depths[parent_b]
-    while depths[parent_a] > depths[parent_b]:
-        parent_a, rank_a = parents[parent_a], ranks[parent_a]
-    while depths[parent_b] > depths[parent_a]:
-        parent_b, rank_b = parents[parent_b], ranks[parent_b]
-    while parent_a != parent_b:
-        parent_a, rank_a = parents[parent_a], ranks[parent_a]
-        parent_b, rank_b = parents[parent_b], ranks[parent_b]
-    return bool(rank_a < rank_b or (rank_a == rank_b and shallower))
+            if correction.text_share > 0:
+                add_token(correction.text, tokens, place)
+            before, available[root] = tokens[place - 1] if place > 0 else -1, num_paths(children, most)
+            if scores.shape[1] > 0:
+                tree, found = take_in_order(children, correction, before, tokens[place], most)
+                insert_path(tree, tokens[place + 1 :], insertions[root])
+                scores[root, : found.size] = found
+            else:
+                fit_weights(correction, children)
+                corrected_insertions_into(
+                    children,
+                    correction,
+                    before,
+                    tokens[place],
+                    true_ranks[root],
+                    num_roots - root,
+                    most,
+                    counting,
+                    insertions[root],
+                )

@@ -4,6 +4,8 @@ A value is JSON, or plain text where JSON does not parse. ``a/b/c`` lists values
 from one whole number to another, both included; several keys with several values make every
 combination. ``path/to/mine.py:MyPolicy`` names a class in a file, ``path/to/mine.py:MyPolicy:key=value``
 gives it settings. A value in double quotes is taken whole, with any ``,``, ``/`` or ``..`` in it.
+
+A recipe (`Composed`) is made with what stands on a shelf: prices, counts, fitted tables.
 """
 
 import dataclasses
@@ -17,9 +19,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
+from simlab.cost import CostTable
 from simlab.errors import PolicyError
 from simlab.ids import content_id
 from simlab.policies import POLICIES
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.shelf import EmptyShelf, Shelf
 from simlab.policies.user_file import load_policy_class, split_user_file
 from simlab.policy import AnyPolicy
 
@@ -44,7 +49,7 @@ class NamedPolicy:
         label: what stands in tables, as it was typed for this one point.
         name: the policy's name, or file and class.
         settings: all its settings, defaults included.
-        policy: the policy itself.
+        policy: the policy itself; of a recipe the `Composition` that it makes.
         policy_id: the content id of name, settings and the artefacts it uses.
     """
 
@@ -65,30 +70,36 @@ class _Source:
     artefacts: Mapping[str, str]
 
 
-def parse_policies(texts: Sequence[str]) -> list[NamedPolicy]:
+def parse_policies(texts: Sequence[str], shelf: Shelf | None = None) -> list[NamedPolicy]:
     """The policies that were asked for, in order; a point asked for twice is there once.
+
+    Args:
+        texts: as they were typed.
+        shelf: where recipes find what they were fitted or measured with; None: nothing is at hand.
 
     Raises:
         PolicyError: an unknown name or setting, or a value that does not fit.
+        SimlabError: what a recipe asks of the shelf is not there.
 
     >>> [one.label for one in parse_policies(["ar", "ddtree:budget=16/32"])]
     ['autoregressive', 'ddtree:budget=16', 'ddtree:budget=32']
     """
     points: dict[str, NamedPolicy] = {}
-    for point in (point for text in texts for point in _points(text.strip())):
+    at_hand = EmptyShelf() if shelf is None else shelf
+    for point in (point for text in texts for point in _points(text.strip(), at_hand)):
         points.setdefault(point.policy_id, point)
     return list(points.values())
 
 
-def _points(text: str) -> Iterator[NamedPolicy]:
+def _points(text: str, shelf: Shelf) -> Iterator[NamedPolicy]:
     source, settings = _source(text)
     grids = [(key, list(_grid(text, values))) for key, values in _pairs(text, settings)]
     _check_keys(source, [key for key, _ in grids])
     if math.prod(len(values) for _, values in grids) > MOST_POINTS:
         raise PolicyError(f"`{text}` makes more than {MOST_POINTS:,} policies; ask for fewer values")
-    keys = [key for key, _ in grids]
+    keys, hints = [key for key, _ in grids], _hints(source)
     for values in itertools.product(*(values for _, values in grids)):
-        yield _point(source, dict(zip(keys, values, strict=True)))
+        yield _point(source, hints, dict(zip(keys, values, strict=True)), shelf)
 
 
 def _source(text: str) -> tuple[_Source, str]:
@@ -137,21 +148,37 @@ def _grid(text: str, values: str) -> Iterator[str]:
         yield from (str(value) for value in range(low, high + 1))
 
 
-def _point(source: _Source, typed: dict[str, str]) -> NamedPolicy:
+def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], shelf: Shelf) -> NamedPolicy:
     settings_typed = ",".join(f"{key}={value}" for key, value in typed.items())
     label = f"{source.typed}:{settings_typed}" if typed else source.typed
-    hints = _hints(source)
     given = {key: _fitting(label, key, value, hints[key]) for key, value in typed.items()}
     try:
-        policy = source.make(**given)
+        made = source.make(**given)
     except (ValueError, TypeError) as error:
         raise PolicyError(f"`{label}`: {error}") from error
-    settings = {one.name: getattr(policy, one.name) for one in _fields(source)}
+    settings = {one.name: getattr(made, one.name) for one in _fields(source)}
     for key, value in settings.items():
         if type(value) not in _KINDS:
             raise PolicyError(f"`{label}`: {key} is {value!r}; a setting must be {_one_of(_KINDS)}")
-    policy_id = content_id({"name": source.name, "settings": settings, "artefacts": dict(source.artefacts)})
+    policy = _composition(label, made, shelf) if isinstance(made, Composed) else made
+    artefacts = dict(source.artefacts) | (dict(policy.artefacts) if isinstance(policy, Composition) else {})
+    policy_id = content_id({"name": source.name, "settings": settings, "artefacts": artefacts})
     return NamedPolicy(LABELS.get(label, label), source.name, settings, policy, policy_id)
+
+
+def _composition(label: str, recipe: Composed, shelf: Shelf) -> Composition:
+    """What a recipe makes of what is at hand, under the label that messages name."""
+    try:
+        made = dataclasses.replace(recipe.compose(shelf), label=label)
+    except (PolicyError, ValueError, TypeError) as error:
+        raise PolicyError(f"`{label}`: {error}") from error
+    cost = getattr(made.rule, "cost", None)
+    if isinstance(cost, CostTable) and made.budget > cost.most_drafted:
+        raise PolicyError(
+            f"`{label}` drafts up to {made.budget:,} tokens, and its prices end at {cost.most_drafted:,}; give it a "
+            "smaller budget, or measure more with `simlab profile --node-counts`"
+        )
+    return made
 
 
 def _hints(source: _Source) -> dict[str, object]:

@@ -17,7 +17,7 @@ from simlab.arrays import Ints, read_only
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
-from simlab.policy import AnyPolicy, Outcome
+from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.answers import sequence_key
 from simlab.real_runner.choice import Choose, chooser
 from simlab.real_runner.decoded import RanRound
@@ -100,7 +100,7 @@ class Speculation:
         self._check(tree, draft.root_token)
         found = self._verify(tree, position)
         times.append(self._clock())
-        self._commit(found, position)
+        self._commit(found, position, tree.num_drafted)
         times.append(self._clock())
         clipped = len(found.path) == len(found.committed)
         ran = Round(position - self._start, tree, found.path, len(found.committed), clipped)
@@ -167,13 +167,14 @@ class Speculation:
         ended = self._stops(committed[-1]) or len(committed) == self._left
         return Verified(path, committed, ended, features)
 
-    def _commit(self, found: Verified, position: int) -> None:
+    def _commit(self, found: Verified, position: int, num_drafted: int) -> None:
         kept = torch.tensor((0, *found.path))
         self._cache.compact(position, kept)
         if self._drafter is not None and found.features is not None:
             self._drafter.read(found.features.index_select(1, kept.to(found.features.device)))
         self._append(found.committed)
-        outcome = Outcome(found.path, found.committed, found.ended, modelled_s=0.0)
+        seconds = modelled_s(self._policy, position, num_drafted)
+        outcome = Outcome(found.path, found.committed, found.ended, seconds)
         self._state = self._policy.update(self._state, outcome)
 
     def _append(self, tokens: tuple[int, ...]) -> None:

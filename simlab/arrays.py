@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int32]
+Shorts = npt.NDArray[np.uint16]
 Longs = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float32]

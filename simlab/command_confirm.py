@@ -10,6 +10,7 @@ from simlab.command_confirm_run import confirm
 from simlab.command_line import Parser, UsageError, add_command, at_the_door, needing_models, positive
 from simlab.command_record import add_sampling, check_sampling
 from simlab.command_replay import with_references
+from simlab.command_shelf import shelf_of_models
 
 if TYPE_CHECKING:
     from simlab.policies.spec import NamedPolicy
@@ -73,9 +74,11 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    policies = with_references(options.policy or _WITHOUT_CHOICE)
     typed = {name: value for name, value in vars(options).items() if value is not None}
     _check_typed(typed)
+    trace = _trace(typed)
+    shelf = shelf_of_models(options.cost, trace, options.draft, options.dtype)
+    policies = with_references(options.policy or _WITHOUT_CHOICE, shelf)
     with needing_models("confirm"):
         from simlab.real_runner.confirm_log import check_out
         from simlab.real_runner.confirm_options import ConfirmOptions
@@ -83,7 +86,7 @@ def _run(options: argparse.Namespace) -> int:
         chosen = ConfirmOptions(**{name: typed[name] for name in _RUN if name in typed})
     check_out(chosen.out, chosen.resume)
     try:
-        done = confirm(chosen, _trace(typed, policies), policies, options.cost)
+        done = confirm(chosen, trace or _recorded(typed, policies), policies, options.cost)
     except KeyboardInterrupt:
         print(f"\nsimlab: interrupted; finished parts are in {chosen.out}: add --resume to go on", file=sys.stderr)
         raise
@@ -101,18 +104,20 @@ def _check_typed(typed: dict[str, object]) -> None:
     check_sampling(typed)
 
 
-def _trace(typed: dict[str, object], policies: "list[NamedPolicy]") -> "Trace":
-    """The trace that was asked for; with --prompts it is recorded first."""
+def _trace(typed: dict[str, object]) -> "Trace | None":
+    """The trace that was asked for; None with --prompts, of which it is still to be recorded."""
     from simlab.traces.reader import open_trace, packaged_trace
 
     if "prompts" in typed:
-        return open_trace(_recorded(typed, policies))
+        return None
     trace = typed.get("trace")
     return open_trace(str(trace) if trace is not None else packaged_trace())
 
 
-def _recorded(typed: dict[str, object], policies: "list[NamedPolicy]") -> Path:
-    """The folder of a recording in which every policy finds what it reads."""
+def _recorded(typed: dict[str, object], policies: "list[NamedPolicy]") -> "Trace":
+    """A recording in which every policy finds what it reads."""
+    from simlab.traces.reader import open_trace
+
     with needing_models("confirm"):
         from simlab.real_runner import builtin, dflash_files
         from simlab.real_runner.options import RecordOptions
@@ -129,4 +134,4 @@ def _recorded(typed: dict[str, object], policies: "list[NamedPolicy]") -> Path:
     given |= {name: typed[name] for name in names if name in typed}
     with at_the_door():
         chosen = RecordOptions(out=Path(str(typed["out"])) / "trace", **given)  # type: ignore[arg-type]
-    return record(chosen)
+    return open_trace(record(chosen))

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simlab.command_cost import Prices
-from simlab.command_replay import shared_columns
+from simlab.command_replay_rows import shared_columns
 
 if TYPE_CHECKING:
     from simlab.analysis.confirm_table import Judged

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from simlab.command_confirm_rows import differences_of, judged_by_policy, measured_rows
 from simlab.command_cost import Prices
 from simlab.command_line import needing_models
-from simlab.command_replay import first_prompts, heading, largest_budget, replay_prices, replay_trace
+from simlab.command_replay_rows import Asked, largest_budget
+from simlab.command_replay_run import Manner, first_prompts, replay_prices, replay_trace
+from simlab.command_replay_text import heading
 from simlab.errors import CostError, TraceError
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from simlab.real_runner.confirm_options import ConfirmOptions
     from simlab.real_runner.confirm_setup import ConfirmSetup
     from simlab.traces.reader import Trace
+    from simlab.traces.results import Results
 
 RESULTS, SUMMARY = "results.parquet", "confirm.json"
 """The files beside the log."""
@@ -100,7 +103,7 @@ def confirm(
         SimlabError: models, trace, policies, prices and log do not fit each other; nothing was run.
     """
     from simlab.analysis.confirm_table import confirmed_policies, contest
-    from simlab.traces.results import results_frame
+    from simlab.traces.results import joined_results, results_frame
 
     with needing_models("confirm"):
         from simlab.real_runner.confirm import finished, measure
@@ -118,13 +121,13 @@ def confirm(
     with within_memory(_SMALLER):
         setup = load_setup(options, trace, policies, records)
         prices = prices_for(cost, setup)
-        predicted = replay_trace(trace, setup.draft, policies, options.limit, None, prices)
+        asked = Asked(prices, tuple(policies))
+        predicted = replay_trace(trace, setup.draft, [asked], options.limit, Manner(best_budgets=False))
         log = ConfirmLog(options.out, setup.key(), options.resume)
         measure(setup, log)
         audit(setup, log)
     sequences = finished(log)
-    rows = [*predicted, *measured_rows(setup, sequences)]
-    results = results_frame(rows)
+    results = joined_results([predicted, results_frame(measured_rows(setup, sequences))])
     judged = judged_by_policy(setup, sequences, verdicts(setup, log))
     found = confirmed_policies(results, judged)
     done = Confirmation(
@@ -136,7 +139,7 @@ def confirm(
         won=contest(found, results),
         differences=tuple(differences_of(setup, sequences)) if setup.is_reference else None,
     )
-    _write(options.out, rows, done)
+    _write(options.out, results, done)
     return done
 
 
@@ -186,7 +189,7 @@ def _run_line(setup: "ConfirmSetup") -> str:
     return f"{'run'.ljust(8)} {line}"
 
 
-def _write(out: Path, rows: Sequence[dict[str, object]], done: Confirmation) -> None:
+def _write(out: Path, rows: "Results", done: Confirmation) -> None:
     import json
 
     from simlab.traces.files import write_beside

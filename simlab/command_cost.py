@@ -58,7 +58,7 @@ def prices_of(path: Path | None, trace: "Trace", draft: str, longest_context: in
     kept = manifest.draft_sets[draft]
     if path is not None:
         file = read_cost_file(path)
-        _check_models(path, file, trace, draft)
+        check_models(path, file, trace, draft)
         cost = cost_table_of(file, path)
         cost.curve(PLAIN, longest_context)
         return _prices(file, cost, trace)
@@ -107,7 +107,12 @@ def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
     )
 
 
-def _check_models(path: Path, file: "CostFile", trace: "Trace", draft: str) -> None:
+def check_models(path: Path, file: "CostFile", trace: "Trace", draft: str) -> None:
+    """Refuse prices of other models.
+
+    Raises:
+        CostError: the file was not timed with the trace's target, drafter and block.
+    """
     kept = trace.manifest.draft_sets[draft]
     timed = (file.target.digest, file.drafter.digest, file.block_size)
     if timed != (trace.manifest.target.digest, kept.model.digest, kept.block_size):

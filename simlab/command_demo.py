@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 from simlab.command_line import Parser, add_command
-from simlab.command_replay import heading, replay_prices, replay_trace, table_text, with_references
+from simlab.command_replay import asked_for
+from simlab.command_replay_run import replay_trace
+from simlab.command_replay_text import heading, table_text
 from simlab.errors import SimlabError
 
 POLICIES = ("ar", "chain", "ddtree:budget=16/64")
@@ -67,9 +69,8 @@ def _replayed(folder: Path, out: Path) -> str:
 
     trace = open_trace(folder)
     draft = trace.draft_name()
-    policies = with_references(POLICIES)
-    prices = replay_prices(None, trace, draft, policies, limit=None)
-    rows = replay_trace(trace, draft, policies, None, None, prices)
+    asked = asked_for(POLICIES, (), trace, draft)
+    rows = replay_trace(trace, draft, asked, None)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_results(out, rows)
-    return f"{heading(trace, draft, rows, prices)}\n\n{table_text(rows, prices)}"
+    return f"{heading(trace, draft, rows, asked[0].prices)}\n\n{table_text(rows, asked[0].prices)}"

@@ -10,7 +10,9 @@ from simlab.command_demo_round import most_telling_round, round_text
 from simlab.command_line import needing_models
 from simlab.command_profile import reading_text
 from simlab.command_profile_text import profile_text
-from simlab.command_replay import heading, replay_prices, replay_trace, table_text, with_references
+from simlab.command_replay import asked_for, with_references
+from simlab.command_replay_run import replay_trace
+from simlab.command_replay_text import heading, table_text
 
 if TYPE_CHECKING:
     from simlab.policies.spec import NamedPolicy
@@ -111,14 +113,12 @@ def _recorded(title: str, folder: Path, prompts: Path, target: str, draft: str, 
 def _picked(trace: "Trace", cost: Path) -> "tuple[NamedPolicy, str]":
     """The policy that is predicted to be fastest on a trace, and the table that says so."""
     from simlab.analysis.tables import summaries
-    from simlab.traces.results import results_frame
 
-    policies = with_references(CHOICES)
     draft = trace.draft_name()
-    prices = replay_prices(cost, trace, draft, policies, limit=None)
-    rows = replay_trace(trace, draft, policies, None, None, prices)
-    speeds = {one.policy_id: one.speed.tokens_per_s for one in summaries(results_frame(rows))}
-    winner = max((one for one in policies if one.policy.needs.draft), key=lambda one: speeds[one.policy_id])
+    (asked,) = asked_for(CHOICES, (cost,), trace, draft)
+    rows, prices = replay_trace(trace, draft, [asked], None), asked.prices
+    speeds = {one.policy_id: one.speed.tokens_per_s for one in summaries(rows)}
+    winner = max((one for one in asked.policies if one.policy.needs.draft), key=lambda one: speeds[one.policy_id])
     return winner, f"{heading(trace, draft, rows, prices)}\n\n{table_text(rows, prices)}\n\nPicked: {winner.label}"
 
 

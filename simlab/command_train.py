@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from simlab import command_train_ngram, command_train_tables
 from simlab.command_line import Parser, UsageError, add_command, at_the_door, needing_models, not_negative, positive
 
 _DETAILS = """The text is a Parquet table of token ids (columns prompt_ids, text_ids), a JSONL file of prompts
@@ -51,6 +52,8 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     _add_plan(dflash.add_argument_group("plan"))
     _add_loss(dflash.add_argument_group("loss"))
     dflash.set_defaults(run=_run)
+    command_train_tables.add_parsers(kinds)
+    command_train_ngram.add_parser(kinds)
 
 
 def _add_text(group: argparse._ArgumentGroup) -> None:

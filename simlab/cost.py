@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.arrays import Doubles, Longs, read_only
+from simlab.columns import RoundColumns
 from simlab.errors import CostError
 from simlab.policy import AnyPolicy, is_plain_decoding
-from simlab.replay import Round
 
 STAGES = ("draft", "select", "verify", "commit")
 """The stages of a round, in order."""
@@ -84,6 +84,9 @@ class CostTable:
         object.__setattr__(self, "contexts", read_only(contexts))
         object.__setattr__(self, "seconds", {stage: read_only(values) for stage, values in seconds.items()})
 
+    def __repr__(self) -> str:
+        return f"CostTable({self.cost_id})"
+
     @property
     def most_drafted(self) -> int:
         """The largest number of drafted tokens that has a price."""
@@ -130,15 +133,31 @@ class CostTable:
         Raises:
             CostError: a context or a number of drafted tokens is beyond what was measured.
         """
-        rows = self._rows(stage)
+        return self._at((stage,), contexts, num_drafted)[0]
+
+    def sums(self, stages: Sequence[str], contexts: Longs, num_drafted: Longs) -> list[float]:
+        """The sum of `at` over the rounds, for each of some stages.
+
+        Raises:
+            CostError: a context or a number of drafted tokens is beyond what was measured.
+        """
+        return [float(seconds.sum()) for seconds in self._at(stages, contexts, num_drafted)]
+
+    def _at(self, stages: Sequence[str], contexts: Longs, num_drafted: Longs) -> list[Doubles]:
+        """`at` for several stages; where a context lies is looked up once."""
+        tables = [self._rows(stage) for stage in stages]
         most = int(num_drafted.max(initial=0))
-        if most >= rows.shape[1]:
+        widest = min(rows.shape[1] for rows in tables)
+        if most >= widest:
             raise CostError(
                 f"a round drafts {most} tokens, and the cost file {self.cost_id} has prices up to "
-                f"{rows.shape[1] - 1}; measure more with `simlab profile --node-counts`."
+                f"{widest - 1}; measure more with `simlab profile --node-counts`."
             )
         low, high, share = self._between(contexts)
-        return np.asarray(rows[low, num_drafted] * (1.0 - share) + rows[high, num_drafted] * share, np.float64)
+        left = 1.0 - share
+        return [
+            np.asarray(rows[low, num_drafted] * left + rows[high, num_drafted] * share, np.float64) for rows in tables
+        ]
 
     def _rows(self, stage: str) -> Doubles:
         if stage not in self.seconds:
@@ -160,7 +179,7 @@ class CostTable:
         return low, high, share
 
 
-def price(policy: AnyPolicy, rounds: Sequence[Round], prompt_length: int, cost: CostTable) -> StageSeconds:
+def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: CostTable) -> StageSeconds:
     """What the rounds of one text cost, summed.
 
     Plain decoding pays the seconds of its own fastest path, all of them as ``verify_s``; a policy
@@ -176,11 +195,12 @@ def price(policy: AnyPolicy, rounds: Sequence[Round], prompt_length: int, cost: 
         CostError: a round has a longer context or a larger tree than was measured.
     """
     if is_plain_decoding(policy):
-        return StageSeconds(verify_s=_sum_s(PLAIN, rounds, prompt_length, cost))
+        (seconds,) = cost.sums((PLAIN,), rounds.positions + prompt_length, rounds.num_drafted)
+        return StageSeconds(verify_s=seconds)
     return price_rounds(rounds, prompt_length, cost, with_draft=policy.needs.draft)
 
 
-def price_rounds(rounds: Sequence[Round], prompt_length: int, cost: CostTable, with_draft: bool) -> StageSeconds:
+def price_rounds(rounds: RoundColumns, prompt_length: int, cost: CostTable, with_draft: bool) -> StageSeconds:
     """What rounds of drafting and verifying cost, whoever chose their trees.
 
     Args:
@@ -192,15 +212,6 @@ def price_rounds(rounds: Sequence[Round], prompt_length: int, cost: CostTable, w
     Raises:
         CostError: a round has a longer context or a larger tree than was measured.
     """
-    return StageSeconds(
-        draft_s=_sum_s("draft", rounds, prompt_length, cost) if with_draft else 0.0,
-        select_s=_sum_s("select", rounds, prompt_length, cost),
-        verify_s=_sum_s("verify", rounds, prompt_length, cost),
-        commit_s=_sum_s("commit", rounds, prompt_length, cost),
-    )
-
-
-def _sum_s(stage: str, rounds: Sequence[Round], prompt_length: int, cost: CostTable) -> float:
-    contexts = np.fromiter((prompt_length + one.position for one in rounds), np.int64, len(rounds))
-    num_drafted = np.fromiter((one.num_drafted for one in rounds), np.int64, len(rounds))
-    return float(cost.at(stage, contexts, num_drafted).sum())
+    paid = STAGES if with_draft else STAGES[1:]
+    sums = cost.sums(paid, rounds.positions + prompt_length, rounds.num_drafted)
+    return StageSeconds(**{f"{stage}_s": seconds for stage, seconds in zip(paid, sums, strict=True)})

@@ -8,6 +8,7 @@ from typing import cast
 from simlab import (
     command_confirm,
     command_demo,
+    command_export,
     command_inspect,
     command_policies,
     command_profile,
@@ -32,6 +33,7 @@ _COMMANDS = (
     command_train,
     command_policies,
     command_inspect,
+    command_export,
     command_version,
 )
 

@@ -91,6 +91,15 @@ def is_plain_decoding(policy: AnyPolicy) -> bool:
     return not policy.needs.draft and policy.budget == 0
 
 
+def modelled_s(policy: AnyPolicy, context_length: int, num_drafted: int) -> float:
+    """Seconds of a round under a policy's own cost table; 0.0 for a policy without one.
+
+    A policy that has one says so by a method of this name with the other two arguments.
+    """
+    own = getattr(policy, "modelled_s", None)
+    return 0.0 if own is None else float(own(context_length, num_drafted))
+
+
 class Stateless:
     """The two methods of a policy that remembers nothing; mix in and write ``select``."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from simlab.arrays import Longs, read_only
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
-from simlab.policy import AnyPolicy, Needs, Outcome
+from simlab.policy import AnyPolicy, Needs, Outcome, modelled_s
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.totals import Totals
 from simlab.tree import DraftTree
@@ -92,8 +92,9 @@ def rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Round]:
         num_committed = min(len(path) + 1, last - t)
         yield Round(t, tree, path, num_committed, clipped=len(path) == last - t)
         committed = tuple(text[t + 1 : t + 1 + num_committed].tolist())
+        seconds = modelled_s(policy, len(recorded.prompt.token_ids) + t, tree.num_drafted)
         t += num_committed
-        state = policy.update(state, Outcome(path, committed, ended=t == last, modelled_s=0.0))
+        state = policy.update(state, Outcome(path, committed, t == last, seconds))
 
 
 def replay_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> Totals:

@@ -17,7 +17,7 @@ import numpy as np
 
 from simlab.draft import Draft, Marginals
 from simlab.made_up import random_sequence
-from simlab.policy import AnyPolicy, Outcome
+from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence
 from simlab.replay import draft_source, rounds
 from simlab.tree import DraftTree
@@ -89,8 +89,9 @@ def _walk(
             _break(policy, "chose another tree when it was asked twice")
         path = tree.accepted_path(text[t + 1 :])
         committed = tuple(text[t + 1 : t + 2 + len(path)].tolist())
+        seconds = modelled_s(policy, len(recorded.prompt.token_ids) + t, tree.num_drafted)
         t += len(committed)
-        state = policy.update(keep(state), Outcome(path, committed, ended=t == last, modelled_s=0.0))
+        state = policy.update(keep(state), Outcome(path, committed, t == last, seconds))
         steps.append(_Step(tree, path, committed))
     return steps
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from simlab import Marginals
 from simlab.grid import path_weight, to_grid
-from simlab.policies.best_first import BestFirst, DDTree, best_first, ranks_used
+from simlab.policies.best_first import DDTree, best_first, ranks_used
+from simlab.policies.node_order import Nodes
 
 STEP = 2.0**-16
 
@@ -35,12 +36,12 @@ def marginals_of(rows: list[oracle.Row]) -> Marginals:
     )
 
 
-def as_lists(nodes: BestFirst) -> list[list[float]]:
+def as_lists(nodes: Nodes) -> list[list[float]]:
     integers = (nodes.tokens, nodes.parents, nodes.depths, nodes.ranks)
     return [*(values.tolist() for values in integers), nodes.scores.tolist()]
 
 
-def paths_of(nodes: BestFirst) -> list[oracle.Path]:
+def paths_of(nodes: Nodes) -> list[oracle.Path]:
     paths: list[oracle.Path] = [()]
     for parent, rank in zip(nodes.parents[1:].tolist(), nodes.ranks[1:].tolist(), strict=True):
         paths.append((*paths[parent], rank))

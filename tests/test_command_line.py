@@ -11,7 +11,7 @@ import pytest
 from simlab import command_version, main
 from simlab.command_line import needing_models
 
-COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "version")
+COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
 
 
 def one_sentence(captured: pytest.CaptureFixture[str]) -> str:

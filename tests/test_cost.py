@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_costs import random_table
 
+from simlab.columns import RoundColumns, columns_of
 from simlab.cost import PLAIN, STAGES, CostTable, StageSeconds, price, price_rounds
 from simlab.draft import Draft
 from simlab.errors import CostError
@@ -128,10 +129,10 @@ def made_up(seed: int) -> tuple[RecordedSequence, CostTable]:
 def test_a_price_is_the_sum_over_rounds(seed: int) -> None:
     recorded, cost = made_up(seed)
     length = len(recorded.prompt.token_ids)
-    found = list(rounds(DDTree(5), recorded))
+    found = columns_of(rounds(DDTree(5), recorded))
     priced = price(DDTree(5), found, length, cost)
     for stage in STAGES:
-        singly = sum(cost.curve(stage, length + one.position)[one.num_drafted] for one in found)
+        singly = sum(cost.curve(stage, length + one.position)[one.num_drafted] for one in rounds(DDTree(5), recorded))
         assert getattr(priced, f"{stage}_s") == pytest.approx(singly, rel=1e-12)
     assert priced == price_rounds(found, length, cost, with_draft=True)
 
@@ -141,8 +142,9 @@ def test_prices_of_parts_add_up(seed: int) -> None:
     recorded, cost = made_up(seed)
     found = list(rounds(Chain(), recorded))
     cut = len(found) // 2
-    parts = price(Chain(), found[:cut], 3, cost) + price(Chain(), found[cut:], 3, cost)
-    whole = price(Chain(), found, 3, cost)
+    first, second, all_of_them = (columns_of(part) for part in (found[:cut], found[cut:], found))
+    parts = price(Chain(), first, 3, cost) + price(Chain(), second, 3, cost)
+    whole = price(Chain(), all_of_them, 3, cost)
     for stage in STAGES:
         assert getattr(parts, f"{stage}_s") == pytest.approx(getattr(whole, f"{stage}_s"), rel=1e-12)
 
@@ -151,7 +153,7 @@ def test_prices_of_parts_add_up(seed: int) -> None:
 def test_plain_decoding_pays_its_own_path_and_nothing_else(seed: int) -> None:
     recorded, cost = made_up(seed)
     length, last = len(recorded.prompt.token_ids), len(recorded.text) - 1
-    priced = price(Autoregressive(), list(rounds(Autoregressive(), recorded)), length, cost)
+    priced = price(Autoregressive(), columns_of(rounds(Autoregressive(), recorded)), length, cost)
     singly = sum(cost.curve(PLAIN, length + t)[0] for t in range(last))
     assert (priced.draft_s, priced.select_s, priced.commit_s) == (0.0, 0.0, 0.0)
     assert priced.verify_s == pytest.approx(singly, rel=1e-12)
@@ -161,7 +163,7 @@ def test_plain_decoding_pays_its_own_path_and_nothing_else(seed: int) -> None:
 def test_without_a_drafter_there_is_no_draft_to_pay(seed: int) -> None:
     recorded, cost = made_up(seed)
     found = list(rounds(RepeatsRoot(), recorded))
-    priced = price(RepeatsRoot(), found, 1, cost)
+    priced = price(RepeatsRoot(), columns_of(found), 1, cost)
     assert priced.draft_s == 0.0
     assert priced.verify_s == pytest.approx(sum(cost.curve("verify", 1 + one.position)[1] for one in found), rel=1e-12)
 
@@ -172,16 +174,17 @@ def test_plain_decoding_is_told_from_a_tree_of_the_root_alone() -> None:
 
 
 def test_no_rounds_cost_nothing_whatever_the_context() -> None:
-    assert price(DDTree(5), [], 10**6, table()) == StageSeconds()
-    assert price(Autoregressive(), [], 10**6, table()) == StageSeconds()
+    none: RoundColumns = columns_of([])
+    assert price(DDTree(5), none, 10**6, table()) == StageSeconds()
+    assert price(Autoregressive(), none, 10**6, table()) == StageSeconds()
 
 
 def test_a_round_beyond_the_table_is_refused() -> None:
     recorded, _ = made_up(3)
     with pytest.raises(CostError, match="--contexts"):
-        price(Autoregressive(), list(rounds(Autoregressive(), recorded)), 20, table())
-    bound = list(hindsight_rounds(recorded, 64))
-    assert bound
+        price(Autoregressive(), columns_of(rounds(Autoregressive(), recorded)), 20, table())
+    bound = columns_of(hindsight_rounds(recorded, 64))
+    assert bound.num_rounds
     with pytest.raises(CostError, match="--contexts"):
         price_rounds(bound, 10**6, table(), with_draft=True)
 

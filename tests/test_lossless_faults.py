@@ -283,26 +283,30 @@ def test_rows_drafted_live_are_rows_drafted_densely(temperature: float) -> None:
             assert live_rows_are_dense_rows(models, policy, sampling)
 
 
-def rejected_rows_read(self: speculation.Speculation, found: speculation.Verified, position: int) -> None:
+def rejected_rows_read(
+    self: speculation.Speculation, found: speculation.Verified, position: int, num_drafted: int
+) -> None:
     """The drafter reads as many rows as were accepted, but the first ones of the pass."""
     assert found.features is not None
     num = 1 + len(found.path)
     first = found.features.clone()
     kept = [0, *found.path]
     first[:, kept] = found.features[:, :num]
-    COMMIT(self, speculation.Verified(found.path, found.committed, found.ended, first), position)
+    COMMIT(self, speculation.Verified(found.path, found.committed, found.ended, first), position, num_drafted)
 
 
 COMMIT = speculation.Speculation._commit
 
 
-def one_row_less_read(self: speculation.Speculation, found: speculation.Verified, position: int) -> None:
+def one_row_less_read(
+    self: speculation.Speculation, found: speculation.Verified, position: int, num_drafted: int
+) -> None:
     """The last accepted row is read twice over the one before it."""
     assert found.features is not None
     features = found.features.clone()
     if len(found.path) > 1:
         features[:, found.path[-2]] = features[:, found.path[-1]]
-    COMMIT(self, speculation.Verified(found.path, found.committed, found.ended, features), position)
+    COMMIT(self, speculation.Verified(found.path, found.committed, found.ended, features), position, num_drafted)
 
 
 def wrong_taps(taken: dict[int, Tensor], layer_ids: tuple[int, ...]) -> Tensor:

@@ -1,12 +1,13 @@
 """The contract, for every policy in the table; and policies that break it, each in its own way."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_shelf import FullShelf
 
 from simlab import Draft, DraftTree, Needs, Outcome, Policy, Prompt, Stateless, replay_sequence, rounds
 from simlab.draft import Marginals
@@ -14,6 +15,7 @@ from simlab.made_up import random_sequence
 from simlab.policies import POLICIES
 from simlab.policies.best_first import DDTree
 from simlab.policies.chain import Chain
+from simlab.policies.composition import Composed
 from simlab.policies.describe import describe_policies
 from simlab.policy import AnyPolicy
 from simlab.testing import check_policy, check_sequence
@@ -23,7 +25,15 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "chain": [{}, {"length": 1}, {"length": 3}],
     "ddtree": [{"budget": 1}, {"budget": 5}, {"budget": 16}, {"budget": 64}],
 }
-EVERY_POLICY = [make(**given) for name, make in POLICIES.items() for given in SETTINGS.get(name, [{}])]
+SHELF = FullShelf()
+
+
+def made(name: str, given: dict[str, object]) -> AnyPolicy:
+    policy = POLICIES[name](**given)
+    return replace(policy.compose(SHELF), label=f"{name}:{given}") if isinstance(policy, Composed) else policy
+
+
+EVERY_POLICY = [made(name, given) for name in POLICIES for given in SETTINGS.get(name, [{}])]
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY, ids=repr)

@@ -2,14 +2,19 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from made_up_costs import random_table
 
+from simlab.cost import CostTable
 from simlab.errors import PolicyError
 from simlab.policies.autoregressive import Autoregressive
-from simlab.policies.best_first import DDTree
-from simlab.policies.chain import Chain
+from simlab.policies.best_first import BestFirst
+from simlab.policies.budget_rules import Fixed
+from simlab.policies.composition import Composition
+from simlab.policies.edge_models import Marginal
+from simlab.policies.ngram import Counts
 from simlab.policies.spec import parse_policies
-from simlab.policy import AnyPolicy
 from simlab.testing import check_policy
 
 MINE = """
@@ -66,8 +71,11 @@ def labels(*texts: str) -> list[str]:
 
 def test_names_and_settings() -> None:
     found = parse_policies(["ar", "chain", "chain:length=5", "ddtree:budget=64"])
-    expected: list[AnyPolicy] = [Autoregressive(), Chain(), Chain(5), DDTree(64)]
-    assert [one.policy for one in found] == expected
+    plain, *others = [one.policy for one in found]
+    assert plain == Autoregressive()
+    assert [repr(one) for one in others] == ["chain", "chain:length=5", "ddtree:budget=64"]
+    assert isinstance(others[-1], Composition)
+    assert (others[-1].order, others[-1].rule) == (BestFirst(Marginal()), Fixed(64))
     assert [one.label for one in found] == ["autoregressive", "chain", "chain:length=5", "ddtree:budget=64"]
     assert [one.name for one in found] == ["ar", "chain", "chain", "ddtree"]
     assert [dict(one.settings) for one in found] == [{}, {"length": None}, {"length": 5}, {"budget": 64}]
@@ -120,8 +128,8 @@ def test_a_policy_from_a_file(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "there is no policy ``; the policies are ar, chain, ddtree"),
-        ("ddtre", "the policies are ar, chain, ddtree"),
+        ("", "there is no policy ``; the policies are ar, chain, "),
+        ("ddtre", "the policies are ar, chain, "),
         ("ddtree", "ddtree needs a budget: write ddtree:budget=VALUE"),
         ("ddtree:", "ends where settings should follow"),
         ("ddtree:size=4", "no setting `size`; its settings are budget"),
@@ -179,3 +187,82 @@ def test_a_file_that_does_not_run_is_named(tmp_path: Path) -> None:
     path.write_text("import nothing_of_this_name\n", encoding="utf-8")
     with pytest.raises(PolicyError, match="does not run: ModuleNotFoundError"):
         parse_policies([f"{path}:Mine"])
+
+
+RECIPE = """
+from dataclasses import dataclass
+from simlab.policies.best_first import BestFirst
+from simlab.policies.budget_rules import BestRatio, Fixed
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.edge_models import Marginal
+
+@dataclass(frozen=True)
+class Small(Composed):
+    budget: int = 4
+
+    def compose(self, shelf):
+        return Composition(BestFirst(Marginal(8)), Fixed(self.budget))
+
+@dataclass(frozen=True)
+class Priced(Composed):
+    budget: int = 4
+    cost: str = "auto"
+
+    def compose(self, shelf):
+        table, cost_id = shelf.cost(self.cost)
+        return Composition(BestFirst(Marginal(8)), BestRatio(self.budget, table), {"cost": cost_id})
+"""
+
+
+class OneShelf:
+    """Prices under any name, each with its own id."""
+
+    def __init__(self, most_drafted: int = 20) -> None:
+        self.table_of = random_table(np.random.default_rng(0), most_drafted)
+
+    def cost(self, name: str) -> tuple[CostTable, str]:
+        return self.table_of, f"id of {name}"
+
+    def ngram(self, name: str) -> tuple[Counts, str]:
+        raise PolicyError("no counts")
+
+    def table(self, kind: str, name: str) -> tuple[dict[str, object], str]:
+        raise PolicyError("no tables")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.py"
+    path.write_text(RECIPE, encoding="utf-8")
+    return path
+
+
+def test_a_recipe_from_a_file_is_composed(recipe: Path) -> None:
+    found = parse_policies([f"{recipe}:Small:budget=3/5", f"{recipe}:Priced"], OneShelf())
+    assert all(isinstance(one.policy, Composition) for one in found)
+    assert [one.policy.budget for one in found] == [3, 5, 4]
+    assert [repr(one.policy) for one in found] == [one.label for one in found]
+    check_policy(found[0].policy, draws=5)
+    (alone,) = parse_policies([f"{recipe}:Small:budget=3"])
+    assert alone.policy_id == found[0].policy_id
+
+
+def test_what_a_recipe_is_measured_with_is_part_of_its_id(recipe: Path) -> None:
+    class Other(OneShelf):
+        def cost(self, name: str) -> tuple[CostTable, str]:
+            return self.table_of, "another id"
+
+    (one,), (other,) = (parse_policies([f"{recipe}:Priced"], shelf) for shelf in (OneShelf(), Other()))
+    assert one.settings == other.settings
+    assert one.policy_id != other.policy_id
+
+
+def test_a_recipe_without_what_it_needs_is_refused(recipe: Path) -> None:
+    with pytest.raises(PolicyError, match=r"Priced`: this policy weighs tokens against seconds and needs prices"):
+        parse_policies([f"{recipe}:Priced"])
+    with pytest.raises(PolicyError, match=r"drafts up to 21 tokens, and its prices end at 20; give it a smaller"):
+        parse_policies([f"{recipe}:Priced:budget=20/21"], OneShelf(20))
+
+
+def test_a_grid_of_ten_thousand_points(mine: Path) -> None:
+    assert len(labels(f"{mine}:Mine:budget=1..100,share=1..100")) == 10_000

@@ -1,14 +1,18 @@
 """Result files: one row for each policy and sequence."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import polars as pl
 
 from simlab.errors import TraceError
 from simlab.traces.files import read_frame, write_frame
 from simlab.traces.schema import Schema
+
+Results: TypeAlias = pl.DataFrame
+"""Result rows as a table, for those who hand it on without looking inside."""
 
 KINDS = ("predicted", "measured")
 
@@ -47,6 +51,51 @@ def results_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"a result row has a value of another type: {error}") from error
     return _checked(table)
+
+
+def results_of_columns(columns: Mapping[str, object]) -> Results:
+    """Result rows from their columns; a single value stands for as many equal ones.
+
+    Raises:
+        ValueError: a column is missing or unknown, or does not fit its type.
+    """
+    schema = results_schema()
+    _check_names(columns, schema)
+    try:
+        return pl.DataFrame({name: columns.get(name) for name in schema}, schema=schema)
+    except (TypeError, pl.exceptions.PolarsError) as error:
+        raise ValueError(f"a column of result rows has values of another type: {error}") from error
+
+
+def joined_results(parts: Sequence[Results]) -> Results:
+    """The rows of several tables, one after the other.
+
+    Raises:
+        ValueError: a column is null that must not be, or holds something else.
+    """
+    return _checked(pl.concat([results_frame([]), *parts]).rechunk())
+
+
+def in_order_asked(rows: Results, asked: Sequence[tuple[str | None, str, str]], sequences: Iterable[int]) -> Results:
+    """The rows of some policies at some prices, sequence by sequence, under the labels with which they were asked for.
+
+    Args:
+        rows: any result rows.
+        asked: cost id, policy id and label of each policy, in the order wanted.
+        sequences: of these texts.
+    """
+    columns = {"prices": pl.String, "policy_id": pl.String, "label": pl.String}
+    listed = [(cost_id or "", policy_id, label) for cost_id, policy_id, label in asked]
+    order = pl.DataFrame(listed, schema=columns, orient="row").with_row_index("place")
+    wanted = rows.filter(pl.col("sequence").is_in(list(sequences)))
+    wanted = wanted.with_columns(pl.col("cost_id").fill_null("").alias("prices"))
+    found = wanted.join(order, on=["prices", "policy_id"]).sort("sequence", "place")
+    return found.with_columns(pl.col("label").alias("policy")).select(rows.columns)
+
+
+def results_at(rows: Results, cost_id: str | None) -> Results:
+    """The rows that were priced with one cost file, or without any."""
+    return rows.filter(pl.col("cost_id").eq_missing(pl.lit(cost_id, pl.String)))
 
 
 def write_results(path: Path, rows: Iterable[Mapping[str, object]] | pl.DataFrame) -> None:

@@ -1,7 +1,9 @@
 """Texts as token ids, for training: a Parquet table, or the texts of a trace."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import polars as pl
 
@@ -41,3 +43,31 @@ def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
             raise PromptError(f"{path} has empty cells in column {name}; expected a list of token ids in every row")
     ids = (table[name].cast(pl.List(pl.Int64)).to_list() for name in columns)
     yield from zip(*ids, strict=True)
+
+
+def read_text_lines(path: Path) -> Iterator[tuple[list[int], list[int]]]:
+    """The same from JSON lines: an object a line with ``text_ids`` and, if there were any, ``prompt_ids``.
+
+    Raises:
+        PromptError: the file cannot be read, or a line is no such object.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptError(f"{path} cannot be read ({error}); expected JSON lines with text_ids") from error
+    for number, line in enumerate(lines, 1):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            value = None
+        found = value if isinstance(value, dict) else {}
+        before, text = _ids(found.get("prompt_ids", [])), _ids(found.get("text_ids"))
+        if before is None or text is None:
+            raise PromptError(f"{path}, line {number}: expected an object with text_ids, a list of token ids")
+        yield before, text
+
+
+def _ids(value: object) -> list[int] | None:
+    """The value, if it is a list of token ids."""
+    is_list = isinstance(value, list) and all(type(one) is int and 0 <= one < 1 << 31 for one in value)
+    return cast(list[int], value) if is_list else None

@@ -1,0 +1,150 @@
+"""The path scores of a best-first tree, without the tree: paths above a limit are gathered, then sorted."""
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints
+from simlab.grid import STEPS_PER_NAT
+from simlab.jit import kernel
+from simlab.policies.children import ELSEWHERE, SPINE, Children
+
+ROOM = 6
+"""At most so many times the paths that are wanted are gathered."""
+
+_NUM_BUCKETS = 512
+
+
+@kernel
+def best_scores_into(children: Children, most: int, guess: int, stack: Ints, room: Ints, found: Doubles) -> int:
+    """The scores of the first ``most`` nodes in order, the root's 0 first; -inf behind the last.
+
+    Args:
+        children: the candidates of one root.
+        most: drafted tokens.
+        guess: a limit of costs to begin with; it changes how long this takes and nothing else.
+        stack: int32 ``[3, D + 1]``, room to work in.
+        room: int32 ``[2, ROOM * most]``, room to work in.
+        found: float64 ``[most + 1]``, to be filled.
+
+    Returns:
+        A good guess for a root like this one.
+    """
+    found[:] = -np.inf
+    found[0] = 0.0
+    if most == 0:
+        return guess
+    # Fewer than are wanted lie within `low`; `high` is -1 until too many were found within it.
+    low, high, highest = -1, -1, _highest_cost(children)
+    limit = min(max(guess, 0), highest)
+    number = gather(children, limit, stack, room[0])
+    while number > room.shape[1] or (number < most and limit < highest):
+        if number > room.shape[1]:
+            high = limit
+        else:
+            low = limit
+        if high == low + 1:
+            # All others within `high` cost exactly that.
+            number = gather(children, low, stack, room[0]) if low >= 0 else 0
+            room[0, number:most] = high
+            number = most
+            break
+        limit = _next_limit(limit, low, high, highest, number, most)
+        number = gather(children, limit, stack, room[0])
+    _sort_first(room, number, most, limit)
+    for n in range(min(number, most)):
+        found[n + 1] = -room[1, n] / STEPS_PER_NAT + 0.0
+    return limit if number < most else room[1, most - 1] + room[1, most - 1] // 32
+
+
+@kernel
+def _next_limit(limit: int, low: int, high: int, highest: int, number: int, most: int) -> int:
+    """Where to look next, strictly between what is known: the number of paths grows about as its sixth power."""
+    factor = 0.7 if high == limit else min((1.3 * most / max(number, 1)) ** (1 / 6), 3.0)
+    above = high - 1 if high >= 0 else highest
+    return int(min(max(int(limit * factor), low + 1), above))
+
+
+@kernel
+def _highest_cost(children: Children) -> int:
+    """No path costs more."""
+    total = 0
+    for depth in range(children.starts.shape[1]):
+        dearest = 0
+        for kind in (SPINE, ELSEWHERE):
+            end = children.ends[kind, depth]
+            if end > children.starts[kind, depth]:
+                dearest = max(dearest, int(children.costs[end - 1]))
+        total += dearest
+    return total
+
+
+@kernel
+def gather(children: Children, limit: int, stack: Ints, found: Ints) -> int:
+    """The costs of all paths that cost at most a limit, in any order.
+
+    Returns:
+        How many; above the size of ``found`` they are not all there, and the number is only above it.
+    """
+    num_depths = children.starts.shape[1]
+    if num_depths == 0:
+        return 0
+    places, path_costs, kinds = stack[0], stack[1], stack[2]
+    level = 0
+    path_costs[0], kinds[0], places[0] = 0, SPINE, children.starts[SPINE, 0]
+    number = _gather_within(children, SPINE, 0, 0, limit, found, 0)
+    while level >= 0 and number <= found.size:
+        place, deeper = places[level], level + 1
+        if deeper == num_depths or place == children.ends[kinds[level], level]:
+            level -= 1
+            continue
+        reached = path_costs[level] + children.costs[place]
+        if reached > limit:
+            level -= 1
+            continue
+        places[level] = place + 1
+        below = kinds[level] if children.ranks[place] == 0 else ELSEWHERE
+        now = _gather_within(children, below, deeper, reached, limit, found, number)
+        if now > number:
+            number = now
+            path_costs[deeper], kinds[deeper], places[deeper] = reached, below, children.starts[below, deeper]
+            level = deeper
+        elif below == ELSEWHERE and (kinds[level] == ELSEWHERE or children.ranks[children.starts[SPINE, level]] == 0):
+            level -= 1  # the siblings behind it cost as much or more, and none of them goes on the spine
+    return number
+
+
+@kernel
+def _gather_within(children: Children, kind: int, depth: int, cost: int, limit: int, found: Ints, number: int) -> int:
+    """Add the children of one node; ``found.size + 1`` where they do not fit."""
+    for place in range(children.starts[kind, depth], children.ends[kind, depth]):
+        reached = cost + children.costs[place]
+        if reached > limit:
+            break
+        if number == found.size:
+            return number + 1
+        found[number] = reached
+        number += 1
+    return number
+
+
+@kernel
+def _sort_first(room: Ints, number: int, most: int, limit: int) -> None:
+    """Sort the gathered costs of the first row into the second, at least the first ``most`` of them.
+
+    They are dealt into buckets first, so that sorting by insertion has little left to do.
+    """
+    width = limit // _NUM_BUCKETS + 1
+    starts = np.zeros(_NUM_BUCKETS + 1, np.int32)
+    for n in range(number):
+        starts[room[0, n] // width + 1] += 1
+    for bucket in range(_NUM_BUCKETS):
+        starts[bucket + 1] += starts[bucket]
+    for n in range(number):
+        bucket = room[0, n] // width
+        room[1, starts[bucket]] = room[0, n]
+        starts[bucket] += 1
+    for n in range(1, number):
+        moving, place = room[1, n], n - 1
+        while place >= 0 and room[1, place] > moving:
+            room[1, place + 1] = room[1, place]
+            place -= 1
+        room[1, place + 1] = moving

@@ -1,0 +1,98 @@
+"""The candidates below the nodes of one tree, as an edge model scores them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simlab.arrays import Floats, Ints
+from simlab.grid import STEPS_PER_NAT, weight_scalar
+from simlab.jit import kernel
+
+SPINE, ELSEWHERE = 0, 1
+"""Below which nodes a list lies: the root and paths of first candidates alone, or any others."""
+
+
+class Children(NamedTuple):
+    """Candidates by the depth at which they lie, the best first.
+
+    Scores are whole numbers of grid steps below 0, so that sums are exact: costs. An edge model may tell
+    children of the spine from others; where it does not, both have the same lists.
+
+    Attributes:
+        costs: int32 ``[E]``; within a list they rise, and ranks rise where they are equal.
+        ranks: int32 ``[E]``, the drafter's.
+        tokens: int32 ``[E]``.
+        starts: int32 ``[2, D]``, where the list of a depth begins, below the spine and elsewhere.
+        ends: int32 ``[2, D]``.
+    """
+
+    costs: Ints
+    ranks: Ints
+    tokens: Ints
+    starts: Ints
+    ends: Ints
+
+
+@kernel
+def room_for_children(num_depths: int, most_kept: int) -> Children:
+    """Room for as many candidates at each depth, in one or two lists."""
+    size = 2 * num_depths * most_kept
+    return Children(
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty((2, num_depths), np.int32),
+        np.empty((2, num_depths), np.int32),
+    )
+
+
+@kernel
+def fill_marginal(children: Children, ids: Ints, log_probs: Floats, counts: Ints, start: int, top_k: int) -> None:
+    """The drafter's own candidates.
+
+    Args:
+        children: to be filled.
+        ids: int32, of many roots.
+        log_probs: float32, on the grid.
+        counts: int32 ``[D]``, candidates kept of this root.
+        start: where they begin.
+        top_k: so many ranks are read at each depth.
+    """
+    place = 0
+    for depth in range(counts.size):
+        num = min(counts[depth], top_k)
+        children.starts[SPINE, depth] = children.starts[ELSEWHERE, depth] = place
+        for rank in range(num):
+            children.costs[place + rank] = np.int32(log_probs[start + rank] * np.float32(-STEPS_PER_NAT))
+            children.ranks[place + rank] = rank
+            children.tokens[place + rank] = ids[start + rank]
+        place += num
+        children.ends[SPINE, depth] = children.ends[ELSEWHERE, depth] = place
+        start += counts[depth]
+
+
+@kernel
+def find_rank(children: Children, kind: int, depth: int, rank: int) -> int:
+    """Where a rank stands in a list; -1 where it does not."""
+    for place in range(children.starts[kind, depth], children.ends[kind, depth]):
+        if children.ranks[place] == rank:
+            return place
+    return -1
+
+
+@kernel
+def entropy_at(children: Children, kind: int, depth: int) -> float:
+    """The entropy of a list of k candidates, in nats, with all others as one lump; from 0 to log(k + 1).
+
+    The lump stands for what is not read; the drafter's own entropy, over its whole vocabulary, is at least as large.
+    """
+    start, end = children.starts[kind, depth], children.ends[kind, depth]
+    entropy, rest = 0.0, 1.0
+    for place in range(start, end):
+        log_prob = children.costs[place] / -STEPS_PER_NAT
+        prob = weight_scalar(log_prob)
+        entropy -= prob * log_prob
+        rest -= prob
+    if rest > 0.0:
+        entropy -= rest * np.log(rest)
+    return min(entropy, float(np.log(end - start + 1.0)))

@@ -1,0 +1,123 @@
+"""A policy is an order of nodes and a rule for how many of them enter."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from simlab.columns import RoundColumns
+from simlab.draft import Draft, Prompt
+from simlab.policies.budget_rules import BudgetRule
+from simlab.policies.node_order import Layer, NodeOrder, Nodes
+from simlab.policies.online_price import Memory, OnlinePrice
+from simlab.policies.shelf import EmptyShelf, Shelf
+from simlab.policies.walk import walk_layer
+from simlab.policy import Needs, Outcome
+from simlab.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Composition:
+    """The policy that an order and a rule make; `Composed` is what people name and set.
+
+    Attributes:
+        order: which nodes enter, one after the other.
+        rule: how many.
+        artefacts: content ids of what it was fitted or measured with, by name.
+        label: what stands in messages.
+
+    Raises:
+        ValueError: the rule asks for what the order does not promise.
+    """
+
+    order: NodeOrder
+    rule: BudgetRule | OnlinePrice
+    artefacts: Mapping[str, str] = field(default_factory=dict)
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if self.rule.needs_probabilities and not self.order.has_probabilities:
+            raise ValueError("its budget rule sums path probabilities, and its scores are none; normalise them")
+        if self.rule.needs_falling and not self.order.scores_fall:
+            raise ValueError("its budget rule stops at a path probability, and its nodes do not enter in that order")
+
+    def __repr__(self) -> str:
+        return self.label or f"Composition({self.order!r}, {self.rule!r})"
+
+    @property
+    def needs(self) -> Needs:
+        """What its order reads."""
+        return self.order.needs
+
+    @property
+    def budget(self) -> int:
+        """The most tokens that its rule lets in."""
+        return self.rule.most
+
+    def start(self, prompt: Prompt) -> Memory | None:
+        """The memory of its rule; None for a rule without one."""
+        return self.rule.start() if isinstance(self.rule, OnlinePrice) else None
+
+    def select(self, draft: Draft, state: Memory | None = None) -> DraftTree:
+        """The first nodes of its order, as many as its rule says."""
+        nodes = self.order.nodes(draft, self.rule.most)
+        size = self._size(nodes, draft.context_length, state)
+        return DraftTree(nodes.tokens[: size + 1], nodes.parents[: size + 1])
+
+    def update(self, state: Memory | None, outcome: Outcome) -> Memory | None:
+        """The memory after a round."""
+        return self.rule.update(state, outcome) if isinstance(self.rule, OnlinePrice) and state is not None else None
+
+    def modelled_s(self, context_length: int, num_drafted: int) -> float:
+        """Seconds of a round under the prices of a rule that learns from them; 0.0 for any other."""
+        if not isinstance(self.rule, OnlinePrice):
+            return 0.0
+        return self.rule.seconds(context_length, num_drafted)
+
+    def walk(self, layer: Layer, prompt_length: int, num_tokens: int) -> RoundColumns:
+        """Its rounds on a whole text, from the layer of its order."""
+        contexts = np.arange(prompt_length, prompt_length + num_tokens - 1, dtype=np.int64)
+        if isinstance(self.rule, OnlinePrice):
+            return self.rule.walk(layer, contexts, num_tokens)
+        return walk_layer(layer.insertions, self.rule.sizes(layer, contexts), num_tokens)
+
+    def _size(self, nodes: Nodes, context_length: int, state: Memory | None) -> int:
+        one = Layer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
+        if isinstance(self.rule, OnlinePrice):
+            return self.rule.size(one, context_length, self.rule.start() if state is None else state)
+        return int(self.rule.sizes(one, np.array([context_length], np.int64))[0])
+
+
+class Composed(ABC):
+    """A named policy: its settings, and what they compose to.
+
+    Subclasses are frozen dataclasses whose fields are the settings; one of them, or a property, is ``budget``.
+    Without artefacts an instance is a policy itself; with them `compose` is given the shelf on which they stand.
+    """
+
+    @abstractmethod
+    def compose(self, shelf: Shelf) -> Composition:
+        """The policy."""
+
+    @cached_property
+    def _own(self) -> Composition:
+        return self.compose(EmptyShelf())
+
+    @property
+    def needs(self) -> Needs:
+        """What it reads."""
+        return self._own.needs
+
+    def start(self, prompt: Prompt) -> Memory | None:
+        """The memory with which a sequence begins."""
+        return self._own.start(prompt)
+
+    def select(self, draft: Draft, state: Memory | None = None) -> DraftTree:
+        """The tree to verify."""
+        return self._own.select(draft, state)
+
+    def update(self, state: Memory | None, outcome: Outcome) -> Memory | None:
+        """The memory after a round."""
+        return self._own.update(state, outcome)

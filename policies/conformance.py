@@ -1,0 +1,154 @@
+"""Rounds as JSON values that an implementation in another engine can be tested against.
+
+docs/conformance.md says what each key holds, and shows a reader that checks them without simlab.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from simlab.cost import CostTable
+from simlab.draft import Draft, Marginals
+from simlab.errors import PolicyError
+from simlab.grid import STEPS_PER_NAT
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.round_costs import costs_at, round_costs
+from simlab.policies.shelf import EmptyShelf
+from simlab.policy import AnyPolicy, Outcome, modelled_s
+from simlab.recorded import RecordedSequence
+from simlab.replay import Round, draft_source, rounds
+
+FORMAT = "simlab-conformance"
+FORMAT_VERSION = 1
+"""The format of conformance files that this simlab writes."""
+
+Json = dict[str, object]
+
+
+def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Json]:
+    """What each round of a policy on a recorded text was given, and what it came to.
+
+    Raises:
+        MissingChannelError: the sequence does not hold what the policy needs.
+        PolicyError: a tree that the policy said it would not choose, or a memory that JSON cannot say.
+    """
+    draft, prompt_length = draft_source(policy.needs, recorded), len(recorded.prompt.token_ids)
+    depth = 0 if recorded.rows is None else recorded.rows.counts.shape[1]
+    last = len(recorded.text) - 1
+    state = policy.start(recorded.prompt)
+    for one in rounds(policy, recorded):
+        follows = recorded.text[one.position + 1 : one.position + depth + 2].tolist()
+        text_ends = one.position + len(follows) == last
+        given = _given(policy, draft(one.position)) | _memory(policy, state)
+        yield given | _tree(one, prompt_length) | _verified(one, prompt_length, follows, text_ends)
+        committed = tuple(follows[: one.num_committed])
+        seconds = modelled_s(policy, prompt_length + one.position, one.num_drafted)
+        state = policy.update(state, Outcome(one.path, committed, one.position + len(committed) == last, seconds))
+
+
+def stages_of(policy: AnyPolicy) -> tuple[str, ...]:
+    """The stages whose seconds a policy weighs; none for a policy without prices."""
+    priced = _prices(policy)
+    return () if priced is None else priced[1]
+
+
+def _given(policy: AnyPolicy, draft: Draft) -> Json:
+    """Everything that the choice of a tree hangs on, but for the policy's memory."""
+    marginals = draft.marginals
+    # A tree of n nodes that is best-first on the marginals has no rank beyond the first n at any depth.
+    width = policy.budget if policy.needs.top_k is None else policy.needs.top_k
+    rows = [] if marginals is None else [_row(marginals, depth, width) for depth in range(1, marginals.depth + 1)]
+    given: Json = {
+        "context_length": draft.context_length,
+        "root_token": draft.root_token,
+        "ids": [ids for ids, _ in rows],
+        "log_probs": [log_probs for _, log_probs in rows],
+    }
+    if _reads_text(policy):
+        given["text_before"] = draft.committed[:-1].tolist()
+    priced = _prices(policy)
+    if priced is not None:
+        cost, stages, most = priced
+        seconds = np.empty(most + 1)
+        costs_at(round_costs(cost, stages, most), draft.context_length, seconds)
+        given["seconds"] = seconds.tolist()
+    return given
+
+
+def _row(marginals: Marginals, depth: int, width: int) -> tuple[list[int], list[int]]:
+    """Ids of a depth, and their log-probabilities in grid steps."""
+    ids, log_probs = marginals.at(depth)
+    steps = np.rint(log_probs[:width].astype(np.float64) * STEPS_PER_NAT).astype(np.int64)
+    return ids[:width].tolist(), steps.tolist()
+
+
+def _tree(one: Round, prompt_length: int) -> Json:
+    tree, root_position = one.tree, prompt_length + one.position
+    mask = tree.ancestor_mask().astype(np.uint8) + ord("0")
+    return {
+        "tokens": tree.tokens.tolist(),
+        "parents": tree.parents.tolist(),
+        "positions": (root_position + tree.depths()).tolist(),
+        "mask": [row.tobytes().decode() for row in mask],
+    }
+
+
+def _verified(one: Round, prompt_length: int, follows: list[int], text_ends: bool) -> Json:
+    """What the target says, and what is kept of the pass."""
+    committed = follows[: one.num_committed]
+    ended = text_ends and len(committed) == len(follows)
+    return {
+        "follows": follows,
+        "text_ends": text_ends,
+        "path": list(one.path),
+        "committed": committed,
+        "kept_rows": [prompt_length + one.position + node for node in (0, *one.path)],
+        "next_root": None if ended else committed[-1],
+    }
+
+
+def _composition(policy: AnyPolicy) -> Composition | None:
+    if isinstance(policy, Composition):
+        return policy
+    return policy.compose(EmptyShelf()) if isinstance(policy, Composed) else None
+
+
+def _prices(policy: AnyPolicy) -> tuple[CostTable, tuple[str, ...], int] | None:
+    """The prices of a policy's budget rule, the stages that count, and the most tokens it asks for."""
+    composition = _composition(policy)
+    rule = None if composition is None else composition.rule
+    cost, stages = getattr(rule, "cost", None), getattr(rule, "stages", ())
+    return None if rule is None or not isinstance(cost, CostTable) else (cost, tuple(stages), rule.most)
+
+
+def _reads_text(policy: AnyPolicy) -> bool:
+    """Whether the tokens before the root may matter; to a class that is not known here they may."""
+    composition = _composition(policy)
+    chosen = policy if composition is None else composition.order
+    if not type(chosen).__module__.startswith("simlab.policies."):
+        return True
+    return bool(getattr(getattr(chosen, "edge", None), "is_corrected", False))
+
+
+def _memory(policy: AnyPolicy, state: object) -> Json:
+    """What a policy remembers before the round; nothing for most."""
+    return {} if state is None else {"memory": _json_of(policy, state)}
+
+
+def _json_of(policy: AnyPolicy, value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        return _json_of(policy, fields)
+    if isinstance(value, Mapping):
+        return {str(key): _json_of(policy, one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_json_of(policy, one) for one in value]
+    raise PolicyError(
+        f"{policy!r} remembers a {type(value).__name__}, which cannot be written as JSON; "
+        "give it a memory of numbers, tuples, dictionaries or dataclasses"
+    )

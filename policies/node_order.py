@@ -1,0 +1,108 @@
+"""In which order do nodes enter a tree? What an edge model and a shape come to."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints, Shorts
+from simlab.draft import Draft
+from simlab.policy import Needs
+from simlab.recorded import RecordedSequence
+from simlab.replay import draft_source
+
+NEVER = 65535
+"""Stands for a node that is not among the first ones; so many are never asked for."""
+
+
+class Nodes(NamedTuple):
+    """Nodes in the order in which they enter, the root first; every beginning of them is a tree.
+
+    Attributes:
+        tokens: int32 ``[N + 1]``.
+        parents: int32 ``[N + 1]``, -1 for the root.
+        depths: int32 ``[N + 1]``, 0 for the root.
+        ranks: int32 ``[N + 1]``, the drafter's rank of each token at its depth; 0 for the root.
+        scores: float64 ``[N + 1]``, the path's score, exact; 0 for the root.
+    """
+
+    tokens: Ints
+    parents: Ints
+    depths: Ints
+    ranks: Ints
+    scores: Doubles
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """What every budget needs to know of a text: whole numbers for each root, whatever the budget.
+
+    Attributes:
+        insertions: uint16 ``[T - 1, D]``, how large a tree must be to hold the node of the true path at a depth;
+        `NEVER`
+            where more than ``most`` tokens, or where the true token is no candidate.
+        num_available: int32 ``[T - 1]``, nodes there are, at most ``most``.
+        scores: float64 ``[T - 1, most + 1]``, path scores in the order of nodes, the root's 0 first and -inf behind the
+            last; narrower where no tree can be as large; None where they were not asked for.
+    """
+
+    insertions: Shorts
+    num_available: Ints
+    scores: Doubles | None
+
+
+class NodeOrder(Protocol):
+    """Which nodes enter, one after the other; how many of them is the budget rule's affair.
+
+    Attributes:
+        key: equal keys give equal nodes.
+        needs: what is read.
+        has_probabilities: whether exp(score) is meant as a probability, so that sums of it are expected tokens.
+        scores_fall: whether scores never rise in the order of nodes.
+    """
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def needs(self) -> Needs: ...
+
+    @property
+    def has_probabilities(self) -> bool: ...
+
+    @property
+    def scores_fall(self) -> bool: ...
+
+    def nodes(self, draft: Draft, most: int) -> Nodes:
+        """The first nodes at one root, at most ``most`` and the root."""
+        ...
+
+    def layer(self, recorded: RecordedSequence, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of a text."""
+        ...
+
+
+def layer_by_roots(order: NodeOrder, recorded: RecordedSequence, most: int, with_scores: bool) -> Layer:
+    """The layer of any order, root by root: what its own faster way must give."""
+    source, text = draft_source(order.needs, recorded), recorded.text
+    depth = 0 if recorded.rows is None else recorded.rows.counts.shape[1]
+    insertions = np.full((len(text) - 1, depth), NEVER, np.uint16)
+    available = np.zeros(len(text) - 1, np.int32)
+    scores = np.full((len(text) - 1, most + 1), -np.inf) if with_scores else None
+    for t in range(len(text) - 1):
+        nodes = order.nodes(source(t), most)
+        path = true_path(nodes, text[t + 1 :])
+        insertions[t, : len(path)] = path
+        available[t] = len(nodes.tokens) - 1
+        if scores is not None:
+            scores[t, : len(nodes.scores)] = nodes.scores
+    return Layer(insertions, available, scores)
+
+
+def true_path(nodes: Nodes, follows: Ints) -> list[int]:
+    """The nodes of the true path, from below the root, as far as they are among these."""
+    path: list[int] = []
+    for node, (token, parent) in enumerate(zip(nodes.tokens.tolist(), nodes.parents.tolist(), strict=True)):
+        if node and len(path) < len(follows) and parent == (path[-1] if path else 0) and token == follows[len(path)]:
+            path.append(node)
+    return path

@@ -1,0 +1,132 @@
+"""A price of time that a policy learns as it goes."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints, Longs, Shorts
+from simlab.columns import RoundColumns
+from simlab.cost import CostTable
+from simlab.jit import kernel
+from simlab.policies.budget_rules import FULL_SCAN, best_surplus, expected_tokens
+from simlab.policies.node_order import Layer
+from simlab.policies.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
+from simlab.policies.walk import rounds_of
+from simlab.policy import Outcome
+
+Memory = tuple[float, float]
+"""Running means of committed tokens and of modelled seconds of a round; (0, 0) before the first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnlinePrice:
+    """The size at which expected tokens, less seconds at the text's own rate so far, are the most.
+
+    The rate is the ratio of two running means, of committed tokens and of modelled seconds. Before the first round it
+    is the best ratio of that round.
+
+    Attributes:
+        most: never more.
+        cost: what a round costs.
+        memory: how much of the running means is kept from one round to the next, from 0 to below 1.
+        stages: those that count.
+        look_ahead: as in `BestRatio`.
+    """
+
+    most: int
+    cost: CostTable
+    memory: float
+    stages: tuple[str, ...] = ALL_STAGES
+    look_ahead: int = FULL_SCAN
+    needs_scores: bool = field(default=True, init=False)
+    needs_probabilities: bool = field(default=True, init=False)
+    needs_falling: bool = field(default=False, init=False)
+
+    def start(self) -> Memory:
+        """Nothing is known."""
+        return 0.0, 0.0
+
+    def update(self, memory: Memory, outcome: Outcome) -> Memory:
+        """What is known after a round."""
+        tokens = remember(memory[0], float(outcome.num_committed), self.memory)
+        return tokens, remember(memory[1], outcome.modelled_s, self.memory)
+
+    def size(self, layer: Layer, context: int, memory: Memory) -> int:
+        """How many nodes enter at one root."""
+        assert layer.scores is not None
+        costs = round_costs(self.cost, self.stages, self.most)
+        room = np.empty(self.most + 1), np.empty(self.most + 1)
+        return _size(layer.scores[0], context, costs, self.look_ahead, *memory, *room)
+
+    def seconds(self, context: int, num_drafted: int) -> float:
+        """What a round costs."""
+        found = np.empty(self.most + 1)
+        costs_at(round_costs(self.cost, self.stages, self.most), context, found)
+        return float(found[num_drafted])
+
+    def walk(self, layer: Layer, contexts: Longs, num_tokens: int) -> RoundColumns:
+        """The rounds on a text, as `size` and `update` would have them."""
+        assert layer.scores is not None
+        costs = round_costs(self.cost, self.stages, self.most)
+        visited, sizes = _walk(
+            layer.insertions, layer.scores, contexts, costs, self.most, self.look_ahead, self.memory, num_tokens
+        )
+        return rounds_of(visited, sizes, num_tokens)
+
+
+@kernel
+def remember(mean: float, value: float, memory: float) -> float:
+    """A running mean after one more value; the first value is the mean."""
+    return value if mean == 0.0 else memory * mean + (1.0 - memory) * value
+
+
+@kernel
+def _size(
+    scores: Doubles,
+    context: int,
+    costs: RoundCosts,
+    look_ahead: int,
+    mean_tokens: float,
+    mean_seconds: float,
+    tokens: Doubles,
+    seconds: Doubles,
+) -> int:
+    available = expected_tokens(scores, tokens)
+    costs_at(costs, context, seconds)
+    rate = 0.0
+    if mean_seconds > 0.0:
+        rate = mean_tokens / mean_seconds
+    else:
+        for n in range(available + 1):
+            rate = max(rate, tokens[n] / seconds[n])
+    return best_surplus(tokens, seconds, available, look_ahead, rate)
+
+
+@kernel
+def _walk(
+    insertions: Shorts,
+    scores: Doubles,
+    contexts: Longs,
+    costs: RoundCosts,
+    most: int,
+    look_ahead: int,
+    memory: float,
+    num_tokens: int,
+) -> tuple[Longs, Ints]:
+    visited, sizes = np.empty((2, num_tokens), np.int64), np.zeros(num_tokens - 1, np.int32)
+    tokens, seconds = np.empty(most + 1, np.float64), np.empty(most + 1, np.float64)
+    mean_tokens, mean_seconds = 0.0, 0.0
+    number, position, last = 0, 0, num_tokens - 1
+    while position < last:
+        n = _size(scores[position], contexts[position], costs, look_ahead, mean_tokens, mean_seconds, tokens, seconds)
+        sizes[position] = n
+        accepted, deepest = 0, min(insertions.shape[1], last - position)
+        while accepted < deepest and insertions[position, accepted] <= n:
+            accepted += 1
+        visited[0, number], visited[1, number] = position, accepted
+        number += 1
+        committed = min(accepted + 1, last - position)
+        mean_tokens = remember(mean_tokens, float(committed), memory)
+        mean_seconds = remember(mean_seconds, seconds[n], memory)
+        position += committed
+    return visited[:, :number].copy(), sizes

@@ -1,0 +1,120 @@
+"""Where the policies that were typed find prices, counts and fitted tables."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simlab.command_cost import Prices, check_models, cost_table_of
+from simlab.cost import CostTable
+from simlab.errors import PolicyError
+
+if TYPE_CHECKING:
+    from simlab.policies.ngram import Counts
+    from simlab.traces.reader import Trace
+
+AUTO = "auto"
+"""As `simlab.policies.shelf.AUTO`."""
+
+
+_NAME_PRICES = "Measure them with `simlab profile`, and give the file with --cost."
+
+
+class CommandShelf:
+    """The artefacts of one trace and draft set; ``auto`` prices are those that speeds are predicted with.
+
+    A file is read once, however many policies ask for it.
+
+    Args:
+        prices: those of the command.
+        trace: whose models artefacts must be of; None where it is still to be recorded, so that only files
+            can be named.
+        draft: the draft set.
+    """
+
+    def __init__(self, prices: Prices, trace: "Trace | None" = None, draft: str | None = None) -> None:
+        self._prices, self._trace, self._draft = prices, trace, draft
+        self._models = None if trace is None or draft is None else _models(trace, draft)
+        self.cost = cache(self._cost)
+        self.ngram = cache(self._ngram)
+        self.table = cache(self._table)
+
+    def _cost(self, name: str) -> tuple[CostTable, str]:
+        from simlab.traces.cost_file import read_cost_file
+
+        if name == AUTO:
+            if self._prices.cost is None:
+                raise PolicyError(f"it weighs tokens against seconds, and there are no prices. {self._prices.why_none}")
+            return self._prices.cost, self._prices.cost.cost_id
+        path = Path(name)
+        file = read_cost_file(path)
+        if self._trace is not None and self._draft is not None:
+            check_models(path, file, self._trace, self._draft)
+        return cost_table_of(file, path), file.cost_id
+
+    def _ngram(self, name: str) -> "tuple[Counts, str]":
+        from simlab.policies.ngram import counts_from_rows
+        from simlab.traces.ngram_file import find_packaged_ngram, read_ngram_file
+
+        digest = None if self._trace is None else self._trace.manifest.tokenizer_digest
+        again = "count one with `simlab train ngram --out FILE`, and name it: ngram=FILE"
+        if name != AUTO:
+            file = read_ngram_file(name)
+            if digest is not None and file.tokenizer_digest != digest:
+                raise PolicyError(f"{name} has the counts of another tokenizer's ids than the trace's; {again}")
+        elif digest is None:
+            raise PolicyError("it needs a 3-gram, and the models are not known yet; name a file: ngram=FILE")
+        else:
+            found = find_packaged_ngram(digest)
+            if found is None:
+                raise PolicyError(f"it needs a 3-gram, and none comes with simlab for this tokenizer; {again}")
+            file = found
+        return counts_from_rows(file.firsts, file.seconds, file.thirds, file.counts, file.vocab_size), file.ngram_id
+
+    def _table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
+        from simlab.traces.table_file import find_packaged_table, read_table_file
+
+        again = f"fit one with `simlab train {kind} --out FILE`, and name it: table=FILE"
+        if name != AUTO:
+            file = read_table_file(name, kind)
+            if self._models is not None and not file.fits(*self._models):
+                raise PolicyError(f"{name} was fitted with other models or another block than the trace's; {again}")
+            return {**file.to_json(), "values": file.values}, file.table_id
+        if self._models is None:
+            raise PolicyError(f"it needs a table of {kind}, and the models are not known yet; name a file: table=FILE")
+        found = find_packaged_table(kind, *self._models)
+        if found is None:
+            raise PolicyError(f"it needs a table of {kind}, and none comes with simlab for these models; {again}")
+        return {**found.to_json(), "values": found.values}, found.table_id
+
+
+def _models(trace: "Trace", draft: str) -> tuple[str, str, int]:
+    """Digests of target and drafter, and the block."""
+    kept = trace.manifest.draft_sets[draft]
+    return trace.manifest.target.digest, kept.model.digest, kept.block_size
+
+
+def shelf_of_models(cost: Path | None, trace: "Trace | None", draft: str | None, dtype: str) -> CommandShelf:
+    """The artefacts for running models: prices of a file, else those that come with simlab for the trace's models.
+
+    Args:
+        cost: the cost file that was asked for.
+        trace: None where it is still to be recorded.
+        draft: the drafter as it was asked for; None: the only one of the trace.
+        dtype: in which the models run.
+
+    Raises:
+        CostError: the cost file cannot be read, or is not finished.
+    """
+    from simlab.traces.cost_file import find_packaged, read_cost_file
+
+    sets = {} if trace is None else trace.manifest.draft_sets
+    names = [name for name, kept in sets.items() if draft in (None, name, kept.model.name)]
+    name = names[0] if len(names) == 1 else None
+    found = None
+    if cost is not None:
+        found = read_cost_file(cost)
+    elif trace is not None and name is not None:
+        found = find_packaged(*_models(trace, name), dtype)
+    table = None if found is None else cost_table_of(found, cost)
+    return CommandShelf(Prices(table, "none", _NAME_PRICES), trace, name)

@@ -1,0 +1,58 @@
+"""A shelf with made-up prices and tables, for recipes that need them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from made_up_costs import random_table
+
+from simlab.arrays import Doubles
+from simlab.cost import CostTable
+from simlab.policies.ngram import Counts, counts_of
+from simlab.policies.rank_classes import NUM_CLASSES
+from simlab.policies.shelf import EmptyShelf
+
+
+@dataclass(frozen=True)
+class MadeUpShelf:
+    """One price list, and values of tables by kind; what it does not hold is refused as an empty shelf does."""
+
+    prices: CostTable | None = None
+    values: Mapping[str, Doubles] = field(default_factory=dict)
+
+    def cost(self, name: str) -> tuple[CostTable, str]:
+        if self.prices is None:
+            return EmptyShelf().cost(name)
+        return self.prices, self.prices.cost_id
+
+    def ngram(self, name: str) -> tuple[Counts, str]:
+        return EmptyShelf().ngram(name)
+
+    def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
+        if kind not in self.values:
+            return EmptyShelf().table(kind, name)
+        return {"values": self.values[kind].tolist()}, f"made-up-{kind}"
+
+
+class FullShelf:
+    """Made-up prices, counts and tables of every kind."""
+
+    def __init__(self) -> None:
+        generator = np.random.default_rng(4)
+        classes = np.stack(
+            [generator.uniform(0.3, 2, (7, 2, NUM_CLASSES)), generator.normal(size=(7, 2, NUM_CLASSES))], -1
+        )
+        ranks = np.sort(generator.dirichlet(np.full(64, 0.3), size=7) * 0.9, axis=1)[:, ::-1]
+        tables: Mapping[str, Doubles] = {"calibration": classes, "ranks": ranks}
+        self._own = MadeUpShelf(random_table(generator, 512, longest=700), tables)
+        texts = [generator.integers(40, size=200, dtype=np.int32) for _ in range(5)]
+        self._counts = counts_of(texts, 50_000)
+
+    def cost(self, name: str) -> tuple[CostTable, str]:
+        return self._own.cost(name)
+
+    def ngram(self, name: str) -> tuple[Counts, str]:
+        return self._counts, "made-up"
+
+    def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
+        return self._own.table(kind, name)

@@ -1,0 +1,120 @@
+"""The 3-gram: Witten and Bell's probabilities, as a dictionary and fractions give them."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ngram_oracle import PlainNGram
+
+from simlab.arrays import Ints
+from simlab.policies.ngram import MOST_TOKENS, Counts, add_token, counts_from_rows, counts_of, empty_counts, probability
+from simlab.policies.ngram_counting import count_texts
+
+VOCAB = 5
+texts_strategy = st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=30), max_size=4)
+
+
+def ints(values: list[int]) -> Ints:
+    return np.array(values, np.int32)
+
+
+def after(counts: Counts, context: tuple[int, ...], token: int) -> float:
+    first, second = (-1, -1, *context)[-2:]
+    return probability(counts, first, second, token)
+
+
+def assert_same(counts: Counts, plain: PlainNGram, tokens: range = range(VOCAB)) -> None:
+    for length in range(3):
+        for context in itertools.product(tokens, repeat=length):
+            for token in tokens:
+                expected = float(plain.probability(context, token))
+                assert after(counts, context, token) == pytest.approx(expected, rel=1e-13, abs=0)
+
+
+@settings(max_examples=60)
+@given(texts_strategy)
+def test_it_is_witten_and_bell(texts: list[list[int]]) -> None:
+    assert_same(counts_of([ints(text) for text in texts], VOCAB), PlainNGram([((), text) for text in texts], VOCAB))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 3), max_size=4), st.lists(st.integers(0, 3), min_size=1, max_size=30)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 4),
+)
+def test_counted_rows_are_the_same_and_rare_ones_leave_the_others_alone(
+    texts: list[tuple[list[int], list[int]]], min_count: int
+) -> None:
+    rows = count_texts([(ints(before), ints(text)) for before, text in texts], VOCAB, min_count)
+    assert_same(counts_from_rows(*rows, VOCAB), PlainNGram(texts, VOCAB, min_count))
+
+
+@given(texts_strategy, st.integers(1, 3))
+def test_what_may_follow_sums_to_one(texts: list[list[int]], min_count: int) -> None:
+    rows = count_texts([(ints([]), ints(text)) for text in [*texts, [1]]], VOCAB, min_count)
+    counts = counts_from_rows(*rows, VOCAB)
+    for context in itertools.product(range(-1, VOCAB), range(VOCAB)):
+        assert sum(after(counts, context, token) for token in range(VOCAB)) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_what_a_rare_token_had_goes_to_the_shorter_context() -> None:
+    text = ints([0, 1, 0, 1, 0, 2])
+    whole, cut = (counts_from_rows(*count_texts([(ints([]), text)], VOCAB, num), VOCAB) for num in (1, 2))
+    # After 0 came 1 twice and 2 once; the denominator stays what it was.
+    shorter = (2 + 3 / VOCAB) / (6 + 3)
+    assert after(whole, (0,), 1) == pytest.approx((2 + 2 * shorter) / 5)
+    assert after(cut, (0,), 1) == pytest.approx((2 + 3 * shorter) / 5)
+
+
+def test_nothing_seen_is_one_in_the_vocabulary() -> None:
+    for counts in (empty_counts(VOCAB, 0), counts_of([], VOCAB), counts_of([ints([])], VOCAB)):
+        assert {after(counts, context, 3) for context in ((), (1,), (4, 1))} == {1 / VOCAB}
+
+
+def test_the_largest_ids_do_not_meet() -> None:
+    high = MOST_TOKENS - 1
+    text = [high, high - 1, high, 0, high, high - 1, 0, 0, high]
+    counts, plain = counts_of([ints(text)], MOST_TOKENS), PlainNGram([((), text)], MOST_TOKENS)
+    rows = count_texts([(ints([]), ints(text))], MOST_TOKENS)
+    assert rows.firsts.max() == rows.thirds.max() == high
+    for found in (counts, counts_from_rows(*rows, MOST_TOKENS)):
+        for context in ((), (high,), (0,), (high, high - 1), (high - 1, high), (0, high), (high, 0), (0, 0)):
+            for token in (0, 1, high - 1, high):
+                expected = float(plain.probability(context, token))
+                assert after(found, context, token) == pytest.approx(expected, rel=1e-13, abs=0)
+
+
+def test_the_table_holds_a_text_of_which_nothing_comes_twice() -> None:
+    for length in (1, 2, 3, 50, 1000):
+        text = np.arange(length, dtype=np.int32)
+        counts = empty_counts(length, length)
+        for place in range(length):
+            add_token(counts, text, place)
+        num_keys = int((counts.slots[:, 0] >= 0).sum())
+        assert num_keys == length + 2 * max(length - 1, 0) + 2 * max(length - 2, 0)
+        assert num_keys < len(counts.slots)
+        rows = count_texts([(ints([]), text)], length)
+        found = counts_from_rows(*rows, length)
+        assert int((found.slots[:, 0] >= 0).sum()) == num_keys < len(found.slots)
+
+
+@pytest.mark.parametrize("size", [0, -1, MOST_TOKENS + 1])
+def test_a_vocabulary_that_no_key_holds_is_refused(size: int) -> None:
+    with pytest.raises(ValueError, match="3-gram holds vocabularies"):
+        empty_counts(size, 0)
+    with pytest.raises(ValueError, match="3-gram holds vocabularies"):
+        count_texts([], size)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [([VOCAB], "outside the vocabulary"), ([-1], "outside"), ([], "no token")]
+)
+def test_texts_that_cannot_be_counted_are_refused(text: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        count_texts([(ints([]), ints(text))], VOCAB)
