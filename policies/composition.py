@@ -12,6 +12,7 @@ from simlab.draft import Draft, Prompt
 from simlab.policies.budget_rules import BudgetRule
 from simlab.policies.node_order import Layer, NodeOrder, Nodes
 from simlab.policies.online_price import Memory, OnlinePrice
+from simlab.policies.round_costs import contexts_of
 from simlab.policies.shelf import EmptyShelf, Shelf
 from simlab.policies.walk import walk_layer
 from simlab.policy import Needs, Outcome
@@ -78,7 +79,7 @@ class Composition:
 
     def walk(self, layer: Layer, prompt_length: int, num_tokens: int) -> RoundColumns:
         """Its rounds on a whole text, from the layer of its order."""
-        contexts = np.arange(prompt_length, prompt_length + num_tokens - 1, dtype=np.int64)
+        contexts = contexts_of(prompt_length, num_tokens)
         if isinstance(self.rule, OnlinePrice):
             return self.rule.walk(layer, contexts, num_tokens)
         return walk_layer(layer.insertions, self.rule.sizes(layer, contexts), num_tokens)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from simlab.arrays import Doubles, Longs
-from simlab.grid import LOWEST, STEPS_PER_NAT, weight_scalar
+from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import inlined_kernel, kernel
-from simlab.policies.children import SPINE, Children
+from simlab.policies.children import SPINE, Children, entropy_at
 from simlab.policies.ngram import Counts, context_of, empty_counts, probability_after
 
 FLOOR = 1e-6
@@ -205,17 +205,9 @@ def fit_weights(correction: Correction, children: Children) -> None:
     if not correction.adaptive:
         return
     for depth in range(correction.weights.size):
-        start, end = children.starts[SPINE, depth], children.ends[SPINE, depth]
-        entropy, rest = 0.0, 1.0
-        for place in range(start, end):
-            log_prob = children.costs[place] / -STEPS_PER_NAT
-            prob = weight_scalar(log_prob)
-            entropy -= prob * log_prob
-            rest -= prob
-        if rest > 0.0:
-            entropy -= rest * np.log(rest)
-        share = entropy / np.log(end - start + 1.0) if end > start else 0.0
-        correction.weights[depth] = correction.weight * min(share, 1.0)
+        num = children.ends[SPINE, depth] - children.starts[SPINE, depth]
+        share = entropy_at(children, SPINE, depth) / np.log(num + 1.0) if num > 0 else 0.0
+        correction.weights[depth] = correction.weight * share
 
 
 @kernel

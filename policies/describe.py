@@ -96,11 +96,6 @@ def describe(name: str, policy: Callable[..., AnyPolicy]) -> PolicyInfo:
     )
 
 
-def describe_settings(policy: object) -> tuple[str, ...]:
-    """The settings of a policy class, each as ``name: type`` or ``name: type = default``."""
-    return tuple(str(_setting(one)) for one in _fields(policy))
-
-
 def _class_of(name: str) -> Callable[..., AnyPolicy]:
     in_file = split_user_file(name)
     if in_file is not None:

@@ -107,9 +107,7 @@ def measured_bound(target: Target, target32: Target, prompt: Prompt, text: Ints)
         rows = slice(first, first + _ROWS_PER_PASS)
         found, reference = target.rows(target.logits(short[rows])), target32.rows(target32.logits(whole[rows]))
         error = max(map(_gap_error, found, reference, text[rows].tolist()))
-        bound = max(
-            bound, _SAFETY * error, float(np.spacing(np.abs(reference).max(initial=0, where=reference > -np.inf)))
-        )
+        bound = max(bound, _SAFETY * error, _float32_step(reference))
     return bound
 
 
