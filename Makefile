@@ -14,7 +14,7 @@ help:
 	@echo "make check        everything CI does"
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
-	@echo "make verify-real  whether replay is the runner on the real models (half an hour)"
+	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
 
 demo: .venv/ready-demo
 	$(BIN)/simlab demo

@@ -15,8 +15,8 @@ from simlab.policies.entropy_width import EntropyWidth
 from simlab.policies.expand_parent import ExpandParentTree
 from simlab.policies.presto import Presto
 from simlab.policies.price import Price
+from simlab.policies.sequoia import Sequoia
 from simlab.policies.spine_gap import SpineGap
-from simlab.policies.static_order import Sequoia
 from simlab.policies.survival import SurvivalThreshold
 from simlab.policy import AnyPolicy
 

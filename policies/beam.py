@@ -13,18 +13,19 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft
 from simlab.jit import kernel
-from simlab.policies.best_first import fill_children
 from simlab.policies.budget_rules import Fixed
 from simlab.policies.children import room_for_children
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.correction import Correction
 from simlab.policies.edge_models import EdgeModel, Marginal, counted
-from simlab.policies.ngram import add_token
-from simlab.policies.node_order import NEVER, Layer, Nodes
+from simlab.policies.node_order import Layer, Nodes, empty_layer
+from simlab.policies.rank_classes import fill_children
 from simlab.policies.shelf import Shelf
-from simlab.policies.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_path, take_in_order
+from simlab.policies.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
+from simlab.policies.text_counts import count_up_to, longest_text, token_before
+from simlab.policies.true_path import insert_true_path
 from simlab.policy import Needs
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedTexts, Roots
 
 EVERY_RANK = 1 << 30
 EVERY_DEPTH = 1 << 30
@@ -68,7 +69,7 @@ class Beam:
         """The first nodes at one root."""
         marginals, committed = draft.drafted(), draft.committed
         counts = np.diff(marginals.offsets)[: self.deepest]
-        correction = counted(self.edge.correction(len(counts), len(committed)), committed)
+        correction = counted(self.edge.correction(len(counts), 0), committed)
         before = int(committed[-2]) if len(committed) > 1 else -1
         tree, scores = _beam_tree(
             marginals.ids,
@@ -85,34 +86,14 @@ class Beam:
         )
         return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    def layer(self, recorded: RecordedSequence, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of a text."""
-        rows, prompt = recorded.rows, recorded.prompt.token_ids
-        if rows is None:
-            raise ValueError("a beam needs a drafter's rows, and none were read")
-        num_roots, num_depths = rows.counts.shape
-        deepest = min(self.deepest, num_depths)
-        insertions = np.full((num_roots, num_depths), NEVER, np.uint16)
-        available = np.zeros(num_roots, np.int32)
-        scores = np.full((num_roots, most + 1 if with_scores else 0), -np.inf)
-        tokens = np.concatenate([prompt, recorded.text]).astype(np.int32)
-        _fill_layer(
-            rows.ids,
-            rows.log_probs,
-            rows.counts,
-            tokens,
-            len(prompt),
-            deepest,
-            self._top_k,
-            self.edge.edge_map,
-            self.edge.correction(deepest, len(tokens)),
-            most,
-            self.width,
-            insertions,
-            available,
-            scores,
-        )
-        return Layer(insertions, available, scores if with_scores else None)
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of some texts."""
+        roots = texts.drafted()
+        layer, deepest = empty_layer(roots, most, with_scores), min(self.deepest, roots.counts.shape[1])
+        correction = self.edge.correction(deepest, longest_text(roots))
+        settings = deepest, self._top_k, self.edge.edge_map, correction, most, self.width
+        _fill_layer(roots, *settings, layer.insertions, layer.num_available, layer.score_rows)
+        return layer
 
     @property
     def _top_k(self) -> int:
@@ -170,11 +151,7 @@ def _beam_tree(
 
 @kernel
 def _fill_layer(
-    ids: Ints,
-    log_probs: Floats,
-    counts: Ints,
-    tokens: Ints,
-    prompt_length: int,
+    roots: Roots,
     num_depths: int,
     top_k: int,
     edge_map: Doubles,
@@ -186,30 +163,23 @@ def _fill_layer(
     scores: Doubles,
 ) -> None:
     """A row for each root; counts of the text grow from root to root."""
-    counting = correction.weights.size > 0 and correction.text_share > 0
-    if counting:
-        for place in range(prompt_length):
-            add_token(correction.text, tokens, place)
-    start = 0
-    for root in range(counts.shape[0]):
-        place = prompt_length + root
-        if counting:
-            add_token(correction.text, tokens, place)
-        tree, found = _beam_tree(
-            ids,
-            log_probs,
-            counts[root, :num_depths],
-            start,
-            top_k,
-            edge_map,
-            correction,
-            tokens[place - 1] if place > 0 else -1,
-            tokens[place],
-            most,
-            width,
-        )
-        start += counts[root].sum()
-        insert_path(tree, tokens[place + 1 :], insertions[root])
-        available[root] = found.size - 1
-        if scores.shape[1] > 0:
-            scores[root, : found.size] = found
+    for text in range(roots.firsts.size - 1):
+        for root in range(roots.firsts[text], roots.firsts[text + 1]):
+            count_up_to(correction, roots, text, root)
+            tree, found = _beam_tree(
+                roots.ids,
+                roots.log_probs,
+                roots.counts[root, :num_depths],
+                roots.starts[root],
+                top_k,
+                edge_map,
+                correction,
+                token_before(roots, text, root),
+                int(roots.tokens[roots.places[root]]),
+                most,
+                width,
+            )
+            insert_true_path(tree, roots.true_ranks[root], insertions[root])
+            available[root] = found.size - 1
+            if scores.shape[1] > 0:
+                scores[root, : found.size] = found

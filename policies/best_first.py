@@ -11,25 +11,24 @@ from typing import ClassVar
 import numpy as np
 
 from simlab.arrays import Doubles, Floats, Ints, Shorts
-from simlab.columns import RoundColumns
 from simlab.draft import Draft, Marginals
 from simlab.jit import kernel
 from simlab.policies.best_scores import ROOM, best_scores_into
 from simlab.policies.budget_rules import Fixed
-from simlab.policies.children import Children, fill_marginal, room_for_children
+from simlab.policies.children import room_for_children
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.corrected_insertion import corrected_insertions_into, room_to_count
-from simlab.policies.correction import Correction, fit_weights, no_correction
+from simlab.policies.correction import Correction, no_correction
 from simlab.policies.edge_models import NO_MAP, EdgeModel, Marginal, counted
 from simlab.policies.insertion import insertions_into, num_paths
-from simlab.policies.ngram import add_token
-from simlab.policies.node_order import NEVER, Layer, Nodes
-from simlab.policies.rank_classes import apply_map
+from simlab.policies.node_order import Layer, Nodes, empty_layer
+from simlab.policies.rank_classes import fill_children
 from simlab.policies.shelf import Shelf
-from simlab.policies.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_path, take_in_order
-from simlab.policies.visited_roots import walk_budgets
+from simlab.policies.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
+from simlab.policies.text_counts import count_up_to, longest_text, token_before
+from simlab.policies.true_path import insert_true_path
+from simlab.policies.true_places import EdgeScores, desk_for, look
 from simlab.policy import Needs
-from simlab.recorded import DraftRows, RecordedSequence
+from simlab.recorded import RecordedTexts, Roots
 
 _EVERY_RANK = 1 << 30
 
@@ -59,41 +58,22 @@ class BestFirst:
     def nodes(self, draft: Draft, most: int) -> Nodes:
         """The first nodes at one root."""
         marginals, committed = draft.drafted(), draft.committed
-        correction = counted(self.edge.correction(marginals.depth, len(committed)), committed)
+        correction = counted(self.edge.correction(marginals.depth, 0), committed)
         before = int(committed[-2]) if len(committed) > 1 else -1
         return _nodes(marginals, self._top_k, self.edge.edge_map, correction, before, draft.root_token, most)
 
-    def layer(self, recorded: RecordedSequence, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of a text."""
-        rows, prompt = recorded.rows, recorded.prompt.token_ids
-        if rows is None:
-            raise ValueError("best-first trees need a drafter's rows, and none were read")
-        num_roots, num_depths = rows.counts.shape
-        insertions = np.full((num_roots, num_depths), NEVER, np.uint16)
-        available = np.zeros(num_roots, np.int32)
-        scores = np.full((num_roots, most + 1 if with_scores else 0), -np.inf)
-        tokens = np.concatenate([prompt, recorded.text]).astype(np.int32)
-        correction = self.edge.correction(num_depths, len(tokens))
-        _fill_layer(
-            rows.ids,
-            rows.log_probs,
-            rows.counts,
-            rows.true_ranks,
-            tokens,
-            len(prompt),
-            self._top_k,
-            self.edge.edge_map,
-            correction,
-            most,
-            insertions,
-            available,
-            scores,
-        )
-        return Layer(insertions, available, scores if with_scores else None)
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of some texts."""
+        roots = texts.drafted()
+        layer = empty_layer(roots, most, with_scores)
+        scores = self.edge_scores(roots)
+        _fill_layer(roots, scores, most, layer.insertions, layer.num_available, layer.score_rows)
+        return layer
 
-    def walk_budgets(self, rows: DraftRows, budgets: Ints) -> list[RoundColumns]:
-        """The rounds of fixed budgets, int32 ``[B]``, from uncorrected scores; only roots that are met are read."""
-        return walk_budgets(rows, budgets, self._top_k, self.edge.edge_map)
+    def edge_scores(self, roots: Roots) -> EdgeScores:
+        """What kernels score the edges with, and room for the counts of any of these texts."""
+        correction = self.edge.correction(roots.counts.shape[1], longest_text(roots))
+        return EdgeScores(self._top_k, self.edge.edge_map, correction)
 
     @property
     def _top_k(self) -> int:
@@ -105,7 +85,8 @@ class DDTree(Composed):
     """The ``budget`` drafted tokens with the largest path probabilities under the marginals.
 
     No tree of as many tokens has a larger sum of path probabilities. Smaller budgets are
-    prefixes of larger ones.
+    prefixes of larger ones. It is OPT-Tree's rule (2024, arXiv 2406.17276) on a block drafter's
+    marginals; `calibrated` and `presto` take the same tokens by other scores.
     """
 
     budget: int
@@ -188,69 +169,27 @@ def _taken(
 
 
 @kernel
-def fill_children(
-    children: Children, ids: Ints, log_probs: Floats, counts: Ints, start: int, top_k: int, edge_map: Doubles
-) -> None:
-    """The drafter's own candidates, after a map if there is one."""
-    fill_marginal(children, ids, log_probs, counts, start, top_k)
-    if edge_map.shape[0] > 0:
-        apply_map(children, edge_map)
-
-
-@kernel
 def _fill_layer(
-    ids: Ints,
-    log_probs: Floats,
-    counts: Ints,
-    true_ranks: Ints,
-    tokens: Ints,
-    prompt_length: int,
-    top_k: int,
-    edge_map: Doubles,
-    correction: Correction,
-    most: int,
-    insertions: Shorts,
-    available: Ints,
-    scores: Doubles,
+    roots: Roots, edges: EdgeScores, most: int, insertions: Shorts, available: Ints, scores: Doubles
 ) -> None:
     """A row for each root; trees are built for corrected scores alone."""
-    num_roots, num_depths = counts.shape
-    widest = 0
-    for root in range(num_roots):
-        widest = max(widest, counts[root].max())
-    children = room_for_children(num_depths, min(widest, top_k))
-    stack, room, guess = np.empty((3, num_depths + 1), np.int32), np.empty((2, ROOM * most), np.int32), 1 << 18
-    if correction.weights.size > 0 and correction.text_share > 0:
-        for place in range(prompt_length):
-            add_token(correction.text, tokens, place)
-    counting, start = room_to_count(num_depths, min(widest, top_k)), 0
-    for root in range(num_roots):
-        place = prompt_length + root
-        fill_children(children, ids, log_probs, counts[root], start, top_k, edge_map)
-        start += counts[root].sum()
-        if correction.weights.size == 0:
-            insertions_into(children, true_ranks[root], num_roots - root, most, stack, insertions[root])
-            available[root] = num_paths(children, most)
-            if scores.shape[1] > 0:
-                guess = best_scores_into(children, most, guess, stack, room, scores[root])
-        else:
-            if correction.text_share > 0:
-                add_token(correction.text, tokens, place)
-            before, available[root] = tokens[place - 1] if place > 0 else -1, num_paths(children, most)
-            if scores.shape[1] > 0:
-                tree, found = take_in_order(children, correction, before, tokens[place], most)
-                insert_path(tree, tokens[place + 1 :], insertions[root])
-                scores[root, : found.size] = found
+    desk = desk_for(roots, edges, most)
+    room, guess = np.empty((2, ROOM * most), np.int32), 1 << 18
+    corrected, scored = edges.correction.weights.size > 0, scores.shape[1] > 0
+    for text in range(roots.firsts.size - 1):
+        for root in range(roots.firsts[text], roots.firsts[text + 1]):
+            count_up_to(edges.correction, roots, text, root)
+            if not scored:
+                look(roots, edges, text, root, most, desk, insertions, available)
+                continue
+            counts, start = roots.counts[root], roots.starts[root]
+            fill_children(desk.children, roots.ids, roots.log_probs, counts, start, edges.top_k, edges.edge_map)
+            if corrected:
+                before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
+                tree, found = take_in_order(desk.children, edges.correction, before, token, most)
+                insert_true_path(tree, roots.true_ranks[root], insertions[root])
+                available[root], scores[root, : found.size] = found.size - 1, found
             else:
-                fit_weights(correction, children)
-                corrected_insertions_into(
-                    children,
-                    correction,
-                    before,
-                    tokens[place],
-                    true_ranks[root],
-                    num_roots - root,
-                    most,
-                    counting,
-                    insertions[root],
-                )
+                insertions_into(desk.children, roots.true_ranks[root], most, desk.room, insertions[root])
+                available[root] = num_paths(desk.children, most)
+                guess = best_scores_into(desk.children, most, guess, room, scores[root])

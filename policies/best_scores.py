@@ -4,8 +4,9 @@ import numpy as np
 
 from simlab.arrays import Doubles, Ints
 from simlab.grid import STEPS_PER_NAT
-from simlab.jit import kernel
+from simlab.jit import inlined_kernel, kernel
 from simlab.policies.children import ELSEWHERE, SPINE, Children
+from simlab.policies.gather import gather_paths
 
 ROOM = 6
 """At most so many times the paths that are wanted are gathered."""
@@ -14,14 +15,13 @@ _NUM_BUCKETS = 512
 
 
 @kernel
-def best_scores_into(children: Children, most: int, guess: int, stack: Ints, room: Ints, found: Doubles) -> int:
+def best_scores_into(children: Children, most: int, guess: int, room: Ints, found: Doubles) -> int:
     """The scores of the first ``most`` nodes in order, the root's 0 first; -inf behind the last.
 
     Args:
         children: the candidates of one root.
         most: drafted tokens.
         guess: a limit of costs to begin with; it changes how long this takes and nothing else.
-        stack: int32 ``[3, D + 1]``, room to work in.
         room: int32 ``[2, ROOM * most]``, room to work in.
         found: float64 ``[most + 1]``, to be filled.
 
@@ -35,7 +35,7 @@ def best_scores_into(children: Children, most: int, guess: int, stack: Ints, roo
     # Fewer than are wanted lie within `low`; `high` is -1 until too many were found within it.
     low, high, highest = -1, -1, _highest_cost(children)
     limit = min(max(guess, 0), highest)
-    number = gather(children, limit, stack, room[0])
+    number = _gather(children, limit, room[0])
     while number > room.shape[1] or (number < most and limit < highest):
         if number > room.shape[1]:
             high = limit
@@ -43,12 +43,12 @@ def best_scores_into(children: Children, most: int, guess: int, stack: Ints, roo
             low = limit
         if high == low + 1:
             # All others within `high` cost exactly that.
-            number = gather(children, low, stack, room[0]) if low >= 0 else 0
+            number = _gather(children, low, room[0]) if low >= 0 else 0
             room[0, number:most] = high
             number = most
             break
         limit = _next_limit(limit, low, high, highest, number, most)
-        number = gather(children, limit, stack, room[0])
+        number = _gather(children, limit, room[0])
     _sort_first(room, number, most, limit)
     for n in range(min(number, most)):
         found[n + 1] = -room[1, n] / STEPS_PER_NAT + 0.0
@@ -77,52 +77,10 @@ def _highest_cost(children: Children) -> int:
     return total
 
 
-@kernel
-def gather(children: Children, limit: int, stack: Ints, found: Ints) -> int:
-    """The costs of all paths that cost at most a limit, in any order.
-
-    Returns:
-        How many; above the size of ``found`` they are not all there, and the number is only above it.
-    """
-    num_depths = children.starts.shape[1]
-    if num_depths == 0:
-        return 0
-    places, path_costs, kinds = stack[0], stack[1], stack[2]
-    level = 0
-    path_costs[0], kinds[0], places[0] = 0, SPINE, children.starts[SPINE, 0]
-    number = _gather_within(children, SPINE, 0, 0, limit, found, 0)
-    while level >= 0 and number <= found.size:
-        place, deeper = places[level], level + 1
-        if deeper == num_depths or place == children.ends[kinds[level], level]:
-            level -= 1
-            continue
-        reached = path_costs[level] + children.costs[place]
-        if reached > limit:
-            level -= 1
-            continue
-        places[level] = place + 1
-        below = kinds[level] if children.ranks[place] == 0 else ELSEWHERE
-        now = _gather_within(children, below, deeper, reached, limit, found, number)
-        if now > number:
-            number = now
-            path_costs[deeper], kinds[deeper], places[deeper] = reached, below, children.starts[below, deeper]
-            level = deeper
-        elif below == ELSEWHERE and (kinds[level] == ELSEWHERE or children.ranks[children.starts[SPINE, level]] == 0):
-            level -= 1  # the siblings behind it cost as much or more, and none of them goes on the spine
-    return number
-
-
-@kernel
-def _gather_within(children: Children, kind: int, depth: int, cost: int, limit: int, found: Ints, number: int) -> int:
-    """Add the children of one node; ``found.size + 1`` where they do not fit."""
-    for place in range(children.starts[kind, depth], children.ends[kind, depth]):
-        reached = cost + children.costs[place]
-        if reached > limit:
-            break
-        if number == found.size:
-            return number + 1
-        found[number] = reached
-        number += 1
+@inlined_kernel
+def _gather(children: Children, limit: int, found: Ints) -> int:
+    """The costs of all paths that cost at most a limit; one more than fit where they do not."""
+    number, _, _ = gather_paths(children, SPINE, 0, children.starts.shape[1], limit, found)
     return number
 
 

@@ -14,6 +14,7 @@ from simlab.cost import CostTable
 from simlab.grid import grid_scalar, weight_scalar
 from simlab.jit import kernel
 from simlab.policies.node_order import Layer
+from simlab.policies.roofline import RooflineRounds
 from simlab.policies.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
 
 FULL_SCAN = 1 << 30
@@ -114,7 +115,17 @@ class BestRatio:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloorAndStep:
-    """The ratio rule from a floor on, then cut to a whole number of steps; sizes here count the root."""
+    """The ratio rule from a floor on, then cut to a whole number of steps; sizes here count the root.
+
+    Attributes:
+        most: never more drafted tokens.
+        cost: what a round costs.
+        stages: those that count.
+        floor: so many nodes, or as many as there are, enter whatever they cost.
+        step: beyond the floor.
+        doubling: instead of steps the sizes are floor, 2 floor, 4 floor, ...
+        roofline: what a round costs by a fitted model, in place of ``cost``.
+    """
 
     most: int
     cost: CostTable
@@ -122,13 +133,17 @@ class FloorAndStep:
     floor: int = 32
     step: int = 32
     doubling: bool = False
+    roofline: RooflineRounds | None = None
     needs_scores: bool = field(default=True, init=False)
     needs_probabilities: bool = field(default=True, init=False)
     needs_falling: bool = field(default=False, init=False)
 
     def sizes(self, layer: Layer, contexts: Longs) -> Ints:
         assert layer.scores is not None
-        costs = round_costs(self.cost, self.stages, self.most)
+        if self.roofline is None:
+            costs = round_costs(self.cost, self.stages, self.most)
+        else:
+            costs = self.roofline.costs(contexts, self.most)
         return _floor_and_step(layer.scores, contexts, costs, self.most, self.floor, self.step, self.doubling)
 
 

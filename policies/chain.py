@@ -5,15 +5,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from simlab.arrays import Doubles, Floats, Ints, Shorts
+from simlab.arrays import Doubles, Ints, Shorts
 from simlab.draft import Draft
 from simlab.jit import kernel
 from simlab.policies.budget_rules import Fixed
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.node_order import NEVER, Layer, Nodes
+from simlab.policies.node_order import Layer, Nodes, empty_layer
 from simlab.policies.shelf import Shelf
 from simlab.policy import Needs
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedTexts, Roots
 
 LONGEST_BLOCK = 2**15
 """Above any block; a chain of no given length names it as its budget, and drafts as deep as the draft is."""
@@ -47,19 +47,13 @@ class Spine:
             np.append(np.int32(draft.root_token), tokens), numbers - 1, numbers, np.zeros_like(numbers), scores
         )
 
-    def layer(self, recorded: RecordedSequence, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of a text; as the depth bounds a chain, its scores have no room for more."""
-        rows = recorded.rows
-        if rows is None:
-            raise ValueError("a chain needs a drafter's rows, and none were read")
-        num_roots, num_depths = rows.counts.shape
-        deepest = min(most, num_depths)
-        insertions = np.full((num_roots, num_depths), NEVER, np.uint16)
-        available = np.zeros(num_roots, np.int32)
-        scores = np.full((num_roots, deepest + 1), -np.inf)
-        text = recorded.text.astype(np.int32)
-        _fill_layer(rows.ids, rows.log_probs, rows.counts, text, deepest, insertions, available, scores)
-        return Layer(insertions, available, scores if with_scores else None)
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of some texts; as the depth bounds a chain, its scores have no room for more."""
+        roots = texts.drafted()
+        deepest = min(most, roots.counts.shape[1])
+        layer = empty_layer(roots, deepest, with_scores)
+        _fill_layer(roots, deepest, layer.insertions, layer.num_available, layer.score_rows)
+        return layer
 
 
 @dataclass(frozen=True)
@@ -87,28 +81,20 @@ class Chain(Composed):
 
 
 @kernel
-def _fill_layer(
-    ids: Ints,
-    log_probs: Floats,
-    counts: Ints,
-    text: Ints,
-    deepest: int,
-    insertions: Shorts,
-    available: Ints,
-    scores: Doubles,
-) -> None:
+def _fill_layer(roots: Roots, deepest: int, insertions: Shorts, available: Ints, scores: Doubles) -> None:
     """A row for each root."""
-    start = 0
+    counts, true_ranks, scored = roots.counts, roots.true_ranks, scores.shape[1] > 0
     for root in range(counts.shape[0]):
-        place, is_true = start, True
-        scores[root, 0] = 0.0
+        place, is_true = roots.starts[root], True
+        if scored:
+            scores[root, 0] = 0.0
         for depth in range(deepest):
             if counts[root, depth] == 0:
                 break
-            is_true = is_true and root + depth + 1 < text.size and ids[place] == text[root + depth + 1]
+            is_true = is_true and true_ranks[root, depth] == 0
             if is_true:
                 insertions[root, depth] = depth + 1
             available[root] = depth + 1
-            scores[root, depth + 1] = scores[root, depth] + log_probs[place]
+            if scored:
+                scores[root, depth + 1] = scores[root, depth] + roots.log_probs[place]
             place += counts[root, depth]
-        start += counts[root].sum()

@@ -13,10 +13,11 @@ from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT, weight_scalar
 from simlab.jit import kernel
 from simlab.policies.children import SPINE, Children, fill_marginal, room_for_children
-from simlab.policies.node_order import NEVER, Layer, Nodes
-from simlab.policies.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_path
+from simlab.policies.node_order import Layer, Nodes, empty_layer
+from simlab.policies.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS
+from simlab.policies.true_path import insert_true_path
 from simlab.policy import Needs
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedTexts, Roots
 
 MISS, GAP = 0, 1
 """Where branches go first: where the chain most probably ends, or where the first two candidates are closest."""
@@ -60,18 +61,12 @@ class BranchedChain:
         tree, scores = _tree(marginals.ids, marginals.log_probs, counts, *settings, draft.root_token, most)
         return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    def layer(self, recorded: RecordedSequence, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of a text."""
-        rows, text = recorded.rows, recorded.text.astype(np.int32)
-        if rows is None:
-            raise ValueError("a chain needs a drafter's rows, and none were read")
-        num_roots, num_depths = rows.counts.shape
-        insertions = np.full((num_roots, num_depths), NEVER, np.uint16)
-        available = np.zeros(num_roots, np.int32)
-        scores = np.full((num_roots, most + 1 if with_scores else 0), -np.inf)
-        settings = self.measure, self.num_branches, self.below
-        _fill_layer(rows.ids, rows.log_probs, rows.counts, text, *settings, most, insertions, available, scores)
-        return Layer(insertions, available, scores if with_scores else None)
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of some texts."""
+        roots = texts.drafted()
+        layer, settings = empty_layer(roots, most, with_scores), (self.measure, self.num_branches, self.below)
+        _fill_layer(roots, *settings, most, layer.insertions, layer.num_available, layer.score_rows)
+        return layer
 
 
 @kernel
@@ -94,10 +89,7 @@ def _tree(
 
 @kernel
 def _fill_layer(
-    ids: Ints,
-    log_probs: Floats,
-    counts: Ints,
-    text: Ints,
+    roots: Roots,
     measure: int,
     num_branches: int,
     below: int,
@@ -107,14 +99,12 @@ def _fill_layer(
     scores: Doubles,
 ) -> None:
     """A row for each root."""
-    children = room_for_children(counts.shape[1], 2)
+    children = room_for_children(roots.counts.shape[1], 2)
     tree, costs = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64)
-    start = 0
-    for root in range(counts.shape[0]):
-        fill_marginal(children, ids, log_probs, counts[root], start, 2)
-        start += counts[root].sum()
-        number = _grow(children, measure, num_branches, below, text[root], tree, costs)
-        insert_path(tree[:, : number + 1], text[root + 1 :], insertions[root])
+    for root in range(roots.counts.shape[0]):
+        fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], 2)
+        number = _grow(children, measure, num_branches, below, -1, tree, costs)
+        insert_true_path(tree[:, : number + 1], roots.true_ranks[root], insertions[root])
         available[root] = number
         if scores.shape[1] > 0:
             for node in range(number + 1):

@@ -6,10 +6,14 @@ import numpy as np
 
 from simlab.arrays import Floats, Ints
 from simlab.grid import STEPS_PER_NAT, weight_scalar
-from simlab.jit import kernel
+from simlab.jit import inlined_kernel, kernel
 
 SPINE, ELSEWHERE = 0, 1
 """Below which nodes a list lies: the root and paths of first candidates alone, or any others."""
+
+
+EVERY_COST = 1 << 30
+"""As a limit: no path costs as much."""
 
 
 class Children(NamedTuple):
@@ -37,13 +41,16 @@ class Children(NamedTuple):
 def room_for_children(num_depths: int, most_kept: int) -> Children:
     """Room for as many candidates at each depth, in one or two lists."""
     size = 2 * num_depths * most_kept
-    return Children(
+    children = Children(
         np.empty(size, np.int32),
         np.empty(size, np.int32),
         np.empty(size, np.int32),
         np.empty((2, num_depths), np.int32),
         np.empty((2, num_depths), np.int32),
     )
+    for place in range(size):
+        children.ranks[place] = place % max(most_kept, 1)
+    return children
 
 
 @kernel
@@ -71,10 +78,48 @@ def fill_marginal(children: Children, ids: Ints, log_probs: Floats, counts: Ints
         start += counts[depth]
 
 
-@kernel
+@inlined_kernel
+def fill_costs(children: Children, log_probs: Floats, counts: Ints, start: int, top_k: int, limit: int) -> None:
+    """The drafter's own candidates that are on some path within a limit, without their tokens.
+
+    Args:
+        children: from `room_for_children`, used for nothing else.
+        log_probs: float32, on the grid, of many roots.
+        counts: int32 ``[D]``, candidates kept of this root; there is room for as many.
+        start: where they begin.
+        top_k: so many ranks are read at each depth.
+        limit: dearer paths are left out; below 0, all are.
+    """
+    most_kept = children.costs.size // (2 * max(counts.size, 1))
+    costs, left = children.costs, limit
+    for depth in range(counts.size):
+        place, num, rank = depth * most_kept, min(counts[depth], top_k), 0
+        # Eight at a time, which takes no branch for each.
+        while rank + 8 <= num:
+            for one in range(8):
+                costs[place + rank + one] = np.int32(log_probs[start + rank + one] * np.float32(-STEPS_PER_NAT))
+            if costs[place + rank + 7] > left:
+                break
+            rank += 8
+        while rank < num:
+            cost = np.int32(log_probs[start + rank] * np.float32(-STEPS_PER_NAT))
+            if cost > left:
+                break
+            costs[place + rank] = cost
+            rank += 1
+        children.starts[SPINE, depth] = children.starts[ELSEWHERE, depth] = place
+        children.ends[SPINE, depth] = children.ends[ELSEWHERE, depth] = place + rank
+        left -= costs[place] if rank > 0 else left + 1
+        start += counts[depth]
+
+
+@inlined_kernel
 def find_rank(children: Children, kind: int, depth: int, rank: int) -> int:
     """Where a rank stands in a list; -1 where it does not."""
-    for place in range(children.starts[kind, depth], children.ends[kind, depth]):
+    start, end = children.starts[kind, depth], children.ends[kind, depth]
+    if 0 <= rank < end - start and children.ranks[start + rank] == rank:
+        return int(start + rank)
+    for place in range(start, end if rank >= 0 else start):
         if children.ranks[place] == rank:
             return place
     return -1

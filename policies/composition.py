@@ -7,15 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
-from simlab.columns import RoundColumns
+from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
 from simlab.policies.budget_rules import BudgetRule
 from simlab.policies.node_order import Layer, NodeOrder, Nodes
 from simlab.policies.online_price import Memory, OnlinePrice
-from simlab.policies.round_costs import contexts_of
 from simlab.policies.shelf import EmptyShelf, Shelf
 from simlab.policies.walk import walk_layer
 from simlab.policy import Needs, Outcome
+from simlab.recorded import RecordedTexts
 from simlab.tree import DraftTree
 
 
@@ -77,12 +77,12 @@ class Composition:
             return 0.0
         return self.rule.seconds(context_length, num_drafted)
 
-    def walk(self, layer: Layer, prompt_length: int, num_tokens: int) -> RoundColumns:
-        """Its rounds on a whole text, from the layer of its order."""
-        contexts = contexts_of(prompt_length, num_tokens)
+    def walk(self, layer: Layer, texts: RecordedTexts) -> TextRounds:
+        """Its rounds on whole texts, from the layer of its order."""
+        firsts, contexts = texts.roots.firsts, texts.contexts
         if isinstance(self.rule, OnlinePrice):
-            return self.rule.walk(layer, contexts, num_tokens)
-        return walk_layer(layer.insertions, self.rule.sizes(layer, contexts), num_tokens)
+            return self.rule.walk(layer, contexts, firsts)
+        return walk_layer(layer.insertions, self.rule.sizes(layer, contexts), firsts)
 
     def _size(self, nodes: Nodes, context_length: int, state: Memory | None) -> int:
         one = Layer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
@@ -103,22 +103,23 @@ class Composed(ABC):
         """The policy."""
 
     @cached_property
-    def _own(self) -> Composition:
+    def own(self) -> Composition:
+        """The policy without any artefact."""
         return self.compose(EmptyShelf())
 
     @property
     def needs(self) -> Needs:
         """What it reads."""
-        return self._own.needs
+        return self.own.needs
 
     def start(self, prompt: Prompt) -> Memory | None:
         """The memory with which a sequence begins."""
-        return self._own.start(prompt)
+        return self.own.start(prompt)
 
     def select(self, draft: Draft, state: Memory | None = None) -> DraftTree:
         """The tree to verify."""
-        return self._own.select(draft, state)
+        return self.own.select(draft, state)
 
     def update(self, state: Memory | None, outcome: Outcome) -> Memory | None:
         """The memory after a round."""
-        return self._own.update(state, outcome)
+        return self.own.update(state, outcome)

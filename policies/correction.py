@@ -11,15 +11,12 @@ import numpy as np
 
 from simlab.arrays import Doubles, Longs
 from simlab.grid import LOWEST, STEPS_PER_NAT
-from simlab.jit import inlined_kernel, kernel
+from simlab.jit import borrowing_kernel
 from simlab.policies.children import SPINE, Children, entropy_at
 from simlab.policies.ngram import Counts, context_of, empty_counts, probability_after
 
 FLOOR = 1e-6
 """No 3-gram probability counts as less."""
-
-MOST_COST = 1 << 40
-"""No path costs as much."""
 
 
 class Correction(NamedTuple):
@@ -45,7 +42,16 @@ class Correction(NamedTuple):
 
 
 class Before(NamedTuple):
-    """Two tokens, and what the counts hold of them: the same for all candidates after them."""
+    """Two tokens, and what the counts hold of them.
+
+    Attributes:
+        first: the token two places before; -1 if there is none.
+        second: the token before.
+        pair: of both, as `simlab.policies.ngram.context_of` has it.
+        last: of the second alone.
+        pair_in_text: the same of the text's counts.
+        last_in_text: the same of the text's counts.
+    """
 
     first: int
     second: int
@@ -61,7 +67,7 @@ def no_correction() -> Correction:
     return Correction(np.empty(0, np.float64), nothing, nothing, 0.0, False, False, 0.0)
 
 
-@inlined_kernel
+@borrowing_kernel
 def before_of(correction: Correction, first: int, second: int) -> Before:
     """Two tokens as they stand before others.
 
@@ -78,7 +84,7 @@ def before_of(correction: Correction, first: int, second: int) -> Before:
     return Before(int(first), int(second), pair, last, pair_in_text, last_in_text)
 
 
-@kernel
+@borrowing_kernel
 def log_correction(
     corpus_slots: Longs,
     corpus_totals: Longs,
@@ -106,75 +112,7 @@ def log_correction(
     return float(weight * np.log(max(value, FLOOR)))
 
 
-@inlined_kernel
-def corrected_cost(
-    children: Children, correction: Correction, before: Before, depth: int, place: int, shift: float
-) -> int:
-    """What a candidate adds to the cost of a path.
-
-    Args:
-        children: the candidates.
-        correction: not empty.
-        before: the node above and the one above that.
-        depth: of the node above.
-        place: of the candidate.
-        shift: `shift_of` the node above, or 0.
-    """
-    corpus, text, weight, share = correction.corpus, correction.text, correction.weights[depth], correction.text_share
-    one, two, three, four, token = corpus.slots, corpus.totals, text.slots, text.totals, children.tokens[place]
-    added = log_correction(one, two, three, four, share, before, weight, token)
-    return cost_of(children.costs[place] / -STEPS_PER_NAT + added + shift)
-
-
-@inlined_kernel
-def least_cost(children: Children, place: int, shift: float) -> int:
-    """No correction makes a candidate's cost less: what a 3-gram adds to a score is at most 0."""
-    return cost_of(children.costs[place] / -STEPS_PER_NAT + shift)
-
-
-@inlined_kernel
-def add_costs(
-    children: Children,
-    correction: Correction,
-    before: Before,
-    start: int,
-    end: int,
-    depth: int,
-    shift: float,
-    limit: int,
-    costs: Longs,
-    num: int,
-) -> int:
-    """What the candidates of a list add to the cost of a path, as far as it may be within a limit.
-
-    Args:
-        children: the candidates.
-        correction: not empty.
-        before: the node above and the one above that.
-        start: of the list.
-        end: of the list.
-        depth: of the node above.
-        shift: `shift_of` the node above, or 0.
-        limit: no candidate whose cost is within it is left out.
-        costs: int64 ``[K]``, filled from ``num`` on.
-        num: so many are there already.
-
-    Returns:
-        How many are there now.
-    """
-    corpus, text, weight, share = correction.corpus, correction.text, correction.weights[depth], correction.text_share
-    one, two, three, four = corpus.slots, corpus.totals, text.slots, text.totals
-    all_costs, tokens = children.costs, children.tokens
-    for place in range(start + num, end):
-        log_prob = all_costs[place] / -STEPS_PER_NAT
-        if cost_of(log_prob + shift) > limit:
-            return place - start
-        added = log_correction(one, two, three, four, share, before, weight, tokens[place])
-        costs[place - start] = cost_of(log_prob + added + shift)
-    return end - start
-
-
-@kernel
+@borrowing_kernel
 def shift_of(children: Children, correction: Correction, before: Before, kind: int, depth: int) -> float:
     """What makes the children of a node and the rest, as the floor corrects it, sum to 1; a logarithm.
 
@@ -195,7 +133,7 @@ def shift_of(children: Children, correction: Correction, before: Before, kind: i
     return float(-np.log(total + max(rest, 0.0) * np.exp(weight * np.log(FLOOR))))
 
 
-@kernel
+@borrowing_kernel
 def fit_weights(correction: Correction, children: Children) -> None:
     """The weights at one root, where they follow the entropy.
 
@@ -210,7 +148,7 @@ def fit_weights(correction: Correction, children: Children) -> None:
         correction.weights[depth] = correction.weight * share
 
 
-@kernel
+@borrowing_kernel
 def cost_of(log_prob: float) -> int:
     """An edge score as grid steps below 0; what lies above 0 is 0."""
     return int(np.rint(-max(min(log_prob, 0.0), LOWEST) * STEPS_PER_NAT))

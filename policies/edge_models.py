@@ -8,7 +8,8 @@ import numpy as np
 from simlab.arrays import Doubles, Ints
 from simlab.ids import content_id
 from simlab.policies.correction import Correction, no_correction
-from simlab.policies.ngram import Counts, add_text, empty_counts
+from simlab.policies.counted_text import counts_of_text
+from simlab.policies.ngram import Counts, empty_counts
 from simlab.policies.rank_classes import NUM_CLASSES
 
 NO_MAP: Doubles = np.empty((0, 2, NUM_CLASSES, 2), np.float64)
@@ -25,6 +26,7 @@ class EdgeModel(Protocol):
         edge_map: float64 ``[D, 2, classes, 2]``, slope and intercept of a logistic map by depth, place below the spine
             or elsewhere, and class of rank; of no depth: none.
         is_corrected: whether it asks which tokens were before.
+        counts_text: whether it counts what was committed.
     """
 
     @property
@@ -42,6 +44,9 @@ class EdgeModel(Protocol):
     @property
     def is_corrected(self) -> bool: ...
 
+    @property
+    def counts_text(self) -> bool: ...
+
     def correction(self, num_depths: int, num_tokens: int) -> Correction:
         """What a 3-gram adds, with room for the counts of so many tokens of text, none of them counted yet."""
         ...
@@ -54,6 +59,7 @@ class Marginal:
     top_k: int | None = None
     has_probabilities: bool = field(default=True, init=False)
     is_corrected: bool = field(default=False, init=False)
+    counts_text: bool = field(default=False, init=False)
 
     @property
     def key(self) -> str:
@@ -84,6 +90,7 @@ class Calibrated:
     top_k: int | None = 64
     has_probabilities: bool = field(default=True, init=False)
     is_corrected: bool = field(default=False, init=False)
+    counts_text: bool = field(default=False, init=False)
 
     @property
     def key(self) -> str:
@@ -134,6 +141,11 @@ class NGramCorrected:
         return self.weight != 0.0
 
     @property
+    def counts_text(self) -> bool:
+        """With a share of the text."""
+        return self.is_corrected and self.text_share > 0
+
+    @property
     def edge_map(self) -> Doubles:
         """None."""
         return NO_MAP
@@ -150,7 +162,7 @@ class NGramCorrected:
 
 
 def counted(correction: Correction, committed: Ints) -> Correction:
-    """The same after counting the prompt and the committed text, in place."""
+    """The same with the counts of the prompt and the committed text; valid until the next call on this thread."""
     if correction.weights.size > 0 and correction.text_share > 0:
-        add_text(correction.text, committed)
+        return correction._replace(text=counts_of_text(committed, int(correction.text.totals[0])))
     return correction

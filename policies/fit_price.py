@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simlab.arrays import Longs
-from simlab.columns import RoundColumns
+from simlab.columns import TextRounds
 from simlab.cost import CostTable
 from simlab.grid import path_weight
 from simlab.policies.budget_rules import FixedPrice
 from simlab.policies.composition import Composition
 from simlab.policies.node_order import Layer
 from simlab.policies.online_price import OnlinePrice
-from simlab.policies.round_costs import contexts_of
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 
 MOST_STEPS = 50
 _CLOSE = 1e-9
@@ -70,7 +68,7 @@ class FixedPoint:
         rounds: those of the policy at this rate.
         rates: every price that was tried, in order.
         settled: whether the rounds at it bring just as much; rounds change with the price, so a few prices may also
-            take turns, and then it is the one whose rounds brought the most.
+            take turns, and then it is the one of these whose rounds brought the most.
     """
 
     rate: float
@@ -101,7 +99,9 @@ def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequen
         rate = found.expected_per_s
         if rate in tried:
             break
-    best = max(tried, key=lambda one: tried[one].expected_per_s)
+    prices = list(tried)
+    turns = prices[prices.index(rate) :] if rate in tried else prices
+    best = max(turns, key=lambda one: tried[one].expected_per_s)
     return FixedPoint(best, tried[best], tuple(tried), False)
 
 
@@ -123,29 +123,27 @@ def priced_rounds(policy: Composition, texts: Iterable[RecordedSequence]) -> Pri
     assert isinstance(rule, FixedPrice)
     for recorded in texts:
         if len(recorded.text) > 1:
-            layer = policy.order.layer(recorded, rule.most, True)
-            length = len(recorded.prompt.token_ids)
-            columns = policy.walk(layer, length, len(recorded.text))
-            contexts = contexts_of(length, len(recorded.text))
-            total += rounds_of_layer(layer, columns, contexts, rule.cost, rule.stages)
+            one = texts_of([recorded])
+            layer = policy.order.layer(one, rule.most, True)
+            total += rounds_of_layer(layer, policy.walk(layer, one), one, rule.cost, rule.stages)
     return total
 
 
 def rounds_of_layer(
-    layer: Layer, columns: RoundColumns, contexts: Longs, cost: CostTable, stages: tuple[str, ...]
+    layer: Layer, found: TextRounds, texts: RecordedTexts, cost: CostTable, stages: tuple[str, ...]
 ) -> PricedRounds:
-    """The sums over the rounds of one text.
+    """The sums over the rounds of some texts.
 
     Args:
         layer: of all roots, with scores.
-        columns: the rounds.
-        contexts: int64 ``[T - 1]``, tokens before each root.
+        found: the rounds.
+        texts: the texts.
         cost: what a round costs.
         stages: those that count.
     """
     assert layer.scores is not None
-    positions, sizes = columns.positions, columns.num_drafted
+    roots, sizes = found.roots, found.num_drafted
     within = np.arange(layer.scores.shape[1]) <= sizes[:, None]
-    expected = float(np.where(within, path_weight(layer.scores[positions]), 0.0).sum())
-    seconds = sum(float(cost.at(stage, contexts[positions], sizes).sum()) for stage in stages)
-    return PricedRounds(columns.num_rounds, expected, int(columns.num_committed.sum()), seconds)
+    expected = float(np.where(within, path_weight(layer.scores[roots]), 0.0).sum())
+    seconds = sum(float(cost.at(stage, texts.contexts[roots], sizes).sum()) for stage in stages)
+    return PricedRounds(len(roots), expected, len(texts.roots.places), seconds)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from simlab.arrays import Ints, Longs
-from simlab.jit import kernel
+from simlab.jit import borrowing_kernel, kernel
+from simlab.policies.ngram_logs import LogTable, add_log, no_logs, region_of, room_for_logs
 
 MOST_TOKENS = (1 << 21) - 1
 """Token ids are below it, so that three of them fit into one key."""
@@ -22,6 +23,7 @@ KEYS_PER_TOKEN = 5
 """The most entries that one more token of text adds: a triple, a pair, itself, and the contexts of the first two."""
 
 _TYPES = (1 << 32) - 1
+_THIRD, _SECOND = (1 << 21) - 1, 1 << 21
 _VOCAB_SIZE, _NUM_TOKENS, _NUM_TYPES = 0, 1, 2
 _KEY, _VALUE = 0, 1
 
@@ -34,10 +36,12 @@ class Counts(NamedTuple):
             pair or token was seen, times 2**32; of a context how often it was, and in the lower half how many
             different tokens followed.
         totals: int64 ``[3]``, the size of the vocabulary, tokens counted, and different ones among them.
+        logs: the logarithms of all probabilities, where nothing will be counted any more; none of them elsewhere.
     """
 
     slots: Longs
     totals: Longs
+    logs: LogTable
 
 
 def empty_counts(vocab_size: int, num_tokens: int) -> Counts:
@@ -73,7 +77,7 @@ def counts_from_rows(firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints, vo
     contexts = np.unique(firsts.astype(np.int64) << 32 | seconds) if len(counts) else counts
     found = _table(vocab_size, len(counts) + len(contexts))
     _add_rows(found, firsts, seconds, thirds, counts)
-    return found
+    return found._replace(logs=_logs_of(found))
 
 
 def _table(vocab_size: int, num_keys: int) -> Counts:
@@ -82,23 +86,23 @@ def _table(vocab_size: int, num_keys: int) -> Counts:
     # At most two thirds are filled, and one slot at least stays free.
     slots = np.zeros((1 << (3 * num_keys // 2 + 1).bit_length(), 2), np.int64)
     slots[:, _KEY] = -1
-    return Counts(slots, np.array([vocab_size, 0, 0], np.int64))
+    return Counts(slots, np.array([vocab_size, 0, 0], np.int64), no_logs())
 
 
-@kernel
+@borrowing_kernel
 def key_of(first: int, second: int, third: int) -> int:
     """The key of a triple; -1 stands for a token that is left out, at the front or, of a context, at the end."""
     return int(((np.int64(first) + 1) << 42) | ((np.int64(second) + 1) << 21) | (np.int64(third) + 1))
 
 
-@kernel
+@borrowing_kernel
 def value_of(slots: Longs, key: int) -> int:
     """The value of a key; 0 where it was never seen."""
     place = _slot_of(slots, key)
     return int(slots[place, _VALUE]) if slots[place, _KEY] == key else 0
 
 
-@kernel
+@borrowing_kernel
 def _slot_of(slots: Longs, key: int) -> int:
     """Where a key is, or the free slot where it would be."""
     mask = slots.shape[0] - 1
@@ -109,7 +113,7 @@ def _slot_of(slots: Longs, key: int) -> int:
     return int(place)
 
 
-@kernel
+@borrowing_kernel
 def _add(found: Counts, first: int, second: int, third: int, num: int) -> None:
     """Count a token after a context of two, one or no tokens."""
     key = key_of(first, second, third)
@@ -124,7 +128,7 @@ def _add(found: Counts, first: int, second: int, third: int, num: int) -> None:
         _add_context(found, first, second, int((np.int64(num) << 32) + is_new))
 
 
-@kernel
+@borrowing_kernel
 def _add_context(found: Counts, first: int, second: int, value: int) -> None:
     key = key_of(first, second, -1)
     place = _slot_of(found.slots, key)
@@ -132,7 +136,7 @@ def _add_context(found: Counts, first: int, second: int, value: int) -> None:
     found.slots[place, _VALUE] += value
 
 
-@kernel
+@borrowing_kernel
 def _add_rows(found: Counts, firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints) -> None:
     for row in range(counts.size):
         if thirds[row] >= 0:
@@ -144,13 +148,55 @@ def _add_rows(found: Counts, firsts: Ints, seconds: Ints, thirds: Ints, counts: 
 
 
 @kernel
+def _logs_of(found: Counts) -> LogTable:
+    """The logarithms of all probabilities of a table."""
+    slots, totals = found.slots, found.totals
+    keys, places, num = np.empty(slots.shape[0], np.int64), np.full(slots.shape[0], -1, np.int64), 0
+    num_singles = totals[_VOCAB_SIZE]
+    for slot in range(slots.shape[0]):
+        key = slots[slot, _KEY]
+        if key >= _SECOND and key & _THIRD == 0 and slots[slot, _VALUE] > 0:
+            keys[num], places[slot] = key, num
+            num += 1
+        elif 0 <= key < _SECOND:
+            num_singles = max(num_singles, key)
+    nums = np.zeros(num, np.int64)
+    for slot in range(slots.shape[0]):
+        key = slots[slot, _KEY]
+        if key >= _SECOND and key & _THIRD != 0 and slots[slot, _VALUE] > 0:
+            nums[places[_slot_of(slots, key & ~_THIRD)]] += 1
+    table = room_for_logs(keys[:num], nums, num_singles + 1)
+    for token in range(num_singles + 1):
+        table.logs[table.tokens.size + token] = np.log(probability_after(slots, totals, 0, 0, -1, -1, token))
+    for slot in range(slots.shape[0]):
+        key, value = slots[slot, _KEY], slots[slot, _VALUE]
+        if key < _SECOND or value == 0:
+            continue
+        region = region_of(table.contexts, key & ~_THIRD)
+        if key & _THIRD == 0:
+            types = value & _TYPES
+            table.logs[(region >> 32) - 1] = np.log(types / ((value >> 32) + types))
+        else:
+            first, second, third = (key >> 42) - 1, ((key >> 21) & _THIRD) - 1, (key & _THIRD) - 1
+            two, one = context_of(slots, first, second)
+            add_log(table, region, third, np.log(probability_after(slots, totals, two, one, first, second, third)))
+    return table
+
+
+@borrowing_kernel
 def add_text(found: Counts, text: Ints) -> None:
     """Count the tokens of a text, with the ones before them."""
-    for place in range(text.size):
+    add_tokens(found, text, 0)
+
+
+@borrowing_kernel
+def add_tokens(found: Counts, text: Ints, start: int) -> None:
+    """Count the tokens of a text from one place on, with the ones before them."""
+    for place in range(start, text.size):
         add_token(found, text, place)
 
 
-@kernel
+@borrowing_kernel
 def add_token(found: Counts, text: Ints, place: int) -> None:
     """Count one token of a text, with the ones before it."""
     _add(found, -1, -1, text[place], 1)
@@ -160,7 +206,15 @@ def add_token(found: Counts, text: Ints, place: int) -> None:
         _add(found, text[place - 2], text[place - 1], text[place], 1)
 
 
-@kernel
+@borrowing_kernel
+def forget(found: Counts) -> None:
+    """Make a table empty again."""
+    for slot in range(found.slots.shape[0]):
+        found.slots[slot, _KEY], found.slots[slot, _VALUE] = -1, 0
+    found.totals[_NUM_TOKENS], found.totals[_NUM_TYPES] = 0, 0
+
+
+@borrowing_kernel
 def probability(found: Counts, first: int, second: int, third: int) -> float:
     """How probable a token is after two others.
 
@@ -174,7 +228,7 @@ def probability(found: Counts, first: int, second: int, third: int) -> float:
     return probability_after(found.slots, found.totals, two, one, first, second, third)
 
 
-@kernel
+@borrowing_kernel
 def context_of(slots: Longs, first: int, second: int) -> tuple[int, int]:
     """The values of the two tokens before and of the last alone, 0 where never seen; the same whatever follows."""
     one = value_of(slots, key_of(-1, second, -1)) if second >= 0 else 0
@@ -182,7 +236,7 @@ def context_of(slots: Longs, first: int, second: int) -> tuple[int, int]:
     return two, one
 
 
-@kernel
+@borrowing_kernel
 def probability_after(slots: Longs, totals: Longs, two: int, one: int, first: int, second: int, third: int) -> float:
     """`probability`, where `context_of` the two tokens before is known.
 

@@ -8,7 +8,7 @@ import numpy as np
 from simlab.arrays import Doubles, Ints, Shorts
 from simlab.draft import Draft
 from simlab.policy import Needs
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedTexts, Roots
 from simlab.replay import draft_source
 
 NEVER = 65535
@@ -35,20 +35,24 @@ class Nodes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """What every budget needs to know of a text: whole numbers for each root, whatever the budget.
+    """What every budget needs to know of some texts: whole numbers for each root, whatever the budget.
 
     Attributes:
-        insertions: uint16 ``[T - 1, D]``, how large a tree must be to hold the node of the true path at a depth;
-        `NEVER`
+        insertions: uint16 ``[R, D]``, how large a tree must be to hold the node of the true path at a depth; `NEVER`
             where more than ``most`` tokens, or where the true token is no candidate.
-        num_available: int32 ``[T - 1]``, nodes there are, at most ``most``.
-        scores: float64 ``[T - 1, most + 1]``, path scores in the order of nodes, the root's 0 first and -inf behind the
+        num_available: int32 ``[R]``, nodes there are, at most ``most``.
+        scores: float64 ``[R, most + 1]``, path scores in the order of nodes, the root's 0 first and -inf behind the
             last; narrower where no tree can be as large; None where they were not asked for.
     """
 
     insertions: Shorts
     num_available: Ints
     scores: Doubles | None
+
+    @property
+    def score_rows(self) -> Doubles:
+        """The scores, for kernels; float64 ``[R, 0]`` where they were not asked for."""
+        return np.empty((len(self.insertions), 0), np.float64) if self.scores is None else self.scores
 
 
 class NodeOrder(Protocol):
@@ -77,26 +81,33 @@ class NodeOrder(Protocol):
         """The first nodes at one root, at most ``most`` and the root."""
         ...
 
-    def layer(self, recorded: RecordedSequence, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of a text."""
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of some texts."""
         ...
 
 
-def layer_by_roots(order: NodeOrder, recorded: RecordedSequence, most: int, with_scores: bool) -> Layer:
+def layer_by_roots(order: NodeOrder, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
     """The layer of any order, root by root: what its own faster way must give."""
-    source, text = draft_source(order.needs, recorded), recorded.text
-    depth = 0 if recorded.rows is None else recorded.rows.counts.shape[1]
-    insertions = np.full((len(text) - 1, depth), NEVER, np.uint16)
-    available = np.zeros(len(text) - 1, np.int32)
-    scores = np.full((len(text) - 1, most + 1), -np.inf) if with_scores else None
-    for t in range(len(text) - 1):
-        nodes = order.nodes(source(t), most)
-        path = true_path(nodes, text[t + 1 :])
-        insertions[t, : len(path)] = path
-        available[t] = len(nodes.tokens) - 1
-        if scores is not None:
-            scores[t, : len(nodes.scores)] = nodes.scores
-    return Layer(insertions, available, scores)
+    layer = empty_layer(texts.roots, most, with_scores)
+    place = 0
+    for recorded in texts.sequences:
+        source, text = draft_source(order.needs, recorded), recorded.text
+        for t in range(len(text) - 1):
+            nodes = order.nodes(source(t), most)
+            path = true_path(nodes, text[t + 1 :])
+            layer.insertions[place, : len(path)] = path
+            layer.num_available[place] = len(nodes.tokens) - 1
+            if layer.scores is not None:
+                layer.scores[place, : len(nodes.scores)] = nodes.scores
+            place += 1
+    return layer
+
+
+def empty_layer(roots: Roots, most: int, with_scores: bool) -> Layer:
+    """A layer to be filled: no node of the true path, and no node at all."""
+    insertions = np.full(roots.counts.shape, NEVER, np.uint16)
+    scores = np.full((len(insertions), most + 1), -np.inf) if with_scores else None
+    return Layer(insertions, np.zeros(len(insertions), np.int32), scores)
 
 
 def true_path(nodes: Nodes, follows: Ints) -> list[int]:

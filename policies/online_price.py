@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simlab.arrays import Doubles, Ints, Longs, Shorts
-from simlab.columns import RoundColumns
+from simlab.columns import TextRounds
 from simlab.cost import CostTable
 from simlab.jit import kernel
 from simlab.policies.budget_rules import FULL_SCAN, best_surplus, expected_tokens
 from simlab.policies.node_order import Layer
 from simlab.policies.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
-from simlab.policies.walk import rounds_of
+from simlab.policies.walk import num_accepted, rounds_of
 from simlab.policy import Outcome
 
 Memory = tuple[float, float]
@@ -64,14 +64,19 @@ class OnlinePrice:
         costs_at(round_costs(self.cost, self.stages, self.most), context, found)
         return float(found[num_drafted])
 
-    def walk(self, layer: Layer, contexts: Longs, num_tokens: int) -> RoundColumns:
-        """The rounds on a text, as `size` and `update` would have them."""
+    def walk(self, layer: Layer, contexts: Longs, firsts: Longs) -> TextRounds:
+        """The rounds on some texts, as `size` and `update` would have them; each text begins with nothing known.
+
+        Args:
+            layer: with scores.
+            contexts: int64 ``[R]``, tokens before each root.
+            firsts: int64 ``[S + 1]``, the first root of each text, and R.
+        """
         assert layer.scores is not None
         costs = round_costs(self.cost, self.stages, self.most)
-        visited, sizes = _walk(
-            layer.insertions, layer.scores, contexts, costs, self.most, self.look_ahead, self.memory, num_tokens
-        )
-        return rounds_of(visited, sizes, num_tokens)
+        settings = self.most, self.look_ahead, self.memory
+        visited, sizes, ends = _walk(layer.insertions, layer.scores, contexts, costs, *settings, firsts)
+        return rounds_of(visited, sizes, ends)
 
 
 @kernel
@@ -111,22 +116,22 @@ def _walk(
     most: int,
     look_ahead: int,
     memory: float,
-    num_tokens: int,
-) -> tuple[Longs, Ints]:
-    visited, sizes = np.empty((2, num_tokens), np.int64), np.zeros(num_tokens - 1, np.int32)
+    firsts: Longs,
+) -> tuple[Longs, Ints, Longs]:
+    num_roots = insertions.shape[0]
+    visited, sizes, ends = np.empty((2, num_roots), np.int64), np.zeros(num_roots, np.int32), np.empty_like(firsts[1:])
     tokens, seconds = np.empty(most + 1, np.float64), np.empty(most + 1, np.float64)
-    mean_tokens, mean_seconds = 0.0, 0.0
-    number, position, last = 0, 0, num_tokens - 1
-    while position < last:
-        n = _size(scores[position], contexts[position], costs, look_ahead, mean_tokens, mean_seconds, tokens, seconds)
-        sizes[position] = n
-        accepted, deepest = 0, min(insertions.shape[1], last - position)
-        while accepted < deepest and insertions[position, accepted] <= n:
-            accepted += 1
-        visited[0, number], visited[1, number] = position, accepted
-        number += 1
-        committed = min(accepted + 1, last - position)
-        mean_tokens = remember(mean_tokens, float(committed), memory)
-        mean_seconds = remember(mean_seconds, seconds[n], memory)
-        position += committed
-    return visited[:, :number].copy(), sizes
+    number = 0
+    for text in range(firsts.size - 1):
+        mean_tokens, mean_seconds, root, last = 0.0, 0.0, firsts[text], firsts[text + 1]
+        while root < last:
+            context, means = int(contexts[root]), (mean_tokens, mean_seconds)
+            n = _size(scores[root], context, costs, look_ahead, means[0], means[1], tokens, seconds)
+            accepted = num_accepted(insertions, root, n)
+            sizes[root], visited[0, number], visited[1, number] = n, root, accepted
+            number += 1
+            mean_tokens = remember(mean_tokens, float(min(accepted + 1, last - root)), memory)
+            mean_seconds = remember(mean_seconds, seconds[n], memory)
+            root += accepted + 1
+        ends[text] = number
+    return visited[:, :number].copy(), sizes, ends

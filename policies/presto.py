@@ -26,11 +26,11 @@ class Presto(Composed):
 
     ``counts`` says where the 3-gram was counted: ``corpus``, the file ``ngram``; ``text``, the prompt and what was
     committed; ``both``, the text with a share of ``text_share``. ``shape=beam`` looks only below the ``beam_width``
-    best nodes of a depth and keeps the best of all depths. The score, its weight of 0.2 and both shapes are the
-    paper's, and so are budgets of 128, 256 and 512.
+    best nodes of a depth and keeps the best of all depths. The score, its weight of 0.2, both shapes and budgets of
+    128, 256 and 512 are as two accounts of the paper tell them; the paper itself could not be had.
 
     The 3-gram's smoothing (Witten and Bell), its floor of 1e-6, the candidates that are read and the width of the beam
-    are not known of the paper and are simlab's. So are ``adaptive``, which takes as much of the weight at a depth as
+    are not in those accounts and are simlab's. So are ``adaptive``, which takes as much of the weight at a depth as
     its entropy is of the largest it could be, log(k + 1) for the k candidates read and the rest as one; and
     ``renormalised``, which makes the candidates below a node and the rest, at the floor, sum to 1.
     """
@@ -47,7 +47,7 @@ class Presto(Composed):
     renormalised: bool = False
 
     source: ClassVar[str] = "PRESTO 2026, arXiv 2607.22634"
-    exactness: ClassVar[str] = "score exact (from two accounts of the paper); 3-gram and search a reconstruction"
+    exactness: ClassVar[str] = "reconstruction: score and shapes from two accounts of the paper; the rest is simlab's"
     reads: ClassVar[str] = "the first top_k candidates at each depth; the tokens before the root; counts of a 3-gram"
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simlab.arrays import Doubles, Longs
+from simlab.arrays import Doubles
 from simlab.cost import CostTable
 from simlab.jit import kernel
 
@@ -58,8 +58,3 @@ def costs_at(costs: RoundCosts, context: int, found: Doubles) -> None:
     share = min(max((context - costs.contexts[low]) / width, 0.0), 1.0)
     for n in range(found.size):
         found[n] = costs.seconds[low, n] * (1.0 - share) + costs.seconds[high, n] * share
-
-
-def contexts_of(prompt_length: int, num_tokens: int) -> Longs:
-    """int64 ``[T - 1]``, tokens before each root of a text."""
-    return np.arange(prompt_length, prompt_length + num_tokens - 1, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Where policies find what they were fitted or measured with: prices, counts, tables."""
+"""Where policies find what they were fitted or measured with: prices, counts, tables; and what trace is at hand."""
 
 from collections.abc import Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from simlab.cost import CostTable
 from simlab.errors import PolicyError
@@ -11,6 +11,9 @@ Value = TypeVar("Value")
 
 AUTO = "auto"
 """As the name of an artefact: the one that comes with simlab for the models at hand."""
+
+LEAST_WIDTH = 64
+"""Candidates that every trace holds at each depth, where its drafter has as many."""
 
 
 class Shelf(Protocol):
@@ -34,6 +37,23 @@ class Shelf(Protocol):
         """A fitted table of a kind: ``calibration`` or ``ranks``."""
         ...
 
+    def target_config(self, name: str) -> Mapping[str, object]:
+        """The target's sizes, by the names of ``config.json``."""
+        ...
+
+    def min_width(self) -> int:
+        """Candidates that the trace at hand holds at each depth, at least; without one `LEAST_WIDTH`."""
+        ...
+
+
+@runtime_checkable
+class FitsItsTrace(Protocol):
+    """A recipe with settings that the trace decides where they are left out; its label and its id then name them."""
+
+    def fitted(self, shelf: Shelf) -> "FitsItsTrace":
+        """The same with these settings filled in."""
+        ...
+
 
 class EmptyShelf:
     """Nothing is at hand: for policies that need nothing."""
@@ -49,3 +69,11 @@ class EmptyShelf:
     def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
         """None."""
         raise PolicyError(f"this policy needs a fitted table of {kind}: make one with `simlab train {kind}`")
+
+    def target_config(self, name: str) -> Mapping[str, object]:
+        """None."""
+        raise PolicyError("this policy needs the sizes of the target's layers: give it the target's config.json")
+
+    def min_width(self) -> int:
+        """What every trace holds."""
+        return LEAST_WIDTH

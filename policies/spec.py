@@ -24,7 +24,7 @@ from simlab.errors import PolicyError
 from simlab.ids import content_id
 from simlab.policies import POLICIES
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.shelf import EmptyShelf, Shelf
+from simlab.policies.shelf import EmptyShelf, FitsItsTrace, Shelf
 from simlab.policies.user_file import load_policy_class, split_user_file
 from simlab.policy import AnyPolicy
 
@@ -149,11 +149,15 @@ def _grid(text: str, values: str) -> Iterator[str]:
 
 
 def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], shelf: Shelf) -> NamedPolicy:
-    settings_typed = ",".join(f"{key}={value}" for key, value in typed.items())
-    label = f"{source.typed}:{settings_typed}" if typed else source.typed
+    label = _label(source, typed)
     given = {key: _fitting(label, key, value, hints[key]) for key, value in typed.items()}
     try:
         made = source.make(**given)
+        if isinstance(made, FitsItsTrace):
+            fitted = made.fitted(shelf)
+            names = [one.name for one in _fields(source) if getattr(fitted, one.name) != getattr(made, one.name)]
+            label = _label(source, typed | {name: json.dumps(getattr(fitted, name)) for name in names})
+            made = cast(AnyPolicy, fitted)
     except (ValueError, TypeError) as error:
         raise PolicyError(f"`{label}`: {error}") from error
     settings = {one.name: getattr(made, one.name) for one in _fields(source)}
@@ -164,6 +168,11 @@ def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], 
     artefacts = dict(source.artefacts) | (dict(policy.artefacts) if isinstance(policy, Composition) else {})
     policy_id = content_id({"name": source.name, "settings": settings, "artefacts": artefacts})
     return NamedPolicy(LABELS.get(label, label), source.name, settings, policy, policy_id)
+
+
+def _label(source: _Source, typed: Mapping[str, str]) -> str:
+    settings = ",".join(f"{key}={value}" for key, value in typed.items())
+    return f"{source.typed}:{settings}" if typed else source.typed
 
 
 def _composition(label: str, recipe: Composed, shelf: Shelf) -> Composition:

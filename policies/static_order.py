@@ -7,26 +7,21 @@ these frequencies in place of probabilities.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
 from simlab.arrays import Doubles, Ints, Shorts
 from simlab.draft import Draft
-from simlab.errors import PolicyError
 from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import kernel
 from simlab.policies.best_scores import ROOM, best_scores_into
-from simlab.policies.budget_rules import Fixed
 from simlab.policies.children import ELSEWHERE, SPINE, Children, room_for_children
-from simlab.policies.composition import Composed, Composition
 from simlab.policies.correction import Correction, no_correction
-from simlab.policies.insertion import insertions_into, num_paths
-from simlab.policies.node_order import NEVER, Layer, Nodes
-from simlab.policies.shelf import AUTO, Shelf
+from simlab.policies.insertion import insertions_into, num_paths, room_for_places
+from simlab.policies.node_order import Layer, Nodes, empty_layer
 from simlab.policies.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
 from simlab.policy import Needs
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedTexts, Roots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,17 +68,18 @@ class StaticOrder:
         tree, scores = _tree(marginals.ids, counts, costs, ranks, no_correction(), draft.root_token, most)
         return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    def layer(self, recorded: RecordedSequence, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of a text."""
-        rows, (costs, ranks) = recorded.rows, self._lists()
-        if rows is None:
-            raise ValueError("a fixed tree needs a drafter's rows, and none were read")
-        num_roots, num_depths = rows.counts.shape
-        insertions = np.full((num_roots, num_depths), NEVER, np.uint16)
-        available = np.zeros(num_roots, np.int32)
-        scores = np.full((num_roots, most + 1 if with_scores else 0), -np.inf)
-        _fill_layer(rows.ids, rows.counts, rows.true_ranks, costs, ranks, most, insertions, available, scores)
-        return Layer(insertions, available, scores if with_scores else None)
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of some texts."""
+        roots = texts.drafted()
+        layer, lists = empty_layer(roots, most, with_scores), self._lists()
+        _fill_layer(roots, *lists, most, layer.insertions, layer.num_available, layer.score_rows)
+        return layer
+
+    def scores(self, most: int) -> Doubles:
+        """float64 ``[n + 1]``, path scores where every rank of the table is there, the root's 0 first; n <= most."""
+        (num_depths, num_ranks), (costs, ranks) = self.frequencies.shape, self._lists()
+        ids, counts = np.zeros(num_depths * num_ranks, np.int32), np.full(num_depths, num_ranks, np.int32)
+        return _tree(ids, counts, costs, ranks, no_correction(), 0, most)[1]
 
     def _lists(self) -> tuple[Ints, Ints]:
         """int32 ``[D, R]`` twice, costs and ranks, the best first at each depth."""
@@ -92,36 +88,6 @@ class StaticOrder:
         costs = np.rint(-logs * STEPS_PER_NAT).astype(np.int32)
         ranks = np.argsort(costs, axis=1, kind="stable").astype(np.int32)
         return np.take_along_axis(costs, ranks, axis=1), ranks
-
-
-@dataclass(frozen=True)
-class Sequoia(Composed):
-    """One fixed tree of ``budget`` tokens: the ranks whose paths were right most often on other texts.
-
-    ``table`` is a file of `simlab train ranks`: how often the true token had each rank at each depth, counted on a
-    dev split. It reads nothing of what the drafter says but the order of its candidates; a policy that reads more has
-    to beat it. The published dynamic program is about children by rank alone and finds the same kind of tree; here
-    frequencies differ by depth too.
-    """
-
-    budget: int = 64
-    table: str = AUTO
-
-    source: ClassVar[str] = "Sequoia 2024, arXiv 2402.12374"
-    exactness: ClassVar[str] = "exact (from paper) for the tree; frequencies by depth and rank are simlab's"
-    reads: ClassVar[str] = "as many candidates at each depth as its table has ranks; the table"
-
-    def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1; got {self.budget}")
-
-    def compose(self, shelf: Shelf) -> Composition:
-        """The order of the table, a fixed budget."""
-        table, table_id = shelf.table("ranks", self.table)
-        if "values" not in table:
-            raise PolicyError(f"the table of ranks {self.table} has no values")
-        order = StaticOrder(np.array(table["values"], np.float64), table_id)
-        return Composition(order, Fixed(self.budget), {"ranks": table_id})
 
 
 @kernel
@@ -152,9 +118,7 @@ def _tree(
 
 @kernel
 def _fill_layer(
-    ids: Ints,
-    counts: Ints,
-    true_ranks: Ints,
+    roots: Roots,
     costs: Ints,
     ranks: Ints,
     most: int,
@@ -163,14 +127,12 @@ def _fill_layer(
     scores: Doubles,
 ) -> None:
     """A row for each root, without building trees."""
-    num_roots, num_depths = counts.shape
-    children = room_for_children(num_depths, costs.shape[1])
-    stack, room, guess = np.empty((3, num_depths + 1), np.int32), np.empty((2, ROOM * most), np.int32), 1 << 18
-    start = 0
+    num_roots, num_depths = roots.counts.shape
+    children, counting = room_for_children(num_depths, costs.shape[1]), room_for_places(num_depths, most)
+    room, guess = np.empty((2, ROOM * most), np.int32), 1 << 18
     for root in range(num_roots):
-        _fill_static(children, ids, counts[root], start, costs, ranks)
-        start += counts[root].sum()
-        insertions_into(children, true_ranks[root], num_roots - root, most, stack, insertions[root])
+        _fill_static(children, roots.ids, roots.counts[root], roots.starts[root], costs, ranks)
+        insertions_into(children, roots.true_ranks[root], most, counting, insertions[root])
         available[root] = num_paths(children, most)
         if scores.shape[1] > 0:
-            guess = best_scores_into(children, most, guess, stack, room, scores[root])
+            guess = best_scores_into(children, most, guess, room, scores[root])

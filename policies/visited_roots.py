@@ -1,76 +1,125 @@
-"""Fixed budgets on one text: only the roots that some budget comes to are looked at, each once."""
+"""Fixed budgets on many texts: only the roots that some budget comes to are looked at, each once.
+
+Rounds are added up as they are met, so that a thousand budgets take no more memory than one.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
-from simlab.arrays import Doubles, Floats, Ints, Longs
-from simlab.columns import RoundColumns
-from simlab.jit import kernel
-from simlab.policies.children import fill_marginal, room_for_children
-from simlab.policies.insertion import insertions_into, num_paths
-from simlab.policies.rank_classes import apply_map
-from simlab.policies.walk import rounds_of
-from simlab.recorded import DraftRows
+from simlab.arrays import Bools, Doubles, Ints, Longs, Shorts
+from simlab.cost import StageTable, add_seconds
+from simlab.jit import borrowing_kernel, kernel
+from simlab.policies.true_places import Desk, EdgeScores, desk_for, look
+from simlab.policies.walk import num_accepted
+from simlab.recorded import Roots
+
+ROUNDS, DRAFTED, ACCEPTED, COMMITTED, CLIPPED = 0, 1, 2, 3, 4
+"""The columns of sums."""
 
 
-def walk_budgets(rows: DraftRows, budgets: Ints, top_k: int, edge_map: Doubles) -> list[RoundColumns]:
-    """The rounds of best-first trees of several budgets on one text.
+class Known(NamedTuple):
+    """What is known of each root.
 
-    Args:
-        rows: the candidates.
-        budgets: int32 ``[B]``, drafted tokens.
-        top_k: so many ranks are read at each depth.
-        edge_map: as in `simlab.policies.edge_models.EdgeModel`.
+    Attributes:
+        insertions: uint16 ``[R, D]``.
+        num_available: int32 ``[R]``.
+        is_known: bool ``[R]``.
     """
-    num_roots = len(rows.counts)
-    visited, ends, available = _walk(
-        rows.ids, rows.log_probs, rows.counts, rows.true_ranks, rows.starts(), budgets, top_k, edge_map
-    )
-    starts = [0, *ends[:-1].tolist()]
-    return [
-        rounds_of(visited[:, start:end], np.minimum(available, budget), num_roots + 1)
-        for budget, start, end in zip(budgets.tolist(), starts, ends.tolist(), strict=True)
-    ]
+
+    insertions: Shorts
+    num_available: Ints
+    is_known: Bools
+
+
+def nothing_known(roots: Roots) -> Known:
+    """Of no root."""
+    num_roots = len(roots.places)
+    return Known(np.empty(roots.counts.shape, np.uint16), np.zeros(num_roots, np.int32), np.zeros(num_roots, np.bool_))
 
 
 @kernel
-def _walk(
-    ids: Ints,
-    log_probs: Floats,
-    counts: Ints,
-    true_ranks: Ints,
-    starts: Longs,
+def sum_budgets(
+    roots: Roots, edges: EdgeScores, most: int, budgets: Ints, known: Known, contexts: Longs, table: StageTable
+) -> tuple[Longs, Doubles]:
+    """The sums over the rounds of trees of several budgets on each text.
+
+    Args:
+        roots: of all texts.
+        edges: without counts of the text; read where something is not known yet.
+        most: places above it are not told apart; no budget that ever reads what is known is larger.
+        budgets: int32 ``[B]``, drafted tokens.
+        known: from roots that were met before; filled for those that are met.
+        contexts: int64 ``[R]``, tokens before each root.
+        table: what rounds cost, for every budget and context that there is; of no stage: nothing.
+
+    Returns:
+        int64 ``[B, S, 5]``, rounds, drafted, accepted and committed tokens, and clipped rounds; float64 ``[B, S, P]``,
+        seconds of each stage of the table.
+    """
+    shape = (budgets.size, roots.firsts.size - 1)
+    sums, seconds = np.zeros((*shape, 5), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
+    desk = desk_for(roots, edges, 0 if known.is_known.all() else most)
+    _sum_budgets(roots, edges, most, budgets, known, contexts, table, desk, sums, seconds)
+    return sums, seconds
+
+
+@borrowing_kernel
+def _sum_budgets(
+    roots: Roots,
+    edges: EdgeScores,
+    most: int,
     budgets: Ints,
-    top_k: int,
-    edge_map: Doubles,
-) -> tuple[Longs, Longs, Ints]:
-    """Positions and accepted tokens of all rounds, budget after budget; where each budget ends; nodes there are."""
-    num_roots, num_depths = counts.shape
-    most, widest = budgets.max(), 0
-    for root in range(num_roots):
-        for depth in range(num_depths):
-            widest = max(widest, counts[root, depth])
-    children = room_for_children(num_depths, min(widest, top_k))
-    stack = np.empty((3, num_depths + 1), np.int32)
-    insertions, is_done = np.empty((num_roots, num_depths), np.uint16), np.zeros(num_roots, np.bool_)
-    available = np.zeros(num_roots, np.int32)
-    visited, ends = np.empty((2, num_roots * budgets.size), np.int64), np.empty(budgets.size, np.int64)
-    number = 0
-    for place in range(budgets.size):
-        position = 0
-        while position < num_roots:
-            if not is_done[position]:
-                is_done[position] = True
-                fill_marginal(children, ids, log_probs, counts[position], starts[position], top_k)
-                if edge_map.shape[0] > 0:
-                    apply_map(children, edge_map)
-                left = num_roots - position
-                insertions_into(children, true_ranks[position], left, most, stack, insertions[position])
-                available[position] = num_paths(children, most)
-            accepted, deepest = 0, min(num_depths, num_roots - position)
-            while accepted < deepest and insertions[position, accepted] <= budgets[place]:
-                accepted += 1
-            visited[0, number], visited[1, number] = position, accepted
-            number += 1
-            position += accepted + 1
-        ends[place] = number
-    return visited[:, :number].copy(), ends, available
+    known: Known,
+    contexts: Longs,
+    table: StageTable,
+    desk: Desk,
+    sums: Longs,
+    seconds: Doubles,
+) -> None:
+    insertions, available, is_known, firsts = known.insertions, known.num_available, known.is_known, roots.firsts
+    for text in range(firsts.size - 1):
+        last = firsts[text + 1]
+        for place in range(budgets.size):
+            rounds, drafted, accepted, clipped, root = 0, 0, 0, 0, firsts[text]
+            while root < last:
+                if not is_known[root]:
+                    is_known[root] = True
+                    look(roots, edges, text, root, most, desk, insertions, available)
+                now_drafted = int(min(available[root], budgets[place]))
+                now_accepted = num_accepted(insertions, root, now_drafted)
+                if table.seconds.shape[2] > 0:
+                    add_seconds(table, int(contexts[root]), now_drafted, seconds[place, text])
+                rounds, drafted, accepted = rounds + 1, drafted + now_drafted, accepted + now_accepted
+                root += now_accepted + 1
+                clipped += root > last
+            row = sums[place, text]
+            row[ROUNDS], row[DRAFTED], row[ACCEPTED] = rounds, drafted, accepted
+            row[COMMITTED], row[CLIPPED] = last - firsts[text], clipped
+
+
+@kernel
+def sum_rounds(roots: Longs, num_drafted: Longs, num_accepted: Longs, ends: Longs, firsts: Longs) -> Longs:
+    """The sums over rounds of each text.
+
+    Args:
+        roots: int64 ``[N]``, where each round starts.
+        num_drafted: int64 ``[N]``.
+        num_accepted: int64 ``[N]``.
+        ends: int64 ``[S]``, where the rounds of each text end.
+        firsts: int64 ``[S + 1]``, the first root of each text.
+
+    Returns:
+        int64 ``[S, 5]``, as `sum_budgets` has them.
+    """
+    sums, start = np.zeros((ends.size, 5), np.int64), 0
+    for text in range(ends.size):
+        for place in range(start, ends[text]):
+            left = firsts[text + 1] - roots[place]
+            sums[text, ROUNDS] += 1
+            sums[text, DRAFTED] += num_drafted[place]
+            sums[text, ACCEPTED] += num_accepted[place]
+            sums[text, COMMITTED] += min(num_accepted[place] + 1, left)
+            sums[text, CLIPPED] += num_accepted[place] == left
+        start = ends[text]
+    return sums

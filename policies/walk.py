@@ -1,46 +1,54 @@
-"""From places in the order of nodes to rounds: how a policy of nested trees goes through a text."""
+"""From places in the order of nodes to rounds: how a policy of nested trees goes through texts."""
 
 import numpy as np
 
 from simlab.arrays import Ints, Longs, Shorts
-from simlab.columns import RoundColumns
-from simlab.jit import kernel
+from simlab.columns import TextRounds
+from simlab.jit import inlined_kernel, kernel
 
 
-def walk_layer(insertions: Shorts, num_drafted: Ints, num_tokens: int) -> RoundColumns:
+def walk_layer(insertions: Shorts, num_drafted: Ints, firsts: Longs) -> TextRounds:
     """The rounds of trees that hold the first nodes of an order.
 
     Args:
-        insertions: uint16 ``[T - 1, D]``, the place of each node of the true path at each root, from 1; they rise.
-        num_drafted: int32 ``[T - 1]``, the size of the tree at each root.
-        num_tokens: T.
+        insertions: uint16 ``[R, D]``, the place of each node of the true path at each root, from 1; they rise.
+        num_drafted: int32 ``[R]``, the size of the tree at each root.
+        firsts: int64 ``[S + 1]``, the first root of each text, and R.
     """
-    return rounds_of(_walk(insertions, num_drafted, num_tokens), num_drafted, num_tokens)
+    visited, ends = _walk(insertions, num_drafted, firsts)
+    return rounds_of(visited, num_drafted, ends)
 
 
-def rounds_of(visited: Longs, num_drafted: Ints, num_tokens: int) -> RoundColumns:
-    """The columns of a walk.
+def rounds_of(visited: Longs, num_drafted: Ints, ends: Longs) -> TextRounds:
+    """The rounds of a walk.
 
     Args:
-        visited: int64 ``[2, R]``, positions of the roots, and how many tokens were accepted there.
-        num_drafted: int32 ``[T - 1]``.
-        num_tokens: T.
+        visited: int64 ``[2, N]``, the roots, and how many tokens were accepted there.
+        num_drafted: int32 ``[R]``, at each root.
+        ends: int64 ``[S]``, where the rounds of each text end.
     """
-    positions, accepted = visited
-    left, drafted = num_tokens - 1 - positions, num_drafted[positions].astype(np.int64)
-    return RoundColumns(positions, drafted, accepted, np.minimum(accepted + 1, left), accepted == left)
+    return TextRounds(visited[0], num_drafted[visited[0]].astype(np.int64), visited[1], ends)
 
 
 @kernel
-def _walk(insertions: Shorts, num_drafted: Ints, num_tokens: int) -> Longs:
-    visited = np.empty((2, num_tokens), np.int64)
-    number, position, last = 0, 0, num_tokens - 1
-    while position < last:
-        accepted = 0
-        most = min(insertions.shape[1], last - position)
-        while accepted < most and insertions[position, accepted] <= num_drafted[position]:
-            accepted += 1
-        visited[0, number], visited[1, number] = position, accepted
-        number += 1
-        position = min(position + accepted + 1, last)
-    return visited[:, :number].copy()
+def _walk(insertions: Shorts, num_drafted: Ints, firsts: Longs) -> tuple[Longs, Longs]:
+    visited, ends = np.empty((2, insertions.shape[0]), np.int64), np.empty(firsts.size - 1, np.int64)
+    number = 0
+    for text in range(firsts.size - 1):
+        root = firsts[text]
+        while root < firsts[text + 1]:
+            accepted = num_accepted(insertions, root, int(num_drafted[root]))
+            visited[0, number], visited[1, number] = root, accepted
+            number += 1
+            root += accepted + 1
+        ends[text] = number
+    return visited[:, :number].copy(), ends
+
+
+@inlined_kernel
+def num_accepted(insertions: Shorts, root: int, num_drafted: int) -> int:
+    """How many nodes of the true path are in the tree of a root."""
+    accepted = 0
+    while accepted < insertions.shape[1] and insertions[root, accepted] <= num_drafted:
+        accepted += 1
+    return accepted

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.arrays import Bools, Longs, read_only
+from simlab.recorded import RecordedTexts
 from simlab.replay import Round
 from simlab.totals import Totals
 
@@ -66,3 +67,51 @@ def columns_of(rounds: Iterable[Round]) -> RoundColumns:
     rows = [(one.position, one.num_drafted, one.num_accepted, one.num_committed, one.clipped) for one in rounds]
     table = np.array(rows, np.int64).reshape(-1, 5)
     return RoundColumns(table[:, 0], table[:, 1], table[:, 2], table[:, 3], table[:, 4] != 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextRounds:
+    """The rounds of one policy on some texts, one text after the other.
+
+    Attributes:
+        roots: int64 ``[R]``, at which root of all texts each round starts.
+        num_drafted: int64 ``[R]``, the root not counted.
+        num_accepted: int64 ``[R]``.
+        ends: int64 ``[S]``, how many rounds there are up to the end of each text.
+    """
+
+    roots: Longs
+    num_drafted: Longs
+    num_accepted: Longs
+    ends: Longs
+
+    def columns(self, texts: RecordedTexts) -> list[RoundColumns]:
+        """The rounds of each text."""
+        lasts = texts.roots.firsts[1:]
+        starts = [0, *self.ends[:-1].tolist()]
+        return [
+            self._columns(slice(start, end), int(first), int(last))
+            for start, end, first, last in zip(starts, self.ends.tolist(), texts.roots.firsts, lasts, strict=False)
+        ]
+
+    def _columns(self, part: slice, first: int, last: int) -> RoundColumns:
+        roots, accepted = self.roots[part], self.num_accepted[part]
+        left = last - roots
+        committed, clipped = np.minimum(accepted + 1, left), accepted == left
+        return RoundColumns(roots - first, self.num_drafted[part], accepted, committed, clipped)
+
+
+def rounds_of_texts(found: Iterable[RoundColumns], texts: RecordedTexts) -> TextRounds:
+    """The rounds of each text, as those of all of them."""
+    parts = list(found)
+    firsts = texts.roots.firsts[:-1].tolist()
+    return TextRounds(
+        _joined([one.positions + first for one, first in zip(parts, firsts, strict=True)]),
+        _joined([one.num_drafted for one in parts]),
+        _joined([one.num_accepted for one in parts]),
+        np.cumsum([one.num_rounds for one in parts], dtype=np.int64),
+    )
+
+
+def _joined(parts: list[Longs]) -> Longs:
+    return np.concatenate([np.empty(0, np.int64), *parts])

@@ -77,8 +77,7 @@ def _run(options: argparse.Namespace) -> int:
     typed = {name: value for name, value in vars(options).items() if value is not None}
     _check_typed(typed)
     trace = _trace(typed)
-    shelf = shelf_of_models(options.cost, trace, options.draft, options.dtype)
-    policies = with_references(options.policy or _WITHOUT_CHOICE, shelf)
+    policies, in_sample = _policies(options, trace if trace is not None else _same_models(typed))
     with needing_models("confirm"):
         from simlab.real_runner.confirm_log import check_out
         from simlab.real_runner.confirm_options import ConfirmOptions
@@ -86,7 +85,10 @@ def _run(options: argparse.Namespace) -> int:
         chosen = ConfirmOptions(**{name: typed[name] for name in _RUN if name in typed})
     check_out(chosen.out, chosen.resume)
     try:
-        done = confirm(chosen, trace or _recorded(typed, policies), policies, options.cost)
+        if trace is None:
+            trace = _recorded(typed, policies)
+            policies, in_sample = _policies(options, trace)
+        done = confirm(chosen, trace, policies, options.cost, in_sample)
     except KeyboardInterrupt:
         print(f"\nsimlab: interrupted; finished parts are in {chosen.out}: add --resume to go on", file=sys.stderr)
         raise
@@ -94,6 +96,28 @@ def _run(options: argparse.Namespace) -> int:
     if not options.json:
         print(f"\nLog, result rows and summary: {chosen.out}")
     return FAILED if done.has_failed else 0
+
+
+def _policies(options: argparse.Namespace, trace: "Trace | None") -> "tuple[list[NamedPolicy], tuple[str, ...]]":
+    """Those that were asked for, and the labels of those that are judged in sample.
+
+    Args:
+        options: as they were typed.
+        trace: whose models artefacts must be of; None where they are not known yet.
+    """
+    shelf = shelf_of_models(options.cost, trace, options.draft, options.dtype)
+    found = with_references(options.policy or _WITHOUT_CHOICE, shelf)
+    return found, shelf.in_sample(found)
+
+
+def _same_models(typed: dict[str, object]) -> "Trace | None":
+    """Before prompts are recorded a trace of the models that will record them, if it is the packaged one."""
+    from simlab.traces.reader import open_trace, packaged_trace
+
+    packaged = open_trace(packaged_trace())
+    drafters = {one.model.name for one in packaged.manifest.draft_sets.values()}
+    is_same = typed.get("target", packaged.manifest.target.name) == packaged.manifest.target.name
+    return packaged if is_same and typed.get("draft", *drafters) in drafters else None
 
 
 def _check_typed(typed: dict[str, object]) -> None:

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from simlab.command_cost import Prices
-from simlab.command_replay_rows import shared_columns
+from simlab.command_replay_rows import columns_of_text, columns_of_trace
 
 if TYPE_CHECKING:
     from simlab.analysis.confirm_table import Judged
@@ -15,15 +14,14 @@ if TYPE_CHECKING:
     from simlab.real_runner.confirm_setup import ConfirmSetup
     from simlab.real_runner.verdict import Verdict
 
-_UNPRICED = Prices(None, "none", "")
-
 
 def measured_rows(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]") -> list[dict[str, object]]:
     """A result row for each text that was decoded; a repeat is a further row of the same sequence."""
     records = {record.index: record for record in setup.records}
     rows: list[dict[str, object]] = []
     for sequence in sequences:
-        shared = shared_columns(setup.trace, setup.draft, records[sequence.index].recorded(), _UNPRICED)
+        own = columns_of_text(records[sequence.index].recorded())
+        shared = {**columns_of_trace(setup.trace, setup.draft), **own, "cost_id": None}
         for one, run in _named(setup, sequence):
             rows.append(
                 {

@@ -11,6 +11,7 @@ from simlab.command_line import needing_models
 from simlab.command_replay_rows import Asked, largest_budget
 from simlab.command_replay_run import Manner, first_prompts, replay_prices, replay_trace
 from simlab.command_replay_text import heading
+from simlab.command_shelf import in_sample_note
 from simlab.errors import CostError, TraceError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Confirmation:
         policies: a row each.
         won: None where no policy can have won.
         differences: from the trace, as flat values; None where the two are not held against each other.
+        in_sample: labels of policies whose tables or counts are of the very texts of the trace.
     """
 
     text_id: str
@@ -49,6 +51,7 @@ class Confirmation:
     policies: "tuple[ConfirmedPolicy, ...]"
     won: "Contest | None"
     differences: tuple[dict[str, object], ...] | None
+    in_sample: tuple[str, ...] = ()
 
     @property
     def has_failed(self) -> bool:
@@ -71,22 +74,28 @@ class Confirmation:
 
         parts = [self.verdict, self.heading, confirm_table(self.policies), stage_table(self.policies)]
         parts += [] if self.differences is None else [differences_text(self.differences)]
-        return "\n\n".join([*parts, confirm_notes(self.policies, self.prices.why_none)])
+        parts.append(confirm_notes(self.policies, self.prices.why_none))
+        return "\n\n".join([*parts, *filter(None, [in_sample_note(self.in_sample)])])
 
     def value(self) -> dict[str, object]:
         """All of it, for scripts."""
+        rows = [one.row() for one in self.policies]
         return {
             "text_id": self.text_id,
             "draft_ids": self.draft_ids,
             "cost": self.prices.cost_id,
             "verdict": self.verdict,
-            "rows": [one.row() for one in self.policies],
+            "rows": [row | {"in_sample": row["policy"] in self.in_sample} for row in rows],
             "differences": list(self.differences or ()),
         }
 
 
 def confirm(
-    options: "ConfirmOptions", trace: "Trace", policies: "Sequence[NamedPolicy]", cost: Path | None = None
+    options: "ConfirmOptions",
+    trace: "Trace",
+    policies: "Sequence[NamedPolicy]",
+    cost: Path | None = None,
+    in_sample: tuple[str, ...] = (),
 ) -> Confirmation:
     """Replay policies on a trace, run them on its prompts, and hold the two against each other.
 
@@ -98,6 +107,7 @@ def confirm(
         trace: whose prompts are run.
         policies: plain decoding among them; see `simlab.command_replay.with_references`.
         cost: the prices of the prediction; None: those that come with simlab, if they are of just this.
+        in_sample: labels to be marked; see `simlab.command_shelf`.
 
     Raises:
         SimlabError: models, trace, policies, prices and log do not fit each other; nothing was run.
@@ -138,6 +148,7 @@ def confirm(
         policies=tuple(found),
         won=contest(found, results),
         differences=tuple(differences_of(setup, sequences)) if setup.is_reference else None,
+        in_sample=in_sample,
     )
     _write(options.out, results, done)
     return done

@@ -1,4 +1,4 @@
-"""``simlab inspect``: what a trace, a checkpoint, a cost file or a result file holds."""
+"""``simlab inspect``: what a trace, a checkpoint, prices, a fitted table, counts or results hold."""
 
 import argparse
 import json
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.command_inspect_checkpoint import checkpoint_json, checkpoint_text, looks_like_checkpoint
+from simlab.command_inspect_cost import cost_json, cost_text
+from simlab.command_inspect_fitted import ngram_json, ngram_text, table_json, table_text
 from simlab.command_line import Parser, UsageError, add_command
 
 if TYPE_CHECKING:
@@ -15,19 +17,28 @@ if TYPE_CHECKING:
 
 _DETAILS = """A trace is read whole and proved whole: every file, every invariant and every id.
 Of a drafter checkpoint the settings and tensors are listed, of a cost file the seconds of each
-stage, of a result file the summaries."""
+stage, of a fitted table (calibration, ranks) and of the counts of a 3-gram what they were made from and
+the beginning of what they say, of a result file the summaries. A file that comes with simlab may be named
+without its path.
+
+  simlab inspect runs/dev
+  simlab inspect smollm2-135m-calibration"""
 
 
+_KINDS = (
+    "a trace (folder or address), a drafter checkpoint (folder or *.safetensors), a cost file, a fitted table, "
+    "the counts of a 3-gram, or results (*.parquet)"
+)
 _TOGETHER = ("text_id", "draft_id", "kind", "cost_id")
 _UNPRICED = "No speeds: these rows were replayed without prices."
 
 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command to the list."""
-    parser = add_command(commands, "inspect", "What a trace, a checkpoint, a cost file or results hold.", _DETAILS)
-    parser.add_argument(
-        "path", metavar="PATH", help="a trace (folder or address), a drafter checkpoint, a cost file, or results"
+    parser = add_command(
+        commands, "inspect", "What a trace, a checkpoint, prices, a fitted table or results hold.", _DETAILS
     )
+    parser.add_argument("path", metavar="PATH", help=f"{_KINDS}; or the name of a shipped file")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--progress",
@@ -38,23 +49,38 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    place = Path(options.path).expanduser()
+    from simlab.traces.file_kinds import format_of, place_of
+
+    place = Path(options.path) if "://" in options.path else place_of(options.path)
     if "://" in options.path or (place.is_dir() and not looks_like_checkpoint(place)):
         value, text = _trace(options.path, options.progress)
     elif looks_like_checkpoint(place):
         value, text = checkpoint_json(place), checkpoint_text(place)
-    elif place.suffix == ".parquet":
-        value, text = _results(place)
-    elif place.is_file() and place.suffix == ".json":
-        value, text = _cost(place)
+    elif place.is_file():
+        value, text = _file(place, format_of(place))
     else:
-        there = "a file of another kind" if place.exists() else "nothing"
-        raise UsageError(
-            "expected a trace folder, a drafter checkpoint (folder or *.safetensors), a cost file (*.json) or a "
-            f"result file (*.parquet) at {options.path}; there is {there}"
-        )
+        raise UsageError(f"there is nothing at {options.path}; expected {_KINDS}")
     print(json.dumps(value, indent=1, allow_nan=False) if options.json else text)
     return 0
+
+
+def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
+    """A file by the format that it names; results name none."""
+    from simlab.traces import cost_file, ngram_file, table_file
+    from simlab.traces.file_kinds import looks_like_results
+
+    if named == cost_file.FORMAT:
+        cost = cost_file.read_cost_file(place)
+        return cost_json(place, cost), cost_text(place, cost)
+    if named == table_file.FORMAT:
+        table = table_file.read_table_file(place)
+        return table_json(place, table), table_text(place, table)
+    if named == ngram_file.FORMAT:
+        ngram = ngram_file.read_ngram_file(place)
+        return ngram_json(place, ngram), ngram_text(place, ngram)
+    if looks_like_results(place):
+        return _results(place)
+    raise UsageError(f"{place} is a file of another kind; expected {_KINDS}")
 
 
 def _trace(place: str, progress: bool | None) -> tuple[dict[str, object], str]:
@@ -141,11 +167,3 @@ def _results(place: Path) -> tuple[dict[str, object], str]:
         tables.append(f"{heading}\n{table(found)}\n\n{notes(found, _UNPRICED)}")
     value: dict[str, object] = {"kind": "results", "path": str(place), "rows": rows}
     return value, "\n\n".join([f"results {place}, {results.height:,} rows", *tables])
-
-
-def _cost(place: Path) -> tuple[dict[str, object], str]:
-    from simlab.command_inspect_cost import cost_json, cost_text
-    from simlab.traces.cost_file import read_cost_file
-
-    file = read_cost_file(place)
-    return cost_json(place, file), cost_text(place, file)

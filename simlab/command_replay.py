@@ -10,7 +10,7 @@ from simlab.command_line import Parser, UsageError, add_command, positive
 from simlab.command_replay_rows import HINDSIGHT, Asked
 from simlab.command_replay_run import Manner, replay_prices, replay_trace
 from simlab.command_replay_text import heading, json_text, tables_text
-from simlab.command_shelf import CommandShelf
+from simlab.command_shelf import CommandShelf, in_sample_note
 from simlab.errors import TraceError
 
 if TYPE_CHECKING:
@@ -95,9 +95,10 @@ def asked_for(
     found: dict[str | None, Asked] = {}
     for path in costs or (None,):
         prices = replay_prices(path, trace, draft, [], limit)
-        policies = with_references(texts, CommandShelf(prices, trace, draft))
+        shelf = CommandShelf(prices, trace, draft)
+        policies = with_references(texts, shelf)
         prices = replay_prices(path, trace, draft, policies, limit)
-        found.setdefault(prices.cost_id, Asked(prices, tuple(policies)))
+        found.setdefault(prices.cost_id, Asked(prices, tuple(policies), shelf.in_sample(policies)))
     return list(found.values())
 
 
@@ -128,10 +129,13 @@ def _run(options: argparse.Namespace) -> int:
     if rounds is not None:
         rounds.finish()
     prices = [one.prices for one in asked]
+    in_sample = tuple(dict.fromkeys(label for one in asked for label in one.in_sample))
     if options.json:
-        print(json_text(trace, draft, rows, options.by, *prices))
+        print(json_text(trace, draft, rows, options.by, *prices, in_sample=in_sample))
     else:
         print(f"{heading(trace, draft, rows, *prices)}\n\n{tables_text(rows, prices, options.by)}")
+        if in_sample:
+            print(f"\n{in_sample_note(in_sample)}")
         for what, path in (("Result rows", options.out), ("Rows of rounds", options.rounds)):
             if path is not None:
                 print(f"{what}: {path}")

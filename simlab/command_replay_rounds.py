@@ -11,7 +11,7 @@ from simlab.policy import Needs
 
 if TYPE_CHECKING:
     from simlab.policies.spec import NamedPolicy
-    from simlab.recorded import RecordedSequence
+    from simlab.recorded import RecordedSequence, RecordedTexts
     from simlab.traces.round_rows import RoundRows
 
 NOT_KEPT, NOT_IN_TREE, BLOCK_END, TEXT_END = range(4)
@@ -62,4 +62,20 @@ def rows_of_rounds(
         numbers,
         np.concatenate([endings(one.policy.needs, each, recorded) for one, each in zip(policies, found, strict=True)]),
         {"sequence": recorded.index, "text_id": text_id, "draft_id": draft_id},
+    )
+
+
+def rows_of_texts(
+    policies: "Sequence[NamedPolicy]", texts: "RecordedTexts", text_id: str, draft_id: str
+) -> "RoundRows":
+    """The rows of some policies on some texts, text after text."""
+    from simlab.policies.engine import Replay
+    from simlab.traces.round_rows import joined_rounds
+
+    found = [one.columns(texts) for one in Replay([(one.policy, None) for one in policies]).rounds(texts)]
+    return joined_rounds(
+        [
+            rows_of_rounds(policies, [each[place] for each in found], recorded, text_id, draft_id)
+            for place, recorded in enumerate(texts.sequences)
+        ]
     )

@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from simlab.columns import RoundColumns, columns_of
+import numpy as np
+
 from simlab.command_cost import Prices
-from simlab.cost import StageSeconds, price, price_rounds
-from simlab.replay import hindsight_rounds
+from simlab.cost import STAGES
 
 if TYPE_CHECKING:
+    from simlab.policies.engine import Sums
     from simlab.policies.spec import NamedPolicy
-    from simlab.recorded import RecordedSequence
+    from simlab.recorded import RecordedSequence, RecordedTexts
     from simlab.traces.reader import Trace
     from simlab.traces.results import Results
 
@@ -23,10 +24,17 @@ HINDSIGHT, BEST_BUDGET = "hindsight", "hindsight-budget"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Policies, and the prices at which their rounds are reckoned; a machine each."""
+    """Policies, and the prices at which their rounds are reckoned; a machine each.
+
+    Attributes:
+        prices: of that machine.
+        policies: in the order asked.
+        in_sample: labels of those that were fitted on the very texts; see `simlab.command_shelf`.
+    """
 
     prices: Prices
     policies: "tuple[NamedPolicy, ...]"
+    in_sample: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,64 +108,83 @@ def largest_budget(policies: "Sequence[NamedPolicy]", depth: int) -> int:
     return max([depth] + [one.policy.budget for one in policies if one.policy.budget < LONGEST_BLOCK])
 
 
-def bound_columns(row: Row, recorded: "RecordedSequence") -> RoundColumns:
-    """The rounds of a bound on one text."""
-    from simlab.policies.hindsight_budget import best_budgets_in_hindsight
-
-    if row.identity["name"] == BEST_BUDGET and row.prices.cost is not None:
-        return best_budgets_in_hindsight(recorded, row.prices.cost, row.budget)
-    return columns_of(hindsight_rounds(recorded, row.budget))
-
-
-def seconds_of(row: Row, rounds: RoundColumns, prompt_length: int) -> StageSeconds | None:
-    """What the rounds cost at the row's prices; None without any.
-
-    Raises:
-        CostError: a policy drafted more tokens than have a price.
-    """
-    cost = row.prices.cost
-    if cost is None:
-        return None
-    if row.policy is None:
-        return price_rounds(rounds, prompt_length, cost, with_draft=True)
-    return price(row.policy.policy, rounds, prompt_length, cost)
-
-
-def results_of(
-    rows: Sequence[Row],
-    found: Sequence[RoundColumns],
-    seconds: Sequence[StageSeconds | None],
-    shared: dict[str, object],
-) -> "Results":
-    """Result rows of one text.
+class ReadyRows:
+    """Rows made ready to be worked out on any texts.
 
     Args:
         rows: what each is of.
-        found: its rounds.
-        seconds: what they cost.
-        shared: columns with one value for all.
     """
-    from simlab.traces.results import results_of_columns
 
-    columns: dict[str, object] = {name: [row.identity[name] for row in rows] for name in rows[0].identity}
-    sums = [asdict(one.totals()) for one in found]
-    columns |= {name: [one[name] for one in sums] for name in sums[0]}
-    stages = [None if one is None else asdict(one) for one in seconds]
-    columns |= {
-        name: [None if one is None else one[name] for one in stages]
-        for name in ("draft_s", "select_s", "verify_s", "commit_s")
-    }
-    columns["cost_id"] = [row.prices.cost_id for row in rows]
-    return results_of_columns({**shared, **columns})
+    def __init__(self, rows: Sequence[Row]) -> None:
+        from simlab.policies.engine import Replay
+
+        self.rows = tuple(rows)
+        self._played = [place for place, row in enumerate(rows) if row.policy is not None]
+        self._replay = Replay([(row.policy.policy, row.prices.cost) for row in rows if row.policy is not None])
+
+    def sums(self, texts: "RecordedTexts") -> "Sums":
+        """The sums of each row over the rounds of each text.
+
+        Raises:
+            CostError: a policy drafted more tokens than have a price.
+            SimlabError: as `simlab.replay.rounds` does.
+        """
+        from simlab.policies.engine import Sums
+
+        played = self._replay.sums(texts)
+        shape = len(self.rows), len(texts.sequences)
+        sums = Sums(np.empty((*shape, 5), np.int64), np.empty((*shape, len(STAGES)), np.float64))
+        sums.counts[self._played], sums.seconds[self._played] = played.counts, played.seconds
+        for place, row in enumerate(self.rows):
+            if row.policy is None:
+                bound = _bound_sums(row, texts)
+                sums.counts[place], sums.seconds[place] = bound.counts[0], bound.seconds[0]
+        return sums
 
 
-def shared_columns(trace: "Trace", draft: str, recorded: "RecordedSequence", prices: Prices) -> dict[str, object]:
+def _bound_sums(row: Row, texts: "RecordedTexts") -> "Sums":
+    from simlab.policies.engine import sums_of_rounds
+    from simlab.policies.hindsight import fewest_rounds
+    from simlab.policies.hindsight_budget import best_budgets_in_hindsight
+
+    cost = row.prices.cost
+    if row.identity["name"] == BEST_BUDGET and cost is not None:
+        rounds = best_budgets_in_hindsight(texts, cost, row.budget)
+    else:
+        rounds = fewest_rounds(texts, row.budget)
+    return sums_of_rounds(rounds, texts, cost, STAGES)
+
+
+def results_of(rows: Sequence[Row], sums: "Sums", texts: "RecordedTexts", trace: "Trace", draft: str) -> "Results":
+    """Result rows of some texts.
+
+    Args:
+        rows: what each is of.
+        sums: over its rounds on each text.
+        texts: the texts.
+        trace: which holds them.
+        draft: the draft set.
+    """
+    from simlab.traces.results import results_of_texts
+
+    rounds, drafted, accepted, committed, clipped = np.moveaxis(sums.counts, -1, 0)
+    columns = {"rounds": rounds, "drafted": drafted, "verified": drafted + rounds, "accepted": accepted}
+    columns |= {"committed": committed, "clipped": clipped}
+    stages = {f"{stage}_s": sums.seconds[..., place] for place, stage in enumerate(STAGES)}
+    policies: dict[str, list[str | None]] = {name: [row.identity[name] for row in rows] for name in rows[0].identity}
+    policies["cost_id"] = [row.prices.cost_id for row in rows]
+    return results_of_texts(policies, _text_columns(texts), {**columns, **stages}, columns_of_trace(trace, draft))
+
+
+def _text_columns(texts: "RecordedTexts") -> dict[str, list[object]]:
+    columns = [columns_of_text(one) for one in texts.sequences]
+    return {name: [one[name] for one in columns] for name in columns[0]}
+
+
+def columns_of_text(recorded: "RecordedSequence") -> dict[str, object]:
     """The columns that all rows of a sequence share."""
     prompt = recorded.prompt
     return {
-        "text_id": trace.text_id,
-        "draft_id": trace.draft_ids[draft],
-        "cost_id": prices.cost_id,
         "sequence": recorded.index,
         "prompt_id": prompt.prompt_id,
         "dataset": prompt.dataset,
@@ -165,6 +192,11 @@ def shared_columns(trace: "Trace", draft: str, recorded: "RecordedSequence", pri
         "sample": prompt.sample,
         "context_length": len(prompt.token_ids),
         "stop_reason": recorded.stop_reason,
-        "kind": "predicted",
-        "simlab_version": metadata.version("simlab"),
     }
+
+
+def columns_of_trace(trace: "Trace", draft: str) -> dict[str, object]:
+    """The columns that all rows of a trace share."""
+    version = metadata.version("simlab")
+    ids = {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft]}
+    return {**ids, "kind": "predicted", "simlab_version": version}

@@ -12,30 +12,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from simlab.command_cost import Prices, prices_of
-from simlab.command_replay_rounds import rows_of_rounds
+from simlab.command_replay_rounds import rows_of_texts
 from simlab.command_replay_rows import (
     Asked,
+    ReadyRows,
     Row,
-    bound_columns,
     bound_rows,
     largest_budget,
     policy_row,
     results_of,
-    seconds_of,
-    shared_columns,
 )
 from simlab.replay import check_needs
 
 if TYPE_CHECKING:
     from simlab.policies.spec import NamedPolicy
-    from simlab.recorded import RecordedSequence
+    from simlab.recorded import RecordedTexts
     from simlab.traces.reader import Trace
     from simlab.traces.result_store import ResultStore
     from simlab.traces.results import Results
     from simlab.traces.round_rows import RoundRows, RoundsFile
 
-POLICIES_AT_ONCE = 1024
-"""As many are replayed on a text before their rounds become result rows, so that memory stays small."""
+ROWS_AT_ONCE = 4096
+"""As many result rows of a text are made at a time, so that memory stays small."""
+
+ROOTS_AT_ONCE = 1024
+"""Texts of as many positions are replayed at a time: enough for a kernel to be worth its call, and few in memory."""
 
 KEEP_EVERY_S, KEEP_EVERY_ROWS = 10.0, 50_000
 """Finished rows are written after so many seconds or rows."""
@@ -65,10 +66,10 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """One text under some policies or bounds; a policy that several machines price is replayed once."""
+    """Some texts under some policies or bounds."""
 
-    recorded: "RecordedSequence"
-    rows: tuple[tuple[Row, ...], ...]
+    texts: "RecordedTexts"
+    ready: ReadyRows
 
 
 def replay_trace(
@@ -129,13 +130,12 @@ def _replayed(
     shown = sys.stderr.isatty() if manner.progress is None else manner.progress
     total = sum(lengths[index] * len(some) for index, some in missing.items())
     keeper = _Keeper(manner.store, manner.rounds)
-    whole = _groups(rows)
 
     def units() -> Iterator[_Unit]:
-        for recorded in trace.recorded(draft, list(missing)) if missing else ():
-            some = missing[recorded.index]
-            for group in whole if len(some) == len(rows) else _groups(some):
-                yield _Unit(recorded, group)
+        for some, indices in _alike(missing):
+            ready = [ReadyRows(group) for group in _groups(some)]
+            for texts in trace.recorded_texts(draft, indices, ROOTS_AT_ONCE):
+                yield from (_Unit(texts, group) for group in ready)
 
     def work(unit: _Unit) -> "tuple[_Unit, Results, RoundRows | None]":
         return unit, *_unit_rows(trace, draft, unit, manner.rounds is not None)
@@ -145,19 +145,25 @@ def _replayed(
         for unit, results, rounds in in_order(units(), work, manner.threads or num_cores()):
             found.append(results)
             keeper.keep(results, rounds)
-            bar.update(len(unit.recorded.text) * results.height)
+            bar.update(sum(len(one.text) for one in unit.texts.sequences) * len(unit.ready.rows))
     keeper.write()
     return found
 
 
-def _groups(rows: Sequence[Row]) -> list[tuple[tuple[Row, ...], ...]]:
-    """Rows of one policy together, policies of one order of nodes near each other, so many at once."""
-    by_policy: dict[str, list[Row]] = {}
-    for row in rows:
-        by_policy.setdefault(row.policy_id, []).append(row)
+def _alike(missing: dict[int, list[Row]]) -> list[tuple[list[Row], list[int]]]:
+    """Sequences of which the same is missing, together."""
+    found: dict[tuple[tuple[str | None, str], ...], tuple[list[Row], list[int]]] = {}
+    for index, some in missing.items():
+        key = tuple((row.prices.cost_id, row.policy_id) for row in some)
+        found.setdefault(key, (some, []))[1].append(index)
+    return list(found.values())
+
+
+def _groups(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
+    """Rows of policies of one order of nodes near each other, so many at once."""
     orders: dict[str, int] = {}
-    groups = sorted(by_policy.values(), key=lambda some: orders.setdefault(_order_key(some[0]), len(orders)))
-    return [tuple(map(tuple, groups[at : at + POLICIES_AT_ONCE])) for at in range(0, len(groups), POLICIES_AT_ONCE)]
+    near = sorted(rows, key=lambda row: orders.setdefault(_order_key(row), len(orders)))
+    return [tuple(near[at : at + ROWS_AT_ONCE]) for at in range(0, len(near), ROWS_AT_ONCE)]
 
 
 def _order_key(row: Row) -> str:
@@ -168,22 +174,13 @@ def _order_key(row: Row) -> str:
 
 
 def _unit_rows(trace: "Trace", draft: str, unit: _Unit, with_rounds: bool) -> "tuple[Results, RoundRows | None]":
-    """Result rows of one text, and its rounds if they are wanted."""
-    from simlab.policies.engine import replay_policies
-
-    recorded = unit.recorded
-    length = len(recorded.prompt.token_ids)
-    policies = [some[0].policy for some in unit.rows if some[0].policy is not None]
-    replayed = replay_policies([one.policy for one in policies], recorded)
-    found = {one.policy_id: columns for one, columns in zip(policies, replayed, strict=True)}
-    found |= {some[0].policy_id: bound_columns(some[0], recorded) for some in unit.rows if some[0].policy is None}
-    rows = [row for some in unit.rows for row in some]
-    columns = [found[row.policy_id] for row in rows]
-    seconds = [seconds_of(row, each, length) for row, each in zip(rows, columns, strict=True)]
-    results = results_of(rows, columns, seconds, shared_columns(trace, draft, recorded, rows[0].prices))
+    """Result rows of some texts, and their rounds if they are wanted."""
+    rows = unit.ready.rows
+    results = results_of(rows, unit.ready.sums(unit.texts), unit.texts, trace, draft)
+    policies = {row.policy_id: row.policy for row in rows if row.policy is not None}
     if not (with_rounds and policies):
         return results, None
-    return results, rows_of_rounds(policies, replayed, recorded, trace.text_id, trace.draft_ids[draft])
+    return results, rows_of_texts(list(policies.values()), unit.texts, trace.text_id, trace.draft_ids[draft])
 
 
 class _Keeper:

@@ -38,10 +38,13 @@ def heading(trace: "Trace", draft: str, rows: "Results", *prices: Prices) -> str
     return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
 
 
-def json_text(trace: "Trace", draft: str, rows: "Results", by: str | None, *prices: Prices) -> str:
+def json_text(
+    trace: "Trace", draft: str, rows: "Results", by: str | None, *prices: Prices, in_sample: Sequence[str] = ()
+) -> str:
     """The summaries for scripts; with ``by`` only those of the slices, which add up to the whole.
 
-    Rows name their prices where there are those of several machines.
+    Rows name their prices where there are those of several machines, and say whether their policy, one of ``in_sample``
+    or not, was fitted on the very texts.
     """
     from simlab.analysis.tables import summaries
     from simlab.traces.results import results_at
@@ -49,7 +52,8 @@ def json_text(trace: "Trace", draft: str, rows: "Results", by: str | None, *pric
     found: list[dict[str, object]] = []
     for one in prices:
         first: dict[str, object] = {"cost_id": one.cost_id} if len(prices) > 1 else {}
-        found += [{**first, **summary.row()} for summary in summaries(results_at(rows, one.cost_id), by)]
+        rows_of_one = [summary.row() for summary in summaries(results_at(rows, one.cost_id), by)]
+        found += [{**first, **row, "in_sample": row["policy"] in in_sample} for row in rows_of_one]
     cost = prices[0].cost_id if len(prices) == 1 else [one.cost_id for one in prices]
     value = {"text_id": trace.text_id, "draft_ids": {draft: trace.draft_ids[draft]}, "cost": cost, "rows": found}
     return json.dumps(value, indent=1, allow_nan=False)

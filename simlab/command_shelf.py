@@ -1,22 +1,34 @@
-"""Where the policies that were typed find prices, counts and fitted tables."""
+"""Where the policies that were typed find prices, counts and fitted tables, and which of them are judged in sample.
 
-from collections.abc import Mapping
+A table that was fitted, or counts that were made, on the very texts that are replayed know the answers. That is fair
+while one explores and not as a result, and which of the two it is nobody can tell from the files. So nothing is
+refused; a note stands below the table, and a mark in the JSON. What a note rests on is the ``text_id`` that a file
+holds. Counts of a file of texts hold its digest only, and a trace of the same prompts in another dtype has other ids:
+where there is no note, nothing is proved.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.command_cost import Prices, check_models, cost_table_of
 from simlab.cost import CostTable
-from simlab.errors import PolicyError
+from simlab.errors import PolicyError, SimlabError
 
 if TYPE_CHECKING:
     from simlab.policies.ngram import Counts
+    from simlab.policies.spec import NamedPolicy
     from simlab.traces.reader import Trace
 
 AUTO = "auto"
 """As `simlab.policies.shelf.AUTO`."""
 
 
+_SLASHES = (
+    "A path with slashes stands in double quotes, -p 'NAME:key=\"runs/FILE\"'; without them a/b lists two values."
+)
 _NAME_PRICES = "Measure them with `simlab profile`, and give the file with --cost."
 
 
@@ -35,9 +47,30 @@ class CommandShelf:
     def __init__(self, prices: Prices, trace: "Trace | None" = None, draft: str | None = None) -> None:
         self._prices, self._trace, self._draft = prices, trace, draft
         self._models = None if trace is None or draft is None else _models(trace, draft)
+        self._in_sample: set[str] = set()
         self.cost = cache(self._cost)
         self.ngram = cache(self._ngram)
         self.table = cache(self._table)
+        self.target_config = cache(self._target_config)
+
+    def min_width(self) -> int:
+        """Candidates that the trace holds at each depth; of one that is still to be recorded what every trace holds."""
+        from simlab.policies.shelf import LEAST_WIDTH
+
+        if self._trace is None or self._draft is None:
+            return LEAST_WIDTH
+        return self._trace.manifest.draft_sets[self._draft].min_width
+
+    def in_sample(self, policies: "Sequence[NamedPolicy]") -> tuple[str, ...]:
+        """The labels of those that use a table or counts of the very texts of the trace; see the module."""
+        return tuple(
+            one.label for one in policies if self._in_sample & set(getattr(one.policy, "artefacts", {}).values())
+        )
+
+    def _note_source(self, artefact_id: str, text_id: str) -> None:
+        """Remember an artefact that was made from the texts of the trace."""
+        if self._trace is not None and text_id == self._trace.text_id:
+            self._in_sample.add(artefact_id)
 
     def _cost(self, name: str) -> tuple[CostTable, str]:
         from simlab.traces.cost_file import read_cost_file
@@ -47,7 +80,8 @@ class CommandShelf:
                 raise PolicyError(f"it weighs tokens against seconds, and there are no prices. {self._prices.why_none}")
             return self._prices.cost, self._prices.cost.cost_id
         path = Path(name)
-        file = read_cost_file(path)
+        with _explained(name):
+            file = read_cost_file(path)
         if self._trace is not None and self._draft is not None:
             check_models(path, file, self._trace, self._draft)
         return cost_table_of(file, path), file.cost_id
@@ -59,7 +93,8 @@ class CommandShelf:
         digest = None if self._trace is None else self._trace.manifest.tokenizer_digest
         again = "count one with `simlab train ngram --out FILE`, and name it: ngram=FILE"
         if name != AUTO:
-            file = read_ngram_file(name)
+            with _explained(name):
+                file = read_ngram_file(name)
             if digest is not None and file.tokenizer_digest != digest:
                 raise PolicyError(f"{name} has the counts of another tokenizer's ids than the trace's; {again}")
         elif digest is None:
@@ -69,6 +104,7 @@ class CommandShelf:
             if found is None:
                 raise PolicyError(f"it needs a 3-gram, and none comes with simlab for this tokenizer; {again}")
             file = found
+        self._note_source(file.ngram_id, file.source)
         return counts_from_rows(file.firsts, file.seconds, file.thirds, file.counts, file.vocab_size), file.ngram_id
 
     def _table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
@@ -76,16 +112,54 @@ class CommandShelf:
 
         again = f"fit one with `simlab train {kind} --out FILE`, and name it: table=FILE"
         if name != AUTO:
-            file = read_table_file(name, kind)
+            with _explained(name):
+                file = read_table_file(name, kind)
             if self._models is not None and not file.fits(*self._models):
                 raise PolicyError(f"{name} was fitted with other models or another block than the trace's; {again}")
+            self._note_source(file.table_id, file.text_id)
             return {**file.to_json(), "values": file.values}, file.table_id
         if self._models is None:
             raise PolicyError(f"it needs a table of {kind}, and the models are not known yet; name a file: table=FILE")
         found = find_packaged_table(kind, *self._models)
         if found is None:
             raise PolicyError(f"it needs a table of {kind}, and none comes with simlab for these models; {again}")
+        self._note_source(found.table_id, found.text_id)
         return {**found.to_json(), "values": found.values}, found.table_id
+
+    def _target_config(self, name: str) -> Mapping[str, object]:
+        from simlab.traces.model_config import find_packaged_config, read_model_config
+
+        if name != AUTO:
+            return read_model_config(name)
+        again = "name the target's config.json, or the folder of its weights: target_config=FILE"
+        if self._models is None:
+            raise PolicyError(f"it needs the sizes of the target's layers, and the models are not known yet; {again}")
+        found = find_packaged_config(self._models[0])
+        if found is None:
+            raise PolicyError(
+                f"it needs the sizes of the target's layers, and simlab does not know this target; {again}"
+            )
+        return found
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Where a name is of no file, say how paths are typed: a slash may have cut this one in two."""
+    try:
+        yield
+    except SimlabError as error:
+        raise error if Path(name).is_file() else type(error)(f"{error} {_SLASHES}") from error
+
+
+def in_sample_note(labels: Sequence[str]) -> str:
+    """What to know beside policies that are judged in sample; empty without any."""
+    if not labels:
+        return ""
+    return (
+        f"IN SAMPLE: {', '.join(labels)}.\n"
+        "Tables or counts of theirs were made from the very texts that are replayed here, so they know the answers; "
+        "report them on other prompts."
+    )
 
 
 def _models(trace: "Trace", draft: str) -> tuple[str, str, int]:

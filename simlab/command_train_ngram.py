@@ -17,7 +17,7 @@ _DETAILS = """The text is a table of token ids: Parquet with lists in the column
 one object a line that has them. What the target wrote is counted; a prompt only stands before it.
 
   simlab train ngram --text text.parquet --min-count 2 --out runs/mine.parquet
-  simlab replay --trace other -p presto:ngram="runs/mine.parquet"
+  simlab replay --trace other -p 'presto:ngram="runs/mine.parquet"'
 
 Its tokens are those of --like, a trace: the tokenizer's digest is kept with the counts, and a trace of another one
 refuses them. Pairs and triples that came less often than --min-count are left out, and what they had goes to shorter

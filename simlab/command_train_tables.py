@@ -30,7 +30,7 @@ Fit it on other prompts than those it is judged on. The figures it prints are he
 into four parts, and each part is judged under maps fitted to the other three. The file is fitted to all.
 
   simlab train calibration --trace runs/dev --out runs/calibration.json
-  simlab replay -p calibrated:budget=64,table=runs/calibration.json"""
+  simlab replay -p 'calibrated:budget=64,table="runs/calibration.json"'"""
 
 _RANKS = """How often the drafter's candidate of each rank is the true token, by depth, for policies such as sequoia.
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from simlab.arrays import Doubles, Longs, read_only
 from simlab.columns import RoundColumns
 from simlab.errors import CostError
+from simlab.jit import borrowing_kernel, kernel
 from simlab.policy import AnyPolicy, is_plain_decoding
 
 STAGES = ("draft", "select", "verify", "commit")
@@ -46,6 +48,22 @@ class StageSeconds:
     def total_s(self) -> float:
         """All stages together."""
         return self.draft_s + self.select_s + self.verify_s + self.commit_s
+
+
+class StageTable(NamedTuple):
+    """Some stages of a `CostTable`, as kernels read them.
+
+    Attributes:
+        contexts: int64 ``[C]``, ascending.
+        seconds: float64 ``[C, n_max + 1, P]``, P the number of stages; 0 without prices.
+    """
+
+    contexts: Longs
+    seconds: Doubles
+
+
+NO_STAGES = StageTable(np.zeros(1, np.int64), np.zeros((1, 1, 0), np.float64))
+"""Nothing is priced."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,9 +133,8 @@ class CostTable:
         """
         if batch != 1:
             raise CostError(f"prices are measured for one text at a time; asked for {batch}. Ask for a batch of 1.")
-        low, high, share = self._between(np.array([context], np.int64))
-        rows = self._rows(stage)
-        return np.asarray(rows[low[0]] * (1.0 - share[0]) + rows[high[0]] * share[0], np.float64)
+        numbers = np.arange(self._rows(stage).shape[1])
+        return self.at(stage, np.full(len(numbers), context, np.int64), numbers)
 
     def at(self, stage: str, contexts: Longs, num_drafted: Longs) -> Doubles:
         """Seconds of a stage for many rounds; entry ``i`` is ``curve(stage, contexts[i])[num_drafted[i]]``.
@@ -133,50 +150,85 @@ class CostTable:
         Raises:
             CostError: a context or a number of drafted tokens is beyond what was measured.
         """
-        return self._at((stage,), contexts, num_drafted)[0]
+        return self.sums((stage,), contexts, num_drafted, np.arange(1, len(contexts) + 1))[:, 0]
 
-    def sums(self, stages: Sequence[str], contexts: Longs, num_drafted: Longs) -> list[float]:
-        """The sum of `at` over the rounds, for each of some stages.
+    def sums(self, stages: Sequence[str], contexts: Longs, num_drafted: Longs, ends: Longs | None = None) -> Doubles:
+        """The sums of `at` over the rounds of each text, added in their order.
+
+        Args:
+            stages: those that are paid.
+            contexts: int64 ``[R]``.
+            num_drafted: int64 ``[R]``, the root not counted.
+            ends: int64 ``[S]``, where the rounds of each text end; None: there is one text.
+
+        Returns:
+            float64 ``[S, P]``.
 
         Raises:
             CostError: a context or a number of drafted tokens is beyond what was measured.
         """
-        return [float(seconds.sum()) for seconds in self._at(stages, contexts, num_drafted)]
+        table = self.stages(stages)
+        self._check(table.seconds.shape[1], contexts, num_drafted)
+        ends = np.array([len(contexts)], np.int64) if ends is None else ends
+        return _sum_seconds(table, contexts, num_drafted, ends)
 
-    def _at(self, stages: Sequence[str], contexts: Longs, num_drafted: Longs) -> list[Doubles]:
-        """`at` for several stages; where a context lies is looked up once."""
-        tables = [self._rows(stage) for stage in stages]
-        most = int(num_drafted.max(initial=0))
-        widest = min(rows.shape[1] for rows in tables)
-        if most >= widest:
+    def stages(self, stages: Sequence[str]) -> StageTable:
+        """Some stages, for kernels."""
+        rows = [self._rows(stage) for stage in stages]
+        width = min((one.shape[1] for one in rows), default=1)
+        seconds = np.empty((len(self.contexts), width, len(rows)), np.float64)
+        for place, one in enumerate(rows):
+            seconds[:, :, place] = one[:, :width]
+        return StageTable(self.contexts.copy(), seconds)
+
+    def _check(self, width: int, contexts: Longs, num_drafted: Longs) -> None:
+        most, longest = int(num_drafted.max(initial=0)), int(contexts.max(initial=0))
+        if most >= width:
             raise CostError(
                 f"a round drafts {most} tokens, and the cost file {self.cost_id} has prices up to "
-                f"{widest - 1}; measure more with `simlab profile --node-counts`."
+                f"{width - 1}; measure more with `simlab profile --node-counts`."
             )
-        low, high, share = self._between(contexts)
-        left = 1.0 - share
-        return [
-            np.asarray(rows[low, num_drafted] * left + rows[high, num_drafted] * share, np.float64) for rows in tables
-        ]
+        if longest > self.longest_context:
+            raise CostError(
+                f"a round has {longest:,} tokens before its root, and the cost file {self.cost_id} has prices up to "
+                f"{self.longest_context:,}; measure longer ones with `simlab profile --contexts`."
+            )
 
     def _rows(self, stage: str) -> Doubles:
         if stage not in self.seconds:
             raise ValueError(f"stage must be one of {', '.join(STAGES)} and {PLAIN}; got {stage!r}")
         return self.seconds[stage]
 
-    def _between(self, contexts: Longs) -> tuple[Longs, Longs, Doubles]:
-        """The measured contexts around each, and its share of the way to the second; all ``[R]``."""
-        longest = int(contexts.max(initial=0))
-        if longest > self.longest_context:
-            raise CostError(
-                f"a round has {longest:,} tokens before its root, and the cost file {self.cost_id} has prices up to "
-                f"{self.longest_context:,}; measure longer ones with `simlab profile --contexts`."
-            )
-        high = np.searchsorted(self.contexts, contexts)
-        low = np.maximum(high - 1, 0)
-        width = np.maximum(self.contexts[high] - self.contexts[low], 1)
-        share = np.clip((contexts - self.contexts[low]) / width, 0.0, 1.0)
-        return low, high, share
+
+@borrowing_kernel
+def add_seconds(table: StageTable, context: int, num_drafted: int, sums: Doubles) -> None:
+    """Add what one round costs.
+
+    Args:
+        table: with prices for as many drafted tokens.
+        context: tokens before the root; linear between measured ones, constant outside.
+        num_drafted: the root not counted.
+        sums: float64 ``[P]``, of each stage, to be added to.
+    """
+    contexts, seconds, high = table.contexts, table.seconds, 0
+    while high < contexts.size - 1 and contexts[high] < context:
+        high += 1
+    low = max(high - 1, 0)
+    width = float(max(contexts[high] - contexts[low], 1))
+    share = min(max((context - contexts[low]) / width, 0.0), 1.0)
+    for stage in range(sums.size):
+        sums[stage] += seconds[low, num_drafted, stage] * (1.0 - share) + seconds[high, num_drafted, stage] * share
+
+
+@kernel
+def _sum_seconds(table: StageTable, contexts: Longs, num_drafted: Longs, ends: Longs) -> Doubles:
+    sums = np.zeros((ends.size, table.seconds.shape[2]), np.float64)
+    start = 0
+    for text in range(ends.size):
+        for place in range(start, ends[text]):
+            add_seconds(table, contexts[place], num_drafted[place], sums[text])
+        start = ends[text]
+    return sums
 
 
 def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: CostTable) -> StageSeconds:
@@ -195,8 +247,8 @@ def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: Cos
         CostError: a round has a longer context or a larger tree than was measured.
     """
     if is_plain_decoding(policy):
-        (seconds,) = cost.sums((PLAIN,), rounds.positions + prompt_length, rounds.num_drafted)
-        return StageSeconds(verify_s=seconds)
+        sums = cost.sums((PLAIN,), rounds.positions + prompt_length, rounds.num_drafted)
+        return StageSeconds(verify_s=float(sums[0, 0]))
     return price_rounds(rounds, prompt_length, cost, with_draft=policy.needs.draft)
 
 
@@ -213,5 +265,5 @@ def price_rounds(rounds: RoundColumns, prompt_length: int, cost: CostTable, with
         CostError: a round has a longer context or a larger tree than was measured.
     """
     paid = STAGES if with_draft else STAGES[1:]
-    sums = cost.sums(paid, rounds.positions + prompt_length, rounds.num_drafted)
+    sums = cost.sums(paid, rounds.positions + prompt_length, rounds.num_drafted)[0].tolist()
     return StageSeconds(**{f"{stage}_s": seconds for stage, seconds in zip(paid, sums, strict=True)})

@@ -1,12 +1,16 @@
 """The one way in which simlab compiles a function."""
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from numba.core.options import DefaultOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
+"""numba's own kernels are compiled so; its type hints leave the option out. Without it all works, and takes longer."""
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -39,3 +43,14 @@ def inlined_kernel(function: Callable[P, R]) -> Callable[P, R]:
     a loop that calls, and the difference is a factor of five.
     """
     return cast(Callable[P, R], numba.njit(nogil=True, cache=True, error_model="numpy", inline="always")(function))
+
+
+def borrowing_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """A `kernel` that makes no array and returns none: it works in those of its caller.
+
+    numba counts what refers to an array, with an atomic addition for each array that is handed on or taken out of a
+    tuple. In a kernel that is called for every root, or that hands arrays on within a loop, this takes longer than
+    the work. A caller that waits holds its arrays, so here nothing is counted; what would make an array is refused
+    when it is compiled.
+    """
+    return cast(Callable[P, R], numba.njit(nogil=True, cache=True, error_model="numpy", **_UNCOUNTED)(function))

@@ -1,11 +1,13 @@
 """Recorded sequences in memory: what the replay reads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from simlab.arrays import Floats, Ints, Longs
+from simlab.arrays import Floats, Ints, Longs, read_only
 from simlab.draft import Marginals, Prompt
 
 
@@ -41,6 +43,11 @@ class DraftRows:
         starts = np.zeros(len(self.counts) + 1, np.int64)
         np.cumsum(self.counts.sum(axis=1, dtype=np.int64), out=starts[1:])
         return starts
+
+    def part(self, first: int, last: int, starts: Longs) -> "DraftRows":
+        """The rows from one root up to another, without copying; ``starts`` as `starts` gives them."""
+        kept, roots = slice(int(starts[first]), int(starts[last])), slice(first, last)
+        return DraftRows(self.ids[kept], self.log_probs[kept], self.counts[roots], self.true_ranks[roots])
 
     def rows(self) -> Iterator[Marginals]:
         """The marginals of each root in turn."""
@@ -80,3 +87,104 @@ class RecordedSequence:
             raise ValueError(
                 f"a text of {len(self.text)} tokens needs a row for all but the last; got {len(self.rows.counts)}"
             )
+
+
+class Roots(NamedTuple):
+    """All roots of some texts, one after the other, as kernels read them.
+
+    Attributes:
+        ids: int32 ``[sum K]``, of the candidates; nothing where no draft set was asked for.
+        log_probs: float32 ``[sum K]``.
+        counts: int32 ``[R, D]``.
+        true_ranks: int32 ``[R, D]``.
+        starts: int64 ``[R + 1]``, where each row begins in the flat arrays.
+        tokens: int32, prompt and text of each, one after the other.
+        places: int64 ``[R]``, where each root is among the tokens.
+        firsts: int64 ``[S + 1]``, the first root of each text, and R.
+        begins: int64 ``[S + 1]``, the first token of each prompt, and the number of all tokens.
+    """
+
+    ids: Ints
+    log_probs: Floats
+    counts: Ints
+    true_ranks: Ints
+    starts: Longs
+    tokens: Ints
+    places: Longs
+    firsts: Longs
+    begins: Longs
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedTexts:
+    """Some texts and their drafter's rows, one after the other.
+
+    Attributes:
+        sequences: the texts.
+        rows: those of all of them; None where no draft set was asked for.
+    """
+
+    sequences: tuple[RecordedSequence, ...]
+    rows: DraftRows | None
+
+    @cached_property
+    def roots(self) -> Roots:
+        """All of it in flat arrays."""
+        rows = self.rows
+        lengths = np.array([len(one.text) for one in self.sequences], np.int64)
+        prompts = np.array([len(one.prompt.token_ids) for one in self.sequences], np.int64)
+        firsts, begins = _sums(lengths - 1), _sums(prompts + lengths)
+        parts = [part for one in self.sequences for part in (one.prompt.token_ids, one.text)]
+        tokens = np.concatenate(parts).astype(np.int32, copy=False)
+        places = np.arange(firsts[-1]) + np.repeat(begins[:-1] + prompts - firsts[:-1], lengths - 1)
+        if rows is None:
+            nothing = np.empty((len(places), 0), np.int32)
+            rows = DraftRows(np.empty(0, np.int32), np.empty(0, np.float32), nothing, nothing)
+        # A kernel is compiled once more for arrays that can be written, so all that were recorded cannot.
+        return Roots(
+            read_only(rows.ids),
+            read_only(rows.log_probs),
+            read_only(rows.counts),
+            read_only(rows.true_ranks),
+            rows.starts(),
+            tokens,
+            places,
+            firsts,
+            begins,
+        )
+
+    @cached_property
+    def contexts(self) -> Longs:
+        """int64 ``[R]``, tokens before each root."""
+        roots = self.roots
+        return roots.places - np.repeat(roots.begins[:-1], np.diff(roots.firsts))
+
+    def drafted(self) -> Roots:
+        """The same where a draft set is needed.
+
+        Raises:
+            ValueError: none was asked for.
+        """
+        if self.rows is None:
+            raise ValueError("trees need a drafter's rows, and none were read")
+        return self.roots
+
+
+def texts_of(sequences: Sequence[RecordedSequence]) -> RecordedTexts:
+    """Some texts together; the rows of several are copied.
+
+    Raises:
+        ValueError: there is none, or some have rows and some have not, or rows of another depth.
+    """
+    rows = [one.rows for one in sequences if one.rows is not None]
+    if not sequences or len(rows) not in (0, len(sequences)) or len({one.counts.shape[1] for one in rows}) > 1:
+        raise ValueError("expected texts of one draft set, or all without one")
+    if len(rows) < 2:
+        return RecordedTexts(tuple(sequences), rows[0] if rows else None)
+    joined = (np.concatenate([getattr(one, name) for one in rows]) for name in DraftRows.__slots__)
+    return RecordedTexts(tuple(sequences), DraftRows(*joined))
+
+
+def _sums(lengths: Longs) -> Longs:
+    """int64 ``[S + 1]``, where each part begins, and the end of all."""
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

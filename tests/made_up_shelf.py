@@ -10,31 +10,44 @@ from simlab.arrays import Doubles
 from simlab.cost import CostTable
 from simlab.policies.ngram import Counts, counts_of
 from simlab.policies.rank_classes import NUM_CLASSES
-from simlab.policies.shelf import EmptyShelf
+from simlab.policies.shelf import LEAST_WIDTH, EmptyShelf
+
+TARGET_CONFIG: Mapping[str, object] = {
+    "num_hidden_layers": 3,
+    "hidden_size": 24,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 50,
+    "vocab_size": 300,
+}
+"""Sizes of no model's layers."""
 
 
 @dataclass(frozen=True)
-class MadeUpShelf:
+class MadeUpShelf(EmptyShelf):
     """One price list, and values of tables by kind; what it does not hold is refused as an empty shelf does."""
 
     prices: CostTable | None = None
     values: Mapping[str, Doubles] = field(default_factory=dict)
+    width: int = LEAST_WIDTH
 
     def cost(self, name: str) -> tuple[CostTable, str]:
-        if self.prices is None:
-            return EmptyShelf().cost(name)
-        return self.prices, self.prices.cost_id
-
-    def ngram(self, name: str) -> tuple[Counts, str]:
-        return EmptyShelf().ngram(name)
+        return super().cost(name) if self.prices is None else (self.prices, self.prices.cost_id)
 
     def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
         if kind not in self.values:
-            return EmptyShelf().table(kind, name)
+            return super().table(kind, name)
         return {"values": self.values[kind].tolist()}, f"made-up-{kind}"
 
+    def target_config(self, name: str) -> Mapping[str, object]:
+        return TARGET_CONFIG
 
-class FullShelf:
+    def min_width(self) -> int:
+        return self.width
+
+
+class FullShelf(EmptyShelf):
     """Made-up prices, counts and tables of every kind."""
 
     def __init__(self) -> None:
@@ -56,3 +69,6 @@ class FullShelf:
 
     def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
         return self._own.table(kind, name)
+
+    def target_config(self, name: str) -> Mapping[str, object]:
+        return TARGET_CONFIG

@@ -11,7 +11,7 @@ from simlab.made_up import random_sequence
 from simlab.policies.engine import replay_policies
 from simlab.policies.node_order import NodeOrder, Nodes, layer_by_roots
 from simlab.policy import AnyPolicy
-from simlab.recorded import DraftRows, RecordedSequence
+from simlab.recorded import DraftRows, RecordedSequence, texts_of
 
 __all__ = ["as_rows", "draft_of", "grid_values", "marginals_of", "paths_of", "rows_strategy"]
 
@@ -55,7 +55,7 @@ def with_gaps(recorded: RecordedSequence, generator: np.random.Generator) -> Rec
 
 def check_layer(order: NodeOrder, recorded: RecordedSequence, most: int) -> None:
     """The layer is that of the plain way, scores of narrower layers padded, and it is nested."""
-    fast, plain = order.layer(recorded, most, True), layer_by_roots(order, recorded, most, True)
+    fast, plain = order.layer(texts_of([recorded]), most, True), layer_by_roots(order, texts_of([recorded]), most, True)
     assert fast.insertions.dtype == plain.insertions.dtype
     np.testing.assert_array_equal(fast.insertions, plain.insertions)
     np.testing.assert_array_equal(fast.num_available, plain.num_available)
@@ -63,7 +63,7 @@ def check_layer(order: NodeOrder, recorded: RecordedSequence, most: int) -> None
     assert plain.scores is not None
     padding = ((0, 0), (0, plain.scores.shape[1] - fast.scores.shape[1]))
     np.testing.assert_array_equal(np.pad(fast.scores, padding, constant_values=-np.inf), plain.scores)
-    bare = order.layer(recorded, most, False)
+    bare = order.layer(texts_of([recorded]), most, False)
     assert bare.scores is None
     np.testing.assert_array_equal(bare.insertions, fast.insertions)
 

@@ -1,8 +1,8 @@
 """What it takes to say that replay is the runner, on any models: run, replay, compare, audit.
 
 The runner decodes a prompt under a policy. Replaying its own rows on its own text must give its rounds,
-without tolerance. In float32 its rounds are also held against a record of the same prompt, made beforehand
-by one dense pass. And its text is audited: see `simlab.real_runner.audit`.
+without tolerance, round by round and in the engine. In float32 its rounds may also be held against a record of
+the same prompt, made beforehand by one dense pass. And its text is audited: see `simlab.real_runner.audit`.
 """
 
 import math
@@ -11,16 +11,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from order_checks import check_columns
 
+from simlab.arrays import Ints
 from simlab.policies.spec import NamedPolicy, parse_policies
+from simlab.policy import AnyPolicy
 from simlab.real_runner.audit import Losses, audit_text, measured_bound
 from simlab.real_runner.decode import decode
 from simlab.real_runner.decoded import Decoded
 from simlab.real_runner.models import Models
-from simlab.real_runner.own_rows import first_unequal
+from simlab.real_runner.own_rows import first_unequal, own_sequence
 from simlab.real_runner.record_comparison import Comparison, compare_with_record
 from simlab.real_runner.target import Target
 from simlab.real_runner.verdict import Verdict, verdict_of
+from simlab.recorded import RecordedSequence
 from simlab.sampling import Sampling
 from simlab.traces.records import SequenceRecord, TokenRows
 
@@ -69,8 +73,10 @@ class Ran:
 
     Attributes:
         label: of the policy.
+        num_drafted: over all rounds.
         inside: whether it ended inside an accepted path, so that no bonus token was committed.
         unequal: where replaying its own rows gives other rounds; empty: nowhere.
+        engine: likewise of the engine, which replays many policies at once.
         others: place, token and loss wherever float32 chooses another token.
         against: None where there is nothing to compare with.
     """
@@ -79,9 +85,11 @@ class Ran:
     text: tuple[int, ...]
     stop_reason: str
     num_rounds: int
+    num_drafted: int
     num_accepted: int
     inside: bool
     unequal: str
+    engine: str
     others: tuple[tuple[int, int, float], ...]
     against: Against | None
 
@@ -163,12 +171,40 @@ def _ran(one: NamedPolicy, decoded: Decoded, losses: Losses, record: SequenceRec
         tuple(decoded.text.tolist()),
         decoded.stop_reason,
         totals.rounds,
+        totals.drafted,
         totals.accepted,
         totals.clipped > 0,
         "" if unequal is None else str(unequal),
+        "not asked" if unequal is not None else engine_unequal(one.policy, with_true_ranks(own_sequence(decoded))),
         others,
         against,
     )
+
+
+def engine_unequal(policy: AnyPolicy, recorded: RecordedSequence) -> str:
+    """Where the engine's rounds on a text are not those of playing it round by round; empty: nowhere."""
+    try:
+        check_columns([policy], recorded)
+    except AssertionError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def with_true_ranks(recorded: RecordedSequence) -> RecordedSequence:
+    """The same text, and where its tokens stand in the rows, which the engine reads instead of building trees."""
+    rows = recorded.rows
+    if rows is None:
+        return recorded
+    ranks = np.full_like(rows.counts, -1)
+    for t, marginals in enumerate(rows.rows()):
+        for depth in range(1, min(marginals.depth, len(recorded.text) - 1 - t) + 1):
+            ranks[t, depth - 1] = _rank(marginals.at(depth)[0], int(recorded.text[t + depth]))
+    return replace(recorded, rows=replace(rows, true_ranks=ranks))
+
+
+def _rank(ids: Ints, token: int) -> int:
+    places = np.flatnonzero(ids == token)
+    return int(places[0]) if places.size else -1
 
 
 def _against(found: Comparison) -> Against:
@@ -204,6 +240,7 @@ def faults_of(checked: Checked, bound: float, stop_token_ids: Sequence[int], max
         verdict = verdict_on(checked, run.label, bound, stop_token_ids, max_new_tokens)
         found = [verdict.fault] if verdict.fault else []
         found += [f"own rows: {run.unequal}"] if run.unequal else []
+        found += [f"own rows, engine: {run.engine}"] if run.engine else []
         found += [] if run.against is None else _against_faults(run.against, bound)
         faults += [f"{checked.name}, {run.label}: {fault}" for fault in found]
     return faults

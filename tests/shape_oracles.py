@@ -11,6 +11,8 @@ from fractions import Fraction
 
 from oracle import Path, Row, score
 
+from simlab.grid import path_weight
+
 
 def chain(rows: list[Row]) -> list[Path]:
     """The first candidates, as far as there are any."""
@@ -98,6 +100,34 @@ def entropy_widths(rows: list[Row], budget: int, power: float, base: int, most: 
         weights = [1] * len(rows)
     rest_budget = max(0, budget - base * len(rows))
     return [min(base + rest_budget * weight // sum(weights), most) for weight in weights]
+
+
+def covering_widths(rows: list[Row], coverage: float, most: int) -> list[int]:
+    """As few first candidates as have that probability together; all of them where they have less."""
+    widths = []
+    for row in rows:
+        probs = [Fraction(float(path_weight(value))) for _, value in row]
+        enough = [k for k in range(1, len(row) + 1) if sum(probs[:k]) >= Fraction(coverage)]
+        widths.append(min([*enough, len(row)]))
+    return [min(width, most) for width in widths]
+
+
+def likely_widths(rows: list[Row], least_prob: float, most: int) -> list[int]:
+    """How many have at least that probability, and at least one."""
+    least = round(math.log(least_prob) * 65536) / 65536 if least_prob > 0 else -math.inf
+    return [min(max(1, sum(value >= least for _, value in row)), most) for row in rows]
+
+
+def binned_widths(rows: list[Row], entropies: list[float], widths: list[int], most: int) -> list[int]:
+    """The width of the bin in which a depth's entropy lies."""
+    found = []
+    for row in rows:
+        probs = [math.exp(value) for _, value in row]
+        rest = 1 - sum(probs)
+        entropy = -sum(prob * value for prob, (_, value) in zip(probs, row, strict=True))
+        entropy -= rest * math.log(rest) if rest > 1e-12 else 0.0
+        found.append(min(widths[sum(entropy > border for border in entropies)], most))
+    return found
 
 
 def by_frequency(frequencies: list[list[float]], counts: list[int], budget: int) -> list[Path]:

@@ -30,6 +30,7 @@ from simlab.policies.ngram import counts_of
 from simlab.policies.node_order import NodeOrder
 from simlab.policies.rank_classes import NUM_CLASSES
 from simlab.policies.shelf import EmptyShelf
+from simlab.recorded import texts_of
 from simlab.testing import check_policy
 
 GENERATOR = np.random.default_rng(8)
@@ -75,7 +76,9 @@ def test_under_every_edge_model_it_is_the_search_level_by_level(edge: EdgeModel,
 @pytest.mark.parametrize("budget", [1, 7, 30])
 def test_as_wide_as_the_budget_it_is_best_first(edge: EdgeModel, budget: int) -> None:
     for recorded in texts(budget, 12):
-        one, other = (order.layer(recorded, budget, True) for order in (Beam(edge, budget), BestFirst(edge)))
+        one, other = (
+            order.layer(texts_of([recorded]), budget, True) for order in (Beam(edge, budget), BestFirst(edge))
+        )
         np.testing.assert_array_equal(one.insertions, other.insertions)
         np.testing.assert_array_equal(one.num_available, other.num_available)
         np.testing.assert_array_equal(one.scores, other.scores)

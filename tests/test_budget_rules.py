@@ -26,9 +26,9 @@ from simlab.policies.engine import replay_policies
 from simlab.policies.node_order import Layer
 from simlab.policies.online_price import OnlinePrice
 from simlab.policies.price import Price
-from simlab.policies.round_costs import ALL_STAGES, MODEL_STAGES, contexts_of
+from simlab.policies.round_costs import ALL_STAGES, MODEL_STAGES
 from simlab.policies.survival import SurvivalThreshold
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedSequence, texts_of
 from simlab.replay import rounds
 from simlab.testing import check_policy
 
@@ -226,7 +226,7 @@ def test_a_price_learnt_on_the_way(memory: float) -> None:
         found = replay_policies([policy], recorded)[0]
         assert same(found, columns_of(rounds(policy, recorded)))
         if len(recorded.text) > 1:
-            expected = online_price_by_hand(order.layer(recorded, 20, True), table, rule, recorded)
+            expected = online_price_by_hand(order.layer(texts_of([recorded]), 20, True), table, rule, recorded)
             assert list(zip(found.positions.tolist(), found.num_drafted.tolist(), strict=True)) == expected
 
 
@@ -274,12 +274,12 @@ def test_where_sizes_cost_the_same_caddtree_is_ddtree_at_its_cap(look_ahead: int
     for recorded in texts(5, 60):
         if len(recorded.text) < 2:
             continue
-        layer = policy.order.layer(recorded, 30, True)
+        one = texts_of([recorded])
+        layer = policy.order.layer(one, 30, True)
         assert layer.scores is not None
         weights = np.where(layer.scores > -np.inf, path_weight(layer.scores), 0.0)[:, 1:]
         without_zero = (np.cumsum(weights == 0.0, axis=1) == 0).sum(axis=1)
-        contexts = contexts_of(len(recorded.prompt.token_ids), len(recorded.text))
-        assert policy.rule.sizes(layer, contexts).tolist() == without_zero.tolist()  # type: ignore[union-attr]
+        assert policy.rule.sizes(layer, one.contexts).tolist() == without_zero.tolist()  # type: ignore[union-attr]
         if np.all(without_zero == layer.num_available):
             lighter += 1
             assert same(*replay_policies([policy, DDTree(30)], recorded))

@@ -42,7 +42,7 @@ from simlab.policies.node_order import Nodes, layer_by_roots
 from simlab.policies.price import Price
 from simlab.policies.rank_classes import NUM_CLASSES
 from simlab.policies.survival import SurvivalThreshold
-from simlab.recorded import DraftRows
+from simlab.recorded import DraftRows, texts_of
 from simlab.replay import rounds
 from simlab.testing import check_policy
 
@@ -179,7 +179,10 @@ def test_the_layer_is_that_of_the_roots() -> None:
         if len(recorded.text) < 2:
             continue
         most = int(generator.choice([5, 30, 200]))
-        found, expected = order.layer(recorded, most, True), layer_by_roots(order, recorded, most, True)
+        found, expected = (
+            order.layer(texts_of([recorded]), most, True),
+            layer_by_roots(order, texts_of([recorded]), most, True),
+        )
         assert np.array_equal(found.insertions, expected.insertions)
         assert np.array_equal(found.num_available, expected.num_available)
         assert found.scores is not None

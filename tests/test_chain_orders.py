@@ -35,6 +35,7 @@ from simlab.policies.d2sd_boundary import D2SDBoundary
 from simlab.policies.node_order import NodeOrder
 from simlab.policies.spine_gap import SpineGap
 from simlab.policy import AnyPolicy
+from simlab.recorded import texts_of
 from simlab.testing import check_policy
 
 POLICIES: list[AnyPolicy] = [
@@ -149,7 +150,7 @@ def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
 def test_the_scores_of_a_chain_have_no_room_for_more_than_the_block() -> None:
     recorded = next(one for one in texts(0, 9) if len(one.text) > 2)
     assert recorded.rows is not None
-    scores = Spine().layer(recorded, Chain().budget, True).scores
+    scores = Spine().layer(texts_of([recorded]), Chain().budget, True).scores
     assert scores is not None
     assert scores.shape[1] == recorded.rows.counts.shape[1] + 1
 

@@ -272,6 +272,43 @@ def test_prompts_are_recorded_first(made: Made, tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out) == value
 
 
+def test_prompts_for_the_packaged_models_find_what_ships_with_them(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prices, tables and counts, before anything is recorded; for other models a sentence says what to do."""
+    asked: list[NamedPolicy] = []
+
+    def noted(typed: dict[str, object], policies: list[NamedPolicy]) -> None:
+        asked.extend(policies)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simlab.command_confirm._recorded", noted)
+    command = ["confirm", "--prompts", str(made.folder / "prompts.jsonl"), "--out", str(tmp_path / "out")]
+    wanted = ["-p", "caddtree", "-p", "sequoia", "-p", "presto"]
+    assert main([*command, *wanted]) == 130
+    assert [sorted(getattr(one.policy, "artefacts", ())) for one in asked[2:]] == [["cost"], ["ranks"], ["ngram"]]
+    capsys.readouterr()
+    for one, said in (("caddtree", "--cost"), ("sequoia", "table=FILE"), ("presto", "ngram=FILE")):
+        assert main([*command, *made.models, "-p", one]) == 2
+        message = capsys.readouterr().err
+        assert said in message
+        assert message.count("\n") == 1
+
+
+def test_a_policy_that_knows_the_answers_is_marked(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its table was fitted on the trace whose prompts are run."""
+    table = tmp_path / "ranks.json"
+    assert main(["train", "ranks", "--trace", str(made.folder / "trace"), "--out", str(table)]) == 0
+    label = f"sequoia:budget=8,table={json.dumps(str(table))}"
+    capsys.readouterr()
+    assert run(made, tmp_path / "out", "-p", label, "--limit", "1") == 0
+    assert f"IN SAMPLE: {label}.\n" in capsys.readouterr().out
+    value = json.loads((tmp_path / "out" / "confirm.json").read_text())
+    assert [row["policy"] for row in value["rows"] if row["in_sample"]] == [label]
+
+
 def test_a_fault_has_its_exit_code(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -308,12 +345,14 @@ def test_an_interrupted_run_says_how_to_go_on(
 def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
-    def noted(options: ConfirmOptions, trace: Trace, policies: list[NamedPolicy], cost: Path | None) -> None:
-        asked.append((options, trace.manifest.target.name, [one.label for one in policies], cost))
+    def noted(
+        options: ConfirmOptions, trace: Trace, policies: list[NamedPolicy], cost: Path | None, in_sample: tuple[str]
+    ) -> None:
+        asked.append((options, trace.manifest.target.name, [one.label for one in policies], cost, in_sample))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("simlab.command_confirm.confirm", noted)
     monkeypatch.chdir(tmp_path)
     assert main(["confirm"]) == 130
     labels = ["autoregressive", "chain", "ddtree:budget=16"]
-    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None)]
+    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, ())]

@@ -1,6 +1,8 @@
 """``simlab inspect`` on traces, checkpoints and what is neither."""
 
+import hashlib
 import json
+import math
 import struct
 from pathlib import Path
 
@@ -8,8 +10,11 @@ import pytest
 from made_up_costs import EMPTY, filled, sample_s
 
 from simlab.main import main
-from simlab.traces.cost_file import write_cost_file
+from simlab.traces.cost_file import packaged_cost_files, write_cost_file
+from simlab.traces.ngram_file import packaged_ngram_files, read_ngram_file
+from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import write_synthetic_trace
+from simlab.traces.table_file import packaged_table_files, read_table_file
 
 CONFIG = {
     "architectures": ["DFlashDraftModel"],
@@ -125,9 +130,17 @@ def test_an_unfinished_cost_file_is_shown_as_far_as_it_goes(tmp_path: Path, caps
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("{}", "no cost file"), ("hello", "not JSON"), ('{"format": "simlab-cost"}', "format_version")]
+    ("text", "said"),
+    [
+        ("{}", "another kind"),
+        ("hello", "another kind"),
+        ('{"format": "simlab-of-tomorrow"}', "another kind"),
+        ('{"format": "simlab-cost"}', "format_version"),
+        ('{"format": "simlab-table"}', "format_version"),
+        ('{"format": "simlab-cost"', "another kind"),
+    ],
 )
-def test_what_is_no_cost_file_is_one_sentence(
+def test_what_is_no_such_json_is_one_sentence(
     tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "cost.json"
@@ -137,6 +150,78 @@ def test_what_is_no_cost_file_is_one_sentence(
     assert out == ""
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["calibration", "ranks"])
+def test_a_fitted_table(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it was fitted on, by ids, and figures a depth."""
+    trace = open_trace(write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=40))
+    path = tmp_path / "table.json"
+    assert main(["train", kind, "--trace", trace.place, "--out", str(path)]) == 0
+    file = read_table_file(path)
+    capsys.readouterr()
+    assert main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    for part in (file.table_id, trace.text_id, f"{file.num_positions} positions", f"{kind}, {len(file.values)} depths"):
+        assert part in text
+    rows = [line.split() for line in text[text.index("\ndepth") :].splitlines()[2:]]
+    assert [row[0] for row in rows] == [str(depth + 1) for depth in range(len(file.values))]
+    if kind == "ranks":
+        assert [float(row[1]) for row in rows] == pytest.approx(file.values[:, 0].tolist(), abs=1e-4)
+        assert all(sum(map(float, row[1:])) == pytest.approx(1, abs=1e-3) for row in rows)
+    else:
+        slope, intercept = file.values[1, 1, 0]
+        assert float(rows[1][5]) == pytest.approx(1 / (1 + math.exp(-intercept)), abs=1e-3)
+        logit = slope * math.log(9) + intercept
+        assert float(rows[1][6]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-3)
+    assert main(["inspect", "--json", str(path)]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["kind"], value["table_id"], value["values"]) == (kind, file.table_id, file.values.tolist())
+    assert value["shape"] == list(file.values.shape)
+
+
+def test_counts_of_a_3_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One token stands for all of its rows: ``1 2 1 2 ...`` has one pair more often than the other."""
+    texts, path = tmp_path / "texts.jsonl", tmp_path / "counts.parquet"
+    texts.write_text(json.dumps({"prompt_ids": [7, 1], "text_ids": [2, 1, 2, 1, 2]}) + "\n", encoding="utf-8")
+    assert main(["train", "ngram", "--text", str(texts), "--out", str(path)]) == 0
+    file = read_ngram_file(path)
+    capsys.readouterr()
+    assert main(["inspect", "--json", str(path)]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["kind"], value["ngram_id"], value["num_tokens"], value["num_texts"]) == ("ngram", file.ngram_id, 5, 1)
+    assert value["source"] == hashlib.sha256(texts.read_bytes()).hexdigest()
+    one, two, three = value["by_length"]
+    assert one == {"num_rows": 2, "most_frequent": [{"tokens": [2], "count": 3}, {"tokens": [1], "count": 2}]}
+    assert two == {"num_rows": 2, "most_frequent": [{"tokens": [1, 2], "count": 3}, {"tokens": [2, 1], "count": 2}]}
+    assert three["num_rows"] == 3
+    assert three["most_frequent"][0]["count"] == 2
+    assert main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    for part in (file.ngram_id, value["source"], "5 tokens of 1 texts", "1 2 (3);  2 1 (2)"):
+        assert part in text
+
+
+def test_a_shipped_file_needs_no_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (*packaged_cost_files(), *packaged_table_files(), *packaged_ngram_files()):
+        assert main(["inspect", path.stem]) == 0
+        assert str(path) in capsys.readouterr().out.splitlines()[0]
+    assert main(["inspect", "no-such-file"]) == 2
+    err = capsys.readouterr().err
+    assert "there is nothing at no-such-file" in err
+    assert "a fitted table, the counts of a 3-gram" in err
+
+
+def test_parquet_of_another_kind_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of rounds, say; they are no damaged results."""
+    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=12)
+    rounds, results = tmp_path / "rounds.parquet", tmp_path / "results.parquet"
+    command = ["replay", "--trace", str(trace), "-p", "ddtree:budget=2", "--rounds", str(rounds), "--out", str(results)]
+    assert main(command) == 0
+    capsys.readouterr()
+    assert main(["inspect", str(rounds)]) == 2
+    assert "is a file of another kind" in capsys.readouterr().err
+    assert main(["inspect", str(results)]) == 0
 
 
 def test_what_is_neither_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,6 +122,22 @@ def test_the_table_names_what_was_replayed(trace: Path, tmp_path: Path, capsys: 
     assert [row["acceptance_length"] for row in rows] == [row["acceptance_length"] for row in fresh]
 
 
+def test_a_policy_that_knows_the_answers_is_marked(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its table was fitted on the trace that is replayed."""
+    table = tmp_path / "ranks.json"
+    assert main(["train", "ranks", "--trace", str(trace), "--out", str(table)]) == 0
+    label = f"sequoia:budget=8,table={json.dumps(str(table))}"
+    capsys.readouterr()
+    assert main(["replay", "--trace", str(trace), "-p", label]) == 0
+    assert f"IN SAMPLE: {label}.\n" in capsys.readouterr().out
+    rows = replayed(capsys, trace, "-p", label, *TREES)
+    assert [row["policy"] for row in rows if row["in_sample"]] == [label]
+    assert main(["replay", "--trace", str(trace), *TREES]) == 0
+    assert "IN SAMPLE" not in capsys.readouterr().out
+
+
 def test_with_prices_every_policy_has_a_speed(trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = replayed(capsys, trace, *TREES, "--cost", str(cost), cost_id=filled().cost_id)
     plain = rows[0]

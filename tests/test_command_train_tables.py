@@ -14,7 +14,7 @@ from simlab.policies.calibrated import CalibratedTree, edge_map_of
 from simlab.policies.fit_calibration import add_edges, fit_map, no_edges
 from simlab.policies.fit_ranks import add_ranks, no_ranks, rank_frequencies
 from simlab.policies.price import Price
-from simlab.policies.static_order import Sequoia
+from simlab.policies.sequoia import Sequoia
 from simlab.traces.cost_file import write_cost_file
 from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import write_synthetic_trace

@@ -1,26 +1,31 @@
 """Every policy in the engine: the same rounds as one by one, for any text and any number of threads."""
 
 import dataclasses
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_costs import filled
+from made_up_costs import filled, random_table
 from made_up_shelf import FullShelf
 from order_checks import check_columns, check_layer
+from test_recorded_texts import of_one_depth
 
+from simlab.columns import columns_of
 from simlab.command_cost import Prices, cost_table_of
 from simlab.command_replay_rows import Asked
 from simlab.command_replay_run import Manner, replay_trace
+from simlab.cost import price
 from simlab.made_up import random_sequence
 from simlab.policies import POLICIES
 from simlab.policies.composition import Composition
+from simlab.policies.engine import Replay
 from simlab.policies.node_order import NodeOrder
 from simlab.policies.spec import NamedPolicy, parse_policies
-from simlab.recorded import RecordedSequence
-from simlab.replay import check_needs
+from simlab.recorded import RecordedSequence, texts_of
+from simlab.replay import check_needs, rounds
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace
 
@@ -97,6 +102,28 @@ def test_a_layer_is_what_every_root_gives(name: str, seed: int, most_kept: int, 
 def test_a_layer_is_what_every_root_gives_on_real_rows(name: str, sample: list[RecordedSequence]) -> None:
     for order in orders(name).values():
         check_layer(order, sample[0], 64)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), number=st.integers(1, 5))
+def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int) -> None:
+    """Every policy at once, priced and not: to the last bit."""
+    sequences = of_one_depth(seed, number)
+    texts, cost = texts_of(sequences), random_table(np.random.default_rng(seed), 512, longest=60)
+    policies = [one.policy for some in EVERY.values() for one in some]
+    priced = [(policy, None if place % 3 == 0 else cost) for place, policy in enumerate(policies)]
+    sums = Replay(priced).sums(texts)
+    for place, (policy, own) in enumerate(priced):
+        for text, one in enumerate(sequences):
+            found = columns_of(rounds(policy, one))
+            totals = found.totals()
+            expected = [totals.rounds, totals.drafted, totals.accepted, totals.committed, totals.clipped]
+            assert sums.counts[place, text].tolist() == expected, policy
+            if own is None:
+                assert np.all(np.isnan(sums.seconds[place, text]))
+            else:
+                seconds = astuple(price(policy, found, len(one.prompt.token_ids), own))
+                assert tuple(sums.seconds[place, text].tolist()) == seconds, policy
 
 
 def test_policies_of_all_kinds_at_once_are_each_as_if_alone(sample: list[RecordedSequence]) -> None:

@@ -20,11 +20,14 @@ from order_checks import (
     texts,
 )
 
+from simlab.grid import path_weight, to_grid
 from simlab.policies.best_first import DDTree
 from simlab.policies.children import SPINE, entropy_at, fill_marginal, room_for_children
 from simlab.policies.composition import Composition
-from simlab.policies.entropy_width import EntropyCapped, EntropyWidth
+from simlab.policies.entropy_width import EntropyWidth, WidthCapped
 from simlab.policies.shelf import EmptyShelf
+from simlab.policies.spec import parse_policies
+from simlab.policies.width_caps import WidthCaps, bin_caps, coverage_caps, least_prob_caps, proportional_caps
 from simlab.testing import check_policy
 
 POLICIES = [
@@ -33,6 +36,11 @@ POLICIES = [
     EntropyWidth(budget=12, base_width=2, power=0.5),
     EntropyWidth(budget=20, most_width=3, power=2.0, top_k=8),
     EntropyWidth(budget=30, power=0.0),
+    EntropyWidth(budget=30, caps="coverage"),
+    EntropyWidth(budget=30, caps="coverage", coverage=0.5, top_k=5, most_width=4),
+    EntropyWidth(budget=30, caps="probability", least_prob=0.1),
+    EntropyWidth(budget=30, caps="bins"),
+    EntropyWidth(budget=30, caps="bins", entropies="0.6163,2.0092", widths="1,3,9", top_k=6),
 ]
 
 
@@ -53,7 +61,90 @@ def test_it_is_best_first_below_the_shares(
 ) -> None:
     widths = shape_oracles.entropy_widths(rows, budget, power, base, most_width)
     expected = oracle.best_paths_by_heap(cut(rows, widths), budget)
-    check_nodes(EntropyCapped(budget, power, base, most_width, 64).nodes(draft_of(rows), budget), rows, expected)
+    check_nodes(
+        WidthCapped(proportional_caps(budget, power, base, most_width), 64).nodes(draft_of(rows), budget),
+        rows,
+        expected,
+    )
+
+
+chosen_rows = st.one_of(
+    rows_strategy(5, 6, fewest_ranks=1),
+    st.integers(0, 2000).map(lambda seed: real_rows(seed, 1 + seed % 7, 2 + seed % 6)),
+)
+
+
+@settings(max_examples=200)
+@given(chosen_rows, st.one_of(st.sampled_from([0.0, 0.5, 0.75, 0.8, 0.9, 1.0]), st.floats(0, 1)), st.integers(1, 60))
+def test_it_is_best_first_below_a_coverage(rows: list[oracle.Row], coverage: float, most_width: int) -> None:
+    widths = shape_oracles.covering_widths(rows, coverage, most_width)
+    expected = oracle.best_paths_by_heap(cut(rows, widths), 50)
+    check_nodes(WidthCapped(coverage_caps(coverage, most_width), 64).nodes(draft_of(rows), 50), rows, expected)
+
+
+@settings(max_examples=200)
+@given(chosen_rows, st.one_of(st.sampled_from([0.0, 0.05, 0.25, 0.5, 1.0]), st.floats(1e-9, 1)), st.integers(1, 60))
+def test_it_is_best_first_above_a_probability(rows: list[oracle.Row], least_prob: float, most_width: int) -> None:
+    widths = shape_oracles.likely_widths(rows, least_prob, most_width)
+    expected = oracle.best_paths_by_heap(cut(rows, widths), 50)
+    check_nodes(WidthCapped(least_prob_caps(least_prob, most_width), 64).nodes(draft_of(rows), 50), rows, expected)
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(0, 2000).map(lambda seed: real_rows(seed, 1 + seed % 7, 2 + seed % 6)),
+    st.lists(st.tuples(st.floats(0, 2), st.integers(1, 7)), max_size=4, unique_by=lambda one: one[0]),
+    st.integers(1, 7),
+    st.integers(1, 60),
+)
+def test_it_is_best_first_in_bins_of_entropy(
+    rows: list[oracle.Row], bins: list[tuple[float, int]], widest: int, most_width: int
+) -> None:
+    entropies = sorted(border for border, _ in bins)
+    widths = [*(width for _, width in bins), widest]
+    expected = oracle.best_paths_by_heap(
+        cut(rows, shape_oracles.binned_widths(rows, entropies, widths, most_width)), 50
+    )
+    order = WidthCapped(bin_caps(tuple(entropies), tuple(widths), most_width), 64)
+    check_nodes(order.nodes(draft_of(rows), 50), rows, expected)
+
+
+def widths_of(caps: WidthCaps, rows: list[oracle.Row]) -> list[int]:
+    """Children of the root, and of its first child, and so on down the spine."""
+    nodes = WidthCapped(caps, 64).nodes(draft_of(rows), 9999)
+    spine, found = 0, []
+    for _ in rows:
+        children = np.flatnonzero(nodes.parents == spine)
+        found.append(len(children))
+        spine = int(children[nodes.ranks[children] == 0][0])
+    return found
+
+
+def test_what_lies_on_a_border() -> None:
+    """Three candidates of 1/2, 1/4 and 1/8, as near as the grid comes."""
+    row = [(rank, float(to_grid(-(rank + 1) * math.log(2)))) for rank in range(3)]
+    half, quarter, eighth = (float(path_weight(value)) for _, value in row)
+    for coverage, width in ((0.0, 1), (half, 1), (half + 1e-9, 2), (half + quarter, 2), (half + quarter + eighth, 3)):
+        assert widths_of(coverage_caps(coverage, 9), [row] * 2) == [width, width]
+    assert widths_of(coverage_caps(1.0, 9), [row]) == [3]
+    for least_prob, width in ((0.25, 2), (0.2501, 1), (0.9, 1), (0.125, 3), (0.0, 3)):
+        assert widths_of(least_prob_caps(least_prob, 9), [row]) == [width]
+    marginals = draft_of([row]).drafted()
+    children = room_for_children(1, 3)
+    fill_marginal(children, marginals.ids, marginals.log_probs, np.diff(marginals.offsets), 0, 3)
+    border = entropy_at(children, SPINE, 0)
+    assert widths_of(bin_caps((border,), (1, 3), 9), [row]) == [1]
+    assert widths_of(bin_caps((math.nextafter(border, 0),), (1, 3), 9), [row]) == [3]
+
+
+def test_caps_as_they_are_typed() -> None:
+    (one,) = parse_policies(['entropy-width:caps=bins,entropies="0.3,1.2,2.4",widths="1,4,12,32"'])
+    assert one.settings["widths"] == "1,4,12,32"
+    keys = {policy.compose(EmptyShelf()).order.key for policy in POLICIES}
+    assert len(keys) == len(POLICIES)
+    wide = EntropyWidth(budget=9, caps="probability", least_prob=0.0).compose(EmptyShelf())
+    assert isinstance(wide.order, WidthCapped)
+    assert wide.order.caps.most_width == 9
 
 
 def test_equal_entropies_have_equal_whole_shares() -> None:
@@ -61,12 +152,12 @@ def test_equal_entropies_have_equal_whole_shares() -> None:
     tree = EntropyWidth(budget=5 * 7).select(draft_of(rows))
     assert sum(tree.parents == 0) == 7
     sure = [[(rank, 0.0 if rank == 0 else -255.0) for rank in range(12)]] * 5
-    assert sum(EntropyCapped(10, 1.0, 1, 10, 64).nodes(draft_of(sure), 999).parents == 0) == 2
+    assert sum(WidthCapped(proportional_caps(10, 1.0, 1, 10), 64).nodes(draft_of(sure), 999).parents == 0) == 2
 
 
 def test_a_small_budget_leaves_the_base_width() -> None:
     rows = real_rows(3, 7, 9)
-    nodes = EntropyCapped(6, 1.0, 1, 6, 64).nodes(draft_of(rows), 6)
+    nodes = WidthCapped(proportional_caps(6, 1.0, 1, 6), 64).nodes(draft_of(rows), 6)
     check_nodes(nodes, rows, shape_oracles.chain(rows)[:6])
 
 
@@ -86,7 +177,7 @@ def test_an_entropy_is_of_what_is_read_and_one_lump(rows: list[oracle.Row], top_
 
 @given(rows_strategy(5, 6), st.integers(0, 30), st.integers(0, 30))
 def test_one_order_is_nested(rows: list[oracle.Row], one: int, other: int) -> None:
-    check_nested(EntropyCapped(20, 1.0, 1, 20, 64), draft_of(rows), *sorted((one, other)))
+    check_nested(WidthCapped(proportional_caps(20, 1.0, 1, 20), 64), draft_of(rows), *sorted((one, other)))
 
 
 def test_two_budgets_are_two_orders() -> None:
@@ -123,8 +214,16 @@ def test_it_keeps_the_contract(policy: EntropyWidth) -> None:
         ({"most_width": 0}, "most_width must be"),
         ({"power": -1.0}, "power must be"),
         ({"power": 17.0}, "power must be"),
+        ({"caps": "widest"}, "caps must be one of proportional, coverage, probability, bins"),
+        ({"coverage": 1.5}, "coverage must be from 0 to 1"),
+        ({"least_prob": -0.1}, "least_prob must be from 0 to 1"),
+        ({"entropies": "2,1"}, "entropies must be rising"),
+        ({"entropies": "1,inf"}, "entropies must be rising"),
+        ({"entropies": "1,x"}, "entropies must be rising"),
+        ({"widths": "1,8"}, "widths one whole number more"),
+        ({"widths": "1,0,2"}, "widths one whole number more"),
     ],
 )
-def test_settings_without_sense_are_refused(given: dict[str, float], said: str) -> None:
+def test_settings_without_sense_are_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         EntropyWidth(**given)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from simlab.made_up import random_sequence
 from simlab.policies.engine import replay_policies
 from simlab.policies.hindsight_budget import best_budgets_in_hindsight
 from simlab.policies.spec import parse_policies
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedSequence, texts_of
 from simlab.traces.cost_file import packaged_cost_files, read_cost_file
 from simlab.traces.reader import open_trace, packaged_trace
 
@@ -57,7 +57,8 @@ def test_no_choice_of_budgets_takes_less(seed: int) -> None:
     cost, most = random_table(generator, most_drafted=6), int(generator.integers(1, 5))
     if len(recorded.text) > 7:
         return
-    found = best_budgets_in_hindsight(recorded, cost, most)
+    alone = texts_of([recorded])
+    found = best_budgets_in_hindsight(alone, cost, most).columns(alone)[0]
     assert found.num_drafted.max(initial=0) <= most
     assert int(found.num_committed.sum()) == len(recorded.text) - 1
     for one in zip(found.positions.tolist(), found.num_drafted.tolist(), found.num_accepted.tolist(), strict=True):
@@ -72,7 +73,9 @@ def test_no_fixed_budget_is_faster_on_real_rows() -> None:
     policies = [one.policy for one in parse_policies(["ddtree:budget=1..64"])]
     for recorded in trace.recorded("dflash", range(4)):
         length = len(recorded.prompt.token_ids)
-        bound = price_rounds(best_budgets_in_hindsight(recorded, cost, 64), length, cost, with_draft=True).total_s
+        alone = texts_of([recorded])
+        best = best_budgets_in_hindsight(alone, cost, 64).columns(alone)[0]
+        bound = price_rounds(best, length, cost, with_draft=True).total_s
         fixed = [
             price_rounds(found, length, cost, with_draft=True).total_s for found in replay_policies(policies, recorded)
         ]

@@ -1,6 +1,8 @@
 """The 3-gram: Witten and Bell's probabilities, as a dictionary and fractions give them."""
 
 import itertools
+import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,8 +11,19 @@ from hypothesis import strategies as st
 from ngram_oracle import PlainNGram
 
 from simlab.arrays import Ints
-from simlab.policies.ngram import MOST_TOKENS, Counts, add_token, counts_from_rows, counts_of, empty_counts, probability
+from simlab.policies.counted_text import counts_of_text
+from simlab.policies.ngram import (
+    MOST_TOKENS,
+    Counts,
+    add_token,
+    counts_from_rows,
+    counts_of,
+    empty_counts,
+    key_of,
+    probability,
+)
 from simlab.policies.ngram_counting import count_texts
+from simlab.policies.ngram_logs import UNSEEN, log_after, region_of
 
 VOCAB = 5
 texts_strategy = st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=30), max_size=4)
@@ -75,6 +88,76 @@ def test_what_a_rare_token_had_goes_to_the_shorter_context() -> None:
 def test_nothing_seen_is_one_in_the_vocabulary() -> None:
     for counts in (empty_counts(VOCAB, 0), counts_of([], VOCAB), counts_of([ints([])], VOCAB)):
         assert {after(counts, context, 3) for context in ((), (1,), (4, 1))} == {1 / VOCAB}
+
+
+def log_of(counts: Counts, first: int, second: int, token: int) -> float:
+    contexts, tokens, logs = counts.logs
+    one = region_of(contexts, key_of(-1, second, -1))
+    two = region_of(contexts, key_of(first, second, -1)) if first >= 0 and one != UNSEEN else UNSEEN
+    return log_after(tokens, logs, two, one, token)
+
+
+@settings(max_examples=60)
+@given(texts_strategy, st.integers(1, 3))
+def test_logarithms_are_those_of_the_probabilities(texts: list[list[int]], min_count: int) -> None:
+    rows = count_texts([(ints([]), ints(text)) for text in [*texts, [1]]], VOCAB, min_count)
+    counts = counts_from_rows(*rows, VOCAB)
+    for first, second in itertools.product(range(-1, VOCAB), range(VOCAB)):
+        # Beyond the vocabulary lies what was never seen.
+        for token in range(VOCAB + 3):
+            expected = math.log(probability(counts, first, second, token))
+            assert log_of(counts, first, second, token) == pytest.approx(expected, rel=1e-14, abs=1e-14)
+    assert counts_of([ints([1])], VOCAB).logs.tokens.size == 0
+
+
+def test_logarithms_of_many_contexts_and_many_tokens_after_one() -> None:
+    generator = np.random.default_rng(3)
+    text = generator.integers(400, size=4000, dtype=np.int32)
+    text[::2] = 7
+    counts = counts_from_rows(*count_texts([(ints([]), text)], 500), 500)
+    for first, second in [(-1, 7), *((int(text[n]), int(text[n + 1])) for n in range(0, 4000, 97)), (499, 498)]:
+        for token in range(501):
+            expected = math.log(probability(counts, first, second, token))
+            assert log_of(counts, first, second, token) == pytest.approx(expected, rel=1e-14, abs=1e-14)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 12), st.lists(st.integers(0, VOCAB - 1), max_size=12), st.sampled_from([VOCAB, 9])),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_a_text_that_grows_is_counted_as_a_whole(changes: list[tuple[int, list[int], int]]) -> None:
+    text: list[int] = []
+    for kept, more, vocab_size in changes:
+        # It grows, or an earlier part of it goes on in another way, or it is the same.
+        text = [*(text if kept > 8 else text[:kept]), *more]
+        found, expected = counts_of_text(ints(text), vocab_size), counts_of([ints(text)], vocab_size)
+        assert found.totals.tolist() == expected.totals.tolist()
+        for first, second, token in itertools.product(range(-1, VOCAB), range(VOCAB), range(VOCAB)):
+            assert probability(found, first, second, token) == probability(expected, first, second, token)
+
+
+def test_a_text_outgrows_its_table() -> None:
+    text = np.random.default_rng(0).integers(50, size=3000, dtype=np.int32)
+    for length in range(0, 3000, 250):
+        found, expected = counts_of_text(text[:length], 50), counts_of([text[:length]], 50)
+        assert found.totals.tolist() == expected.totals.tolist()
+        assert (found.slots[:, 0] >= 0).sum() == (expected.slots[:, 0] >= 0).sum() < len(found.slots)
+
+
+def test_each_thread_counts_for_itself() -> None:
+    text = np.random.default_rng(0).integers(50, size=3000, dtype=np.int32)
+
+    def totals(begin: int) -> list[list[int]]:
+        return [counts_of_text(text[begin : begin + 10 * n], 50).totals.tolist() for n in range(1, 100)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(totals, range(8)))
+    for begin, one in enumerate(found):
+        assert one == [counts_of([text[begin : begin + 10 * n]], 50).totals.tolist() for n in range(1, 100)]
 
 
 def test_the_largest_ids_do_not_meet() -> None:

@@ -12,21 +12,26 @@ from simlab.columns import columns_of
 from simlab.cost import CostTable
 from simlab.made_up import random_sequence
 from simlab.policies.best_first import BestFirst, DDTree
+from simlab.policies.budget_rules import Fixed
 from simlab.policies.children import fill_marginal, room_for_children
+from simlab.policies.composition import Composition
 from simlab.policies.corrected_insertion import corrected_insertions_into, room_to_count
-from simlab.policies.correction import Correction, fit_weights
+from simlab.policies.corrected_step import clear_cost
+from simlab.policies.correction import Correction, cost_of, fit_weights
 from simlab.policies.edge_models import Marginal, NGramCorrected
-from simlab.policies.engine import replay_policies
-from simlab.policies.insertion import insertions_into
+from simlab.policies.engine import Replay, replay_policies
 from simlab.policies.ngram import Counts, counts_from_rows, empty_counts
 from simlab.policies.ngram_counting import count_texts
-from simlab.policies.node_order import Layer, NodeOrder, Nodes, layer_by_roots
+from simlab.policies.ngram_logs import no_logs
+from simlab.policies.node_order import NEVER, Layer, NodeOrder, Nodes, layer_by_roots, true_path
 from simlab.policies.presto import Presto
 from simlab.policies.shelf import EmptyShelf
 from simlab.policies.take_in_order import RANKS, TOKENS, take_in_order
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedSequence, texts_of
 from simlab.replay import draft_source, rounds
 from simlab.testing import check_policy
+from simlab.traces.ngram_file import find_packaged_ngram
+from simlab.traces.reader import open_trace, packaged_trace
 
 VOCAB = 16
 
@@ -123,11 +128,62 @@ def test_it_is_the_plain_heap_when_everything_ties() -> None:
 def test_the_layer_is_that_of_every_root(kind: str, seed: int, most: int, weight: float) -> None:
     generator = np.random.default_rng(seed)
     order = BestFirst(edge_of(kind, counts_for(corpus_texts(generator)), weight))
-    recorded = random_sequence(generator, VOCAB - 2)
+    alone = texts_of([random_sequence(generator, VOCAB - 2)])
     for with_scores in (False, True):
-        assert_layers_equal(
-            order.layer(recorded, most, with_scores), layer_by_roots(order, recorded, most, with_scores)
-        )
+        assert_layers_equal(order.layer(alone, most, with_scores), layer_by_roots(order, alone, most, with_scores))
+
+
+def exactly(counts: Counts) -> Counts:
+    """Counts of which no logarithm was taken beforehand."""
+    return counts._replace(logs=no_logs())
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10_000), most=st.integers(0, 70), weight=st.sampled_from([0.0, 0.2, 3.0, 999.0, 1e9]))
+def test_logarithms_taken_beforehand_change_nothing(seed: int, most: int, weight: float) -> None:
+    generator = np.random.default_rng(seed)
+    counts, alone = counts_for(corpus_texts(generator)), texts_of([random_sequence(generator, VOCAB - 2)])
+    for kind in ("corpus", "adaptive"):
+        quick, plain = (BestFirst(edge_of(kind, one, weight)) for one in (counts, exactly(counts)))
+        for with_scores in (False, True):
+            assert_layers_equal(quick.layer(alone, most, with_scores), plain.layer(alone, most, with_scores))
+
+
+@pytest.mark.parametrize("weight", [0.2, 1.3, 40.0])
+def test_nor_do_they_on_the_packaged_trace(weight: float) -> None:
+    trace = open_trace(packaged_trace())
+    file = find_packaged_ngram(trace.manifest.tokenizer_digest)
+    assert file is not None
+    counts = counts_from_rows(file.firsts, file.seconds, file.thirds, file.counts, file.vocab_size)
+    quick, plain = (BestFirst(NGramCorrected(weight, one, "shipped")) for one in (counts, exactly(counts)))
+    alone = texts_of([next(iter(trace.recorded(trace.draft_name())))])
+    counted, built = (quick.layer(alone, 64, with_scores) for with_scores in (False, True))
+    assert_layers_equal(counted, plain.layer(alone, 64, False))
+    assert_layers_equal(built, plain.layer(alone, 64, True))
+    assert counted.insertions.tolist() == built.insertions.tolist()
+
+
+@given(st.integers(0, 255 * 65536), st.floats(-0.5, 0.5), st.integers(-40, 40))
+def test_a_cost_is_clear_unless_the_last_bits_could_change_it(steps: int, part: float, bits: int) -> None:
+    log_prob = -(steps + part) / 65536
+    found = clear_cost(log_prob)
+    assert found == -1 if abs(part) > 0.4991 else found == -1 or found == cost_of(log_prob * (1 + bits * 2.0**-52))
+    assert found >= 0 or abs(part) > 0.4989
+
+
+def test_places_are_the_trees_when_everything_ties() -> None:
+    # No token of the corpus is a candidate's: all are corrected by as much, with logarithms and without.
+    counts = counts_of_steps()
+    for seed in range(40):
+        alone = texts_of([random_sequence(np.random.default_rng(seed), VOCAB - 3)])
+        for one in (counts, exactly(counts)):
+            order = BestFirst(edge_of("corpus", one))
+            for most in (5, 90):
+                assert_layers_equal(order.layer(alone, most, False), layer_by_roots(order, alone, most, False))
+
+
+def counts_of_steps() -> Counts:
+    return counts_for([([], [VOCAB - 1, VOCAB - 2, VOCAB - 1])])
 
 
 @settings(max_examples=40)
@@ -167,12 +223,11 @@ def test_a_weight_of_nothing_changes_nothing_in_the_corrected_kernel(seed: int, 
         assert scores.tolist() == nodes.scores.tolist()
         rows, num_depths = recorded.rows, marginals.depth
         assert rows is not None
-        counted, expected = np.empty(num_depths, np.uint16), np.empty(num_depths, np.uint16)
-        room, stack, ranks = room_to_count(num_depths, 6), np.empty((3, num_depths + 1), np.int32), rows.true_ranks[t]
+        counted, room, ranks = np.empty(num_depths, np.uint16), room_to_count(num_depths, 6), rows.true_ranks[t]
         given = (children, weightless, -1, draft.root_token, ranks, num_depths, budget, room)
         corrected_insertions_into(*given, counted)
-        insertions_into(children, ranks, num_depths, budget, stack, expected)
-        assert counted.tolist() == expected.tolist()
+        path = true_path(nodes, recorded.text[t + 1 :])
+        assert counted.tolist() == path + [NEVER] * (num_depths - len(path))
 
 
 def test_a_bound_goes_before_a_score_that_it_equals() -> None:
@@ -221,6 +276,19 @@ def test_the_weight_follows_the_entropy() -> None:
         assert correction.weights[0] == pytest.approx(0.5 * expected, abs=2e-5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10_000), budgets=st.lists(st.integers(1, 60), min_size=1, max_size=5))
+def test_only_roots_that_some_budget_comes_to_are_enough(kind: str, seed: int, budgets: list[int]) -> None:
+    generator = np.random.default_rng(seed)
+    edge, recorded = edge_of(kind, counts_for(corpus_texts(generator))), random_sequence(generator, VOCAB - 2)
+    policies = [Composition(BestFirst(edge), Fixed(budget)) for budget in budgets]
+    sums = Replay([(policy, None) for policy in policies]).sums(texts_of([recorded]))
+    for policy, found in zip(policies, sums.counts[:, 0].tolist(), strict=True):
+        expected = columns_of(rounds(policy, recorded)).totals()
+        assert found[:3] == [expected.rounds, expected.drafted, expected.accepted]
+
+
 @pytest.mark.parametrize(
     "settings_of",
     [
@@ -254,7 +322,7 @@ def test_a_beam_as_wide_as_the_budget_is_best_first() -> None:
     ]
     for seed in range(20):
         recorded = random_sequence(np.random.default_rng(seed), VOCAB - 2)
-        assert_layers_equal(*(order.layer(recorded, 20, True) for order in orders))
+        assert_layers_equal(*(order.layer(texts_of([recorded]), 20, True) for order in orders))
 
 
 def test_what_changes_scores_changes_the_key() -> None:

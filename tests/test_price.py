@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
 
-from simlab.columns import RoundColumns
+from simlab.arrays import Ints
+from simlab.columns import TextRounds
 from simlab.cost import CostTable
 from simlab.grid import path_weight
 from simlab.made_up import random_sequence
@@ -16,8 +17,8 @@ from simlab.policies.composition import Composition
 from simlab.policies.edge_models import Marginal
 from simlab.policies.fit_price import PricedRounds, at_rate, fixed_point, priced_rounds, rounds_of_layer
 from simlab.policies.online_price import OnlinePrice
-from simlab.policies.round_costs import ALL_STAGES, MODEL_STAGES, contexts_of
-from simlab.recorded import RecordedSequence
+from simlab.policies.round_costs import ALL_STAGES, MODEL_STAGES
+from simlab.recorded import RecordedSequence, texts_of
 from simlab.replay import rounds
 
 MOST = 20
@@ -71,11 +72,10 @@ def test_rounds_are_priced_as_by_hand(stages: tuple[str, ...], rate: float) -> N
     assert found.seconds == pytest.approx(seconds, rel=1e-12)
 
 
-def all_roots(recorded: RecordedSequence, sizes: "np.ndarray[tuple[int, ...], np.dtype[np.int32]]") -> RoundColumns:
-    """A round at every root, for sums over any fixed set of rounds."""
-    number = len(recorded.text) - 1
-    zeros = np.zeros(number, np.int64)
-    return RoundColumns(np.arange(number), sizes.astype(np.int64), zeros, zeros + 1, zeros > 0)
+def all_roots(sizes: Ints) -> TextRounds:
+    """A round at every root of one text, for sums over any fixed set of rounds."""
+    number = len(sizes)
+    return TextRounds(np.arange(number), sizes.astype(np.int64), np.zeros(number, np.int64), np.array([number]))
 
 
 @settings(max_examples=80)
@@ -87,20 +87,18 @@ def test_at_the_rate_of_a_fixed_budget_the_price_never_loses_to_it(seed: int, bu
     own, texts = np.zeros(2), drawn_texts(generator, 4)
     visited = []
     for recorded in texts:
-        contexts = contexts_of(len(recorded.prompt.token_ids), len(recorded.text))
-        layer = ORDER.layer(recorded, MOST, True)
-        columns = Composition(ORDER, Fixed(budget)).walk(layer, len(recorded.prompt.token_ids), len(recorded.text))
-        visited.append((layer, contexts, columns))
-        sums = rounds_of_layer(layer, columns, contexts, table, ALL_STAGES)
+        one = texts_of([recorded])
+        layer = ORDER.layer(one, MOST, True)
+        found = Composition(ORDER, Fixed(budget)).walk(layer, one)
+        visited.append((layer, one, found))
+        sums = rounds_of_layer(layer, found, one, table, ALL_STAGES)
         own += (sums.expected, sums.seconds)
     rate = own[0] / own[1]
     total = PricedRounds()
-    for layer, contexts, columns in visited:
-        sizes = FixedPrice(MOST, table, rate).sizes(layer, contexts).astype(np.int64)[columns.positions]
-        same_roots = RoundColumns(
-            columns.positions, sizes, columns.num_accepted, columns.num_committed, columns.clipped
-        )
-        total += rounds_of_layer(layer, same_roots, contexts, table, ALL_STAGES)
+    for layer, one, found in visited:
+        sizes = FixedPrice(MOST, table, rate).sizes(layer, one.contexts).astype(np.int64)[found.roots]
+        same_roots = TextRounds(found.roots, sizes, found.num_accepted, found.ends)
+        total += rounds_of_layer(layer, same_roots, one, table, ALL_STAGES)
     assert total.expected_per_s >= rate * (1 - 1e-12)
 
 
@@ -117,19 +115,19 @@ def test_the_rounds_at_the_fixed_point_bring_its_rate(seed: int) -> None:
         assert again.expected_per_s == pytest.approx(found.rate, rel=1e-9)
         # No sizes at all bring more on these rounds: Dinkelbach's condition, tried with sizes drawn at random.
         for recorded in texts:
-            layer = ORDER.layer(recorded, MOST, True)
-            contexts = contexts_of(len(recorded.prompt.token_ids), len(recorded.text))
-            best = FixedPrice(MOST, table, found.rate).sizes(layer, contexts)
+            its = texts_of([recorded])
+            layer = ORDER.layer(its, MOST, True)
+            best = FixedPrice(MOST, table, found.rate).sizes(layer, its.contexts)
             other = np.minimum(generator.integers(0, MOST + 1, len(best)), layer.num_available).astype(np.int32)
-            one, two = (
-                rounds_of_layer(layer, all_roots(recorded, sizes), contexts, table, ALL_STAGES)
-                for sizes in (best, other)
-            )
+            one, two = (rounds_of_layer(layer, all_roots(sizes), its, table, ALL_STAGES) for sizes in (best, other))
             assert one.expected - found.rate * one.seconds >= two.expected - found.rate * two.seconds - 1e-9
     else:
-        assert found.rounds.expected_per_s == max(
-            priced_rounds(at_rate(learning(table), rate), texts).expected_per_s for rate in found.rates
-        )
+        brings = {rate: priced_rounds(at_rate(learning(table), rate), texts).expected_per_s for rate in found.rates}
+        turns = [brings[found.rates[-1]]]
+        while turns[0] not in turns[1:]:
+            turns.append(brings[turns[-1]])
+        assert found.rate in turns
+        assert found.rounds.expected_per_s == max(turns)
 
 
 def test_on_fixed_rounds_the_search_is_dinkelbachs() -> None:
@@ -141,13 +139,13 @@ def test_on_fixed_rounds_the_search_is_dinkelbachs() -> None:
     found = fixed_point(learning(table), lambda: texts)
     assert found.settled
     assert list(found.rates) == sorted(found.rates)
-    layers = [ORDER.layer(one, MOST, True) for one in texts]
-    contexts = [contexts_of(len(one.prompt.token_ids), len(one.text)) for one in texts]
+    alone = [texts_of([one]) for one in texts]
+    layers = [ORDER.layer(one, MOST, True) for one in alone]
     for budget in range(MOST + 1):
         total = PricedRounds()
-        for one, layer, context in zip(texts, layers, contexts, strict=True):
+        for one, layer in zip(alone, layers, strict=True):
             sizes = np.minimum(layer.num_available, budget)
-            total += rounds_of_layer(layer, all_roots(one, sizes), context, table, ALL_STAGES)
+            total += rounds_of_layer(layer, all_roots(sizes), one, table, ALL_STAGES)
         assert total.expected_per_s <= found.rate * (1 + 1e-12)
 
 

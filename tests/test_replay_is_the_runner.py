@@ -1,6 +1,6 @@
 """Replay is the runner: a small part of `make verify-real`, on tiny models and on the real ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +9,8 @@ import pytest
 import random_trees
 import tiny_models
 import torch
+from made_up_shelf import FullShelf
+from policy_variants import VARIANTS, every_policy
 from recorded_texts import record_texts
 from replay_is_the_runner import (
     DRAFT,
@@ -18,21 +20,29 @@ from replay_is_the_runner import (
     check_prompt,
     checked_from,
     cut,
+    engine_unequal,
     faults_of,
     sampling_at,
     verdict_on,
+    with_true_ranks,
 )
 
+from simlab.command_shelf import shelf_of_models
 from simlab.draft import Prompt
 from simlab.errors import ModelError
+from simlab.policies import POLICIES as NAMED
+from simlab.policies.describe import describe_policies
 from simlab.policies.spec import parse_policies
+from simlab.real_runner.decode import decode
 from simlab.real_runner.dflash_files import PACKAGED, load_drafter
 from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.own_rows import own_sequence
 from simlab.real_runner.target import Target, load_target
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.records import SequenceRecord
 
 NUM_TOKENS = 24
+FEW_TOKENS = 8
 
 
 def tiny(folder: Path, family: str, dtype: torch.dtype) -> tuple[Models, Target]:
@@ -121,6 +131,66 @@ def test_on_the_real_models(models: Models, records: list[SequenceRecord], tempe
         assert one.run("ddtree:budget=32").num_rounds < one.run("chain").num_rounds < one.run(PLAIN).num_rounds
 
 
+def test_every_policy_of_the_table_is_verified() -> None:
+    """A policy of a later day too; and no variant is of a policy that is gone."""
+    assert set(VARIANTS) <= set(NAMED)
+    assert {one.name for one in every_policy(FullShelf())} == set(NAMED)
+    assert every_policy(FullShelf(), {})[0].label == PLAIN
+
+
+def test_every_switch_of_every_policy_is_verified() -> None:
+    """A setting that is a word or yes and no chooses between ways through the code; but for names of files."""
+    names_of_files = {"cost", "table", "ngram", "target_config"}
+    for one in describe_policies():
+        switches = {field.name for field in one.fields if field.kind in ("str", "bool")} - names_of_files
+        named = {pair.partition("=")[0] for settings in VARIANTS.get(one.name, ()) for pair in settings.split(",")}
+        assert switches <= named, f"{one.name}: name a variant for {', '.join(switches - named)} in policy_variants"
+
+
+def test_every_policy_on_tiny_models(tmp_path: Path) -> None:
+    """At temperature 1 a random drafter is seldom right, and at 0 texts of random models repeat themselves."""
+    models, target32 = tiny(tmp_path, "qwen3", torch.bfloat16)
+    policies = every_policy(FullShelf())
+    for temperature in (0.0, 1.0):
+        sampling = sampling_at(temperature)
+        record = record_texts(models, tiny_prompts(1), sampling, NUM_TOKENS)[0]
+        found = check_prompt(models, target32, record, sampling, NUM_TOKENS, against=False, policies=policies)
+        assert_no_faults([found], models, NUM_TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "temperature", "variants"),
+    [("float32", 0.0, {name: settings[:1] for name, settings in VARIANTS.items()}), ("bfloat16", 1.0, VARIANTS)],
+    ids=["float32", "bfloat16"],
+)
+def test_every_policy_on_the_real_models(
+    models: Models,
+    records: list[SequenceRecord],
+    dtype: str,
+    temperature: float,
+    variants: Mapping[str, tuple[str, ...]],
+) -> None:
+    """A few tokens each, with the prices, 3-gram and tables that come with simlab; all variants in the faster dtype."""
+    ran = models if dtype == "float32" else load_models("smollm2-135m", PACKAGED, dtype, "cpu")
+    record, sampling = min(records, key=lambda one: len(one.prompt.token_ids)), sampling_at(temperature)
+    policies = every_policy(shelf_of_models(None, open_trace(packaged_trace()), None, dtype), variants)
+    found = check_prompt(ran, models.target, record, sampling, FEW_TOKENS, against=False, policies=policies)
+    assert_no_faults([found], ran, FEW_TOKENS)
+    assert {one.name for one in policies} == set(NAMED)
+    assert any(run.num_rounds < FEW_TOKENS - 1 for run in found.runs)
+
+
+def test_an_engine_that_accepts_other_tokens_is_named(tmp_path: Path) -> None:
+    """It is told that no true token was kept, and then its rounds are not those of the trees."""
+    models, _ = tiny(tmp_path, "llama", torch.float32)
+    (named,) = parse_policies(["calibrated:stop=survival,threshold=0"], FullShelf())
+    decoded = decode(models, named.policy, tiny_prompts(1)[0], sampling_at(0.0), NUM_TOKENS)
+    assert decoded.totals.accepted > 0
+    own = own_sequence(decoded)
+    assert engine_unequal(named.policy, with_true_ranks(own)) == ""
+    assert "calibrated:stop=survival" in engine_unequal(named.policy, own)
+
+
 def test_a_cut_record_is_the_record_of_a_lower_limit(tmp_path: Path) -> None:
     models, _ = tiny(tmp_path, "llama", torch.float32)
     sampling = sampling_at(0.0)
@@ -161,7 +231,10 @@ def test_what_must_not_be_is_named(tmp_path: Path) -> None:
 
     run = sound.run("chain")
     wrong = (run.text[0] + 1, *run.text[1:])
-    changed = replace(run, text=wrong, others=((0, run.text[0], 2.5),), unequal="root 1 in the run")
+    changed = replace(
+        run, text=wrong, others=((0, run.text[0], 2.5),), unequal="root 1 in the run", engine="5 in the engine"
+    )
     found = faults(replace(sound, runs=tuple(changed if one.label == "chain" else one for one in sound.runs)))
     assert any("loses by 2.5 against float32" in fault for fault in found)
     assert any("own rows: root 1 in the run" in fault for fault in found)
+    assert any("own rows, engine: 5 in the engine" in fault for fault in found)

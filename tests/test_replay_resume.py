@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +12,13 @@ import pytest
 from made_up_costs import EMPTY, filled
 
 from simlab import command_replay_rows, command_replay_run
-from simlab.columns import RoundColumns
 from simlab.command_cost import Prices
 from simlab.command_replay import asked_for
 from simlab.command_replay_run import Manner, in_order, replay_trace
 from simlab.cost import PLAIN
 from simlab.main import INTERRUPTED, main
 from simlab.policies import engine
-from simlab.policy import AnyPolicy
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedTexts
 from simlab.traces.cost_file import CostFile, write_cost_file
 from simlab.traces.reader import open_trace
 from simlab.traces.results import read_results, write_results
@@ -55,15 +53,19 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int = 10**6) -> None:
         self.texts: list[int] = []
         self.policies = 0
-        self._most, self._real = most, engine.replay_policies
-        monkeypatch.setattr(engine, "replay_policies", self)
+        self._most, self._real = most, engine.Replay.sums
+        counted = self
 
-    def __call__(self, policies: Sequence[AnyPolicy], recorded: RecordedSequence) -> list[RoundColumns]:
-        if len(self.texts) == self._most:
-            raise KeyboardInterrupt
-        self.texts.append(recorded.index)
-        self.policies += len(policies)
-        return self._real(policies, recorded)
+        def sums(replay: engine.Replay, texts: RecordedTexts) -> engine.Sums:
+            if len(counted.texts) == counted._most:
+                raise KeyboardInterrupt
+            found = counted._real(replay, texts)
+            counted.texts += [one.index for one in texts.sequences]
+            counted.policies += found.counts.shape[0] * len(texts.sequences)
+            return found
+
+        monkeypatch.setattr(engine.Replay, "sums", sums)
+        monkeypatch.setattr(command_replay_run, "ROOTS_AT_ONCE", 1)
 
 
 def interrupted(trace: Path, out: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +201,7 @@ def test_any_number_of_threads_and_policies_at_once_gives_the_same_rows(
 ) -> None:
     assert replayed(trace, tmp_path / "one" / "results.parquet", "--threads", "1").equals(whole)
     assert replayed(trace, tmp_path / "two" / "results.parquet", "--threads", "2").equals(whole)
-    monkeypatch.setattr(command_replay_run, "POLICIES_AT_ONCE", 3)
+    monkeypatch.setattr(command_replay_run, "ROWS_AT_ONCE", 3)
     assert replayed(trace, tmp_path / "few" / "results.parquet", "--threads", "3").equals(whole)
 
 

@@ -13,7 +13,7 @@ from simlab.policies.best_first import BestFirst
 from simlab.policies.budget_rules import Fixed
 from simlab.policies.composition import Composition
 from simlab.policies.edge_models import Marginal
-from simlab.policies.ngram import Counts
+from simlab.policies.shelf import EmptyShelf
 from simlab.policies.spec import parse_policies
 from simlab.testing import check_policy
 
@@ -214,7 +214,7 @@ class Priced(Composed):
 """
 
 
-class OneShelf:
+class OneShelf(EmptyShelf):
     """Prices under any name, each with its own id."""
 
     def __init__(self, most_drafted: int = 20) -> None:
@@ -222,12 +222,6 @@ class OneShelf:
 
     def cost(self, name: str) -> tuple[CostTable, str]:
         return self.table_of, f"id of {name}"
-
-    def ngram(self, name: str) -> tuple[Counts, str]:
-        raise PolicyError("no counts")
-
-    def table(self, kind: str, name: str) -> tuple[dict[str, object], str]:
-        raise PolicyError("no tables")
 
 
 @pytest.fixture

@@ -10,15 +10,12 @@ from made_up_costs import random_table
 from order_checks import check_columns, check_layer, check_nested, draft_of, paths_of, real_rows, texts
 
 from simlab.arrays import Doubles
-from simlab.errors import PolicyError
 from simlab.grid import to_grid
 from simlab.policies.best_first import DDTree
 from simlab.policies.budget_rules import BestRatio, BudgetRule, Fixed, Survival
 from simlab.policies.composition import Composition
-from simlab.policies.shelf import EmptyShelf
-from simlab.policies.static_order import Sequoia, StaticOrder
+from simlab.policies.static_order import StaticOrder
 from simlab.policy import AnyPolicy
-from simlab.testing import check_policy
 
 TABLE = np.array([[0.5, 0.25, 0.1], [0.25, 0.5, 0.0], [0.5, 0.125, 0.125], [1.0, 0.0, 0.0]])
 PRICES = random_table(np.random.default_rng(2), 40)
@@ -27,14 +24,6 @@ ORDER = StaticOrder(TABLE, "made-up")
 frequencies = st.lists(
     st.lists(st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0, 0.3]), min_size=3, max_size=3), min_size=1, max_size=4
 )
-
-
-class OneTable(EmptyShelf):
-    """A shelf with one table."""
-
-    def table(self, kind: str, name: str) -> tuple[dict[str, object], str]:
-        assert (kind, name) == ("ranks", "auto")
-        return {"values": TABLE.tolist()}, "made-up"
 
 
 @settings(max_examples=200)
@@ -49,6 +38,13 @@ def test_it_is_the_listing_of_every_tuple(table: list[list[float]], counts: list
         logs = to_grid(np.log(np.array(table))).astype(np.float64)
     scores = [sum(float(logs[depth, rank]) for depth, rank in enumerate(path)) for path in expected]
     assert nodes.scores.tolist() == [0.0, *scores]
+
+
+@given(frequencies, st.integers(0, 150))
+def test_its_scores_are_those_of_a_root_with_every_candidate(table: list[list[float]], most: int) -> None:
+    order = StaticOrder(np.array(table), "t")
+    rows: list[oracle.Row] = [[(rank, -0.5) for rank in range(3)]] * len(table)
+    assert order.scores(most).tolist() == order.nodes(draft_of(rows), most).scores.tolist()
 
 
 def test_it_is_the_same_tree_whatever_the_drafter_says() -> None:
@@ -70,22 +66,6 @@ def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
         for most in (1, 7, 60):
             check_layer(ORDER, recorded, most)
         check_columns(policies, recorded)
-
-
-def test_the_named_policy_takes_its_table_from_the_shelf() -> None:
-    policy = Sequoia(9).compose(OneTable())
-    check_policy(policy, draws=15)
-    assert policy.needs.top_k == 3
-    assert policy.artefacts == {"ranks": "made-up"}
-    draft = draft_of(real_rows(0, 5, 4))
-    assert policy.select(draft).parents.tolist() == ORDER.nodes(draft, 9).parents.tolist()
-
-
-def test_without_a_table_it_is_refused() -> None:
-    with pytest.raises(PolicyError, match="simlab train ranks"):
-        _ = Sequoia().needs
-    with pytest.raises(ValueError, match="budget must be"):
-        Sequoia(0)
 
 
 @pytest.mark.parametrize(

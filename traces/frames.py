@@ -128,19 +128,18 @@ def token_rows_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[TokenR
         yield TokenRows(top_ids=top_ids[start:stop], **parts)
 
 
-def draft_rows_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[DraftRows]:
-    """What a replay reads of each sequence, ``lengths`` rows each."""
-    counts, ranks = _ints(rows["counts"]), _ints(rows["true_rank"], null=-1)
+def draft_rows_of(rows: pl.DataFrame) -> DraftRows:
+    """What a replay reads, of all sequences one after the other."""
     ids, log_probs = _ints(rows["ids"].explode()), _floats(rows["log_probs"].explode())
-    ends = np.concatenate([[0], np.cumsum(counts.sum(axis=1, dtype=np.int64))])
-    for start, stop in _spans(lengths):
-        kept = slice(ends[start], ends[stop])
-        yield DraftRows(
-            ids=read_only(ids[kept]),
-            log_probs=read_only(log_probs[kept]),
-            counts=read_only(counts[start:stop]),
-            true_ranks=read_only(ranks[start:stop]),
-        )
+    counts, ranks = _ints(rows["counts"]), _ints(rows["true_rank"], null=-1)
+    return DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks))
+
+
+def parts_of(rows: DraftRows, lengths: Sequence[int]) -> Iterator[DraftRows]:
+    """The rows of each sequence, ``lengths`` of them each."""
+    starts = rows.starts()
+    for first, last in _spans(lengths):
+        yield rows.part(first, last, starts)
 
 
 def draft_columns_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[DraftColumns]:
@@ -149,7 +148,7 @@ def draft_columns_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[Dra
     outside_log_mass, entropy = _floats(rows["outside_log_mass"]), _floats(rows["entropy"])
     true_log_prob = _floats(rows["true_log_prob"])
     valid = _ints(rows["true_rank"], null=-2) != -2
-    for (start, stop), kept in zip(_spans(lengths), draft_rows_of(rows, lengths), strict=True):
+    for (start, stop), kept in zip(_spans(lengths), parts_of(draft_rows_of(rows), lengths), strict=True):
         yield DraftColumns(
             context_length=context_length[start:stop],
             counts=kept.counts,

@@ -133,10 +133,11 @@ def read_ngram_file(path: str | Path) -> NGramFile:
         TraceError: there is none, it is not of this format, newer than this simlab, or damaged.
     """
     shipped = {one.stem: one for one in packaged_ngram_files()}
-    place = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
+    place = Path(path) if Path(path).is_file() else shipped.get(str(path), Path(path))
     again = "`simlab train ngram --out FILE` makes one"
     if not place.is_file():
-        raise TraceError(f"expected the counts of a 3-gram at {path}; there is no such file. {again}.")
+        come = f", and {', '.join(shipped)} comes with simlab" if shipped else ""
+        raise TraceError(f"expected the counts of a 3-gram at {path}; there is no such file. {again}{come}.")
     try:
         facts = json.loads(pl.read_parquet_metadata(place).get(_ENTRY, "null"))
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:

@@ -4,10 +4,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from simlab.errors import TraceError
-from simlab.recorded import RecordedSequence
+from simlab.recorded import RecordedSequence, RecordedTexts
 from simlab.traces.files import SEQUENCES, address, draft_file, tokens_file
 from simlab.traces.manifest import Manifest, read_manifest
 from simlab.traces.records import SequenceRecord, TokenRows
@@ -70,12 +71,35 @@ class Trace:
         if draft is None:
             yield from (record.recorded() for record in self.texts if record.index in wanted)
             return
-        name = self.draft_name(draft)
+        for texts in self.recorded_texts(draft, wanted):
+            yield from texts.sequences
+
+    def recorded_texts(
+        self, draft: str, indices: Collection[int] | None = None, most_roots: int = 1 << 40
+    ) -> Iterator[RecordedTexts]:
+        """The same, several texts at a time; their rows are not copied.
+
+        Args:
+            draft: the draft set whose rows to read.
+            indices: the sequences to read; None: all.
+            most_roots: texts that have more together come one after the other.
+        """
+        wanted, name = self._wanted(indices), self.draft_name(draft)
         for shard, texts in self._shards(wanted):
             rows = read_draft_rows(self.place, self.manifest, name, shard, texts)
-            for record, part in zip(texts, rows, strict=True):
-                if record.index in wanted:
-                    yield replace(record.recorded(), rows=part)
+            firsts = np.cumsum([0, *(len(record.text) - 1 for record in texts)]).tolist()
+            starts, begin = rows.starts(), 0
+            while begin < len(texts):
+                end = begin
+                while end < len(texts) and texts[end].index in wanted:
+                    if end > begin and firsts[end + 1] - firsts[begin] > most_roots:
+                        break
+                    end += 1
+                if end > begin:
+                    parts = zip(texts[begin:end], firsts[begin:end], firsts[begin + 1 :], strict=False)
+                    some = [replace(one.recorded(), rows=rows.part(at, to, starts)) for one, at, to in parts]
+                    yield RecordedTexts(tuple(some), rows.part(firsts[begin], firsts[end], starts))
+                begin = max(end, begin + 1)
 
     def token_rows(self, indices: Collection[int] | None = None) -> Iterator[tuple[int, TokenRows]]:
         """The target's rows, each with the index of its sequence."""

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import polars as pl
 
+from simlab.arrays import Doubles, Longs
 from simlab.errors import TraceError
 from simlab.traces.files import read_frame, write_frame
 from simlab.traces.schema import Schema
@@ -53,16 +55,33 @@ def results_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
     return _checked(table)
 
 
-def results_of_columns(columns: Mapping[str, object]) -> Results:
-    """Result rows from their columns; a single value stands for as many equal ones.
+def results_of_texts(
+    policies: Mapping[str, Sequence[object]],
+    texts: Mapping[str, Sequence[object]],
+    sums: Mapping[str, Longs | Doubles],
+    shared: Mapping[str, object],
+) -> Results:
+    """Result rows of each policy on each text, policy after policy.
+
+    Args:
+        policies: columns with a value for each policy.
+        texts: columns with a value for each text.
+        sums: columns with a value for each of both, ``[P, S]``; NaN stands for null.
+        shared: columns with one value.
 
     Raises:
         ValueError: a column is missing or unknown, or does not fit its type.
     """
     schema = results_schema()
-    _check_names(columns, schema)
+    _check_names({**policies, **texts, **sums, **shared}, schema)
+    num_policies, num_texts = next(iter(sums.values())).shape
+    by_policy, by_text = np.repeat(np.arange(num_policies), num_texts), np.tile(np.arange(num_texts), num_policies)
     try:
-        return pl.DataFrame({name: columns.get(name) for name in schema}, schema=schema)
+        columns = {name: pl.Series(name, values, schema[name]).gather(by_policy) for name, values in policies.items()}
+        columns |= {name: pl.Series(name, values, schema[name]).gather(by_text) for name, values in texts.items()}
+        columns |= {name: pl.Series(name, values.ravel()).cast(schema[name]) for name, values in sums.items()}
+        table = pl.DataFrame({name: columns.get(name, shared.get(name)) for name in schema}, schema=schema)
+        return table.with_columns(pl.selectors.float().fill_nan(None))
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"a column of result rows has values of another type: {error}") from error
 

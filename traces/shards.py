@@ -43,8 +43,8 @@ def read_token_rows(
 
 def read_draft_rows(
     place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
-) -> Iterator[DraftRows]:
-    """What a replay reads of a draft set, for each text of a shard.
+) -> DraftRows:
+    """What a replay reads of a draft set, for all texts of a shard.
 
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
@@ -52,7 +52,7 @@ def read_draft_rows(
     lengths = [len(record.text) - 1 for record in texts]
     schema = replay_schema(manifest.draft_sets[draft].depth)
     rows = _read_rows(place, manifest, draft_file(draft, shard), schema, texts, lengths)
-    return draft_rows_of(rows, lengths)
+    return draft_rows_of(rows)
 
 
 def read_records(

@@ -118,12 +118,14 @@ def read_table_file(path: str | Path, kind: str | None = None) -> TableFile:
         TraceError: there is none, it is of another kind, newer than this simlab, or damaged.
     """
     shipped = {one.stem: one for one in packaged_table_files()}
-    place = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
+    place = Path(path) if Path(path).is_file() else shipped.get(str(path), Path(path))
     again = f"`simlab train {kind or 'calibration'} --out FILE` makes one"
     try:
         values = json.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise TraceError(f"expected a fitted table at {path}; there is none. {again}.") from error
+        raise TraceError(
+            f"expected a fitted table at {path}; there is none. {again}{_names(list(shipped))}."
+        ) from error
     except OSError as error:
         raise TraceError(f"{path} could not be read ({error.strerror or error}); {again}.") from error
     except ValueError as error:
@@ -134,6 +136,10 @@ def read_table_file(path: str | Path, kind: str | None = None) -> TableFile:
     if kind is not None and file.kind != kind:
         raise TraceError(f"{path} is a fitted table of {file.kind}, and one of {kind} is needed; {again}.")
     return file
+
+
+def _names(shipped: list[str]) -> str:
+    return f"; {', '.join(shipped)} come with simlab" if shipped else ""
 
 
 def packaged_table_files() -> list[Path]:
