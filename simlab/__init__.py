@@ -2,7 +2,7 @@
 
 from simlab.draft import Draft, Marginals, Prompt
 from simlab.policy import Needs, Outcome, Policy, Stateless
-from simlab.recorded import DraftRows, RecordedSequence
+from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
 from simlab.replay import Round, check_needs, hindsight_rounds, hindsight_sequence, replay_sequence, rounds
 from simlab.totals import Totals
 from simlab.tree import DraftTree
@@ -17,6 +17,7 @@ __all__ = [
     "Policy",
     "Prompt",
     "RecordedSequence",
+    "RecordedTexts",
     "Round",
     "Stateless",
     "Totals",
@@ -25,4 +26,5 @@ __all__ = [
     "hindsight_sequence",
     "replay_sequence",
     "rounds",
+    "texts_of",
 ]
