@@ -15,18 +15,18 @@ from simlab.draft import Draft, Marginals
 from simlab.jit import kernel
 from simlab.policies.best_scores import ROOM, best_scores_into
 from simlab.policies.budget_rules import Fixed
-from simlab.policies.children import room_for_children
+from simlab.policies.children import EVERY_COST, fill_marginal, room_for_children
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.correction import Correction, no_correction
 from simlab.policies.edge_models import NO_MAP, EdgeModel, Marginal, counted
 from simlab.policies.insertion import insertions_into, num_paths
 from simlab.policies.node_order import Layer, Nodes, empty_layer
-from simlab.policies.rank_classes import fill_children
+from simlab.policies.rank_classes import fill_children, fill_mapped
 from simlab.policies.shelf import Shelf
 from simlab.policies.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
 from simlab.policies.text_counts import count_up_to, longest_text, token_before
 from simlab.policies.true_path import insert_true_path
-from simlab.policies.true_places import EdgeScores, desk_for, look
+from simlab.policies.true_places import EdgeScores, desk_for, look_corrected, look_mapped, look_plain, num_kept_paths
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -66,14 +66,18 @@ class BestFirst:
         """The same for all roots of some texts."""
         roots = texts.drafted()
         layer = empty_layer(roots, most, with_scores)
-        scores = self.edge_scores(roots)
-        _fill_layer(roots, scores, most, layer.insertions, layer.num_available, layer.score_rows)
+        edges, found = self.edge_scores(roots), (layer.insertions, layer.num_available)
+        if layer.scores is None:
+            _fill_places(roots, *edges, most, *found)
+        else:
+            _fill_scores(roots, *edges, most, *found, layer.scores)
         return layer
 
     def edge_scores(self, roots: Roots) -> EdgeScores:
         """What kernels score the edges with, and room for the counts of any of these texts."""
-        correction = self.edge.correction(roots.counts.shape[1], longest_text(roots))
-        return EdgeScores(self._top_k, self.edge.edge_map, correction)
+        edge, num_depths = self.edge, roots.counts.shape[1]
+        correction = edge.correction(num_depths, longest_text(roots)) if edge.is_corrected else None
+        return EdgeScores(self._top_k, edge.edge_map if len(edge.edge_map) > 0 else None, correction)
 
     @property
     def _top_k(self) -> int:
@@ -169,27 +173,57 @@ def _taken(
 
 
 @kernel
-def _fill_layer(
-    roots: Roots, edges: EdgeScores, most: int, insertions: Shorts, available: Ints, scores: Doubles
+def _fill_places(
+    roots: Roots,
+    top_k: int,
+    edge_map: Doubles | None,
+    correction: Correction | None,
+    most: int,
+    insertions: Shorts,
+    available: Ints,
 ) -> None:
-    """A row for each root; trees are built for corrected scores alone."""
-    desk = desk_for(roots, edges, most)
-    room, guess = np.empty((2, ROOM * most), np.int32), 1 << 18
-    corrected, scored = edges.correction.weights.size > 0, scores.shape[1] > 0
+    """A row for each root, without building trees; what is None is not even compiled."""
+    desk = desk_for(roots, top_k, most)
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
-            count_up_to(edges.correction, roots, text, root)
-            if not scored:
-                look(roots, edges, text, root, most, desk, insertions, available)
-                continue
+            if correction is not None:
+                count_up_to(correction, roots, text, root)
+                look_corrected(roots, top_k, correction, text, root, most, desk, insertions)
+            elif edge_map is not None:
+                look_mapped(roots, top_k, edge_map, root, most, desk, insertions)
+            else:
+                look_plain(roots, top_k, root, most, desk, insertions)
+            available[root] = num_kept_paths(roots.counts, root, top_k, most)
+
+
+@kernel
+def _fill_scores(
+    roots: Roots,
+    top_k: int,
+    edge_map: Doubles | None,
+    correction: Correction | None,
+    most: int,
+    insertions: Shorts,
+    available: Ints,
+    scores: Doubles,
+) -> None:
+    """The same with path scores; trees are built for corrected ones alone."""
+    desk, room, guess = desk_for(roots, top_k, most), np.empty((2, ROOM * most), np.int32), 1 << 18
+    children = desk.children
+    for text in range(roots.firsts.size - 1):
+        for root in range(roots.firsts[text], roots.firsts[text + 1]):
             counts, start = roots.counts[root], roots.starts[root]
-            fill_children(desk.children, roots.ids, roots.log_probs, counts, start, edges.top_k, edges.edge_map)
-            if corrected:
+            if edge_map is not None:
+                fill_mapped(children, roots.ids, roots.log_probs, counts, start, top_k, edge_map, EVERY_COST)
+            else:
+                fill_marginal(children, roots.ids, roots.log_probs, counts, start, top_k)
+            if correction is not None:
+                count_up_to(correction, roots, text, root)
                 before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
-                tree, found = take_in_order(desk.children, edges.correction, before, token, most)
+                tree, found = take_in_order(children, correction, before, token, most)
                 insert_true_path(tree, roots.true_ranks[root], insertions[root])
                 available[root], scores[root, : found.size] = found.size - 1, found
             else:
-                insertions_into(desk.children, roots.true_ranks[root], most, desk.room, insertions[root])
-                available[root] = num_paths(desk.children, most)
-                guess = best_scores_into(desk.children, most, guess, room, scores[root])
+                insertions_into(children, roots.true_ranks[root], most, desk.room, insertions[root])
+                available[root] = num_paths(children, most)
+                guess = best_scores_into(children, most, guess, room, scores[root])

@@ -16,8 +16,6 @@ from simlab.cost import NO_STAGES, PLAIN, STAGES, CostTable
 from simlab.policies.best_first import BestFirst
 from simlab.policies.budget_rules import Fixed
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.correction import no_correction
-from simlab.policies.edge_models import NO_MAP
 from simlab.policies.node_order import NodeOrder
 from simlab.policies.true_places import EdgeScores
 from simlab.policies.visited_roots import Known, nothing_known, sum_budgets, sum_rounds
@@ -25,7 +23,7 @@ from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.replay import rounds
 
-_NO_EDGES = EdgeScores(0, NO_MAP, no_correction())
+_NO_EDGES = EdgeScores(0, None, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,13 @@ class EdgeScores(NamedTuple):
 
     Attributes:
         top_k: ranks that are read at each depth.
-        edge_map: as in `simlab.policies.edge_models.EdgeModel`.
-        correction: of a 3-gram, or none.
+        edge_map: as in `simlab.policies.edge_models.EdgeModel`; None: no map.
+        correction: of a 3-gram; None: none.
     """
 
     top_k: int
-    edge_map: Doubles
-    correction: Correction
+    edge_map: Doubles | None
+    correction: Correction | None
 
 
 class Desk(NamedTuple):
@@ -49,44 +49,11 @@ class Desk(NamedTuple):
 
 
 @kernel
-def desk_for(roots: Roots, edges: EdgeScores, most: int) -> Desk:
+def desk_for(roots: Roots, top_k: int, most: int) -> Desk:
     """Room for any of these roots, and places up to ``most``."""
-    num_depths, widest = roots.counts.shape[1], _widest(roots.counts, edges.top_k)
-    corrected_room = room_to_count(num_depths, widest if edges.correction.weights.size > 0 else 1)
-    room = room_for_places(num_depths, most)
-    return Desk(room_for_children(num_depths, widest), room, corrected_room, np.full(1, 4 * STEPS_PER_NAT, np.int64))
-
-
-@inlined_kernel
-def look(
-    roots: Roots,
-    edges: EdgeScores,
-    text: int,
-    root: int,
-    most: int,
-    desk: Desk,
-    insertions: Shorts,
-    available: Ints,
-) -> None:
-    """The places of the true path at one root, and how many nodes there are.
-
-    Args:
-        roots: of all texts.
-        edges: the text counted up to this root, if its counts are read.
-        text: the number of the text.
-        root: one of its roots.
-        most: places above it are `simlab.policies.insertion.NEVER`.
-        desk: for as many.
-        insertions: uint16 ``[R, D]``; the row of the root is filled.
-        available: int32 ``[R]``; the entry of the root is filled.
-    """
-    if edges.correction.weights.size > 0:
-        _look_corrected(roots, edges, text, root, most, desk, insertions)
-    elif edges.edge_map.shape[0] > 0:
-        _look_mapped(roots, edges, root, most, desk, insertions)
-    else:
-        _look_plain(roots, edges, root, most, desk, insertions)
-    available[root] = _num_paths(roots.counts, root, edges.top_k, most)
+    num_depths, widest = roots.counts.shape[1], _widest(roots.counts, top_k)
+    children, room = room_for_children(num_depths, widest), room_for_places(num_depths, most)
+    return Desk(children, room, room_to_count(num_depths, widest), np.full(1, 4 * STEPS_PER_NAT, np.int64))
 
 
 @kernel
@@ -96,20 +63,32 @@ def _widest(counts: Ints, top_k: int) -> int:
 
 
 @inlined_kernel
-def _look_plain(roots: Roots, edges: EdgeScores, root: int, most: int, desk: Desk, insertions: Shorts) -> None:
+def look_plain(roots: Roots, top_k: int, root: int, most: int, desk: Desk, insertions: Shorts) -> None:
+    """The places of the true path at one root, by the drafter's own scores.
+
+    Args:
+        roots: of all texts.
+        top_k: ranks that are read at each depth.
+        root: one of the roots.
+        most: places above it are `simlab.policies.insertion.NEVER`.
+        desk: for as many.
+        insertions: uint16 ``[R, D]``; the row of the root is filled.
+    """
     counts, true_ranks, start = roots.counts[root], roots.true_ranks[root], roots.starts[root]
-    limit = _limit(roots.log_probs, counts, true_ranks, start, edges.top_k, most)
-    fill_costs(desk.children, roots.log_probs, counts, start, edges.top_k, limit)
+    limit = _limit(roots.log_probs, counts, true_ranks, start, top_k, most)
+    fill_costs(desk.children, roots.log_probs, counts, start, top_k, limit)
     insertions_into(desk.children, true_ranks, most, desk.room, insertions[root], limit)
 
 
 @borrowing_kernel
-def _look_mapped(roots: Roots, edges: EdgeScores, root: int, most: int, desk: Desk, insertions: Shorts) -> None:
-    """A map takes long, so only as many candidates are sent through it as the first nodes need."""
+def look_mapped(
+    roots: Roots, top_k: int, edge_map: Doubles, root: int, most: int, desk: Desk, insertions: Shorts
+) -> None:
+    """The same after a map. It takes long, so only as many candidates are sent through it as the first nodes need."""
     counts, true_ranks, start, children = roots.counts[root], roots.true_ranks[root], roots.starts[root], desk.children
-    highest = mapped_limit(roots.log_probs, counts, true_ranks, start, edges.top_k, edges.edge_map)
+    highest = mapped_limit(roots.log_probs, counts, true_ranks, start, top_k, edge_map)
     limit = min(highest, desk.guess[0])
-    fill_mapped(children, roots.ids, roots.log_probs, counts, start, edges.top_k, edges.edge_map, limit)
+    fill_mapped(children, roots.ids, roots.log_probs, counts, start, top_k, edge_map, limit)
     while limit < highest:
         number, _, _ = gather_paths(children, SPINE, 0, counts.size, limit, desk.room.other)
         if number > most:
@@ -117,16 +96,17 @@ def _look_mapped(roots: Roots, edges: EdgeScores, root: int, most: int, desk: De
             break
         limit = min(highest, limit + limit // 4 + STEPS_PER_NAT // 4)
         desk.guess[0] = limit
-        fill_mapped(children, roots.ids, roots.log_probs, counts, start, edges.top_k, edges.edge_map, limit)
+        fill_mapped(children, roots.ids, roots.log_probs, counts, start, top_k, edge_map, limit)
     insertions_into(children, true_ranks, most, desk.room, insertions[root], limit)
 
 
-@kernel
-def _look_corrected(
-    roots: Roots, edges: EdgeScores, text: int, root: int, most: int, desk: Desk, insertions: Shorts
+@borrowing_kernel
+def look_corrected(
+    roots: Roots, top_k: int, correction: Correction, text: int, root: int, most: int, desk: Desk, insertions: Shorts
 ) -> None:
-    children, correction, room = desk.children, edges.correction, desk.corrected_room
-    fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], edges.top_k)
+    """The same where a 3-gram corrects the scores; the text is counted up to the root, if its counts are read."""
+    children, room = desk.children, desk.corrected_room
+    fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], top_k)
     fit_weights(correction, children)
     before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
     ranks, found = roots.true_ranks[root], insertions[root]
@@ -154,7 +134,7 @@ def _limit(log_probs: Floats, counts: Ints, true_ranks: Ints, start: int, top_k:
 
 
 @inlined_kernel
-def _num_paths(counts: Ints, root: int, top_k: int, most: int) -> int:
+def num_kept_paths(counts: Ints, root: int, top_k: int, most: int) -> int:
     """How many candidates there are below a root, at most so many."""
     total, level = 0, 1
     for depth in range(counts.shape[1]):

@@ -10,7 +10,16 @@ import numpy as np
 from simlab.arrays import Bools, Doubles, Ints, Longs, Shorts
 from simlab.cost import StageTable, add_seconds
 from simlab.jit import borrowing_kernel, kernel
-from simlab.policies.true_places import Desk, EdgeScores, desk_for, look
+from simlab.policies.correction import Correction
+from simlab.policies.true_places import (
+    Desk,
+    EdgeScores,
+    desk_for,
+    look_corrected,
+    look_mapped,
+    look_plain,
+    num_kept_paths,
+)
 from simlab.policies.walk import num_accepted
 from simlab.recorded import Roots
 
@@ -38,7 +47,6 @@ def nothing_known(roots: Roots) -> Known:
     return Known(np.empty(roots.counts.shape, np.uint16), np.zeros(num_roots, np.int32), np.zeros(num_roots, np.bool_))
 
 
-@kernel
 def sum_budgets(
     roots: Roots, edges: EdgeScores, most: int, budgets: Ints, known: Known, contexts: Longs, table: StageTable
 ) -> tuple[Longs, Doubles]:
@@ -57,17 +65,19 @@ def sum_budgets(
         int64 ``[B, S, 5]``, rounds, drafted, accepted and committed tokens, and clipped rounds; float64 ``[B, S, P]``,
         seconds of each stage of the table.
     """
-    shape = (budgets.size, roots.firsts.size - 1)
+    shape = (len(budgets), len(roots.firsts) - 1)
     sums, seconds = np.zeros((*shape, 5), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
-    desk = desk_for(roots, edges, 0 if known.is_known.all() else most)
-    _sum_budgets(roots, edges, most, budgets, known, contexts, table, desk, sums, seconds)
+    desk = desk_for(roots, edges.top_k, 0 if known.is_known.all() else most)
+    _sum_budgets(roots, *edges, most, budgets, known, contexts, table, desk, sums, seconds)
     return sums, seconds
 
 
 @borrowing_kernel
 def _sum_budgets(
     roots: Roots,
-    edges: EdgeScores,
+    top_k: int,
+    edge_map: Doubles | None,
+    correction: Correction | None,
     most: int,
     budgets: Ints,
     known: Known,
@@ -77,6 +87,7 @@ def _sum_budgets(
     sums: Longs,
     seconds: Doubles,
 ) -> None:
+    """`sum_budgets`; what is None is not even compiled."""
     insertions, available, is_known, firsts = known.insertions, known.num_available, known.is_known, roots.firsts
     for text in range(firsts.size - 1):
         last = firsts[text + 1]
@@ -85,7 +96,13 @@ def _sum_budgets(
             while root < last:
                 if not is_known[root]:
                     is_known[root] = True
-                    look(roots, edges, text, root, most, desk, insertions, available)
+                    if correction is not None:
+                        look_corrected(roots, top_k, correction, text, root, most, desk, insertions)
+                    elif edge_map is not None:
+                        look_mapped(roots, top_k, edge_map, root, most, desk, insertions)
+                    else:
+                        look_plain(roots, top_k, root, most, desk, insertions)
+                    available[root] = num_kept_paths(roots.counts, root, top_k, most)
                 now_drafted = int(min(available[root], budgets[place]))
                 now_accepted = num_accepted(insertions, root, now_drafted)
                 if table.seconds.shape[2] > 0:
