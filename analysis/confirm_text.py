@@ -160,5 +160,5 @@ def confirm_notes(found: Sequence[ConfirmedPolicy], why_unpriced: str) -> str:
     ]
     lines += [why_unpriced] if why_unpriced else []
     if min(one.predicted.prompts for one in found) < FEW_PROMPTS:
-        lines.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough and rather too narrow.")
+        lines.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
     return "\n".join(lines)

@@ -62,7 +62,7 @@ def notes(found: Sequence[Summary], without_speeds: str = NO_SPEEDS) -> str:
     fewest = min(one.prompts for one in found)
     lines = [NOTES, *((SPEEDS[found[0].kind], SPEEDUP) if has_speeds(found) else (without_speeds,))]
     if fewest < FEW_PROMPTS:
-        lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough and rather too narrow.")
+        lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
     return "\n".join(lines)
 
 
@@ -73,8 +73,13 @@ def _block(title: str, found: Sequence[Summary]) -> str:
 def with_interval(value: float, interval: Interval) -> str:
     """A number with its interval, always as wide; a point or an unknown interval is left out."""
     low, high = interval.low, interval.high
-    text = "" if math.isnan(low) or low == high else f"[{low:.2f}, {high:.2f}]"
+    text = "" if math.isnan(low) or low == high else f"[{_end(low)}, {_end(high)}]"
     return f"{number(value, 2)} {text.ljust(len('[1.00, 1.00]'))}"
+
+
+def _end(value: float) -> str:
+    """Of an interval; the far ends that a few prompts give are not worth their decimals."""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.3g}"
 
 
 def number(value: float, digits: int) -> str:

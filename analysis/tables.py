@@ -7,11 +7,9 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.intervals import Interval, ratio_interval
+from simlab.analysis.slices import sliced
 from simlab.analysis.speeds import STAGE_COLUMNS, Speed, speed_of
 from simlab.totals import Totals
-
-SLICES = ("dataset", "turn")
-"""The columns by which results can be cut into slices."""
 
 BASELINE = "ar"
 """The name of the policy whose speed is the reference."""
@@ -26,7 +24,7 @@ class Summary:
     """What one policy did on all sequences of a slice.
 
     Attributes:
-        slice: the dataset or turn; None for everything.
+        slice: the dataset, turn or range of contexts; None for everything.
         kind: ``predicted`` or ``measured``.
         settings: JSON text.
         totals: sums over all sequences; the summaries of disjoint slices add up.
@@ -84,19 +82,15 @@ def summaries(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
     Args:
         results: result rows, one per policy and sequence; all predicted under the same prices, or
             all measured.
-        by: one of ``SLICES``; slices come in the order of their first row.
+        by: one of `simlab.analysis.slices.SLICES`; slices come in the order of their first row, contexts from short
+            to long.
 
     Raises:
         ValueError: ``by`` is no slice, or the rows are of more than one kind or of several prices.
     """
-    if by is not None and by not in SLICES:
-        raise ValueError(f"by must be one of {', '.join(SLICES)}; got {by!r}")
     if results.n_unique(["kind", "cost_id"]) > 1:
         raise ValueError("results of several kinds or prices do not add up; summarise each by itself")
-    if by is None:
-        return _of_slice(results, None)
-    parts = results.partition_by(by, maintain_order=True)
-    return [summary for part in parts for summary in _of_slice(part, part[by][0])]
+    return [summary for value, part in sliced(results, by) for summary in _of_slice(part, value)]
 
 
 def _of_slice(results: pl.DataFrame, value: Scalar) -> list[Summary]:

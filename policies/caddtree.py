@@ -28,7 +28,9 @@ class CaDDTree(Composed):
     cost: str = AUTO
 
     source: ClassVar[str] = "CaDDTree 2026, arXiv 2606.01813"
-    exactness: ClassVar[str] = "exact (from released code), with measured prices in place of its convex fit"
+    exactness: ClassVar[str] = (
+        "exact (from released code), with measured prices in place of its convex fit; cost=auto:convex fits them"
+    )
     reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
 
     def __post_init__(self) -> None:

@@ -89,6 +89,23 @@ def cost_table_of(file: "CostFile", path: Path | None = None) -> CostTable:
     return cost_table(file.cost_id, file.contexts, file.node_counts, file.samples)
 
 
+def what_if_prices(prices: Prices, change: str | None) -> Prices:
+    """The prices of a machine that nobody measured; None: nothing is changed.
+
+    Raises:
+        CostError: there are no prices, or what is to be changed makes no sense.
+    """
+    from simlab.policies.what_if import parse_what_if, what_if
+
+    if change is None:
+        return prices
+    asked = parse_what_if(change)
+    if prices.cost is None:
+        raise CostError(f"--what-if changes prices, and there are none. {prices.why_none}")
+    cost = what_if(prices.cost, asked)
+    return Prices(cost, f"WHAT IF {asked.label} ({cost.cost_id}), nobody's measurement, of {prices.heading}", "")
+
+
 def _prices(file: "CostFile", cost: CostTable, trace: "Trace") -> Prices:
     threads = f"{file.threads} thread" + ("" if file.threads == 1 else "s")
     parts = [file.device, threads, file.dtype, file.execution]
@@ -96,6 +113,8 @@ def _prices(file: "CostFile", cost: CostTable, trace: "Trace") -> Prices:
         parts.append(f"torch {file.versions['torch']}")
     if file.temperature != trace.manifest.sampling.temperature:
         parts.append(f"temperature {file.temperature:g}")
+    if file.batch != 1:
+        parts.append(f"speeds of each of {file.batch} texts at a time")
     return Prices(cost, f"{', '.join(parts)} (cost {cost.cost_id})", "")
 
 

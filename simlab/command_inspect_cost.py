@@ -1,13 +1,15 @@
 """What a cost file holds, for people and for scripts."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.command_cost import model_name
+from simlab.command_cost import cost_table_of, model_name
 from simlab.cost import PLAIN, STAGES
 
 if TYPE_CHECKING:
+    from simlab.policies.launch_bound import Flatness
     from simlab.traces.cost_file import Cell, CostFile
 
 
@@ -25,6 +27,7 @@ def cost_json(place: Path, file: "CostFile") -> dict[str, object]:
         "verify_key": file.verify_key(),
         "draft_key": file.draft_key(),
         "complete": file.is_complete,
+        "flatness": _flatness_json(file),
         "settings": settings,
         "prices": prices,
     }
@@ -32,7 +35,7 @@ def cost_json(place: Path, file: "CostFile") -> dict[str, object]:
 
 def cost_text(place: Path, file: "CostFile") -> str:
     """Its settings and keys, and the prices of each stage by drafted tokens and context."""
-    missing = len(file.missing())
+    missing, flatness = len(file.missing()), _flatness(file)
     lines = [
         f"cost file {place}",
         f"id         {file.cost_id} (verify key {file.verify_key()}, draft key {file.draft_key()})",
@@ -47,12 +50,28 @@ def cost_text(place: Path, file: "CostFile") -> str:
         lines.append(
             f"unfinished {missing:,} cells are missing; finish it with `simlab profile --out {place} --resume`"
         )
+    lines += [f"{'note'.ljust(10)} {note}" for note in file.notes]
+    if flatness is not None and flatness.warning:
+        lines.append(f"WARNING    {flatness.warning}")
     lines += [
         "",
         "Milliseconds (lower quartiles), by stage and drafted tokens; to the right by tokens before the root:",
         "",
     ]
     return "\n".join([*lines, *_aligned(_rows(file))])
+
+
+def _flatness(file: "CostFile") -> "Flatness | None":
+    """None of a file that is not finished."""
+    from simlab.policies.launch_bound import flatness
+
+    return flatness(cost_table_of(file), file.device) if file.is_complete else None
+
+
+def _flatness_json(file: "CostFile") -> dict[str, object] | None:
+    """How flat the target's passes are, and whether they look launch-bound; null: the prices end too early to tell."""
+    found = _flatness(file)
+    return None if found is None else asdict(found) | {"looks_launch_bound": found.looks_launch_bound}
 
 
 def _rows(file: "CostFile") -> list[list[str]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simlab.command_cost import what_if_prices
 from simlab.command_line import Parser, UsageError, add_command, positive
 from simlab.command_replay_rows import HINDSIGHT, Asked
 from simlab.command_replay_run import Manner, replay_prices, replay_trace
@@ -27,12 +28,15 @@ without -p so are ddtree:budget=16/64.
 Speeds are priced with measured seconds: those of --cost FILE, else those that come with simlab
 for the trace's models, if there are any. `simlab profile` measures them on this machine.
 Policies that weigh tokens against seconds read the same prices, unless they name others: cost=FILE.
-With several --cost there is a table for each, and all rows are in one result file.
+With several --cost there is a table for each, and all rows are in one result file. --what-if adds, to each
+of them, a machine that nobody measured: "verify*0.5" scales a stage (draft, select, verify, commit, plain), tile=64
+lets passes fill whole tiles, batch=8 lets texts share a pass, convex takes the convex view; a comma joins changes.
 
   simlab replay -p ddtree:budget=16/32/64
   simlab replay --trace runs/mine -p chain:length=1..7 --by dataset --out results.parquet
   simlab replay --trace runs/mine -p ddtree:budget=1..512 -p caddtree --cost a.json --cost b.json
-    --out results.parquet --resume"""
+    --out results.parquet --resume
+  simlab replay -p ddtree:budget=16..256 --what-if "verify*0.5" --what-if verify*0.5,tile=64"""
 
 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -50,7 +54,14 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
         metavar="FILE",
         help="prices: a file of `simlab profile`, or the name of a shipped one; may be repeated",
     )
-    parser.add_argument("--by", choices=("dataset", "turn"), help="a table for each dataset or turn, and one of all")
+    parser.add_argument(
+        "--what-if",
+        action="append",
+        default=[],
+        metavar="CHANGES",
+        help='the same prices with something changed, beside them: "verify*0.5,tile=64"; may be repeated',
+    )
+    parser.add_argument("--by", choices=("dataset", "context", "turn"), help="a table for each, and one of all")
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
     parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: all cores)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -85,19 +96,26 @@ def with_references(texts: Sequence[str], shelf: "Shelf | None" = None) -> "list
 
 
 def asked_for(
-    texts: Sequence[str], costs: Sequence[Path], trace: "Trace", draft: str, limit: int | None = None
+    texts: Sequence[str],
+    costs: Sequence[Path],
+    trace: "Trace",
+    draft: str,
+    limit: int | None = None,
+    changes: Sequence[str] = (),
 ) -> list[Asked]:
     """Policies as they were typed, at the prices of each cost file; without one, at those that come with simlab.
+
+    Each of ``changes`` adds, to each of these, a machine that nobody measured; see `simlab.policies.what_if`.
 
     Raises:
         SimlabError: a policy cannot be made, or a cost file cannot price this trace.
     """
     found: dict[str | None, Asked] = {}
-    for path in costs or (None,):
-        prices = replay_prices(path, trace, draft, [], limit)
+    for path, change in ((path, change) for path in costs or (None,) for change in (None, *changes)):
+        prices = what_if_prices(replay_prices(path, trace, draft, [], limit), change)
         shelf = CommandShelf(prices, trace, draft)
         policies = with_references(texts, shelf)
-        prices = replay_prices(path, trace, draft, policies, limit)
+        prices = what_if_prices(replay_prices(path, trace, draft, policies, limit), change)
         found.setdefault(prices.cost_id, Asked(prices, tuple(policies), shelf.in_sample(policies)))
     return list(found.values())
 
@@ -109,7 +127,9 @@ def _run(options: argparse.Namespace) -> int:
     _check_files(options)
     trace = open_trace(options.trace if options.trace is not None else packaged_trace())
     draft = _draft_name(trace, options.draft)
-    asked = asked_for(options.policy or _WITHOUT_CHOICE, options.cost or [], trace, draft, options.limit)
+    asked = asked_for(
+        options.policy or _WITHOUT_CHOICE, options.cost or [], trace, draft, options.limit, options.what_if
+    )
     if not trace.sequences():
         raise TraceError(f"{trace.place} holds no sequences, so there is nothing to replay")
     store = _store(options)

@@ -43,15 +43,15 @@ def json_text(
 ) -> str:
     """The summaries for scripts; with ``by`` only those of the slices, which add up to the whole.
 
-    Rows name their prices where there are those of several machines, and say whether their policy, one of ``in_sample``
-    or not, was fitted on the very texts.
+    Rows name their prices, by id and in words, where there are those of several machines, and say whether their
+    policy, one of ``in_sample`` or not, was fitted on the very texts.
     """
     from simlab.analysis.tables import summaries
     from simlab.traces.results import results_at
 
     found: list[dict[str, object]] = []
     for one in prices:
-        first: dict[str, object] = {"cost_id": one.cost_id} if len(prices) > 1 else {}
+        first: dict[str, object] = {"cost_id": one.cost_id, "prices": one.heading} if len(prices) > 1 else {}
         rows_of_one = [summary.row() for summary in summaries(results_at(rows, one.cost_id), by)]
         found += [{**first, **row, "in_sample": row["policy"] in in_sample} for row in rows_of_one]
     cost = prices[0].cost_id if len(prices) == 1 else [one.cost_id for one in prices]

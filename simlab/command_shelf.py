@@ -73,18 +73,26 @@ class CommandShelf:
             self._in_sample.add(artefact_id)
 
     def _cost(self, name: str) -> tuple[CostTable, str]:
+        from simlab.policies.cost_views import name_and_view, seen
+
+        file, view = name_and_view(name)
+        cost = seen(self._measured(file), view)
+        return cost, cost.cost_id
+
+    def _measured(self, name: str) -> CostTable:
+        """Prices as they are, of a file or those of the command."""
         from simlab.traces.cost_file import read_cost_file
 
         if name == AUTO:
             if self._prices.cost is None:
                 raise PolicyError(f"it weighs tokens against seconds, and there are no prices. {self._prices.why_none}")
-            return self._prices.cost, self._prices.cost.cost_id
+            return self._prices.cost
         path = Path(name)
         with _explained(name):
             file = read_cost_file(path)
         if self._trace is not None and self._draft is not None:
             check_models(path, file, self._trace, self._draft)
-        return cost_table_of(file, path), file.cost_id
+        return cost_table_of(file, path)
 
     def _ngram(self, name: str) -> "tuple[Counts, str]":
         from simlab.policies.ngram import counts_from_rows

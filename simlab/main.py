@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from simlab import (
+    command_compare,
     command_confirm,
+    command_curves,
     command_demo,
     command_export,
+    command_import_cost,
     command_inspect,
     command_policies,
     command_profile,
@@ -28,7 +31,10 @@ _COMMANDS = (
     command_demo,
     command_record,
     command_replay,
+    command_compare,
     command_profile,
+    command_import_cost,
+    command_curves,
     command_confirm,
     command_train,
     command_policies,

@@ -83,7 +83,7 @@ def test_the_rows_hold_what_a_script_reads(trace: Path, capsys: pytest.CaptureFi
     assert json.loads(by_policy["ddtree:budget=8"]["settings"]) == {"budget": 8}
 
 
-@pytest.mark.parametrize("by", ["dataset", "turn"])
+@pytest.mark.parametrize("by", ["dataset", "context", "turn"])
 def test_slices_add_up_to_the_whole(trace: Path, cost: Path, by: str, capsys: pytest.CaptureFixture[str]) -> None:
     priced = (*TREES, "--cost", str(cost))
     whole = replayed(capsys, trace, *priced, cost_id=filled().cost_id)

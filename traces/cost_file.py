@@ -45,6 +45,7 @@ class CostFile:
         execution: how the models' operations were started.
         batch: texts at a time.
         samples: seconds by cell; for ``plain`` (one token of plain decoding) no token is drafted.
+        notes: what to know of seconds that were not measured by `simlab profile`; they enter the id.
 
     Raises:
         ValueError: contexts or node counts do not rise, or a sample is of no cell of the grid or
@@ -69,6 +70,7 @@ class CostFile:
     execution: str = EXECUTION
     batch: int = 1
     samples: Mapping[Cell, tuple[float, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.contexts or self.contexts[0] < 1 or not _rise(self.contexts):
@@ -131,7 +133,8 @@ class CostFile:
             if cell in self.samples
             for stage, num_drafted, context in [cell]
         ]
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "samples"}
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("samples", "notes")}
+        values |= {"notes": list(self.notes)} if self.notes else {}
         values |= {"target": asdict(self.target), "drafter": asdict(self.drafter), "versions": dict(self.versions)}
         values |= {"contexts": list(self.contexts), "node_counts": list(self.node_counts)}
         values |= self._sampling()
@@ -248,6 +251,7 @@ def _cost_file(fields: JsonFields) -> CostFile:
         execution=fields.text("execution"),
         batch=fields.integer("batch"),
         samples=_samples(fields.objects("samples")),
+        notes=fields.strings("notes") if "notes" in fields.values else (),
     )
 
 

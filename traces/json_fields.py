@@ -46,6 +46,13 @@ class JsonFields:
         outer = self.inner(key)
         return {name: outer.text(name) for name in outer.values}
 
+    def strings(self, key: str) -> tuple[str, ...]:
+        """A list of strings."""
+        found = cast(list[object], self._typed(key, (list,), "a list of strings"))
+        if not all(isinstance(value, str) for value in found):
+            raise self._wrong(key, "a list of strings", found)
+        return tuple(cast(list[str], found))
+
     def integers(self, key: str) -> tuple[int, ...]:
         """A list of integers."""
         found = cast(list[object], self._typed(key, (list,), "a list of integers"))

@@ -1,0 +1,83 @@
+"""Prices as they were measured, or their convex view: the closest curves whose every further token costs no less.
+
+CaDDTree (2026, arXiv 2606.01813) fits its prices by least squares to curves that never fall and are convex, since the
+first size that brings no more is then the best of all. Machines need not be so: passes come in tiles, and kernels
+change with the shape. So the raw curves stay what rounds are priced with, and a policy may choose to see the view.
+
+The release asks for convexity by the place in its list of sizes, which is that of the seconds only where the sizes
+are evenly spaced. Here every number of drafted tokens counts, one as much as another. A convex curve that does not
+fall is a constant plus hinges max(0, n - k) with weights of at least 0, so that the fit is one of least squares with
+weights that are not negative (Lawson and Hanson 1974, chapter 23).
+"""
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import nnls
+
+from simlab.arrays import Doubles
+from simlab.cost import PLAIN, CostTable
+from simlab.errors import PolicyError
+from simlab.ids import content_id
+
+RAW, CONVEX = "raw", "convex"
+VIEWS = (RAW, CONVEX)
+
+
+@lru_cache(maxsize=64)
+def convex_view(cost: CostTable) -> CostTable:
+    """The convex view of each stage at each context; plain decoding keeps its price.
+
+    A sum of convex curves is convex, and so is what lies between two contexts: whatever stages count and wherever a
+    root is, a round's seconds are convex in the drafted tokens. Its content id names the prices and the view.
+    """
+    seconds = {
+        stage: values if stage == PLAIN else np.stack([closest_convex(row) for row in values])
+        for stage, values in cost.seconds.items()
+    }
+    return CostTable(content_id({"cost": cost.cost_id, "view": CONVEX}), cost.contexts, seconds)
+
+
+def closest_convex(seconds: Doubles) -> Doubles:
+    """The curve nearest to another, by the sum of squares, that is convex, never falls and is nowhere below 0.
+
+    Args:
+        seconds: float64 ``[n_max + 1]``, not negative.
+
+    Returns:
+        float64 ``[n_max + 1]``; up to rounding.
+    """
+    scale = float(seconds.max())
+    if scale == 0 or len(seconds) == 1:
+        return seconds.copy()
+    numbers = np.arange(len(seconds), dtype=np.float64)
+    basis = np.column_stack([np.ones(len(seconds)), np.maximum(numbers[:, None] - numbers[:-1], 0.0)])
+    # Columns of one length: the first hinge is hundreds of times as long as the last, and both may be wanted.
+    lengths = np.linalg.norm(basis, axis=0)
+    weights, _ = nnls(basis / lengths, seconds / scale)
+    slopes = np.cumsum(weights[1:] / lengths[1:])
+    found: Doubles = scale * (weights[0] / lengths[0] + np.concatenate([[0.0], np.cumsum(slopes)]))
+    return found
+
+
+def name_and_view(name: str) -> tuple[str, str]:
+    """A file's name, and the view that a policy asks for: ``auto:convex``, ``cost.json:convex``; without one ``raw``.
+
+    Raises:
+        PolicyError: what stands behind the colon is no view, and nothing has the whole name.
+    """
+    file, colon, view = name.rpartition(":")
+    if not colon or Path(name).exists():
+        return name, RAW
+    if view not in VIEWS:
+        raise PolicyError(
+            f"{view!r} is no view of prices; write cost=FILE, cost={file}:{CONVEX}, or for a roofline the setting "
+            "cost_model=roofline of bastion"
+        )
+    return file, view
+
+
+def seen(cost: CostTable, view: str) -> CostTable:
+    """Prices as a view has them."""
+    return convex_view(cost) if view == CONVEX else cost

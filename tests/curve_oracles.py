@@ -1,0 +1,46 @@
+"""Curves of expected tokens per second in exact fractions and plain loops; nothing is shared with the kernels."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+
+def curve_by_hand(weights: Sequence[Fraction], seconds: Sequence[Fraction]) -> list[Fraction]:
+    """(1 + the first n weights) / seconds, for each n."""
+    return [(1 + sum(weights[:n], Fraction(0))) / seconds[n] for n in range(len(weights) + 1)]
+
+
+def maxima_by_hand(curve: Sequence[Fraction]) -> int:
+    """Runs of equal values with less on both sides, where there is a side."""
+    runs = [value for place, value in enumerate(curve) if place == 0 or curve[place - 1] != value]
+    low = Fraction(-1)
+    return sum(
+        before < value > after for before, value, after in zip([low, *runs], runs, [*runs[1:], low], strict=False)
+    )
+
+
+def deep_maxima_by_listing(curve: Sequence[Fraction], share: Fraction) -> int:
+    """The most points that can be chosen with, between each two, one that is lower than both by more than a share.
+
+    The first is to fall, and the next to rise: v < p (1 - share), and q > v (1 + share).
+    """
+    best_peak = [1] * len(curve)
+    for place, value in enumerate(curve):
+        for valley in range(place):
+            for peak in range(valley):
+                fits = curve[valley] < curve[peak] * (1 - share) and value > curve[valley] * (1 + share)
+                if fits:
+                    best_peak[place] = max(best_peak[place], best_peak[peak] + 1)
+    return max(best_peak)
+
+
+def first_stop_by_hand(curve: Sequence[Fraction]) -> int:
+    """One more as long as it is better."""
+    for n in range(1, len(curve)):
+        if curve[n] <= curve[n - 1]:
+            return n - 1
+    return len(curve) - 1
+
+
+def best_by_hand(curve: Sequence[Fraction]) -> int:
+    """The smallest of the best sizes."""
+    return min(n for n in range(len(curve)) if curve[n] == max(curve))
