@@ -44,7 +44,7 @@ def curves_text(found: Sequence[CurveSummary], headings: Mapping[str, str], by: 
         if not parts or one.cost_id != parts[-1][0]:
             parts.append((one.cost_id, f"prices   {headings[one.cost_id]}"))
         parts.append((one.cost_id, _block(one, by)))
-    lines = list(_NOTES)
+    lines: list[str] = list(_NOTES)
     if min(one.prompts for one in found) < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough and rather too narrow.")
     return "\n\n".join([*(text for _, text in parts), "\n".join(lines)])

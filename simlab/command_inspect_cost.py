@@ -71,7 +71,7 @@ def _flatness(file: "CostFile") -> "Flatness | None":
 def _flatness_json(file: "CostFile") -> dict[str, object] | None:
     """How flat the target's passes are, and whether they look launch-bound; null: the prices end too early to tell."""
     found = _flatness(file)
-    return None if found is None else asdict(found) | {"looks_launch_bound": found.looks_launch_bound}
+    return None if found is None else {**asdict(found), "looks_launch_bound": found.looks_launch_bound}
 
 
 def _rows(file: "CostFile") -> list[list[str]]:

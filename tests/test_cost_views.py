@@ -36,7 +36,7 @@ def by_trying_all(curve: Doubles) -> Doubles:
             basis = np.stack(chosen, axis=1)
             weights = np.linalg.lstsq(basis, curve, rcond=None)[0]
             if np.all(weights >= -1e-9):
-                fit = basis @ weights
+                fit = np.asarray(basis @ weights, np.float64)
                 error = float(((fit - curve) ** 2).sum())
                 if error < least - 1e-12:
                     best, least = fit, error

@@ -236,7 +236,7 @@ def test_a_search_finds_staircases_that_break_it(least_loss: float) -> None:
     assert maxima_by_hand(case.curve) > 1
     steps = np.diff(case.units)
     assert np.any(np.diff(steps) < 0)
-    convex = Case(case.path_costs, np.cumsum([case.units[0], *sorted(steps)]).tolist())
+    convex = Case(case.path_costs, np.cumsum([case.units[0], *sorted(steps.tolist())]).tolist())
     assert _loss(convex) == pytest.approx(0)
 
 
