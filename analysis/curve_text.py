@@ -46,7 +46,7 @@ def curves_text(found: Sequence[CurveSummary], headings: Mapping[str, str], by: 
         parts.append((one.cost_id, _block(one, by)))
     lines: list[str] = list(_NOTES)
     if min(one.prompts for one in found) < FEW_PROMPTS:
-        lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough and rather too narrow.")
+        lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
     return "\n\n".join([*(text for _, text in parts), "\n".join(lines)])
 
 
