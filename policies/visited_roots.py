@@ -65,10 +65,25 @@ def sum_budgets(
         int64 ``[B, S, 5]``, rounds, drafted, accepted and committed tokens, and clipped rounds; float64 ``[B, S, P]``,
         seconds of each stage of the table.
     """
-    shape = (len(budgets), len(roots.firsts) - 1)
+    return _sums_of_budgets(roots, *edges, most, budgets, known, contexts, table)
+
+
+@kernel
+def _sums_of_budgets(
+    roots: Roots,
+    top_k: int,
+    edge_map: Doubles | None,
+    correction: Correction | None,
+    most: int,
+    budgets: Ints,
+    known: Known,
+    contexts: Longs,
+    table: StageTable,
+) -> tuple[Longs, Doubles]:
+    shape = (budgets.size, roots.firsts.size - 1)
     sums, seconds = np.zeros((*shape, 5), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
-    desk = desk_for(roots, edges.top_k, 0 if known.is_known.all() else most)
-    _sum_budgets(roots, *edges, most, budgets, known, contexts, table, desk, sums, seconds)
+    desk = desk_for(roots, top_k, 0 if known.is_known.all() else most)
+    _sum_budgets(roots, top_k, edge_map, correction, most, budgets, known, contexts, table, desk, sums, seconds)
     return sums, seconds
 
 
