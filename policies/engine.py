@@ -5,7 +5,7 @@ Budgets, prices and clipping then read whole numbers. A policy of another kind, 
 round by round; that gives the same and takes longer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,14 +60,14 @@ class _Group:
         most: their largest budget.
         scored: whether one of them reads scores.
         fixed: those of fixed budgets.
-        others: all others, by their places.
+        others: the places of all others.
     """
 
     order: NodeOrder
     most: int
     scored: bool
     fixed: tuple[_Fixed, ...]
-    others: Mapping[int, Composition]
+    others: tuple[int, ...]
 
 
 class Replay:
@@ -79,14 +79,13 @@ class Replay:
 
     def __init__(self, priced: Sequence[Priced]) -> None:
         self._priced = list(priced)
-        composed: dict[str, dict[int, Composition]] = {}
-        for place, (policy, _) in enumerate(self._priced):
-            composition = _composition(policy)
-            if composition is not None:
-                composed.setdefault(composition.order.key, {})[place] = composition
-        self._groups = [self._group(group) for group in composed.values()]
-        known = {place for group in composed.values() for place in group}
-        self._loose = [place for place in range(len(self._priced)) if place not in known]
+        found = {place: _composition(policy) for place, (policy, _) in enumerate(self._priced)}
+        self._composed = {place: one for place, one in found.items() if one is not None}
+        self._loose = [place for place, one in found.items() if one is None]
+        by_order: dict[str, dict[int, Composition]] = {}
+        for place, one in self._composed.items():
+            by_order.setdefault(one.order.key, {})[place] = one
+        self._groups = [self._group(group) for group in by_order.values()]
 
     def _group(self, group: dict[int, Composition]) -> _Group:
         fixed: dict[str | None, list[int]] = {}
@@ -103,7 +102,7 @@ class Replay:
             for places in fixed.values()
         ]
         listed = {place for places in fixed.values() for place in places}
-        others = {place: one for place, one in group.items() if place not in listed}
+        others = tuple(place for place in group if place not in listed)
         most = max(one.rule.most for one in group.values())
         scored = any(one.rule.needs_scores for one in group.values())
         return _Group(next(iter(group.values())).order, most, scored, tuple(alike), others)
@@ -117,11 +116,8 @@ class Replay:
         found: dict[int, TextRounds] = {}
         for group in self._groups:
             layer = group.order.layer(texts, group.most, group.scored)
-            places = [*group.others, *(place for some in group.fixed for place in some.places.tolist())]
-            for place in places:
-                composition = _composition(self._priced[place][0])
-                assert composition is not None
-                found[place] = composition.walk(layer, texts)
+            for place in (*group.others, *(place for some in group.fixed for place in some.places.tolist())):
+                found[place] = self._composed[place].walk(layer, texts)
         found |= {place: _one_by_one(self._priced[place][0], texts) for place in self._loose}
         return [found[place] for place in range(len(self._priced))]
 
@@ -158,14 +154,10 @@ class Replay:
             sums.counts[some.places] = counts
             if some.cost is not None:
                 sums.seconds[some.places] = seconds
-        others = dict(group.others)
-        for place in (place for some in slow for place in some.places.tolist()):
-            composition = _composition(self._priced[place][0])
-            assert composition is not None
-            others[place] = composition
-        for place, one in others.items():
+        for place in (*group.others, *(place for some in slow for place in some.places.tolist())):
             assert layer is not None
-            _put(sums, place, sums_of_rounds(one.walk(layer, texts), texts, self._priced[place][1], STAGES))
+            found = self._composed[place].walk(layer, texts)
+            _put(sums, place, sums_of_rounds(found, texts, self._priced[place][1], STAGES))
 
 
 def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -> list[RoundColumns]:
