@@ -6,11 +6,12 @@ WORKERS ?= logical
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check bench coverage verify-real
+.PHONY: help demo test check bench coverage verify-real browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
 	@echo "make test         lint, types and tests"
+	@echo "make browser      install Chromium, for the tests of the report (Debian, Ubuntu)"
 	@echo "make check        everything CI does"
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
@@ -34,6 +35,12 @@ bench: .venv/ready-test
 coverage: .venv/ready-test
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report
+
+# Without a browser the tests of the report in one are skipped, and say so.
+browser:
+	@command -v chromium >/dev/null || { \
+		command -v apt-get >/dev/null && \
+		{ [ "$$(id -u)" = 0 ] && run= || run=sudo; $$run apt-get install -y -q --no-install-recommends chromium; }; }
 
 # Goes on where it was interrupted; writes docs/measurements/replay_is_the_runner.md.
 verify-real: .venv/ready-test

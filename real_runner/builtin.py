@@ -65,6 +65,12 @@ def builtin_target_dir() -> Path:
     return folder
 
 
+def target_at_hand() -> Path | None:
+    """The folder of the target, if it was fetched before."""
+    folder = cache_dir() / NAME
+    return folder if _is_complete(folder) else None
+
+
 def _is_complete(folder: Path) -> bool:
     return (folder / "complete").is_file()
 

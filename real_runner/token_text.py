@@ -14,9 +14,26 @@ def load_decoder(name: str) -> Callable[[list[int]], str]:
     Raises:
         ModelError: there is no tokenizer under that name.
     """
-    place = str(builtin.builtin_target_dir()) if name == builtin.NAME else name
+    return _decoder_in(str(builtin.builtin_target_dir()) if name == builtin.NAME else name, name, fetch=True)
+
+
+def decoder_at_hand(name: str) -> Callable[[list[int]], str]:
+    """The same where nothing must be fetched for it.
+
+    Raises:
+        ModelError: the tokenizer is not on this machine.
+    """
+    if name != builtin.NAME:
+        return _decoder_in(name, name, fetch=False)
+    folder = builtin.target_at_hand()
+    if folder is None:
+        raise ModelError(f"the target {name} was not fetched yet")
+    return _decoder_in(str(folder), name, fetch=False)
+
+
+def _decoder_in(place: str, name: str, *, fetch: bool) -> Callable[[list[int]], str]:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place)
+        tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=not fetch)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"the tokenizer of {name!r} could not be loaded ({reason})") from error

@@ -1,5 +1,6 @@
 """The command line: ``simlab COMMAND``."""
 
+import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from simlab import (
     command_profile,
     command_record,
     command_replay,
+    command_report,
     command_train,
     command_version,
 )
@@ -36,6 +38,7 @@ _COMMANDS = (
     command_import_cost,
     command_curves,
     command_confirm,
+    command_report,
     command_train,
     command_policies,
     command_inspect,
@@ -50,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 2: something a person can put right, said in one sentence. 130: interrupted.
     """
     try:
-        options = _parser().parse_args(arguments)
+        typed = sys.argv[1:] if arguments is None else arguments
+        options = _parser().parse_args(typed, argparse.Namespace(typed=tuple(typed)))
         run = cast(Callable[[object], int], options.run)
         code = run(options)
         sys.stdout.flush()

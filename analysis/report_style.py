@@ -1,0 +1,70 @@
+"""The looks of the figures in a report: colours that colour-blind readers can tell apart, in light and in dark."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+LIGHT = ("#0072B2", "#D55E00", "#008A65", "#A85585", "#9A6A00", "#56697A", "#4B3FA7")
+"""After Okabe and Ito (2008), darkened where a thin line on white would be faint."""
+
+DARK = ("#5CB3EA", "#FF9355", "#2BC79A", "#EBA0CB", "#F2BE4B", "#AEBCC9", "#A79BFF")
+"""The same hues on a dark page, place by place."""
+
+GREY = LIGHT[5]
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "star")
+
+
+def colour(place: int) -> str:
+    """Of the series at this place; they come again after seven."""
+    return LIGHT[place % len(LIGHT)]
+
+
+def faint(place: int) -> str:
+    """The same, to fill areas with."""
+    red, green, blue = (int(colour(place)[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.16)"
+
+
+def line(place: int, width: float = 2.0) -> dict[str, object]:
+    """Colour and dash of a series, so that either tells it from the others."""
+    return {"color": colour(place), "dash": DASHES[place % len(DASHES)], "width": width}
+
+
+def marker(place: int, size: int = 7) -> dict[str, object]:
+    """Colour and shape of a series."""
+    return {"color": colour(place), "symbol": MARKERS[place % len(MARKERS)], "size": size}
+
+
+def figure(x_title: str, y_title: str, **layout: object) -> go.Figure:
+    """An empty figure; paper and text take the colours of the page when it is shown."""
+    found = go.Figure()
+    found.update_layout(
+        template="none",
+        xaxis={"title": {"text": x_title}, "zeroline": False},
+        yaxis={"title": {"text": y_title}, "zeroline": False},
+        margin={"l": 58, "r": 16, "t": 12, "b": 52},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0, "font": {"size": 12}},
+        font={"size": 13},
+        hovermode="closest",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    found.update_layout(**layout)
+    return found
+
+
+def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], place: int, group: str) -> go.Scatter:
+    """The area between two curves, as intervals around a line."""
+    return go.Scatter(
+        x=[*x, *reversed(x)],
+        y=[*high, *reversed(low)],
+        fill="toself",
+        fillcolor=faint(place),
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=group,
+        name="95 %",
+    )
