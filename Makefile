@@ -40,7 +40,7 @@ coverage: .venv/ready-test
 browser:
 	@command -v chromium >/dev/null || { \
 		command -v apt-get >/dev/null && \
-		{ [ "$$(id -u)" = 0 ] && run= || run=sudo; $$run apt-get install -y -q --no-install-recommends chromium; }; }
+		{ [ "$$(id -u)" = 0 ] && run= || run=sudo; $$run apt-get update -q; $$run apt-get install -y -q --no-install-recommends chromium; }; }
 
 # Goes on where it was interrupted; writes docs/measurements/replay_is_the_runner.md.
 verify-real: .venv/ready-test

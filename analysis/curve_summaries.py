@@ -8,6 +8,7 @@ import polars as pl
 
 from simlab.analysis.curve_rows import NOTABLE_SHARE, PRICE, SCAN, Setting
 from simlab.analysis.intervals import Interval, ratio_interval, speedup_interval
+from simlab.analysis.slices import Slice, sliced
 from simlab.arrays import Doubles
 
 Scalar = str | int | float | None
@@ -52,7 +53,7 @@ class CurveSummary:
     """The curves of one edge model on one machine.
 
     Attributes:
-        slice: the dataset or turn; None for everything.
+        slice: the dataset, turn or range of contexts; None for everything.
         edges: the edge model's name.
         cost_id: of the machine's prices.
         prompts: how many.
@@ -66,7 +67,7 @@ class CurveSummary:
         rules: a summary each.
     """
 
-    slice: str | int | None
+    slice: Slice
     edges: str
     cost_id: str
     prompts: int
@@ -116,21 +117,18 @@ def curve_summaries(rows: pl.DataFrame, settings: Iterable[Setting], by: str | N
     Args:
         rows: of `simlab.analysis.curve_rows.curve_rows`.
         settings: from there as well.
-        by: ``dataset`` or ``turn``.
+        by: one of `simlab.analysis.slices.SLICES`; a root's context is that of its text, the length of the prompt.
     """
     found = []
     for setting in settings:
         of_setting = rows.filter(pl.col("edges") == setting.edges, pl.col("cost_id") == setting.cost_id)
-        parts = [(None, of_setting)] if by is None else _slices(of_setting, by)
+        of_setting = of_setting.with_columns((pl.col("context") - pl.col("position")).alias("context_length"))
+        parts = sliced(of_setting, by)
         found += [_summary(part, value, setting) for value, part in parts]
     return found
 
 
-def _slices(rows: pl.DataFrame, by: str) -> list[tuple[str | int | None, pl.DataFrame]]:
-    return [(part[by][0], part) for part in rows.partition_by(by, maintain_order=True)]
-
-
-def _summary(rows: pl.DataFrame, value: str | int | None, setting: Setting) -> CurveSummary:
+def _summary(rows: pl.DataFrame, value: Slice, setting: Setting) -> CurveSummary:
     rules = {part["rule"][0]: part for part in rows.partition_by("rule", maintain_order=True)}
     scan = rules[SCAN]
     maxima = np.bincount(scan["num_maxima"].to_numpy())[1:]

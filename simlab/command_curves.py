@@ -64,7 +64,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
         metavar="POLICY",
         help="only where rounds of this policy start (default: at every root)",
     )
-    parser.add_argument("--by", choices=("dataset", "turn"), help="a table for each dataset or turn, and one of all")
+    parser.add_argument("--by", choices=("dataset", "context", "turn"), help="a table for each, and one of all")
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

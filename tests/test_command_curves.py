@@ -13,6 +13,7 @@ from simlab.analysis.curve_rows import FIRST, FIXED, PRICE, SCAN, SCHEMA
 from simlab.main import main
 from simlab.traces import cost_file
 from simlab.traces.cost_file import write_cost_file
+from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import write_synthetic_trace
 
 CONVEX = f"{FIRST}, convex"
@@ -168,3 +169,14 @@ def test_the_packaged_trace_has_raw_and_calibrated_curves(capsys: pytest.Capture
     assert least == pytest.approx([row["worst_regret_share"] for row in value["rows"] if row["rule"] == FIRST])
     assert main(["curves", "--limit", "2", "--budget", "16", "--progress"]) == 0
     assert "Fewer than 20 prompts" in capsys.readouterr().out
+
+
+def test_slices_by_the_length_of_the_prompt_add_up(trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = curves(capsys, trace, "--cost", str(cost))["rows"]
+    sliced = curves(capsys, trace, "--cost", str(cost), "--by", "context")["rows"]
+    lengths = [len(record.prompt.token_ids) for record in open_trace(trace).sequences() if len(record.text) > 1]
+    wanted = {f"{1 << size.bit_length() >> 1}-{(1 << size.bit_length()) - 1}" for size in lengths}
+    assert {row["slice"] for row in sliced} == wanted
+    for rule in RULES:
+        roots = sum(row["roots"] for row in sliced if row["rule"] == rule)
+        assert roots == next(row["roots"] for row in whole if row["rule"] == rule)
