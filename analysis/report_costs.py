@@ -18,7 +18,8 @@ _RULES = (FIRST, SCAN, FIXED, PRICE)
 def cost_chart(measured: CostTable, convex: CostTable, context: int, most: int) -> Chart:
     """Milliseconds of drafting and of verifying by drafted tokens, at three contexts and by the convex view."""
     drawn = figure("drafted tokens per round", "milliseconds")
-    contexts = sorted({int(measured.contexts[0]), context, int(measured.contexts[-1])})
+    shortest, longest = int(measured.contexts[0]), measured.longest_context
+    contexts = sorted({*([shortest] if context > 2 * shortest else []), context, longest})
     sizes = np.arange(min(most, measured.most_drafted) + 1)
     for place, length in enumerate(contexts):
         seconds = 1e3 * measured.curve("verify", length)[: len(sizes)]

@@ -16,6 +16,11 @@ from simlab.analysis.tables import BASELINE, Summary, summaries
 
 _STAGES = ("drafting", "selecting", "verifying", "committing")
 
+_ERRORS = (
+    "Prediction over measurement, less one, on the same texts; positive: predicted too high.",
+    "A machine that is slower than when it was profiled is so for plain decoding too: speedups bear it, tokens/s do not.",
+)
+
 
 def policy_table(results: ReportResults, best: Summary | None) -> Grid:
     """The references and the best of each family; what was predicted beside what was measured."""
@@ -188,6 +193,7 @@ def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | Non
                 stages = summary.speed.seconds
                 seconds.append([1e3 * getattr(stages, name) / summary.totals.rounds for name in STAGE_COLUMNS])
     drawn = figure("milliseconds per round", "", barmode="stack")
+    drawn.update_layout(legend={"traceorder": "normal"})
     for place, name in enumerate(_STAGES):
         drawn.add_trace(
             go.Bar(
@@ -211,14 +217,13 @@ def stage_table(results: ReportResults, shown: Sequence[Summary]) -> Grid | None
     texts = results.measured["sequence"].unique().to_list()
     alike = {one.policy_id: one for one in summaries(results.predicted.filter(pl.col("sequence").is_in(texts)))}
     rows = []
-    for one in shown:
+    plain = [one for one in results.found if one.name == BASELINE]
+    for one in (*plain, *shown):
         ran, predicted = results.ran.get(one.policy_id), alike.get(one.policy_id)
         if ran is not None and predicted is not None:
             rows.append([one.policy, *_errors(predicted, ran)])
     heads = ["policy", "tokens/s", "speedup", "acceptance length", *(f"{name}, s per round" for name in _STAGES)]
-    return Grid(
-        heads, rows, ["Prediction over measurement, less one, on the same texts; positive: predicted too high."]
-    )
+    return Grid(heads, rows, _ERRORS)
 
 
 def _errors(predicted: Summary, ran: Summary) -> list[str]:

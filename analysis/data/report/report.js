@@ -28,7 +28,7 @@
     const of = (name) => style.getPropertyValue(name).trim();
     const layout = figure.layout;
     layout.font = Object.assign({}, layout.font, { color: of("--text"), family: getComputedStyle(document.body).fontFamily });
-    ["xaxis", "yaxis"].forEach((axis) => {
+    Object.keys(layout).filter((key) => /^[xy]axis/.test(key)).forEach((axis) => {
       layout[axis] = Object.assign({ gridcolor: of("--line"), linecolor: of("--soft"), tickcolor: of("--soft"), ticks: "outside" }, layout[axis]);
     });
     layout.hoverlabel = { bgcolor: of("--card"), bordercolor: of("--line"), font: { color: of("--text") } };
