@@ -18,7 +18,7 @@ _STAGES = ("drafting", "selecting", "verifying", "committing")
 
 _ERRORS = (
     "Prediction over measurement, less one, on the same texts; positive: predicted too high.",
-    "A machine that is slower than when it was profiled is so for plain decoding too: speedups bear it, tokens/s do not.",
+    "A machine that is slower than when it was profiled is so for plain decoding too; speedups bear that.",
 )
 
 
