@@ -6,7 +6,7 @@ WORKERS ?= logical
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check bench coverage verify-real
+.PHONY: help demo test check bench coverage findings verify-real
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
@@ -14,6 +14,7 @@ help:
 	@echo "make check        everything CI does"
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
+	@echo "make findings     the figures of docs/findings.md (needs Chromium or Chrome)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
 
 demo: .venv/ready-demo
@@ -35,6 +36,9 @@ coverage: .venv/ready-test
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report
 
+findings: .venv/ready-docs
+	$(BIN)/python docs/make_findings.py
+
 # Goes on where it was interrupted; writes docs/measurements/replay_is_the_runner.md.
 verify-real: .venv/ready-test
 	$(BIN)/python tests/verify_real.py
@@ -48,6 +52,10 @@ verify-real: .venv/ready-test
 .venv/ready-test: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e '.[models,test]'
 	$(INSTALL) --no-deps dflash==0.1.0
+	@touch $@
+
+.venv/ready-docs: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) -e '.[docs]'
 	@touch $@
 
 $(BIN)/pip:
