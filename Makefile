@@ -6,7 +6,7 @@ WORKERS ?= logical
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check bench coverage verify-real browser
+.PHONY: help demo test check bench coverage findings verify-real browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
@@ -15,6 +15,7 @@ help:
 	@echo "make check        everything CI does"
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
+	@echo "make findings     the figures of docs/findings.md (needs Chromium or Chrome)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
 
 demo: .venv/ready-demo
@@ -42,6 +43,9 @@ browser:
 		command -v apt-get >/dev/null && \
 		{ [ "$$(id -u)" = 0 ] && run= || run=sudo; $$run apt-get update -q; $$run apt-get install -y -q --no-install-recommends chromium; }; }
 
+findings: .venv/ready-docs
+	$(BIN)/python docs/make_findings.py
+
 # Goes on where it was interrupted; writes docs/measurements/replay_is_the_runner.md.
 verify-real: .venv/ready-test
 	$(BIN)/python tests/verify_real.py
@@ -55,6 +59,10 @@ verify-real: .venv/ready-test
 .venv/ready-test: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e '.[models,test]'
 	$(INSTALL) --no-deps dflash==0.1.0
+	@touch $@
+
+.venv/ready-docs: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) -e '.[docs]'
 	@touch $@
 
 $(BIN)/pip:

@@ -29,7 +29,7 @@ class Comparison:
     """One number of two runs on the same prompts.
 
     Attributes:
-        measure: one of ``POWERS``.
+        measure: one of ``POWERS``, or `simlab.analysis.worst_case.WORST_SPEEDUP`.
         first: name of a run.
         second: name of the run that it is compared with.
         slice: of which rows; None: all.
@@ -105,7 +105,29 @@ def compared(
         raise ValueError(f"measure must be one of {', '.join(POWERS)}; got {measure!r}")
     columns = [COLUMNS.index(name) for name in POWERS[measure]]
     sums = found.sums[:, :, columns]
-    logs = _logs_of_runs(sums, np.array(list(POWERS[measure].values()), np.float64))
+    logs = logs_of_runs(sums, np.array(list(POWERS[measure].values()), np.float64))
+    equal = [bool(np.array_equal(sums[:, one], sums[:, other])) for one, other in pairs]
+    return compared_logs(logs, equal, names, pairs, measure, value)
+
+
+def compared_logs(
+    logs: Spread,
+    equal: Sequence[bool],
+    names: Sequence[str],
+    pairs: Sequence[tuple[int, int]],
+    measure: str,
+    value: Slice = None,
+) -> list[Comparison]:
+    """Each pair of runs by logarithms of a number of theirs, each alone.
+
+    Args:
+        logs: of each run.
+        equal: of each pair whether every prompt has the same sums in both.
+        names: of the runs.
+        pairs: places of two runs each.
+        measure: what the number is.
+        value: the slice, if it is one.
+    """
     first, second = (logs.take([pair[side] for pair in pairs]) for side in (0, 1))
     ratio, difference = first.minus(second), first.exp().minus(second.exp())
     errors, degrees = _errors(ratio), degrees_of_freedom(ratio)
@@ -117,7 +139,7 @@ def compared(
             first=names[one],
             second=names[other],
             slice=value,
-            prompts=len(found.prompts),
+            prompts=logs.num_prompts,
             first_value=float(np.exp(first.whole[place])),
             second_value=float(np.exp(second.whole[place])),
             difference=float(difference.whole[place]),
@@ -130,7 +152,7 @@ def compared(
             degrees=float(degrees[place]),
             detectable=float(detectable[place]),
             family=1,
-            equal=bool(np.array_equal(sums[:, one], sums[:, other])),
+            equal=equal[place],
         )
         for place, (one, other) in enumerate(pairs)
     ]
@@ -158,7 +180,7 @@ def in_family(comparisons: Sequence[Comparison], correction: str = "holm") -> li
     ]
 
 
-def _logs_of_runs(sums: Doubles, powers: Doubles) -> Spread:
+def logs_of_runs(sums: Doubles, powers: Doubles) -> Spread:
     """Of each run, from float64 ``[prompts, runs, C]``; a column that is not known makes its run's number unknown."""
     num_prompts, num_runs, num_columns = sums.shape
     flat = np.nan_to_num(sums.reshape(num_prompts, -1), nan=0.0)

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
+from simlab.analysis.comparisons import Comparison, compared, in_family
 from simlab.analysis.intervals import UNKNOWN, Interval, ratio_interval
-from simlab.analysis.speeds import STAGE_COLUMNS, speed_of
+from simlab.analysis.prompt_sums import Run, prompt_sums
+from simlab.analysis.slices import sliced
+from simlab.analysis.speeds import STAGE_COLUMNS
 from simlab.analysis.tables import BASELINE, Scalar, Summary, summaries
 
 FAILED = "FAILED"
@@ -94,15 +97,19 @@ def _judged_values(judged: Judged | None) -> dict[str, Scalar]:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Which policy was fastest, and which cannot be told from it.
+    """Where one policy stands among the others.
 
     Attributes:
-        best: the fastest whose texts are the target's.
-        rivals: others, where the paired interval of ``best``'s speed over theirs does not lie above 1.
+        first: the policy that was chosen beforehand, else the fastest; its texts are the target's.
+        comparisons: of its measured speed with each other contender's, read as one family; as `simlab compare` does.
+        rivals: others that cannot be told from it.
+        ahead: others that are faster.
     """
 
-    best: ConfirmedPolicy
+    first: ConfirmedPolicy
+    comparisons: tuple[Comparison, ...]
     rivals: tuple[ConfirmedPolicy, ...]
+    ahead: tuple[ConfirmedPolicy, ...]
 
 
 def stages_per_round(summary: Summary | None) -> tuple[float, ...]:
@@ -112,46 +119,76 @@ def stages_per_round(summary: Summary | None) -> tuple[float, ...]:
     return tuple(getattr(summary.speed.seconds, name) / summary.totals.rounds for name in STAGE_COLUMNS)
 
 
-def confirmed_policies(results: pl.DataFrame, judged: Mapping[str, Judged]) -> list[ConfirmedPolicy]:
-    """A row per policy, in the order of the predicted rows.
+def confirmed_policies(
+    results: pl.DataFrame, judged: Mapping[str, Judged], by: str | None = None
+) -> list[ConfirmedPolicy]:
+    """A row per policy, in the order of the predicted rows; with ``by``, slice by slice.
 
     Args:
         results: result rows of both kinds, on the same sequences.
-        judged: by the id of the policy, for each that was measured.
+        judged: by the id of the policy, for each that was measured; slices are not judged.
+        by: one of `simlab.analysis.slices.SLICES`.
     """
-    ran = results.filter(pl.col("kind") == "measured")
-    measured = {one.policy_id: one for one in summaries(ran)}
-    return [
-        ConfirmedPolicy(
-            one, measured.get(one.policy_id), judged.get(one.policy_id), _tokens_per_s_interval(_of(ran, one))
-        )
-        for one in summaries(results.filter(pl.col("kind") == "predicted"))
-    ]
+    found = []
+    for value, part in sliced(results, by):
+        ran = part.filter(pl.col("kind") == "measured")
+        measured = {one.policy_id: one for one in summaries(ran)}
+        found += [
+            ConfirmedPolicy(
+                replace(one, slice=value),
+                measured.get(one.policy_id),
+                judged.get(one.policy_id) if by is None else None,
+                _tokens_per_s_interval(_of(ran, one)),
+            )
+            for one in summaries(part.filter(pl.col("kind") == "predicted"))
+        ]
+    return found
 
 
-def contest(found: Sequence[ConfirmedPolicy], results: pl.DataFrame) -> Contest | None:
-    """The fastest policy and its rivals, plain decoding and failures left out; None where nobody is left.
+def measured_runs(found: Sequence[ConfirmedPolicy], results: pl.DataFrame) -> list[Run]:
+    """The measured rows of each policy whose texts are the target's and whose speed is known, plain decoding's too.
 
     Args:
         found: from `confirmed_policies`.
         results: the same.
     """
     ran = results.filter(pl.col("kind") == "measured")
-    speeds = {
-        one.policy: one.measured.speed.speedup
-        for one in found
-        if one.measured is not None and one.judged is not None and one.judged.lossless != FAILED
-        if one.predicted.name != BASELINE and not math.isnan(one.measured.speed.speedup)
-    }
-    contenders = [one for one in found if one.policy in speeds]
+    plain = ran.filter(pl.col("name") == BASELINE)
+    return [Run(one.policy, _of(ran, one.predicted), plain) for one in found if _has_speed(one)]
+
+
+def contest(found: Sequence[ConfirmedPolicy], results: pl.DataFrame, chosen: str | None = None) -> Contest | None:
+    """Where the chosen or the fastest policy stands, plain decoding and failures left out; None where nobody is left.
+
+    Args:
+        found: from `confirmed_policies`.
+        results: the same.
+        chosen: id of a policy that was chosen on other prompts; where it cannot stand, the fastest does.
+    """
+    contenders = [one for one in found if _has_speed(one) and one.predicted.name != BASELINE]
     if not contenders:
         return None
-    best = max(contenders, key=lambda one: speeds[one.policy])
-    first = _of(ran, best.predicted)
-    rivals = [
-        one for one in contenders if one is not best and not speed_of(first, _of(ran, one.predicted)).interval.low > 1
-    ]
-    return Contest(best, tuple(rivals))
+    first = max(contenders, key=_measured_speed)
+    first = next((one for one in contenders if one.predicted.policy_id == chosen), first)
+    others = [one for one in contenders if one is not first]
+    if not others:
+        return Contest(first, (), (), ())
+    runs = measured_runs([first, *others], results)
+    pairs = [(0, place) for place in range(1, len(runs))]
+    compared_all = in_family(compared(prompt_sums(runs), [run.name for run in runs], pairs, "tokens_per_s"))
+    level = [one for one, held in zip(others, compared_all, strict=True) if not held.differs]
+    ahead = [one for one, held in zip(others, compared_all, strict=True) if held.differs and held.ratio < 1]
+    return Contest(first, tuple(compared_all), tuple(level), tuple(ahead))
+
+
+def _has_speed(one: ConfirmedPolicy) -> bool:
+    if one.measured is None or one.judged is None or one.judged.lossless == FAILED:
+        return False
+    return not math.isnan(one.measured.speed.speedup)
+
+
+def _measured_speed(one: ConfirmedPolicy) -> float:
+    return math.nan if one.measured is None else one.measured.speed.speedup
 
 
 def _of(ran: pl.DataFrame, summary: Summary) -> pl.DataFrame:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from simlab.analysis.confirm_table import FAILED, ConfirmedPolicy, Contest, stages_per_round
 from simlab.analysis.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table_text import SPEEDUP, aligned, number, with_interval
+from simlab.analysis.verdicts import standing, verdict
 from simlab.cost import STAGES
 
 MOST_DIFFERENCES = 20
 """Differences from the trace that are written out; all are in the JSON and in the log."""
 
-_NO_WINNER = "No winner among {}: on these prompts they cannot be told apart."
 _HEADINGS = (
     ("policy", ""),
     ("acceptance length", "replayed"),
@@ -27,14 +27,14 @@ _LEFT = {"policy", "tokens/s", "lossless"}
 
 
 def verdict_text(found: Sequence[ConfirmedPolicy], won: Contest | None) -> str:
-    """What came out, a sentence a line: failures first, then the fastest policy."""
+    """What came out, a sentence a line: failures first, then where the chosen or fastest policy stands."""
     lines = [line for one in found for line in _failures(one)]
     if won is None:
         return "\n".join([*lines, "No policy has both a speed and a text that is the target's."])
-    first = [won.best, *won.rivals]
-    if won.rivals:
-        lines.append(_NO_WINNER.format(_listed([one.policy for one in first])))
-    return "\n".join([*lines, *map(_claim, first)])
+    if won.comparisons:
+        sentence = standing(won.comparisons) if len(won.comparisons) > 1 else verdict(won.comparisons[0])
+        lines.append(f"No{sentence[2:]}." if sentence.startswith("no ") else f"{sentence}.")
+    return "\n".join([*lines, *map(_claim, [won.first, *won.rivals, *won.ahead])])
 
 
 def _failures(one: ConfirmedPolicy) -> list[str]:
@@ -70,10 +70,6 @@ def _doubt(interval: Interval) -> str:
     return ", so it is slower" if interval.high < 1 else ", which these prompts cannot tell from 1"
 
 
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]])
-
-
 def confirm_table(found: Sequence[ConfirmedPolicy]) -> str:
     """A row per policy."""
     cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(one) for one in found]
@@ -84,7 +80,7 @@ def confirm_table(found: Sequence[ConfirmedPolicy]) -> str:
 def _cells(one: ConfirmedPolicy) -> list[str]:
     ran, judged, predicted = one.measured, one.judged, one.predicted
     first = [one.policy, number(predicted.totals.acceptance_length, 2)]
-    if ran is None or judged is None:
+    if ran is None:
         return [*first, "-", "-", number(predicted.speed.speedup, 2), "-", "-", "-", "-"]
     return [
         *first,
@@ -92,10 +88,22 @@ def _cells(one: ConfirmedPolicy) -> list[str]:
         _wide(ran.speed.tokens_per_s, one.tokens_per_s_interval),
         number(predicted.speed.speedup, 2),
         with_interval(ran.speed.speedup, ran.speed.interval),
-        judged.lossless,
-        f"{judged.worst_gap:.2g} ({judged.bound:.2g})",
-        f"{judged.num_equal} of {judged.num_texts}",
+        "-" if judged is None else judged.lossless,
+        "-" if judged is None else f"{judged.worst_gap:.2g} ({judged.bound:.2g})",
+        "-" if judged is None else f"{judged.num_equal} of {judged.num_texts}",
     ]
+
+
+def confirm_blocks(slices: Sequence[ConfirmedPolicy], whole: Sequence[ConfirmedPolicy], by: str) -> str:
+    """A table for each slice, and one of everything at the end; texts are judged as a whole, so slices are not."""
+    values = list(dict.fromkeys(one.predicted.slice for one in slices))
+    parts = [_block(f"{by} {value}", [one for one in slices if one.predicted.slice == value]) for value in values]
+    return "\n\n".join([*parts, _block("all", whole)])
+
+
+def _block(title: str, found: Sequence[ConfirmedPolicy]) -> str:
+    first = found[0].predicted
+    return f"{title}: {first.prompts} prompts, {first.sequences} sequences\n{confirm_table(found)}"
 
 
 def _wide(value: float, interval: Interval) -> str:

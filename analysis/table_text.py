@@ -34,10 +34,15 @@ SPEEDUP = "Speedup: over plain decoding on its own fastest path, on the same pro
 
 def table(found: Sequence[Summary]) -> str:
     """The rows of one slice, or of everything, under one heading; speeds only where some are known."""
-    columns = (*_COUNTS, *_SPEEDS) if has_speeds(found) else _COUNTS
+    columns = table_columns(found)
     cells = [[first for first, _, _ in columns], [second for _, second, _ in columns]]
     cells += [[text(one) for _, _, text in columns] for one in found]
     return aligned(cells, [first in _LEFT for first, _, _ in columns])
+
+
+def table_columns(found: Sequence[Summary]) -> tuple[Column, ...]:
+    """The columns of a table; speeds only where some are known."""
+    return (*_COUNTS, *_SPEEDS) if has_speeds(found) else _COUNTS
 
 
 def has_speeds(found: Sequence[Summary]) -> bool:

@@ -10,12 +10,14 @@ _AHEAD = {
     "acceptance_length_macro": "has a longer acceptance length per response",
     "tokens_per_s": "is faster",
     "speedup": "has a larger speedup",
+    "worst_speedup": "has a larger worst speedup",
 }
 _SAID = {
     "acceptance_length": "acceptance length",
     "acceptance_length_macro": "acceptance length per response",
     "tokens_per_s": "tokens/s",
     "speedup": "speedup",
+    "worst_speedup": "worst speedup",
 }
 
 

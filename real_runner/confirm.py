@@ -17,6 +17,7 @@ from simlab.real_runner.confirm_entries import (
 )
 from simlab.real_runner.confirm_log import ConfirmLog
 from simlab.real_runner.confirm_setup import ConfirmSetup
+from simlab.real_runner.confirm_stop import Ending, StopRule
 from simlab.real_runner.decode import decode
 from simlab.real_runner.decoded import Decoded
 from simlab.real_runner.own_rows import first_unequal
@@ -29,30 +30,44 @@ SEQUENCE = "sequence"
 
 WARM_UP_TOKENS = 32
 _LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
+_OPEN_LAYOUT = "{desc}: [{elapsed}{postfix}]"
+"""Of a run whose end is not known beforehand."""
+
+_NEVER = StopRule(lambda *_: math.inf)
 
 
-def measure(setup: ConfirmSetup, log: ConfirmLog) -> None:
+def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = _NEVER) -> None:
     """Decode every prompt under every policy and add it to the log, but for what is there already.
 
     Before anything is timed each policy decodes some tokens of the first prompt. The policies go in
     order at every other prompt and backwards at the rest; with each repeat these change places.
 
+    Args:
+        setup: what is run.
+        log: what was measured already.
+        rule: what ends the run before its last repeat.
+
     Raises:
         SimlabError: a policy chose a tree that it may not, or a model's logits are no law.
     """
-    done = {(one.repeat, one.index) for one in finished(log)}
+    before = finished(log)
+    done = {(one.repeat, one.index) for one in before}
     places = [(repeat, record.index) for repeat in range(setup.options.repeats) for record in setup.records]
-    if done.issuperset(places):
+    ending = Ending(setup, rule, before)
+    if done.issuperset(places) or ending.is_reached:
         return
     clock = clock_of(setup.models.target.device)
-    with _Bar(setup, done) as bar:
+    with _Bar(setup, done, ending, rule.may_stop) as bar:
         _warm_up(setup, clock, bar)
-        for repeat in range(setup.options.repeats):
-            for number, record in _missing(setup, {index for where, index in done if where == repeat}):
-                order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
-                decoded = {one.policy_id: _timed(setup, one, record, clock, bar) for one in order}
-                runs = tuple(_finished(setup, one, decoded[one.policy_id], record) for one in setup.policies)
-                log.append(SEQUENCE, FinishedSequence(repeat, record.index, runs).to_json())
+        for repeat, number, record in _all_missing(setup, done):
+            order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
+            decoded = {one.policy_id: _timed(setup, one, record, clock, bar) for one in order}
+            runs = tuple(_finished(setup, one, decoded[one.policy_id], record) for one in setup.policies)
+            sequence = FinishedSequence(repeat, record.index, runs)
+            log.append(SEQUENCE, sequence.to_json())
+            ending.add(sequence)
+            if ending.is_reached:
+                return
 
 
 def finished(log: ConfirmLog) -> list[FinishedSequence]:
@@ -62,6 +77,13 @@ def finished(log: ConfirmLog) -> list[FinishedSequence]:
         TraceError: the log is damaged.
     """
     return [finished_sequence(entry) for entry in log.entries(SEQUENCE)]
+
+
+def _all_missing(setup: ConfirmSetup, done: set[tuple[int, int]]) -> Iterator[tuple[int, int, SequenceRecord]]:
+    """Repeat, number and record of what is still to be done, repeat by repeat."""
+    for repeat in range(setup.options.repeats):
+        own = {index for where, index in done if where == repeat}
+        yield from ((repeat, number, record) for number, record in _missing(setup, own))
 
 
 def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[tuple[int, SequenceRecord]]:
@@ -117,13 +139,20 @@ def _known(value: int | float | None) -> int | float | None:
 
 
 class _Bar:
-    """A bar on stderr over all runs, with what runs and the speed of the policy so far; a context manager."""
+    """A bar on stderr over all runs, with what runs, the speed of the policy and the width of the intervals so far.
 
-    def __init__(self, setup: ConfirmSetup, done: set[tuple[int, int]]) -> None:
-        self._setup = setup
+    A context manager.
+    """
+
+    def __init__(self, setup: ConfirmSetup, done: set[tuple[int, int]], ending: Ending, is_open: bool) -> None:
+        self._setup, self._ending, self._is_open = setup, ending, is_open
         num_runs = len(setup.policies) * len(setup.records) * setup.options.repeats
         self._bar = tqdm(
-            total=num_runs, initial=len(setup.policies) * len(done), desc="confirm", bar_format=_LAYOUT, smoothing=0
+            total=num_runs,
+            initial=len(setup.policies) * len(done),
+            desc="confirm",
+            bar_format=_OPEN_LAYOUT if is_open else _LAYOUT,
+            smoothing=0,
         )
         self._tokens = dict.fromkeys((one.policy_id for one in setup.policies), 0)
         self._seconds = dict.fromkeys(self._tokens, 0.0)
@@ -136,7 +165,9 @@ class _Bar:
         """A policy's turn has come."""
         number = int(self._bar.n) // len(self._setup.policies) + 1
         num = len(self._setup.records) * self._setup.options.repeats
-        self.says(f"text {number}/{num}, {one.label}{self._speed(one.policy_id)}")
+        width = self._ending.text()
+        place = f"text {number}" if self._is_open else f"text {number}/{num}"
+        self.says(f"{place}, {f'{width}, ' if width else ''}{one.label}{self._speed(one.policy_id)}")
 
     def ends(self, one: NamedPolicy, num_tokens: int, seconds: StageSeconds) -> None:
         """It has written so many tokens after the first."""

@@ -1,5 +1,6 @@
 """What a person asks of a confirmation."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,10 @@ class ConfirmOptions:
         draft: likewise.
         limit: at most so many prompts of the trace; None takes all.
         threads: of the CPU; None leaves them as torch has them.
-        repeats: how often each text is decoded under each policy.
+        repeats: how often each text is decoded under each policy, at most.
+        until_interval: end when the 95 % interval of every speed ratio is no wider to each side than this share of it;
+            None: at the last repeat.
+        time_limit_s: end at the first whole prompt after so many seconds of measuring; None: at the last repeat.
         resume: go on with the log that is in ``out``.
     """
 
@@ -26,6 +30,8 @@ class ConfirmOptions:
     threads: int | None = None
     limit: int | None = None
     repeats: int = 1
+    until_interval: float | None = None
+    time_limit_s: float | None = None
     resume: bool = False
 
     def __post_init__(self) -> None:
@@ -33,3 +39,7 @@ class ConfirmOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1; got {value}")
+        if self.until_interval is not None and not 0 < self.until_interval < 1:
+            raise ValueError(f"until_interval must lie between 0 and 1, such as 0.03; got {self.until_interval}")
+        if self.time_limit_s is not None and not 0 <= self.time_limit_s < math.inf:
+            raise ValueError(f"time_limit_s must not be negative; got {self.time_limit_s}")

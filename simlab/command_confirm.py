@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simlab.command_confirm_chosen import chosen_of
 from simlab.command_confirm_run import confirm
 from simlab.command_line import Parser, UsageError, add_command, at_the_door, needing_models, positive
 from simlab.command_record import add_sampling, check_sampling
@@ -13,14 +14,19 @@ from simlab.command_replay import with_references
 from simlab.command_shelf import shelf_of_models
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from simlab.policies.spec import NamedPolicy
+    from simlab.traces.optimum import Optimum
     from simlab.traces.reader import Trace
 
 FAILED = 1
 _WITHOUT_CHOICE = ("ddtree:budget=16",)
 _MIN_WIDTH, _EXACT_BUDGET = 64, 512
 _SAMPLING = ("temperature", "top_p", "top_k", "seed", "max_new_tokens", "chat_template_kwargs")
-_RUN = ("out", "target", "draft", "dtype", "device", "threads", "limit", "repeats", "resume")
+_RUN = ("out", "target", "draft", "dtype", "device", "threads", "limit", "repeats", "resume", "until_interval")
+_MOST_REPEATS = 10
+"""Where a stop rule decides, and nothing else was asked for: repeats make the clock's noise small, and no more."""
 
 _DETAILS = """Decodes the prompts of a trace with the real models, every policy in turn, and says whether the
 prediction was true: how fast, which rounds, and whether the text is the target's own.
@@ -28,7 +34,12 @@ The prompts are those of --trace DIR, of --prompts FILE (recorded first, into OU
 small trace that comes with simlab. Plain decoding and the chain always run.
 Exit code 1: a text is not the target's, or rounds are not those of their replay.
 
+With --from it runs what `simlab optimize` chose: its best policy, the closest rivals and the chain.
+--until-interval X ends the run when every speed ratio is known to a share X of it, --time-limit M after M minutes,
+whichever comes first; where prompts are used up before, each is run again.
+
   simlab confirm -p ddtree:budget=16 --dtype bfloat16 --cost runs/cost.json
+  simlab confirm --from runs/optimize.json --cost runs/cost.json --until-interval 0.03 --time-limit 20
   simlab confirm -p ddtree:budget=8/16/32 --prompts prompts.jsonl --limit 20 --out runs/mine"""
 
 
@@ -37,6 +48,9 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser = add_command(commands, "confirm", "Run policies on the real models, and compare with replay.", _DETAILS)
     parser.add_argument(
         "-p", "--policy", action="append", default=[], metavar="POLICY", help="see `simlab policies`; may be repeated"
+    )
+    parser.add_argument(
+        "--from", dest="choice", type=Path, metavar="FILE", help="run what `simlab optimize --out FILE` chose"
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--trace", metavar="DIR", help="a recorded trace: a folder, or an address such as hf://...")
@@ -48,6 +62,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
         help="prices: a cost file of just what is run, or a shipped one",
     )
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
+    parser.add_argument("--by", choices=("dataset", "context", "turn"), help="a table for each, and one of all")
     parser.add_argument(
         "--out",
         type=Path,
@@ -69,44 +84,84 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
     group.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
     group.add_argument(
-        "--repeats", type=positive, default=1, metavar="N", help="how often each text is decoded (default 1)"
+        "--repeats",
+        type=positive,
+        metavar="N",
+        help=f"how often each text is decoded (default 1; with a stop rule at most {_MOST_REPEATS})",
+    )
+    group.add_argument(
+        "--until-interval",
+        type=float,
+        metavar="X",
+        help="stop when every 95 %% interval of a speed ratio reaches no further than this share: 0.03 is 3 %%",
+    )
+    group.add_argument(
+        "--time-limit",
+        type=float,
+        metavar="M",
+        help="stop after so many minutes of measuring, at a whole prompt; the audit comes after; 0 with --resume: now",
     )
 
 
 def _run(options: argparse.Namespace) -> int:
     typed = {name: value for name, value in vars(options).items() if value is not None}
     _check_typed(typed)
+    optimum = _optimum(options.choice)
+    asked = [*(() if optimum is None else optimum.run), *options.policy] or list(_WITHOUT_CHOICE)
     trace = _trace(typed)
-    policies, in_sample = _policies(options, trace if trace is not None else _same_models(typed))
+    policies, in_sample = _policies(asked, options, trace if trace is not None else _same_models(typed))
     with needing_models("confirm"):
         from simlab.real_runner.confirm_log import check_out
         from simlab.real_runner.confirm_options import ConfirmOptions
     with at_the_door():
-        chosen = ConfirmOptions(**{name: typed[name] for name in _RUN if name in typed})
-    check_out(chosen.out, chosen.resume)
+        wanted = ConfirmOptions(**{**{name: typed[name] for name in _RUN if name in typed}, **_ending(typed)})
+    check_out(wanted.out, wanted.resume)
     try:
         if trace is None:
             trace = _recorded(typed, policies)
-            policies, in_sample = _policies(options, trace)
-        done = confirm(chosen, trace, policies, options.cost, in_sample)
+            policies, in_sample = _policies(asked, options, trace)
+        chosen = None if optimum is None else chosen_of(options.choice, optimum, trace, policies)
+        done = confirm(wanted, trace, policies, options.cost, in_sample, options.by, chosen)
     except KeyboardInterrupt:
-        print(f"\nsimlab: interrupted; finished parts are in {chosen.out}: add --resume to go on", file=sys.stderr)
+        print(f"\nsimlab: interrupted; finished parts are in {wanted.out}: add --resume to go on", file=sys.stderr)
         raise
     print(json.dumps(done.value(), indent=1, allow_nan=False) if options.json else done.text())
     if not options.json:
-        print(f"\nLog, result rows and summary: {chosen.out}")
+        print(f"\nLog, result rows and summary: {wanted.out}")
     return FAILED if done.has_failed else 0
 
 
-def _policies(options: argparse.Namespace, trace: "Trace | None") -> "tuple[list[NamedPolicy], tuple[str, ...]]":
+def _optimum(path: Path | None) -> "Optimum | None":
+    from simlab.traces.optimum import read_optimum
+
+    return None if path is None else read_optimum(path)
+
+
+def _ending(typed: dict[str, object]) -> dict[str, object]:
+    """When the run ends: repeats, unless they were typed, and the seconds of the time limit."""
+    found: dict[str, object] = {}
+    if {"until_interval", "time_limit"} & set(typed) and "repeats" not in typed:
+        found["repeats"] = _MOST_REPEATS
+    if "time_limit" in typed:
+        minutes = float(str(typed["time_limit"]))
+        if not minutes >= 0:
+            raise UsageError(f"--time-limit is in minutes and must not be negative; got {minutes:g}")
+        found["time_limit_s"] = 60 * minutes
+    return found
+
+
+def _policies(
+    asked: "Sequence[str]", options: argparse.Namespace, trace: "Trace | None"
+) -> "tuple[list[NamedPolicy], tuple[str, ...]]":
     """Those that were asked for, and the labels of those that are judged in sample.
 
     Args:
+        asked: as they were typed, or read from a file.
         options: as they were typed.
         trace: whose models artefacts must be of; None where they are not known yet.
     """
     shelf = shelf_of_models(options.cost, trace, options.draft, options.dtype)
-    found = with_references(options.policy or _WITHOUT_CHOICE, shelf)
+    found = with_references(list(dict.fromkeys(asked)), shelf)
     return found, shelf.in_sample(found)
 
 

@@ -1,24 +1,28 @@
 """A confirmation from trace to summary: predicted, measured, audited, judged."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from simlab.command_confirm_chosen import Chosen
+from simlab.command_confirm_result import Confirmation, Ran
 from simlab.command_confirm_rows import differences_of, judged_by_policy, measured_rows
 from simlab.command_cost import Prices
 from simlab.command_line import needing_models
 from simlab.command_replay_rows import Asked, largest_budget
 from simlab.command_replay_run import Manner, first_prompts, replay_prices, replay_trace
 from simlab.command_replay_text import heading
-from simlab.command_shelf import in_sample_note
 from simlab.errors import CostError, TraceError
 
 if TYPE_CHECKING:
-    from simlab.analysis.confirm_table import ConfirmedPolicy, Contest
+    from simlab.analysis.confirm_table import Judged
     from simlab.policies.spec import NamedPolicy
+    from simlab.real_runner.confirm_entries import FinishedSequence
     from simlab.real_runner.confirm_options import ConfirmOptions
     from simlab.real_runner.confirm_setup import ConfirmSetup
+    from simlab.real_runner.confirm_stop import StopRule
     from simlab.traces.reader import Trace
     from simlab.traces.results import Results
 
@@ -32,70 +36,14 @@ _NO_PRICES = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Confirmation:
-    """What came out.
-
-    Attributes:
-        heading: what was replayed and run, in lines.
-        policies: a row each.
-        won: None where no policy can have won.
-        differences: from the trace, as flat values; None where the two are not held against each other.
-        in_sample: labels of policies whose tables or counts are of the very texts of the trace.
-    """
-
-    text_id: str
-    draft_ids: dict[str, str]
-    prices: Prices
-    heading: str
-    policies: "tuple[ConfirmedPolicy, ...]"
-    won: "Contest | None"
-    differences: tuple[dict[str, object], ...] | None
-    in_sample: tuple[str, ...] = ()
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether a text is not the target's, or rounds do not equal their replay."""
-        from simlab.analysis.confirm_table import FAILED
-
-        judged = [one.judged for one in self.policies if one.judged is not None]
-        return any(one.lossless == FAILED or not one.counts_equal_replay for one in judged)
-
-    @property
-    def verdict(self) -> str:
-        """What came out, a sentence a line."""
-        from simlab.analysis.confirm_text import verdict_text
-
-        return verdict_text(self.policies, self.won)
-
-    def text(self) -> str:
-        """All of it, for people."""
-        from simlab.analysis.confirm_text import confirm_notes, confirm_table, differences_text, stage_table
-
-        parts = [self.verdict, self.heading, confirm_table(self.policies), stage_table(self.policies)]
-        parts += [] if self.differences is None else [differences_text(self.differences)]
-        parts.append(confirm_notes(self.policies, self.prices.why_none))
-        return "\n\n".join([*parts, *filter(None, [in_sample_note(self.in_sample)])])
-
-    def value(self) -> dict[str, object]:
-        """All of it, for scripts."""
-        rows = [one.row() for one in self.policies]
-        return {
-            "text_id": self.text_id,
-            "draft_ids": self.draft_ids,
-            "cost": self.prices.cost_id,
-            "verdict": self.verdict,
-            "rows": [row | {"in_sample": row["policy"] in self.in_sample} for row in rows],
-            "differences": list(self.differences or ()),
-        }
-
-
 def confirm(
     options: "ConfirmOptions",
     trace: "Trace",
     policies: "Sequence[NamedPolicy]",
     cost: Path | None = None,
     in_sample: tuple[str, ...] = (),
+    by: str | None = None,
+    chosen: Chosen | None = None,
 ) -> Confirmation:
     """Replay policies on a trace, run them on its prompts, and hold the two against each other.
 
@@ -108,11 +56,13 @@ def confirm(
         policies: plain decoding among them; see `simlab.command_replay.with_references`.
         cost: the prices of the prediction; None: those that come with simlab, if they are of just this.
         in_sample: labels to be marked; see `simlab.command_shelf`.
+        by: a table for each dataset, context or turn as well.
+        chosen: what was chosen beforehand; its best policy is held against the others.
 
     Raises:
         SimlabError: models, trace, policies, prices and log do not fit each other; nothing was run.
     """
-    from simlab.analysis.confirm_table import confirmed_policies, contest
+    from simlab.analysis.confirm_width import widest_half_width
     from simlab.traces.results import joined_results, results_frame
 
     with needing_models("confirm"):
@@ -120,6 +70,7 @@ def confirm(
         from simlab.real_runner.confirm_audit import audit, verdicts
         from simlab.real_runner.confirm_log import ConfirmLog, check_out
         from simlab.real_runner.confirm_setup import check_trace, load_setup
+        from simlab.real_runner.confirm_stop import StopRule
         from simlab.real_runner.models import within_memory
 
     check_out(options.out, options.resume)
@@ -134,24 +85,92 @@ def confirm(
         asked = Asked(prices, tuple(policies))
         predicted = replay_trace(trace, setup.draft, [asked], options.limit, Manner(best_budgets=False))
         log = ConfirmLog(options.out, setup.key(), options.resume)
-        measure(setup, log)
+        rule = StopRule(widest_half_width, options.until_interval, options.time_limit_s)
+        measure(setup, log, rule)
         audit(setup, log)
     sequences = finished(log)
+    ran = ran_of(setup, sequences, rule)
+    predicted = predicted.filter(predicted["sequence"].is_in([one.index for one in sequences]))
     results = joined_results([predicted, results_frame(measured_rows(setup, sequences))])
     judged = judged_by_policy(setup, sequences, verdicts(setup, log))
-    found = confirmed_policies(results, judged)
-    done = Confirmation(
-        text_id=trace.text_id,
-        draft_ids={setup.draft: trace.draft_ids[setup.draft]},
-        prices=prices,
-        heading=f"{heading(trace, setup.draft, predicted, prices)}\n{_run_line(setup)}",
-        policies=tuple(found),
-        won=contest(found, results),
-        differences=tuple(differences_of(setup, sequences)) if setup.is_reference else None,
-        in_sample=in_sample,
-    )
+    first = f"{heading(trace, setup.draft, predicted, prices)}\n{_run_lines(setup, ran, prices, chosen)}"
+    marks = Marks(in_sample, by, chosen)
+    done = _judged(setup, prices, first, ran, results, judged, marks)
+    if setup.is_reference:
+        done = replace(done, differences=tuple(differences_of(setup, sequences)))
     _write(options.out, results, done)
     return done
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a summary says beside its numbers; see `Confirmation`."""
+
+    in_sample: tuple[str, ...]
+    by: str | None
+    chosen: Chosen | None
+
+
+def _judged(
+    setup: "ConfirmSetup",
+    prices: Prices,
+    first_lines: str,
+    ran: Ran,
+    results: "Results",
+    judged: "Mapping[str, Judged]",
+    marks: Marks,
+) -> Confirmation:
+    """Everything that result rows and verdicts say."""
+    from simlab.analysis.confirm_errors import prediction_errors
+    from simlab.analysis.confirm_table import confirmed_policies, contest, measured_runs
+    from simlab.analysis.rank_agreement import rank_agreement
+
+    found = confirmed_policies(results, judged)
+    predicted = {one.policy: one.predicted.speed.tokens_per_s for one in found}
+    chosen_id = None if marks.chosen is None else marks.chosen.policy_id
+    return Confirmation(
+        simlab_version=metadata.version("simlab"),
+        text_id=setup.trace.text_id,
+        draft_ids={setup.draft: setup.trace.draft_ids[setup.draft]},
+        prices=prices,
+        heading=first_lines,
+        ran=ran,
+        policies=tuple(found),
+        won=contest(found, results, chosen_id),
+        errors=tuple(prediction_errors(results)),
+        order=rank_agreement(measured_runs(found, results), predicted),
+        differences=None,
+        in_sample=marks.in_sample,
+        by=marks.by,
+        slices=() if marks.by is None else tuple(confirmed_policies(results, judged, marks.by)),
+        chosen=marks.chosen,
+    )
+
+
+def ran_of(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]", rule: "StopRule") -> Ran:
+    """How far a run came, and why it ended."""
+    from simlab.real_runner.confirm_stop import Ending
+
+    ending, options, key = Ending(setup, rule, sequences), setup.options, setup.key()
+    is_all = len(sequences) == len(setup.records) * options.repeats
+    prompts = {record.index: (record.prompt.dataset, record.prompt.prompt_id) for record in setup.records}
+    return Ran(
+        machine={
+            "device": str(key["--device"]),
+            "threads": int(str(key["threads"])),
+            "dtype": options.dtype,
+            "target": setup.manifest.target.name,
+            "drafter": setup.draft_set.model.name,
+            "repeats": options.repeats,
+        },
+        versions={name: str(version) for name, version in cast(Mapping[str, object], key["versions"]).items()},
+        prompts=len({prompts[one.index] for one in sequences}),
+        prompt_runs=ending.num_whole,
+        ended="interval" if ending.is_tight else "all" if is_all else "time",
+        half_width=ending.half_width,
+        until_interval=options.until_interval,
+        time_limit_s=options.time_limit_s,
+    )
 
 
 def prices_for(path: Path | None, setup: "ConfirmSetup") -> Prices:
@@ -191,13 +210,14 @@ def _too_small(most: int, priced: int) -> str:
     )
 
 
-def _run_line(setup: "ConfirmSetup") -> str:
+def _run_lines(setup: "ConfirmSetup", ran: Ran, prices: Prices, chosen: Chosen | None) -> str:
     """What was run, in the form of the heading."""
-    options, key = setup.options, setup.key()
-    line = f"{options.dtype} on {key['--device']}, threads {key['threads']}, repeats {options.repeats}"
+    options, machine = setup.options, ran.machine
+    line = f"{options.dtype} on {machine['device']}, threads {machine['threads']}, repeats {options.repeats}"
     if options.dtype != setup.manifest.dtype:
         line += f"; the trace is {setup.manifest.dtype}, from which a {options.dtype} text may part"
-    return f"{'run'.ljust(8)} {line}"
+    lines = [("run", line), ("ended", ran.text()), *([] if chosen is None else chosen.lines(prices))]
+    return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
 
 
 def _write(out: Path, rows: "Results", done: Confirmation) -> None:

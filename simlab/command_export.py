@@ -1,144 +1,151 @@
 """``simlab export``: what other programs read."""
 
 import argparse
-import json
 import sys
-from collections.abc import Iterator, Mapping
-from importlib import metadata
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from simlab.command_cost import prices_of
+from simlab.command_export_conformance import conformance_text
+from simlab.command_export_engines import ENGINES, engine_text
+from simlab.command_export_tables import TABLES, tables_file
 from simlab.command_line import Parser, UsageError, add_command, positive
-from simlab.command_replay_run import first_prompts
-from simlab.command_shelf import CommandShelf
-from simlab.grid import STEPS_PER_NAT
-from simlab.made_up import random_sequence
-from simlab.replay import check_needs
 
-if TYPE_CHECKING:
-    from simlab.policies.spec import NamedPolicy
-    from simlab.recorded import RecordedSequence
-    from simlab.traces.reader import Trace
+CONFORMANCE = "conformance"
 
-_DETAILS = """conformance: JSON lines to test an implementation of a policy in another engine against. Each
-line is a round: candidates and what else the policy was given, the tree that it chose, what the
-target said, and what is kept of its pass. docs/conformance.md has the keys, and a reader.
+_DETAILS = """Without --out the export goes to standard output, and what to know about it to standard error.
 
-  simlab export --format conformance -p ddtree:budget=16 --limit 2 --out ddtree.jsonl"""
+conformance: JSON lines to test an implementation of a policy in another engine against. Each
+  line is a round: candidates and what else the policy was given, the tree that it chose, what the
+  target said, and what is kept of its pass. docs/conformance.md has the keys, and a reader.
+vllm, sglang, tensorrt-llm: settings for a serving engine. The acceptance of the policy, so that a server
+  accepts as many tokens in a load test before there is a kernel for its trees; and how many tokens a chain
+  should draft at each batch size, where there are prices of several: --cost FILE for each, or --batches, which
+  works them out from the prices of one text and says so.
+modelopt: speculation_profile.json of NVIDIA's Model-Optimizer; experimental, its schema is under review.
+latex, markdown: the table of a result file, ready for a paper or a page.
+docs/exporting.md says what each field is, where it was read, and what cannot be expressed.
 
-_MADE_UP_KEPT = 12
+  simlab export --format conformance -p ddtree:budget=16 --limit 2 --out ddtree.jsonl
+  simlab export --format vllm -p ddtree:budget=32 --out vllm.json
+  simlab export --format sglang -p chain:length=7 --batches 1,2,4 --out adaptive.json
+  simlab export --format tensorrt-llm -p chain --cost one.json --cost eight.json --out extra.yaml
+  simlab export --format latex --results results.parquet --by dataset --out table.tex"""
+
+_READ_BY = {
+    "trace": (CONFORMANCE, *ENGINES),
+    "policy": (CONFORMANCE, *ENGINES),
+    "draft": (CONFORMANCE, *ENGINES),
+    "cost": (CONFORMANCE, *ENGINES),
+    "limit": (CONFORMANCE, *ENGINES),
+    "rounds": (CONFORMANCE,),
+    "made_up": (CONFORMANCE,),
+    "batches": ("vllm", "sglang", "tensorrt-llm"),
+    "draft_tokens": ("vllm",),
+    "progress": ENGINES,
+    "results": TABLES,
+    "by": TABLES,
+}
+"""Which formats read an option; with the others it is refused."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command to the list."""
-    parser = add_command(commands, "export", "Write rounds of a policy for other programs.", _DETAILS)
-    parser.add_argument("--format", required=True, choices=("conformance",), help="what to write")
-    parser.add_argument("--trace", metavar="DIR", help="a recorded trace; without it the one that comes with simlab")
-    parser.add_argument("-p", "--policy", required=True, metavar="POLICY", help="see `simlab policies`; one point")
-    parser.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
-    parser.add_argument("--cost", type=Path, metavar="FILE", help="prices, for a policy that weighs them")
-    parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
-    parser.add_argument("--rounds", type=positive, metavar="N", help="the first N rounds of each text only")
-    parser.add_argument(
-        "--made-up", type=positive, metavar="N", help="also rounds of N short made-up texts, many with exact ties"
+    parser = add_command(commands, "export", "Write policies and results for other programs.", _DETAILS)
+    parser.add_argument("--format", required=True, choices=(CONFORMANCE, *ENGINES, *TABLES), help="what to write")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write (default: standard output)")
+    rounds = parser.add_argument_group("of a policy on a trace")
+    rounds.add_argument("--trace", metavar="DIR", help="a recorded trace; without it the one that comes with simlab")
+    rounds.add_argument("-p", "--policy", metavar="POLICY", help="see `simlab policies`; one point")
+    rounds.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
+    rounds.add_argument(
+        "--cost",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="prices: a file of `simlab profile` or `simlab import-cost`, or the name of a shipped one; "
+        "for engines one for each batch size",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write")
+    rounds.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
+    rounds.add_argument(
+        "--batches",
+        type=_batches,
+        metavar="N,N,...",
+        help="batch sizes of the table; those without a cost file of their own are worked out from the prices of one "
+        "text, as `simlab replay --what-if batch=N` does, and marked",
+    )
+    rounds.add_argument(
+        "--draft-tokens",
+        type=positive,
+        metavar="N",
+        help="tokens a round drafts in vLLM's load test, such as a tree's budget, so that passes are as wide "
+        "(default: as deep as the policy drafts)",
+    )
+    rounds.add_argument(
+        "--rounds", type=positive, metavar="N", help="conformance: the first N rounds of each text only"
+    )
+    rounds.add_argument(
+        "--made-up",
+        type=positive,
+        metavar="N",
+        help="conformance: also rounds of N short made-up texts, many with exact ties",
+    )
+    rounds.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        help="a progress bar; by default on a terminal, after two seconds",
+    )
+    tables = parser.add_argument_group("of results")
+    tables.add_argument("--results", type=Path, metavar="FILE", help="a file of `simlab replay --out` or of a run")
+    tables.add_argument("--by", choices=("dataset", "context", "turn"), help="a table for each, and one of all")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from simlab.traces.files import write_beside
-    from simlab.traces.reader import open_trace, packaged_trace
-
-    if options.out.is_dir():
-        raise UsageError(f"--out names the folder {options.out}; expected a file, such as {options.out / 'out.jsonl'}")
-    trace = open_trace(options.trace if options.trace is not None else packaged_trace())
-    draft = trace.draft_name(options.draft)
-    wanted = first_prompts(trace, options.limit)
-    one = _policy(options.policy, options.cost, trace, draft, wanted)
-    lines = [*_recorded_rounds(one, trace, draft, wanted, options.rounds), *_made_up_rounds(one, options.made_up or 0)]
-    text = "".join(
-        json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
-        for line in (_header(one, trace, draft, len(lines)), *lines)
-    )
-    write_beside(options.out, lambda file: file.write(text.encode()))
-    print(f"{len(lines):,} rounds of {one.label}: {options.out}")
+    _check(options)
+    if options.format == CONFORMANCE:
+        text, said = conformance_text(options)
+        notes: list[str] = []
+    elif options.format in ENGINES:
+        text, said, notes = engine_text(options)
+    else:
+        text, said, notes = tables_file(options)
+    _write(options.out, text, said)
+    for note in notes:
+        print(note, file=sys.stderr)
     return 0
 
 
-def _policy(text: str, cost: Path | None, trace: "Trace", draft: str, wanted: list[int]) -> "NamedPolicy":
-    """The one policy that was asked for, if the trace holds what it reads.
+def _write(path: Path | None, text: str, said: str) -> None:
+    from simlab.traces.files import write_beside
 
-    Raises:
-        SimlabError: it is not one, or the trace or the shelf do not hold what it needs.
+    if path is None:
+        sys.stdout.write(text)
+        return
+    write_beside(path, lambda file: file.write(text.encode()))
+    print(f"{said}: {path}")
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse before the work what could not be done after it, or would be left unread."""
+    if options.out is not None and options.out.is_dir():
+        raise UsageError(f"--out names the folder {options.out}; expected a file, such as {options.out / 'out.json'}")
+    for name, formats in _READ_BY.items():
+        if getattr(options, name) is not None and options.format not in formats:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is read with --format {', '.join(formats)}, not with {options.format}")
+    needed = "results" if options.format in TABLES else "policy"
+    if getattr(options, needed) is None:
+        example = "--results results.parquet" if needed == "results" else "-p ddtree:budget=16"
+        raise UsageError(f"--format {options.format} needs --{needed}, such as {example}")
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    """Batch sizes, ascending.
+
+    >>> _batches("8,1,2")
+    (1, 2, 8)
     """
-    from simlab.policies.spec import parse_policies
-
-    texts = [trace.sequences()[index] for index in wanted]
-    longest = max((len(record.prompt.token_ids) + len(record.text) - 2 for record in texts), default=0)
-    kept = trace.manifest.draft_sets[draft]
-    shelf = CommandShelf(prices_of(cost, trace, draft, longest, kept.depth), trace, draft)
-    found = parse_policies([text], shelf)
-    if len(found) != 1:
-        raise UsageError(f"`{text}` names {len(found)} policies; a file holds the rounds of one, so name one")
-    check_needs(found[0].policy, kept.exact_budget, kept.min_width)
-    return found[0]
-
-
-def _header(one: "NamedPolicy", trace: "Trace", draft: str, num_rounds: int) -> dict[str, object]:
-    """What the rounds are of, and how many there are."""
-    from simlab.policies.conformance import FORMAT, FORMAT_VERSION, stages_of
-
-    manifest, needs = trace.manifest, one.policy.needs
-    return {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "policy": one.label,
-        "name": one.name,
-        "settings": dict(one.settings),
-        "policy_id": one.policy_id,
-        "artefacts": dict(getattr(one.policy, "artefacts", {})),
-        "top_k": needs.top_k if needs.draft else 0,
-        "stages": list(stages_of(one.policy)),
-        "steps_per_nat": STEPS_PER_NAT,
-        "target": manifest.target.name,
-        "drafter": manifest.draft_sets[draft].model.name,
-        "text_id": trace.text_id,
-        "draft_id": trace.draft_ids[draft],
-        "simlab_version": metadata.version("simlab"),
-        "num_rounds": num_rounds,
-    }
-
-
-def _recorded_rounds(
-    one: "NamedPolicy", trace: "Trace", draft: str, wanted: list[int], most: int | None
-) -> Iterator[Mapping[str, object]]:
-    """Rounds on the texts of a trace."""
-    from tqdm import tqdm
-
-    hidden = not sys.stderr.isatty()
-    found = trace.recorded(draft, wanted)
-    for recorded in tqdm(found, total=len(wanted), desc="export", unit="sequence", delay=2, disable=hidden):
-        prompt = recorded.prompt
-        text = f"{prompt.dataset}/{prompt.prompt_id} turn {prompt.turn} sample {prompt.sample}"
-        yield from _rounds(one, recorded, text, most)
-
-
-def _made_up_rounds(one: "NamedPolicy", num_texts: int) -> Iterator[Mapping[str, object]]:
-    """Rounds on made-up texts, the same for the same number: half of them have few distinct log-probabilities."""
-    generator = np.random.default_rng(0)
-    for index in range(num_texts):
-        yield from _rounds(one, random_sequence(generator, _MADE_UP_KEPT), f"made up {index}", None)
-
-
-def _rounds(
-    one: "NamedPolicy", recorded: "RecordedSequence", text: str, most: int | None
-) -> Iterator[Mapping[str, object]]:
-    from simlab.policies.conformance import conformance_rounds
-
-    for found in islice(conformance_rounds(one.policy, recorded), most):
-        yield {"text": text} | found
+    try:
+        found = tuple(sorted({positive(part) for part in text.split(",")}))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"expected batch sizes such as 1,2,4,8; got {text!r}") from error
+    return found

@@ -1,4 +1,4 @@
-"""``simlab inspect``: what a trace, a checkpoint, prices, a fitted table, counts or results hold."""
+"""``simlab inspect``: what a trace, a checkpoint, prices, a fitted table, counts, a choice or results hold."""
 
 import argparse
 import json
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _DETAILS = """A trace is read whole and proved whole: every file, every invariant and every id.
 Of a drafter checkpoint the settings and tensors are listed, of a cost file the seconds of each
 stage, of a fitted table (calibration, ranks) and of the counts of a 3-gram what they were made from and
-the beginning of what they say, of a result file the summaries. A file that comes with simlab may be named
-without its path.
+the beginning of what they say, of a choice of `simlab optimize` the verdict and the finalists, of a result file
+the summaries. A file that comes with simlab may be named without its path.
 
   simlab inspect runs/dev
   simlab inspect smollm2-135m-calibration"""
@@ -27,7 +27,7 @@ without its path.
 
 _KINDS = (
     "a trace (folder or address), a drafter checkpoint (folder or *.safetensors), a cost file, a fitted table, "
-    "the counts of a 3-gram, or results (*.parquet)"
+    "the counts of a 3-gram, a choice of `simlab optimize`, or results (*.parquet)"
 )
 _TOGETHER = ("text_id", "draft_id", "kind", "cost_id")
 _UNPRICED = "No speeds: these rows were replayed without prices."
@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
     """A file by the format that it names; results name none."""
-    from simlab.traces import cost_file, ngram_file, table_file
+    from simlab.traces import cost_file, ngram_file, optimum, table_file
     from simlab.traces.file_kinds import looks_like_results
 
     if named == cost_file.FORMAT:
@@ -78,6 +78,8 @@ def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
     if named == ngram_file.FORMAT:
         ngram = ngram_file.read_ngram_file(place)
         return ngram_json(place, ngram), ngram_text(place, ngram)
+    if named == optimum.FORMAT:
+        return _optimum(place)
     if looks_like_results(place):
         return _results(place)
     raise UsageError(f"{place} is a file of another kind; expected {_KINDS}")
@@ -146,6 +148,29 @@ def _trace_text(report: "TraceReport") -> str:
             f"  first candidate right, % per depth: {shares}",
         ]
     return "\n".join([*lines, "whole: every file, invariant and id was checked"])
+
+
+def _optimum(place: Path) -> tuple[dict[str, object], str]:
+    from simlab.analysis.optimum_text import finalist_table, optimism_text
+    from simlab.traces.optimum import ReadFrom, read_optimum
+
+    found = read_optimum(place)
+
+    def prompts(one: ReadFrom) -> str:
+        return f"{one.prompts} prompts ({', '.join(one.datasets)}) of text {one.text_id}, draft set {one.draft_id}"
+
+    cap = "" if found.node_cap is None else f", at most {found.node_cap} drafted tokens a round"
+    lines = [
+        f"choice     {place}",
+        f"objective  {found.objective}{cap}; {found.searched:,} policies searched",
+        *([f"prices     {', '.join(found.cost_ids)}"] if found.cost_ids else []),
+        f"chosen on  {prompts(found.chosen_on)}",
+        f"reported   {prompts(found.reported_on)}",
+        f"to confirm {', '.join(found.run)}",
+    ]
+    parts = ["\n".join(lines), found.verdict, finalist_table(found), optimism_text(found)]
+    value: dict[str, object] = {"kind": "optimum", "path": str(place)}
+    return value | found.to_json(), "\n\n".join(parts)
 
 
 def _results(place: Path) -> tuple[dict[str, object], str]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import tiny_models
 
-from simlab.command_confirm_run import Confirmation, confirm
+from simlab.command_confirm_result import Confirmation
+from simlab.command_confirm_run import confirm
 from simlab.command_replay import with_references
 from simlab.real_runner.confirm import finished
 from simlab.real_runner.confirm_entries import FinishedSequence

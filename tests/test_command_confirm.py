@@ -1,6 +1,7 @@
 """``simlab confirm`` from end to end on tiny models, and its mistakes."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,8 @@ from simlab.traces.cost_file import CostFile, write_cost_file
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results import read_results
 
-STAGES = ("draft_s", "select_s", "verify_s", "commit_s")
+WHERE = ("draft", "select", "verify", "commit")
+STAGES = tuple(f"{stage}_s" for stage in WHERE)
 OF_CONFIRM = {
     "measured_acceptance_length",
     "measured_tokens_per_s",
@@ -42,6 +44,20 @@ OF_CONFIRM = {
     "worst_gap",
     "bound",
     *(f"{kind}_{stage}_per_round" for kind in ("predicted", "measured") for stage in STAGES),
+    "within_tolerance",
+    "log_error_machine",
+    *(f"{kind}_{part}" for kind in ("log_error", "error_share") for part in ("rounds", *WHERE)),
+    *(
+        f"error_{name}{end}"
+        for name in (
+            "acceptance_length",
+            "round_s",
+            "tokens_per_s",
+            "speedup",
+            *(f"{one}_s_per_round" for one in WHERE),
+        )
+        for end in ("", "_ci_low", "_ci_high")
+    ),
 }
 
 
@@ -66,7 +82,7 @@ def test_the_verdict_comes_first(made: Made, tmp_path: Path, capsys: pytest.Capt
     assert run(made, tmp_path / "out") == 0
     text = capsys.readouterr().out
     first = text.splitlines()[0]
-    assert "times as many tokens/s as plain decoding" in first or first.startswith("No winner among ")
+    assert " is faster than " in first or first.startswith("No winner ")
     for part in (
         str(made.folder / "trace"),
         "3 prompts, 6 sequences",
@@ -110,6 +126,18 @@ def test_a_script_reads_both_sides(
         assert row["measured_acceptance_length"] == row["acceptance_length"]
         for name in ("measured_speedup", "measured_tokens_per_s"):
             assert row[f"{name}_ci_low"] <= row[name] <= row[f"{name}_ci_high"]
+        assert row["error_speedup"] == pytest.approx(row["predicted_speedup"] / row["measured_speedup"] - 1)
+        assert row["error_tokens_per_s"] == pytest.approx(row["tokens_per_s"] / row["measured_tokens_per_s"] - 1)
+        parts = sum(row[f"log_error_{part}"] for part in ("rounds", *WHERE))
+        assert math.exp(parts) - 1 == pytest.approx(row["error_speedup"])
+    assert value["prediction"].startswith("Prediction of the speedup of ")
+    assert value["prices"] == {
+        "cost_id": cost.cost_id,
+        "heading": value["prices"]["heading"],
+        "why_none": "",
+        "key_match": True,
+    }
+    assert (value["rank_agreement"]["policies"], value["rank_agreement"]["pairs"]) == (3, 3)
     assert rows["autoregressive"]["measured_speedup"] == 1
     assert rows["hindsight:budget=8"]["measured_speedup"] is None
     check_rows(out, rows)
@@ -345,14 +373,12 @@ def test_an_interrupted_run_says_how_to_go_on(
 def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
-    def noted(
-        options: ConfirmOptions, trace: Trace, policies: list[NamedPolicy], cost: Path | None, in_sample: tuple[str]
-    ) -> None:
-        asked.append((options, trace.manifest.target.name, [one.label for one in policies], cost, in_sample))
+    def noted(options: ConfirmOptions, trace: Trace, policies: list[NamedPolicy], *others: object) -> None:
+        asked.append((options, trace.manifest.target.name, [one.label for one in policies], *others))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("simlab.command_confirm.confirm", noted)
     monkeypatch.chdir(tmp_path)
     assert main(["confirm"]) == 130
     labels = ["autoregressive", "chain", "ddtree:budget=16"]
-    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, ())]
+    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, (), None, None)]

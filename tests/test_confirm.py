@@ -217,7 +217,7 @@ def test_a_wrong_token_fails(made: Made, tmp_path: Path, monkeypatch: pytest.Mon
     assert "prompt 'p0', turn 0: token" in judged.fault
     assert done.verdict.startswith("FAILED: the text of chain is not the target's")
     assert done.won is not None
-    assert done.won.best.policy == "ddtree:budget=8"
+    assert done.won.first.policy == "ddtree:budget=8"
     assert done.won.rivals == ()
 
 

@@ -1,6 +1,7 @@
 """Who won, who cannot be told from whom, and how it is said."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import polars as pl
 import pytest
 
 from simlab.analysis.confirm_table import Judged, confirmed_policies, contest
-from simlab.analysis.confirm_text import confirm_table, differences_text, stage_table, verdict_text
+from simlab.analysis.confirm_text import confirm_blocks, confirm_table, differences_text, stage_table, verdict_text
 from simlab.traces.results import results_frame
 
 NUM_PROMPTS = 30
@@ -63,10 +64,12 @@ def test_two_that_differ_by_less_than_the_noise_have_no_winner() -> None:
     found = confirmed_policies(rows, judged())
     won = contest(found, rows)
     assert won is not None
-    assert {won.best.policy, *(one.policy for one in won.rivals)} == {"ddtree:budget=8", "ddtree:budget=16"}
+    assert {won.first.policy, *(one.policy for one in won.rivals)} == {"ddtree:budget=8", "ddtree:budget=16"}
     text = verdict_text(found, won)
-    names = f"{won.best.policy} and {won.rivals[0].policy}"
-    assert text.startswith(f"No winner among {names}: on these prompts they cannot be told apart.\n")
+    names = f"{won.first.policy} and {won.rivals[0].policy}"
+    assert re.match(
+        rf"No winner among {names}: differences under [\d.]+ % cannot be resolved with {NUM_PROMPTS} prompts\.\n", text
+    )
     assert [line.split(" writes ")[0] for line in text.splitlines()[1:]] == names.split(" and ")
 
 
@@ -76,10 +79,71 @@ def test_a_small_lead_wins_where_it_is_steady() -> None:
     found = confirmed_policies(rows, judged())
     won = contest(found, rows)
     assert won is not None
-    assert (won.best.policy, won.rivals) == ("ddtree:budget=16", ())
-    (line,) = verdict_text(found, won).splitlines()
+    assert (won.first.policy, won.rivals) == ("ddtree:budget=16", ())
+    standing, line = verdict_text(found, won).splitlines()
+    assert standing.startswith(
+        "ddtree:budget=16 is faster than each of 2 others, the closest being ddtree:budget=8, by "
+    )
     assert line.startswith("ddtree:budget=16 writes 2.02 [2.0")
     assert line.endswith("times as many tokens/s as plain decoding (predicted 2.02), text exact")
+
+
+def test_the_chosen_one_is_held_against_the_others_though_it_is_not_the_fastest() -> None:
+    rows = results(noise=0.002)
+    found = confirmed_policies(rows, judged())
+    won = contest(found, rows, chosen="ddtree:budget=8")
+    assert won is not None
+    assert (won.first.policy, won.rivals) == ("ddtree:budget=8", ())
+    assert [one.policy for one in won.ahead] == ["ddtree:budget=16"]
+    lines = verdict_text(found, won).splitlines()
+    assert lines[0] == "ddtree:budget=16 is faster than ddtree:budget=8."
+    assert [line.split(" writes ")[0] for line in lines[1:]] == ["ddtree:budget=8", "ddtree:budget=16"]
+    level = contest(found, results(noise=0.1), chosen="chain")
+    assert level is not None
+    assert (level.first.policy, len(level.comparisons), len(level.ahead)) == ("chain", 2, 2)
+    failed = confirmed_policies(rows, judged(ddtree=FAILED))
+    instead = contest(failed, rows, chosen="ddtree:budget=8")
+    assert instead is not None
+    assert instead.first.policy == "chain"
+
+
+def holm_by_hand(p_values: list[float]) -> list[float]:
+    """The smallest times all, the next times one fewer, and so on; never less than the one before, never above 1."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, min(1.0, p_values[place] * (len(p_values) - rank)))
+        adjusted[place] = largest
+    return adjusted
+
+
+def test_differences_are_read_as_a_family() -> None:
+    """A ladder of twelve speeds: some differ from the fastest alone, and not among eleven comparisons."""
+    speeds = {"autoregressive": 10.0, **{f"ddtree:budget={number}": 20 + 0.25 * number for number in range(2, 14)}}
+    rows = results(speeds, noise=0.1)
+    won = contest(confirmed_policies(rows, dict.fromkeys(speeds, EXACT)), rows)
+    assert won is not None
+    adjusted = holm_by_hand([one.p_value for one in won.comparisons])
+    assert [one.p_adjusted for one in won.comparisons] == pytest.approx(adjusted)
+    assert any(one.p_value < 0.05 <= one.p_adjusted for one in won.comparisons)
+    behind = {one.second for one in won.comparisons if one.p_adjusted < 0.05 and one.ratio > 1}
+    assert {one.policy for one in won.rivals} == {one.second for one in won.comparisons} - behind
+    assert 0 < len(won.rivals) < 11
+
+
+def test_slices_are_not_judged() -> None:
+    rows = results().with_columns((pl.col("sequence") % 2).alias("turn").cast(pl.Int32))
+    slices = confirmed_policies(rows, judged(), "turn")
+    assert [one.predicted.slice for one in slices] == [0] * 5 + [1] * 5
+    assert {one.judged for one in slices} == {None}
+    assert {one.predicted.prompts for one in slices} == {NUM_PROMPTS // 2}
+    whole = {one.policy: one for one in confirmed_policies(rows, judged())}
+    for label in SPEEDS:
+        parts = [one.measured for one in slices if one.policy == label]
+        assert sum(one.totals.committed for one in parts if one) == whole[label].row()["committed"]
+    text = confirm_blocks(slices, list(whole.values()), "turn")
+    assert [part.split(":")[0] for part in text.split("\n\n")] == ["turn 0", "turn 1", "all"]
+    assert text.count("30 of 30") == len(SPEEDS)
 
 
 def test_a_failure_does_not_win() -> None:
@@ -87,7 +151,7 @@ def test_a_failure_does_not_win() -> None:
     found = confirmed_policies(rows, judged(ddtree=FAILED))
     won = contest(found, rows)
     assert won is not None
-    assert (won.best.policy, won.rivals) == ("chain", ())
+    assert (won.first.policy, won.rivals) == ("chain", ())
     lines = verdict_text(found, won).splitlines()
     assert lines[0] == "FAILED: the text of ddtree:budget=8 is not the target's: prompt 'p1', turn 0: token 7 is wrong."
     assert lines[2].startswith("chain writes 1.40 ")

@@ -60,7 +60,7 @@ class Optimum:
         simlab_version: that made it.
         objective: one of `OBJECTIVES`.
         node_cap: drafted tokens of a round, at most; None: no limit.
-        cost_ids: the prices that count; none for the acceptance length.
+        cost_ids: the prices of speeds, and of policies that read prices; empty where there were none.
         chosen_on: the prompts on which the policies were searched.
         reported_on: the prompts on which the figures were read, once.
         searched: how many policies.

@@ -1,0 +1,102 @@
+"""What a search tries: policies as people type them, some settings of which may be ranges."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simlab.errors import PolicyError
+
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_RANGE = re.compile(rf'"(?:[^"\\]|\\.)*"|(?<=[:,])(?P<key>\w+)=(?P<low>{_NUMBER})~(?P<high>{_NUMBER})(?=,|$)')
+
+DIGITS = 4
+"""Significant digits of a number that is drawn from a range, so that a label can be typed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """All numbers from ``low`` to ``high``, both included."""
+
+    key: str
+    low: float
+    high: float
+
+    def within(self, value: float, whole: bool) -> str:
+        """A number of the range as it is typed: rounded to `DIGITS`, or to a whole one."""
+        rounded = round(value) if whole else float(f"{value:.{DIGITS}g}")
+        return f"{min(max(rounded, self.low), self.high):.12g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One ``-p``: ``NAME:key=value``, where a value may be a grid ``a/b`` or ``a..b``, or a range ``a~b``.
+
+    Attributes:
+        text: as it was typed.
+        ranges: in their order.
+    """
+
+    text: str
+    ranges: tuple[Range, ...]
+
+    def at(self, values: Mapping[str, str]) -> str:
+        """The text with a value in place of each range."""
+
+        def one(found: re.Match[str]) -> str:
+            return found[0] if found["key"] is None else f"{found['key']}={values[found['key']]}"
+
+        return _RANGE.sub(one, self.text)
+
+    def ends(self) -> tuple[str, str]:
+        """The text at the lower and at the upper ends of its ranges."""
+        lows, highs = ({one.key: f"{getattr(one, end):.12g}" for one in self.ranges} for end in ("low", "high"))
+        return self.at(lows), self.at(highs)
+
+
+def parse_entry(text: str) -> Entry:
+    """What was typed; names and settings are checked when policies are made of it.
+
+    Raises:
+        PolicyError: a range does not rise.
+
+    >>> entry = parse_entry("presto:ngram_weight=0.0~1.0,budget=8/16")
+    >>> entry.at({"ngram_weight": "0.25"})
+    'presto:ngram_weight=0.25,budget=8/16'
+    """
+    found = [match for match in _RANGE.finditer(text) if match["key"] is not None]
+    ranges = tuple(Range(one["key"], float(one["low"]), float(one["high"])) for one in found)
+    for one in ranges:
+        if not one.low < one.high:
+            raise PolicyError(f"`{text}`: {one.key}={one.low:g}~{one.high:g} should rise; write the smaller end first")
+    return Entry(text, ranges)
+
+
+def shelf_entries(budget: int, depth: int) -> list[str]:
+    """What is searched where nothing is named: the shelf, each policy over its main settings.
+
+    Fixed budgets are tried one by one, since they cost next to nothing together; a rule that reads prices decides
+    itself, so it has few settings to try. ``ddtree`` is searched in any case, and so are plain decoding and the whole
+    chain; a rule that was found to lose (``entropy-width``) is not.
+
+    Args:
+        budget: drafted tokens, at most.
+        depth: of the draft set.
+    """
+    sizes, thresholds = f"budget=1..{budget}", "threshold=0.01/0.02/0.05/0.1/0.2/0.3/0.5"
+    return [
+        f"chain:length=1..{depth}",
+        f"adaflash:budget={depth},threshold=0.1/0.3/0.5/0.7/0.8/0.9/0.95",
+        f"survival:{thresholds},budget={budget}",
+        f"caddtree:budget={budget},look_ahead=0/1/4,overhead=true/false",
+        f"bastion:budget={budget},floor=4/8/16/32,step=4/8/16/32",
+        f"price:budget={budget}",
+        f"calibrated:{sizes}",
+        f"calibrated:stop=ratio/price,budget={budget}",
+        f"presto:ngram_weight=0.1/0.2/0.3/0.5,{sizes}",
+        f"presto:counts=text,ngram_weight=0.1/0.2/0.3/0.5,{sizes}",
+        f"expand-parent:width=2/3/4/7,{sizes}",
+        f"eagle2-beam:beam=2/4/10,depth={depth},{sizes}",
+        f"sequoia:{sizes}",
+        f"d2sd-boundary:boundaries=1/2/4,budget=1..{min(budget, depth * (depth + 1))}",
+        f"spine-gap:budget=1..{min(budget, 2 * depth)}",
+    ]

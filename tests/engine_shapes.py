@@ -1,0 +1,166 @@
+"""What serving engines accept, written down from their documentation; shares no code with what writes it.
+
+vLLM: `num_speculative_tokens_per_batch_size` and `synthetic_acceptance_rates` of its speculative config. SGLang: the
+file of `--speculative-adaptive-config`. TensorRT-LLM: `speculative_config`. Model-Optimizer: speculation_profile.json.
+docs/exporting.md says where all this was read.
+"""
+
+import math
+from typing import Any
+
+
+def check_vllm_load_test(config: dict[str, Any]) -> None:
+    """``rejection_sample_method: synthetic`` and a rate for each drafted token."""
+    assert set(config) == {"num_speculative_tokens", "rejection_sample_method", "synthetic_acceptance_rates"}
+    assert config["rejection_sample_method"] == "synthetic"
+    number, rates = config["num_speculative_tokens"], config["synthetic_acceptance_rates"]
+    assert type(number) is int
+    assert number > 0
+    assert len(rates) == number
+    for place, rate in enumerate(rates):
+        assert type(rate) is float
+        assert 0.0 <= rate <= 1.0
+        assert place == 0 or rate <= rates[place - 1]
+
+
+def vllm_lookup(config: dict[str, Any], batch: int) -> int:
+    """The tokens that vLLM drafts at a batch size, after the checks that it makes at its start."""
+    number, table = config["num_speculative_tokens"], config["num_speculative_tokens_per_batch_size"]
+    assert type(number) is int
+    assert number > 0
+    assert table
+    assert table[0][0] == 1
+    end = 0
+    for entry in table:
+        assert len(entry) == 3
+        assert all(type(value) is int for value in entry)
+        low, high, length = entry
+        assert end < low <= high
+        assert 0 <= length <= number
+        end = high
+    found = [length for low, _, length in table if low <= batch]
+    return int(found[-1])
+
+
+def sglang_lookup(config: dict[str, Any], batch: int) -> list[int]:
+    """The steps between which SGLang chooses at a batch size; keys that are no whole numbers set other things."""
+    slots = {int(key): value for key, value in config.items() if key.isdigit()}
+    assert slots
+    for slot in slots.values():
+        steps = slot["candidate_steps"]
+        assert steps
+        assert all(type(step) is int and step >= 0 for step in steps)
+    known = {"ema_alpha", "warmup_batches", "update_interval", "strategy", "simlab"}
+    assert all(key.isdigit() or key in known for key in config)
+    return list(slots[max(key for key in slots if key <= batch)]["candidate_steps"])
+
+
+def check_sglang_environment(found: dict[str, str]) -> float:
+    """The simulated acceptance length, bonus token included."""
+    assert all(type(value) is str for value in found.values())
+    assert found["SGLANG_SIMULATE_ACC_METHOD"] in ("match-expected", "multinomial")
+    assert found.get("SGLANG_SIMULATE_ACC_TOKEN_MODE", "fixed") in ("fixed", "real-draft-token")
+    length = float(found["SGLANG_SIMULATE_ACC_LEN"])
+    assert length >= 1
+    return length
+
+
+def tensorrt_llm_lookup(config: dict[str, Any], batch: int) -> int:
+    """The draft length at a batch size: that of the first key not below it, and 0 above them all."""
+    check_tensorrt_llm(config)
+    schedule = config["draft_len_schedule"]
+    return next((schedule[key] for key in sorted(schedule) if batch <= key), 0)
+
+
+def check_tensorrt_llm(config: dict[str, Any]) -> None:
+    """What its configuration classes refuse."""
+    known = {"decoding_type", "max_draft_len", "draft_len_schedule", "use_dynamic_tree", "dynamic_tree_max_topK"}
+    assert set(config) <= known | {"max_total_draft_tokens"}
+    longest = config["max_draft_len"]
+    assert type(longest) is int
+    assert longest > 0
+    schedule = config.get("draft_len_schedule")
+    if schedule is not None:
+        assert all(type(key) is int and key >= 1 for key in schedule)
+        assert all(type(value) is int and 0 <= value <= longest for value in schedule.values())
+        assert schedule[min(schedule)] == longest
+    if config.get("use_dynamic_tree"):
+        assert config["decoding_type"] == "Eagle3"
+        assert schedule is None
+        assert config["dynamic_tree_max_topK"] > 0
+        assert longest <= config["max_total_draft_tokens"] <= config["dynamic_tree_max_topK"] * longest
+
+
+def yaml_mapping(text: str) -> dict[str, Any]:
+    """The nested mappings of whole numbers, truth values and words that this project writes as YAML."""
+    root: dict[Any, Any] = {}
+    stack = [(-1, root)]
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        indent = len(line) - len(line.lstrip())
+        key, colon, value = line.strip().partition(":")
+        assert colon, line
+        while stack[-1][0] >= indent:
+            stack.pop()
+        parent = stack[-1][1]
+        name: Any = int(key) if key.isdigit() else key
+        if value:
+            word = value.strip()
+            parent[name] = int(word) if word.isdigit() else {"true": True, "false": False}.get(word, word)
+        else:
+            parent[name] = {}
+            stack.append((indent, parent[name]))
+    return root
+
+
+PROFILE = {
+    "schema_version": str,
+    "measured": bool,
+    "method": str,
+    "draft_checkpoint": dict,
+    "target_model": dict,
+    "num_speculative_tokens": int,
+    "block_size": int,
+    "max_supported_k": int,
+    "verification_method": str,
+    "conditional_accept_rates": list,
+    "marginal_accept_rates": list,
+    "mean_accept_length": float,
+    "mean_accept_length_per_request": float,
+    "accept_length_model": str,
+    "accept_length_by_k": dict,
+    "acceptance_length_histogram": dict,
+    "per_category": dict,
+    "measurement_conditions": dict,
+    "validation": dict,
+}
+
+
+def check_speculation_profile(profile: dict[str, Any]) -> None:
+    """The keys and types of schema 1.0, and its rates worked out again from its histogram."""
+    for key, kind in PROFILE.items():
+        assert type(profile[key]) is kind, key
+    assert profile["schema_version"] == "1.0"
+    assert profile["verification_method"] in ("longest_prefix", "block")
+    assert profile["accept_length_model"] in ("chain_analytic", "measured_per_k")
+    number = profile["num_speculative_tokens"]
+    assert 0 < number <= profile["max_supported_k"] < profile["block_size"] + 1
+    lengths = [int(key) for key, count in profile["acceptance_length_histogram"].items() for _ in range(count)]
+    assert min(lengths) >= 1
+    before = 1.0
+    for place in range(number):
+        # The entry of a drafted position is that of the acceptance length two above it.
+        marginal = sum(length >= place + 2 for length in lengths) / len(lengths)
+        assert math.isclose(profile["marginal_accept_rates"][place], marginal, abs_tol=1e-12)
+        conditional = marginal / before if before else 0.0
+        assert math.isclose(profile["conditional_accept_rates"][place], conditional, abs_tol=1e-12)
+        before = marginal
+    assert len(profile["marginal_accept_rates"]) == len(profile["conditional_accept_rates"]) == number
+    assert math.isclose(profile["mean_accept_length"], sum(lengths) / len(lengths), rel_tol=1e-12)
+    assert profile["accept_length_by_k"][str(number)] == profile["mean_accept_length"]
+    mean = profile["validation"]["mean_consistency"]
+    assert mean["passed"] is True
+    assert mean["abs_delta"] < 1e-12
+    assert math.isclose(mean["implied_mean_accept_length"], mean["reported_mean_accept_length"], rel_tol=1e-12)
+    assert profile["validation"]["marginal_monotonicity"] == {"passed": True, "violations": []}
