@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 from simlab.analysis.curve_examples import Example
 from simlab.analysis.curve_rows import FIRST, FIXED, PRICE, SCAN, Setting
 from simlab.analysis.curve_summaries import CurveSummary
+from simlab.analysis.figure_style import MARKERS, colour, figure, line
 from simlab.analysis.report_parts import Chart
-from simlab.analysis.report_style import MARKERS, colour, figure, line
 from simlab.cost import PLAIN, CostTable
 
 _RULES = (FIRST, SCAN, FIXED, PRICE)

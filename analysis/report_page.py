@@ -6,8 +6,8 @@ from html import escape
 from importlib import metadata, resources
 from string import Template
 
+from simlab.analysis.figure_style import DARK, LIGHT
 from simlab.analysis.report_parts import Chart, FirstScreen, Grid, Mark, Note, Part, Section, TreeExplorer
-from simlab.analysis.report_style import DARK, LIGHT
 
 _FOLDER = "data/report"
 

@@ -15,7 +15,7 @@ class Chart:
 
     Attributes:
         key: unique in the report.
-        figure: drawn with the colours of `simlab.analysis.report_style`.
+        figure: drawn with the colours of `simlab.analysis.figure_style`.
         title: what is shown.
         caption: how to read it, and over what; plain text.
         height: pixels.

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import plotly.graph_objects as go
 
+from simlab.analysis.figure_style import band, colour, figure, line, marker
 from simlab.analysis.intervals import ratio_interval
 from simlab.analysis.report_parts import Chart
-from simlab.analysis.report_style import band, colour, figure, line, marker
 from simlab.arrays import Longs
 from simlab.columns import TextRounds
 from simlab.recorded import RecordedTexts

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 import polars as pl
 
+from simlab.analysis.figure_style import band, colour, figure, line, marker
 from simlab.analysis.intervals import Interval
 from simlab.analysis.report_parts import Chart, Grid
 from simlab.analysis.report_results import BOUNDS, ReportResults, family_label
-from simlab.analysis.report_style import band, colour, figure, line, marker
 from simlab.analysis.speeds import STAGE_COLUMNS
 from simlab.analysis.table_text import number
 from simlab.analysis.tables import BASELINE, Summary, summaries

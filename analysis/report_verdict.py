@@ -1,7 +1,7 @@
 """The verdict of a report: who is ahead of the chain, by how much, what was measured, and who cannot be told apart."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -50,6 +50,9 @@ def verdict_of(results: ReportResults, choice: Choice) -> Verdict:
     """
     if not results.finalists:
         return Verdict(None, "Nothing to compare: there is no policy beside plain decoding.", ())
+    if choice.policy == BASELINE:
+        found = _alone(results, results.finalists[0], choice)
+        return replace(found, sentence=f"No policy: plain decoding was chosen. The fastest here is {found.sentence}")
     named = [one for one in results.policies if one.policy == choice.policy]
     best = named[0] if named else results.finalists[0]
     measure = "tokens_per_s" if results.has_speeds else "acceptance_length"

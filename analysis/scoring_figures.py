@@ -1,7 +1,4 @@
-"""Figures of a scoring, made of the rows that ``simlab scoring --json`` prints and of nothing else.
-
-Colours are Okabe and Ito's (2008), told apart with any colour vision; lines differ in dash and marker too.
-"""
+"""Figures of a scoring, made of the rows that ``simlab scoring --json`` prints and of nothing else."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,28 +6,17 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from simlab.analysis.figure_style import BLUE, GREY, INDIGO, LIGHT, OCHRE, VERMILLION, on_white
 from simlab.analysis.reliability import ANY, OFF_SPINE, ON_SPINE
 from simlab.analysis.scoring import without_budget
 
 Rows = Sequence[Mapping[str, Any]]
 """Rows of one of the lists of the JSON."""
 
-BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, BLACK, GREY = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#E69F00",
-    "#CC79A7",
-    "#56B4E9",
-    "#000000",
-    "#777777",
-)
-"""Okabe and Ito's palette, and a grey for what is only held against."""
-
 _PLACES = {
     ON_SPINE: (BLUE, "solid", "circle"),
     OFF_SPINE: (VERMILLION, "dash", "square"),
-    ANY: (BLACK, "dot", "x"),
+    ANY: (INDIGO, "dot", "x"),
 }
 
 
@@ -161,8 +147,8 @@ def waste_figure(rows: Rows) -> go.Figure:
     figure = go.Figure()
     parts = {
         "accepted": ("accepted", BLUE),
-        "sibling": ("wrong, parent true", SKY),
-        "below_wrong": ("parent wrong", ORANGE),
+        "sibling": ("wrong, parent true", GREY),
+        "below_wrong": ("parent wrong", OCHRE),
     }
     for name, (text, color) in parts.items():
         figure.add_bar(
@@ -177,7 +163,7 @@ def waste_figure(rows: Rows) -> go.Figure:
     return _plain(figure).update_layout(barmode="stack", legend_traceorder="normal")
 
 
-_COLORS = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+_COLORS = LIGHT
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
 
@@ -199,15 +185,9 @@ def _bars(rows: Iterable[Mapping[str, Any]], name: str, scale: float = 1.0) -> d
 
 
 def _plain(figure: go.Figure) -> go.Figure:
-    """White, for light and dark pages; legends above."""
+    """Legends above."""
     figure.update_layout(
-        template="simple_white",
-        paper_bgcolor="white",
-        plot_bgcolor="white",
-        font={"family": "Helvetica, Arial, sans-serif", "size": 13, "color": "black"},
         margin={"l": 70, "r": 20, "t": 60, "b": 55},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.08, "x": 0},
-        width=860,
-        height=400,
     )
-    return figure
+    return on_white(figure)

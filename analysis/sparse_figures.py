@@ -6,7 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from simlab.analysis.scoring_figures import BLUE, GREY, VERMILLION
+from simlab.analysis.figure_style import BLUE, GREY, VERMILLION, on_white
 from simlab.analysis.sparse import MEAN, NEAREST
 
 _MARKS = {MEAN: ("mean over rows", BLUE, "circle"), NEAREST: ("nearest row", VERMILLION, "square")}
@@ -44,16 +44,10 @@ def sparse_figure(rows: Sequence[Mapping[str, Any]], measure: str) -> go.Figure:
     order = list(dict.fromkeys(row["policy"] for row in rows))
     figure.update_yaxes(categoryorder="array", categoryarray=order[::-1])
     figure.update_layout(
-        template="simple_white",
-        paper_bgcolor="white",
-        plot_bgcolor="white",
-        font={"family": "Helvetica, Arial, sans-serif", "size": 13, "color": "black"},
         margin={"l": 130, "r": 20, "t": 70, "b": 55},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.12, "x": 0},
-        width=860,
-        height=360,
     )
-    return figure
+    return on_white(figure, 360)
 
 
 def _percent(ratio: float) -> float:

@@ -11,11 +11,13 @@ from simlab.command_confirm_run import confirm
 from simlab.command_line import Parser, UsageError, add_command, at_the_door, needing_models, positive
 from simlab.command_record import add_sampling, check_sampling
 from simlab.command_replay import with_references
+from simlab.command_replay_run import first_prompts
 from simlab.command_shelf import shelf_of_models
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from simlab.command_confirm_chosen import Chosen
     from simlab.policies.spec import NamedPolicy
     from simlab.traces.optimum import Optimum
     from simlab.traces.reader import Trace
@@ -120,7 +122,7 @@ def _run(options: argparse.Namespace) -> int:
         if trace is None:
             trace = _recorded(typed, policies)
             policies, in_sample = _policies(asked, options, trace)
-        chosen = None if optimum is None else chosen_of(options.choice, optimum, trace, policies)
+        chosen = None if optimum is None else _chosen(options, optimum, trace, policies)
         done = confirm(wanted, trace, policies, options.cost, in_sample, options.by, chosen)
     except KeyboardInterrupt:
         print(f"\nsimlab: interrupted; finished parts are in {wanted.out}: add --resume to go on", file=sys.stderr)
@@ -129,6 +131,14 @@ def _run(options: argparse.Namespace) -> int:
     if not options.json:
         print(f"\nLog, result rows and summary: {wanted.out}")
     return FAILED if done.has_failed else 0
+
+
+def _chosen(
+    options: argparse.Namespace, optimum: "Optimum", trace: "Trace", policies: "Sequence[NamedPolicy]"
+) -> "Chosen":
+    wanted = set(first_prompts(trace, options.limit))
+    records = [record for record in trace.sequences() if record.index in wanted]
+    return chosen_of(options.choice, optimum, records, policies)
 
 
 def _optimum(path: Path | None) -> "Optimum | None":

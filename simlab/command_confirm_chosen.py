@@ -1,7 +1,7 @@
 """What ``simlab optimize`` chose, as a confirmation runs it, and whether that was on the very texts that are run."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from simlab.command_cost import Prices
     from simlab.policies.spec import NamedPolicy
     from simlab.traces.optimum import Optimum, ReadFrom
-    from simlab.traces.reader import Trace
+    from simlab.traces.records import SequenceRecord
 
 REFERENCES = ("ar", "chain")
 """Names of policies that always run, whatever was chosen."""
@@ -28,7 +28,7 @@ class Chosen:
     Attributes:
         path: of the file.
         policy_id: of the best policy as it is run; None where it is not run.
-        in_sample: labels of those that were chosen on the very texts that are run; empty: on others.
+        in_sample: labels of those that were chosen on prompts that are run; empty: on others.
     """
 
     path: Path
@@ -73,8 +73,8 @@ class Chosen:
             return ""
         return (
             f"IN SAMPLE: {', '.join(self.in_sample)}.\n"
-            f"{self.path} was chosen on {self.optimum.chosen_on.prompts} prompts of the very trace that is run here, "
-            "so its best policy looks better than it is; confirm it on other prompts."
+            f"{self.path} was chosen on {self.optimum.chosen_on.prompts} prompts, and some of these are run here, so "
+            "its best policy looks better than it is; confirm it on others."
         )
 
     def value(self) -> dict[str, object]:
@@ -95,18 +95,21 @@ class Chosen:
         }
 
 
-def chosen_of(path: Path, optimum: "Optimum", trace: "Trace", policies: "Sequence[NamedPolicy]") -> Chosen:
-    """A choice beside the trace whose prompts are run.
+def chosen_of(
+    path: Path, optimum: "Optimum", records: "Sequence[SequenceRecord]", policies: "Sequence[NamedPolicy]"
+) -> Chosen:
+    """A choice beside the prompts that are run; whether it was made on any of these tells their names.
 
     Args:
         path: of the file.
         optimum: what is in it.
-        trace: which is run.
+        records: texts that are run.
         policies: that are run.
     """
     best = next((one for one in policies if one.policy_id == optimum.best.policy_id), None)
     best = next((one for one in policies if one.label == optimum.best.policy), best)
-    is_seen = trace.text_id == optimum.chosen_on.text_id
+    run = {(record.prompt.dataset, record.prompt.prompt_id) for record in records}
+    is_seen = bool(run & optimum.chosen_on.names)
     labels = [one.label for one in policies if one.label in optimum.run and one.name not in REFERENCES]
     return Chosen(path, optimum, None if best is None else best.policy_id, tuple(labels) if is_seen else ())
 
@@ -116,4 +119,4 @@ def _read(one: "ReadFrom") -> str:
 
 
 def _json(one: "ReadFrom") -> dict[str, object]:
-    return {**asdict(one), "datasets": list(one.datasets)}
+    return {"text_id": one.text_id, "draft_id": one.draft_id, "prompts": one.prompts, "datasets": list(one.datasets)}

@@ -1,6 +1,9 @@
 """``simlab demo``: the whole story in a few minutes, from a recorded trace to a measured winner."""
 
 import argparse
+import contextlib
+import io
+import shlex
 import sys
 from pathlib import Path
 
@@ -14,9 +17,9 @@ POLICIES = ("ar", "chain", "ddtree:budget=16/64")
 TARGET, DRAFT = "smollm2-135m", "dflash-smollm2-135m"
 
 _DETAILS = """Replays the trace that comes with simlab; then, with a small target (fetched once, 98 MB), measures
-what rounds cost on this machine, records eight dev prompts, picks the policy that is predicted to be
-fastest on them, and runs it on eight fresh prompts: is it as fast as predicted, and is the text the
-target's own? Progress goes to stderr; the report, verdict first, to stdout."""
+what rounds cost on this machine, records eight dev and eight fresh prompts, searches policies on the dev
+prompts, and runs the best on the fresh ones: is it as fast as predicted, and is the text the target's own?
+It ends with a report, one HTML file. Progress goes to stderr; what was found, verdict first, to stdout."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -38,15 +41,18 @@ def _run(options: argparse.Namespace) -> int:
     from simlab import command_demo_live
     from simlab.traces.reader import packaged_trace
 
-    says("1/6  The trace that comes with simlab is replayed, without any model")
+    says("1/7  The trace that comes with simlab is replayed, without any model")
     sample = options.out / "sample.parquet"
     parts = [("The trace that comes with simlab, replayed without any model", _replayed(packaged_trace(), sample))]
     try:
         story = command_demo_live.live_story(options.out, TARGET, DRAFT)
     except SimlabError as error:
         parts.append(("What was left out", f"Everything that runs models: {error}"))
-        return _report(parts, [sample], failed=False)
-    return _report([*story.first, *parts, *story.others], [sample, *story.files], story.has_failed)
+        page = _page(options.out, [str(sample)])
+        return _told(parts, [sample], page, failed=False)
+    where = [one if one.startswith("--") else str(options.out / one) for one in story.report]
+    page = _page(options.out, where)
+    return _told([*story.first, *parts, *story.others], [sample, *story.files], page, story.has_failed)
 
 
 def says(line: str) -> None:
@@ -54,10 +60,36 @@ def says(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _report(parts: list[tuple[str, str]], files: list[Path], failed: bool) -> int:
+def printed(*arguments: str) -> str:
+    """What a command prints.
+
+    Raises:
+        SimlabError: it failed; why stands on stderr.
+    """
+    from simlab.main import INTERRUPTED, main
+
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        code = main(arguments)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if code != 0:
+        raise SimlabError(f"`simlab {shlex.join(arguments)}` failed")
+    return text.getvalue().strip()
+
+
+def _page(out: Path, arguments: list[str]) -> Path:
+    says("7/7  The report is made")
+    path = out / "report.html"
+    printed("report", *arguments, "--out", str(path), "--title", "simlab demo")
+    return path
+
+
+def _told(parts: list[tuple[str, str]], files: list[Path], page: Path, failed: bool) -> int:
     for title, text in parts:
         print(f"\n{title}\n{'-' * len(title)}\n\n{text}")
     print("\nFiles: " + ", ".join(map(str, files)))
+    print(f"Report: {page}, to be opened in any browser")
     print("Look into them with `simlab inspect PATH`; replay others with `simlab replay --trace DIR -p ...`.")
     return 1 if failed else 0
 

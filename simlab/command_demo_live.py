@@ -4,22 +4,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simlab.command_confirm_chosen import chosen_of
 from simlab.command_confirm_run import confirm
-from simlab.command_demo import says
+from simlab.command_demo import printed, says
 from simlab.command_demo_round import most_telling_round, round_text
 from simlab.command_line import needing_models
 from simlab.command_profile import reading_text
 from simlab.command_profile_text import profile_text
-from simlab.command_replay import asked_for, with_references
-from simlab.command_replay_run import replay_trace
-from simlab.command_replay_text import heading, table_text
+from simlab.command_replay import with_references
+from simlab.command_replay_run import replay_prices
+from simlab.command_shelf import CommandShelf
 
 if TYPE_CHECKING:
-    from simlab.policies.spec import NamedPolicy
+    from simlab.traces.optimum import Optimum
     from simlab.traces.reader import Trace
 
-CHOICES = ("chain:length=3/5", "ddtree:budget=4/6/8/12/16/24/32/48")
-"""Among these, and the whole chain, the demo picks on the dev prompts."""
+SEARCHED = ("chain:length=3/5", "presto:budget=4/6/8/12/16/24", "caddtree:budget=48", "price:budget=48")
+"""Among these, the whole chain and `ddtree` of every budget the demo chooses on the dev prompts."""
+
+NUM_RUN = 2
+"""So many of the best run on the real models, beside plain decoding and the chain."""
 
 MAX_NEW_TOKENS = 96
 _DATA = Path(__file__).parent / "data"
@@ -29,11 +33,16 @@ _CONTEXTS, _NODE_COUNTS, _REPEATS = (64, 128, 256), (0, 3, 5, 7, 8, 12, 16, 24, 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """Titled parts of the report: the verdict, and what led to it; and the files that were made."""
+    """Titled parts of what is printed: the verdict, and what led to it; and the files that were made.
+
+    Attributes:
+        report: arguments of `simlab report`, paths from where all files are.
+    """
 
     first: tuple[tuple[str, str], ...]
     others: tuple[tuple[str, str], ...]
     files: tuple[Path, ...]
+    report: tuple[str, ...]
     has_failed: bool
 
 
@@ -49,22 +58,25 @@ def live_story(out: Path, target: str, draft: str) -> Story:
 
     dtype = "bfloat16" if has_fast_bfloat16() else "float32"
     cost, costs_text = _profiled(out / "cost.json", target, draft, dtype)
-    dev = _recorded("3/6  Eight dev prompts are recorded", out / "dev", DEV, target, draft, dtype)
-    says("4/6  The policy that is predicted to be fastest is picked on them")
-    winner, dev_text = _picked(dev, cost)
-    fresh = _recorded("5/6  Eight fresh prompts are recorded", out / "fresh", FRESH, target, draft, dtype)
-    says(f"6/6  {winner.label} runs on the fresh prompts, beside plain decoding and the chain")
+    _recorded("3/7  Eight dev prompts are recorded", out / "dev", DEV, target, draft, dtype)
+    fresh = _recorded("4/7  Eight fresh prompts are recorded", out / "fresh", FRESH, target, draft, dtype)
+    says("5/7  Policies are searched on the dev prompts, and the best is held against others on the fresh ones")
+    chosen, chosen_text = _chosen(out / "optimize.json", out / "dev", out / "fresh", cost)
+    says(f"6/7  {chosen.best.policy} runs on the fresh prompts, beside plain decoding and others")
     options = ConfirmOptions(out / "confirm", target, draft, dtype, resume=(out / "confirm").exists())
-    done = confirm(options, fresh, with_references([winner.label]), cost)
-    chosen = f"Chosen on the dev prompts by predicted speed among {', '.join(CHOICES)} and the whole chain."
+    shelf = CommandShelf(replay_prices(cost, fresh, fresh.draft_name(), [], None), fresh, fresh.draft_name())
+    policies = with_references(chosen.run[:NUM_RUN], shelf)
+    beforehand = chosen_of(out / "optimize.json", chosen, fresh.sequences(), policies)
+    done = confirm(options, fresh, policies, cost, chosen=beforehand)
     return Story(
-        first=(("Verdict, on eight fresh prompts", f"{done.text()}\n\n{chosen}"),),
+        first=(("Verdict, on eight fresh prompts", done.text()),),
         others=(
             ("What rounds cost on this machine, measured briefly", costs_text),
-            ("The choice, on eight dev prompts", dev_text),
+            ("The choice, on eight dev prompts", chosen_text),
             ("One round of the fresh recording", _round_text(fresh, target)),
         ),
-        files=(cost, out / "dev", out / "fresh", out / "confirm"),
+        files=(cost, out / "dev", out / "fresh", out / "optimize.json", out / "confirm"),
+        report=("confirm", "--trace", "fresh", "--cost", "cost.json", "--optimum", "optimize.json"),
         has_failed=done.has_failed,
     )
 
@@ -74,7 +86,7 @@ def _profiled(path: Path, target: str, draft: str, dtype: str) -> tuple[Path, st
     from simlab.real_runner.profile_options import ProfileOptions
     from simlab.traces.cost_file import read_cost_file
 
-    says("2/6  What rounds cost on this machine is measured")
+    says("2/7  What rounds cost on this machine is measured")
     options = ProfileOptions(
         target=target,
         draft=draft,
@@ -110,16 +122,14 @@ def _recorded(title: str, folder: Path, prompts: Path, target: str, draft: str, 
     return open_trace(folder)
 
 
-def _picked(trace: "Trace", cost: Path) -> "tuple[NamedPolicy, str]":
-    """The policy that is predicted to be fastest on a trace, and the table that says so."""
-    from simlab.analysis.tables import summaries
+def _chosen(path: Path, dev: Path, fresh: Path, cost: Path) -> "tuple[Optimum, str]":
+    """The policy that is predicted to be fastest on one trace, and how it does on another."""
+    from simlab.traces.optimum import read_optimum
 
-    draft = trace.draft_name()
-    (asked,) = asked_for(CHOICES, (cost,), trace, draft)
-    rows, prices = replay_trace(trace, draft, [asked], None), asked.prices
-    speeds = {one.policy_id: one.speed.tokens_per_s for one in summaries(rows)}
-    winner = max((one for one in asked.policies if one.policy.needs.draft), key=lambda one: speeds[one.policy_id])
-    return winner, f"{heading(trace, draft, rows, prices)}\n\n{table_text(rows, prices)}\n\nPicked: {winner.label}"
+    entries = [word for one in SEARCHED for word in ("-p", one)]
+    where = ("--trace", str(dev), "--report-on", str(fresh), "--cost", str(cost), "--out", str(path))
+    text = printed("optimize", *where, *entries, "--no-progress")
+    return read_optimum(path), text
 
 
 def _round_text(trace: "Trace", target: str) -> str:

@@ -71,8 +71,7 @@ class Side:
         """For the file."""
         from simlab.traces.optimum import ReadFrom
 
-        datasets = tuple(sorted({dataset for dataset, _ in self.prompts}))
-        return ReadFrom(self.trace.text_id, self.trace.draft_ids[self.draft], len(self.prompts), datasets)
+        return ReadFrom(self.trace.text_id, self.trace.draft_ids[self.draft], frozenset(self.prompts))
 
     def heading(self) -> str:
         """In a line."""

@@ -21,6 +21,9 @@ MOST_SHOWN = 5
 
 _EDGES = ("raw", "calibrated")
 
+_SCORED = ("ddtree:budget=16", "calibrated:budget=16", "presto:budget=16,renormalised=true")
+"""Policies whose probabilities are held against the truth, as far as tables for the models are at hand."""
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltPage:
@@ -73,9 +76,9 @@ def _choice(inputs: ReportInputs) -> "Choice":
     optimum = inputs.optimum
     if optimum is None:
         return Choice(None, "on these very prompts", False)
-    own = inputs.rows["text_id"][0]
+    own = set(inputs.rows.select("dataset", "prompt_id").iter_rows())
     on = f"on {optimum.chosen_on.prompts} prompts of {', '.join(optimum.chosen_on.datasets)}"
-    is_held_out = optimum.chosen_on.text_id != own
+    is_held_out = optimum.chosen_on.names.isdisjoint(own)
     return Choice(optimum.best.policy, on, is_held_out)
 
 
@@ -115,6 +118,15 @@ def _sections(
             "Acceptance by depth, and where rounds end",
             "What the trees were worth, token by token, and what stopped them.",
             _rounds(inputs, named),
+        )
+    if inputs.trace is not None:
+        says("scoring")
+        yield Section(
+            "scoring",
+            "Do probabilities say the truth",
+            "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
+            "they right, on the spine of first candidates and off it, and what does it cost?",
+            _scoring(inputs),
         )
     if inputs.trace is not None and inputs.prices is not None and inputs.cost is not None:
         says("curves")
@@ -167,6 +179,22 @@ def _rounds(inputs: ReportInputs, named: "Sequence[NamedPolicy]") -> "list[Part]
     return [depth_chart(labels, counts), ends_chart(labels, counts)]
 
 
+def _scoring(inputs: ReportInputs) -> "list[Part]":
+    from simlab.analysis.report_scoring import scoring_parts
+    from simlab.analysis.scoring import Limits, scoring
+    from simlab.command_replay_run import ROOTS_AT_ONCE
+
+    trace, draft = inputs.trace, inputs.draft
+    assert trace is not None
+    assert draft is not None
+    kept = trace.manifest.draft_sets[draft]
+    named = inputs.named(_SCORED)
+    prompts = list(dict.fromkeys((one.prompt.dataset, one.prompt.prompt_id) for one in inputs.texts()))
+    limits = Limits(min(64, kept.exact_budget), (16,), min(64, kept.min_width))
+    texts = trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE)
+    return scoring_parts(scoring(named, prompts, texts, limits, inputs.cost), [one.label for one in named])
+
+
 def _curves(inputs: ReportInputs, missing: list[str]) -> "list[Part]":
     from simlab.analysis.curve_examples import worst_example
     from simlab.analysis.curve_rows import Machine, Roots, curve_rows
@@ -213,7 +241,7 @@ def _costs(inputs: ReportInputs) -> "list[Part]":
     cost = inputs.cost
     assert cost is not None
     assert inputs.trace is not None
-    texts = [one for one in inputs.trace.sequences() if one.index in set(inputs.wanted)]
+    texts = inputs.texts()
     middle = sorted(len(one.prompt.token_ids) + len(one.text) // 2 for one in texts)[len(texts) // 2]
     middle = min(max(middle, int(cost.contexts[0])), cost.longest_context)
     return [cost_chart(cost, convex_view(cost), middle, 128)]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simlab.policies.spec import NamedPolicy
     from simlab.traces.optimum import Optimum
     from simlab.traces.reader import Trace
+    from simlab.traces.records import SequenceRecord
     from simlab.traces.results import Results
 
 USUAL = (
@@ -67,6 +68,11 @@ class ReportInputs:
     def cost(self) -> "CostTable | None":
         """The prices themselves."""
         return None if self.prices is None else self.prices.cost
+
+    def texts(self) -> "list[SequenceRecord]":
+        """Those of the trace that have rows."""
+        wanted = set(self.wanted)
+        return [] if self.trace is None else [one for one in self.trace.sequences() if one.index in wanted]
 
     def named(self, labels: Sequence[str]) -> "list[NamedPolicy]":
         """Policies by the labels of their rows; those that cannot be made again are left out."""

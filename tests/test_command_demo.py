@@ -12,6 +12,7 @@ from simlab.errors import ModelError
 from simlab.main import main
 from simlab.real_runner import machine, record
 from simlab.traces import reader
+from simlab.traces.optimum import read_optimum
 from simlab.traces.synthetic import DRAFT, synthetic_sequences, write_synthetic_trace
 
 
@@ -69,6 +70,7 @@ def test_without_models_the_offline_part_is_done(
     assert "left out" in out
     assert "the target could not be fetched" in out
     assert (tmp_path / "demo" / "sample.parquet").is_file()
+    assert (tmp_path / "demo" / "report.html").is_file()
 
 
 @pytest.fixture
@@ -79,6 +81,7 @@ def tiny(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setattr(command_demo, "DRAFT", str(drafter))
     monkeypatch.setattr(command_demo_live, "MAX_NEW_TOKENS", 24)
     monkeypatch.setattr(command_demo_live, "_REPEATS", 1)
+    monkeypatch.setattr(command_demo_live, "SEARCHED", ("chain:length=3", "caddtree:budget=48"))
     monkeypatch.setattr(command_demo_live, "_CONTEXTS", (64, 512))
     monkeypatch.setattr(machine, "has_fast_bfloat16", lambda: False)
     return packaged
@@ -89,13 +92,15 @@ def test_the_whole_story_on_tiny_models(tiny: Path, tmp_path: Path, capsys: pyte
     shown = capsys.readouterr()
     assert shown.out.lstrip().startswith("Verdict")
     assert "times as many tokens/s as plain decoding (predicted " in shown.out
-    picked = shown.out.split("Picked: ")[1].split()[0]
-    assert f"6/6  {picked} runs on the fresh prompts" in shown.err
-    assert [line[:3] for line in shown.err.splitlines() if line[1:3] == "/6"] == [f"{n}/6" for n in range(1, 7)]
+    best = read_optimum(tmp_path / "demo" / "optimize.json").best
+    assert f"6/7  {best.policy} runs on the fresh prompts" in shown.err
+    assert [line[:3] for line in shown.err.splitlines() if line[1:3] == "/7"] == [f"{n}/7" for n in range(1, 8)]
+    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert "verdict-text" in page
     summary = json.loads((tmp_path / "demo" / "confirm" / "confirm.json").read_text(encoding="utf-8"))
-    rows = {row["policy"]: row for row in summary["rows"]}
-    assert picked in rows
-    assert rows[picked]["lossless"] == "exact"
+    (row,) = [one for one in summary["rows"] if one["policy_id"] == best.policy_id]
+    assert row["lossless"] == "exact"
+    assert row["policy"] in page
     assert str(tiny) in shown.out
 
 

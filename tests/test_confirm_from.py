@@ -22,7 +22,7 @@ from simlab.traces.optimum import Chosen, Optimum, ReadFrom, write_optimum
 
 BEST = "ddtree:budget=4"
 RUN = (BEST, "ddtree:budget=8", "chain")
-ELSEWHERE = ReadFrom("feedfacefeedface", "beefbeefbeefbeef", 80, ("gsm8k", "mbpp"))
+ELSEWHERE = ReadFrom("feedfacefeedface", "beefbeefbeefbeef", frozenset({("gsm8k", "far"), ("mbpp", "away")}))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def optimum(made: Made) -> Optimum:
     """Chosen on other prompts, reported on those of the trace."""
     (best,) = parse_policies([BEST])
-    here = ReadFrom(made.trace.text_id, made.trace.draft_ids[made.trace.draft_name()], 3, ("d",))
+    names = frozenset((one.prompt.dataset, one.prompt.prompt_id) for one in made.trace.sequences())
+    here = ReadFrom(made.trace.text_id, made.trace.draft_ids[made.trace.draft_name()], names)
     chosen = Chosen(BEST, best.policy_id)
     return Optimum(
         simlab_version="1",
@@ -83,8 +84,8 @@ def test_it_runs_what_was_chosen_and_says_where(made: Made, done: Path, capsys: 
         text.splitlines()[0].endswith("faster than ddtree:budget=4.")
     )
     for part in (
-        "chosen   ddtree:budget=4, best of 17 by tokens/s, on 80 prompts (gsm8k, mbpp; text feedfacefeedface)",
-        "optimize ddtree:budget=4 is faster than each of 2 others; on 3 prompts (d; text ",
+        "chosen   ddtree:budget=4, best of 17 by tokens/s, on 2 prompts (gsm8k, mbpp; text feedfacefeedface)",
+        "optimize ddtree:budget=4 is faster than each of 2 others; on 3 prompts (",
         "), predicted speedup 1.50 [1.40, 1.60], 50.0 tokens/s\n",
         "ended    every text was run: 3 prompts; widest interval of a speed ratio",
         "turn 0: 3 prompts, 3 sequences\n",
@@ -108,7 +109,7 @@ def test_texts_that_were_searched_are_marked(
     assert run(made, tmp_path / "seen.json", tmp_path / "out", "--limit", "1") == 0
     text = capsys.readouterr().out
     assert f"IN SAMPLE: {BEST}, ddtree:budget=8.\n" in text
-    assert "was chosen on 3 prompts of the very trace that is run here" in text
+    assert "was chosen on 3 prompts, and some of these are run here" in text
     found = read_confirmation(tmp_path / "out")
     assert [row["policy"] for row in found.rows if row["in_sample"]] == [BEST, "ddtree:budget=8"]
     assert found.chosen is not None
@@ -118,17 +119,17 @@ def test_texts_that_were_searched_are_marked(
 def test_a_choice_at_other_prices_says_so(made: Made, optimum: Optimum) -> None:
     """So does one whose best policy is another here, because what it reads is."""
     policies = parse_policies(list(RUN))
-    chosen = chosen_of(Path("x"), optimum, made.trace, policies)
+    chosen = chosen_of(Path("x"), optimum, made.trace.sequences(), policies)
     cost = random_table(np.random.default_rng(1))
     assert [name for name, _ in chosen.lines(Prices(None, "none", ""))] == ["chosen", "optimize"]
     (line,) = [text for name, text in chosen.lines(Prices(cost, "made up", "")) if not name]
     assert line == "chosen at other prices (cost c0ffee) than those of this prediction"
     same = replace(optimum, cost_ids=(cost.cost_id,))
-    assert len(chosen_of(Path("x"), same, made.trace, policies).lines(Prices(cost, "made up", ""))) == 2
+    assert len(chosen_of(Path("x"), same, made.trace.sequences(), policies).lines(Prices(cost, "made up", ""))) == 2
     other = Chosen(BEST, "another id")
-    unsaid = chosen_of(Path("x"), replace(optimum, rows=()), made.trace, policies)
+    unsaid = chosen_of(Path("x"), replace(optimum, rows=()), made.trace.sequences(), policies)
     assert "predicted" not in str(unsaid.lines(Prices(None, "none", "")))
-    moved = chosen_of(Path("x"), replace(optimum, best=other, winner=None), made.trace, policies)
+    moved = chosen_of(Path("x"), replace(optimum, best=other, winner=None), made.trace.sequences(), policies)
     assert moved.policy_id == optimum.best.policy_id
     assert moved.lines(Prices(None, "none", ""))[-1][1].startswith("the best policy here reads other prices")
 
@@ -228,7 +229,7 @@ def test_what_a_report_needs_is_in_the_file(made: Made, done: Path) -> None:
     assert found.chosen["chosen_on"] == {
         "text_id": "feedfacefeedface",
         "draft_id": "beefbeefbeefbeef",
-        "prompts": 80,
+        "prompts": 2,
         "datasets": ["gsm8k", "mbpp"],
     }
     with pytest.raises(KeyError):

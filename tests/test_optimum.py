@@ -17,8 +17,8 @@ OPTIMUM = Optimum(
     objective="tokens_per_s",
     node_cap=None,
     cost_ids=("a cost",),
-    chosen_on=ReadFrom("text", "draft", 40, ("gsm8k", "mbpp")),
-    reported_on=ReadFrom("other text", "other draft", 41, ("gsm8k",)),
+    chosen_on=ReadFrom("text", "draft", frozenset({("gsm8k", "1"), ("gsm8k", "2"), ("mbpp", "1")})),
+    reported_on=ReadFrom("other text", "other draft", frozenset({("gsm8k", "3")})),
     searched=300,
     winner=BEST,
     best=BEST,
@@ -65,7 +65,7 @@ def test_a_choice_that_contradicts_itself_is_none(changes: dict[str, object]) ->
         ({"winner": {"policy": "chain", "policy_id": "4"}}, "is damaged: the winner"),
         ({"winner": "chain"}, "'winner' must be an object"),
         ({"rows": [{"policy": ["chain"]}]}, "'policy' must be a number, a string or null"),
-        ({"chosen_on": {"text_id": "t", "draft_id": "d", "prompts": 0, "datasets": []}}, "at least one prompt; got 0"),
+        ({"chosen_on": {"text_id": "t", "draft_id": "d", "names": {}}}, "at least one prompt; got none"),
     ],
 )
 def test_what_is_no_choice_is_refused(changes: dict[str, object], message: str, tmp_path: Path) -> None:

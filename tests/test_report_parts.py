@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simlab.analysis.figure_style import DARK, LIGHT
 from simlab.analysis.report_page import report_page
 from simlab.analysis.report_parts import Chart, FirstScreen, Grid, Mark, Note, Section, TreeExplorer
 from simlab.analysis.report_results import ReportResults, family_label, split_rows
 from simlab.analysis.report_rounds import ENDS, RoundCounts
-from simlab.analysis.report_style import DARK, LIGHT
 from simlab.analysis.report_trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawing_rows, drawn_nodes
 from simlab.analysis.report_verdict import Choice, error_text, verdict_of
 from simlab.made_up import random_sequence
@@ -124,6 +125,14 @@ def test_equal_runs_and_rows_without_seconds_have_sentences_of_their_own() -> No
     alone = verdict_of(of_rows(made_rows({"ar": 1.0, "ddtree:budget=8": 1.5}, noise=0.0)), TABLE)
     assert "1.50 × plain decoding on 40 prompts" in alone.sentence.replace(" [1.50, 1.50]", "")
     assert verdict_of(of_rows(made_rows({"ar": 1.0})), TABLE).best is None
+
+
+def test_where_plain_decoding_was_chosen_no_policy_is() -> None:
+    slow = of_rows(made_rows({"ar": 1.0, "chain": 0.7, "ddtree:budget=8": 0.8}))
+    found = verdict_of(slow, replace(HELD_OUT, policy="ar"))
+    assert found.sentence.startswith(
+        "No policy: plain decoding was chosen. The fastest here is ddtree:budget=8: 0.80 ×"
+    )
 
 
 def test_families_differ_in_the_size_of_the_tree_alone() -> None:

@@ -38,18 +38,32 @@ class ReadFrom:
     Attributes:
         text_id: of the trace's texts.
         draft_id: of the draft set.
-        prompts: how many; turns and samples of one count once.
-        datasets: theirs.
+        names: dataset and name of each prompt; turns and samples of one count once.
     """
 
     text_id: str
     draft_id: str
-    prompts: int
-    datasets: tuple[str, ...]
+    names: frozenset[tuple[str, str]]
 
     def __post_init__(self) -> None:
-        if self.prompts < 1:
-            raise ValueError(f"expected at least one prompt; got {self.prompts}")
+        if not self.names:
+            raise ValueError("expected at least one prompt; got none")
+
+    @property
+    def prompts(self) -> int:
+        """How many."""
+        return len(self.names)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Theirs."""
+        return tuple(sorted({dataset for dataset, _ in self.names}))
+
+    def to_json(self) -> Json:
+        """The JSON value in the file; names are listed by dataset."""
+        by_dataset = {one: sorted(name for dataset, name in self.names if dataset == one) for one in self.datasets}
+        counts: Json = {"prompts": self.prompts, "datasets": list(self.datasets), "names": by_dataset}
+        return {"text_id": self.text_id, "draft_id": self.draft_id, **counts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +126,8 @@ class Optimum:
             "objective": self.objective,
             "node_cap": self.node_cap,
             "cost_ids": list(self.cost_ids),
-            "chosen_on": _read_from_json(self.chosen_on),
-            "reported_on": _read_from_json(self.reported_on),
+            "chosen_on": self.chosen_on.to_json(),
+            "reported_on": self.reported_on.to_json(),
             "searched": self.searched,
             "winner": None if self.winner is None else _chosen_json(self.winner),
             "best": _chosen_json(self.best),
@@ -194,17 +208,9 @@ def _chosen_json(chosen: Chosen) -> Json:
 
 
 def _read_from(fields: JsonFields) -> ReadFrom:
-    prompts, datasets = fields.integer("prompts"), fields.strings("datasets")
-    return ReadFrom(fields.text("text_id"), fields.text("draft_id"), prompts, datasets)
-
-
-def _read_from_json(one: ReadFrom) -> Json:
-    return {
-        "text_id": one.text_id,
-        "draft_id": one.draft_id,
-        "prompts": one.prompts,
-        "datasets": list(one.datasets),
-    }
+    listed = fields.inner("names")
+    names = frozenset((dataset, name) for dataset in listed.values for name in listed.strings(dataset))
+    return ReadFrom(fields.text("text_id"), fields.text("draft_id"), names)
 
 
 def _flat(fields: JsonFields) -> dict[str, Scalar]:

@@ -1,4 +1,4 @@
-"""The looks of the figures in a report: colours that colour-blind readers can tell apart, in light and in dark."""
+"""The looks of figures: colours that colour-blind readers can tell apart, in light and in dark."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ LIGHT = ("#0072B2", "#D55E00", "#008A65", "#A85585", "#9A6A00", "#56697A", "#4B3
 DARK = ("#5CB3EA", "#FF9355", "#2BC79A", "#EBA0CB", "#F2BE4B", "#AEBCC9", "#A79BFF")
 """The same hues on a dark page, place by place."""
 
-GREY = LIGHT[5]
+BLUE, VERMILLION, GREEN, PURPLE, OCHRE, GREY, INDIGO = LIGHT
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "solid", "dash")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "star")
 
@@ -68,3 +68,29 @@ def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], place:
         legendgroup=group,
         name="95 %",
     )
+
+
+def on_white(found: go.Figure, height: int = 400) -> go.Figure:
+    """The same figure for an image in a document, which light and dark pages may show."""
+    found.update_layout(
+        template="simple_white",
+        paper_bgcolor="white",
+        plot_bgcolor="white",
+        font={"family": "Helvetica, Arial, sans-serif", "size": 13, "color": "black"},
+        width=860,
+        height=height,
+    )
+    return found
+
+
+def on_page(found: go.Figure) -> go.Figure:
+    """The same figure for a page that brings paper, text and width."""
+    found.update_layout(
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": None, "color": None},
+        width=None,
+        height=None,
+    )
+    return found
