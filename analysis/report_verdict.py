@@ -51,8 +51,8 @@ def verdict_of(results: ReportResults, choice: Choice) -> Verdict:
     if not results.finalists:
         return Verdict(None, "Nothing to compare: there is no policy beside plain decoding.", ())
     if choice.policy == BASELINE:
-        found = _alone(results, results.finalists[0], choice)
-        return replace(found, sentence=f"No policy: plain decoding was chosen. The fastest here is {found.sentence}")
+        alone = _alone(results, results.finalists[0], choice)
+        return replace(alone, sentence=f"No policy: plain decoding was chosen. The fastest here is {alone.sentence}")
     named = [one for one in results.policies if one.policy == choice.policy]
     best = named[0] if named else results.finalists[0]
     measure = "tokens_per_s" if results.has_speeds else "acceptance_length"
@@ -65,7 +65,7 @@ def verdict_of(results: ReportResults, choice: Choice) -> Verdict:
     found = compare_runs(runs, [(0, place) for place in range(1, len(runs))])
     of_measure = [one for one in found if one.measure == measure]
     first = of_measure[0]
-    more = list(_of_rivals(of_measure))
+    more = [f"Predicted: {text}" if results.ran else text for text in _of_rivals(of_measure)]
     if not choice.is_held_out and len(results.policies) > 1:
         more.append(f"{best.policy} was chosen on these very prompts, so it looks better here than it is.")
     return Verdict(best, _sentence(results, best, first, reference, choice), tuple(more))

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from simlab.command_report_inputs import ReportInputs
 from simlab.command_report_marks import footer_text, marks_of
-from simlab.errors import SimlabError
+from simlab.command_report_trees import explorer
 
 if TYPE_CHECKING:
     from simlab.analysis.report_parts import Part, Section
-    from simlab.analysis.report_trees import Decode
     from simlab.analysis.report_verdict import Choice, Verdict
     from simlab.analysis.tables import Summary
     from simlab.policies.spec import NamedPolicy
+    from simlab.traces.confirmation_file import Confirmed
 
 MOST_SHOWN = 5
 """As many policies are drawn in figures that show each of them."""
@@ -59,7 +59,7 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     shown = _shown(inputs, verdict)
     first = FirstScreen(
         verdict.sentence,
-        verdict.more,
+        [*verdict.more, *(f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict)],
         policy_table(inputs.results, verdict.best),
         speed_chart(inputs.results),
         marks_of(inputs, _choice(inputs)),
@@ -106,7 +106,7 @@ def _sections(
             "Trees, text by text",
             "The trees that two policies chose at the same place of a text, the target's path lit up. "
             "Hover over a token, or tap it, to read what the drafter gave it.",
-            [_explorer(inputs, named, num_texts, missing)],
+            [explorer(inputs, named, num_texts, missing)],
         )
     yield Section("slices", "Where it holds", "The same by the kind of prompt.", _slices(inputs, shown))
     if inputs.results.has_speeds:
@@ -156,10 +156,23 @@ def _slices(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
 
 
 def _stages(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
+    from simlab.analysis.report_parts import Note
     from simlab.analysis.report_speed import stage_chart, stage_table
 
     parts = (stage_chart(inputs.results, shown), stage_table(inputs.results, shown))
-    return [one for one in parts if one is not None]
+    said = [text for one in inputs.confirmed for text in (one.prediction, _order(one)) if text]
+    return [*(one for one in parts if one is not None), *map(Note, said)]
+
+
+def _order(one: "Confirmed") -> str:
+    """Whether the prediction orders policies as the measurement does."""
+    found = one.rank_agreement
+    if not found.get("separate"):
+        return "No pair of policies was measured so precisely that its order is known."
+    return (
+        f"Of {found['pairs']} pairs of policies {found['separate']} have a measured interval that leaves out equality; "
+        f"the prediction orders {found['same_order']} of these the same way."
+    )
 
 
 def _rounds(inputs: ReportInputs, named: "Sequence[NamedPolicy]") -> "list[Part]":
@@ -245,45 +258,3 @@ def _costs(inputs: ReportInputs) -> "list[Part]":
     middle = sorted(len(one.prompt.token_ids) + len(one.text) // 2 for one in texts)[len(texts) // 2]
     middle = min(max(middle, int(cost.contexts[0])), cost.longest_context)
     return [cost_chart(cost, convex_view(cost), middle, 128)]
-
-
-def _explorer(inputs: ReportInputs, named: "Sequence[NamedPolicy]", num_texts: int, missing: list[str]) -> "Part":
-    from simlab.analysis.report_parts import TreeExplorer
-    from simlab.analysis.report_trees import ShownPolicy, TreeCollector
-
-    assert inputs.trace is not None
-    decode = _decoder(inputs.trace.manifest.target.name)
-    if decode is None:
-        missing.append(
-            "Trees show token ids, not words: the target's tokenizer is not here (pip install 'simlab[models]', and "
-            "fetch the target once)."
-        )
-    trees = TreeCollector([ShownPolicy(one.label, one.policy) for one in named], decode)
-    for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts)):
-        trees.add(recorded)
-    return TreeExplorer(trees.values())
-
-
-def _spread(inputs: ReportInputs, number: int) -> list[int]:
-    """Texts with rounds, taken from each dataset in turn."""
-    assert inputs.trace is not None
-    wanted = set(inputs.wanted)
-    sets: dict[str, list[int]] = {}
-    for one in inputs.trace.sequences():
-        if one.index in wanted and len(one.text) > 1:
-            sets.setdefault(one.prompt.dataset, []).append(one.index)
-    longest = max(map(len, sets.values()), default=0)
-    in_turn = [own[place] for place in range(longest) for own in sets.values() if place < len(own)]
-    return sorted(in_turn[:number])
-
-
-def _decoder(target: str) -> "Decode | None":
-    """From ids to text, where the tokenizer is at hand; nothing is fetched."""
-    try:
-        from simlab.real_runner.token_text import decoder_at_hand
-    except ModuleNotFoundError:
-        return None
-    try:
-        return decoder_at_hand(target)
-    except SimlabError:
-        return None

@@ -1,10 +1,8 @@
 """What a report is of: result rows, the trace they come from, prices, and what was chosen beforehand."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.command_cost import Prices
@@ -13,11 +11,12 @@ from simlab.command_replay import asked_for
 from simlab.command_replay_run import replay_prices, replay_trace
 from simlab.command_shelf import CommandShelf
 from simlab.cost import CostTable
-from simlab.errors import SimlabError, TraceError
+from simlab.errors import SimlabError
 
 if TYPE_CHECKING:
     from simlab.analysis.report_results import ReportResults
     from simlab.policies.spec import NamedPolicy
+    from simlab.traces.confirmation_file import Confirmed
     from simlab.traces.optimum import Optimum
     from simlab.traces.reader import Trace
     from simlab.traces.records import SequenceRecord
@@ -48,7 +47,7 @@ class ReportInputs:
         prices: of the predicted rows, where the file is at hand.
         shelf: artefacts for policies.
         optimum: what `simlab optimize` chose.
-        judged: of each policy that ran, by label: whether its text is the target's.
+        confirmed: summaries of the confirmations.
         missing: what cannot be shown, and why, a sentence each.
         wanted: sequences of the trace that have rows.
     """
@@ -60,9 +59,15 @@ class ReportInputs:
     prices: Prices | None
     shelf: CommandShelf | None
     optimum: "Optimum | None"
-    judged: dict[str, str]
+    confirmed: "tuple[Confirmed, ...]"
     missing: tuple[str, ...]
     wanted: tuple[int, ...]
+
+    @property
+    def judged(self) -> dict[str, str]:
+        """Of each policy that ran, by label: whether its text is the target's."""
+        rows = [row for one in self.confirmed for row in one.rows if row.get("lossless")]
+        return {str(row["policy"]): str(row["lossless"]) for row in rows}
 
     @property
     def cost(self) -> "CostTable | None":
@@ -109,10 +114,11 @@ def _of_replay(options: argparse.Namespace) -> ReportInputs:
     texts = options.policy or (_WITHOUT_PRICES if priced.cost is None else USUAL)
     (asked,) = asked_for(texts, [options.cost] if options.cost else [], trace, draft, options.limit)
     rows = replay_trace(trace, draft, [asked], options.limit)
-    return _joined(rows, asked.prices.cost_id, trace, draft, asked.prices, {})
+    return _joined(rows, asked.prices.cost_id, trace, draft, asked.prices, ())
 
 
 def _of_results(options: argparse.Namespace) -> ReportInputs:
+    from simlab.traces.confirmation_file import read_confirmation
     from simlab.traces.results import joined_results, read_results
 
     files = [path / "results.parquet" if path.is_dir() else path for path in options.results]
@@ -122,14 +128,12 @@ def _of_results(options: argparse.Namespace) -> ReportInputs:
     texts = list(rows["text_id"].unique(maintain_order=True))
     if len(texts) > 1:
         raise UsageError(f"a report is of one set of texts; the results are of {', '.join(texts)}: give those of one")
-    judged: dict[str, str] = {}
-    for path in options.results:
-        judged |= _judged(path)
+    confirmed = tuple(read_confirmation(path) for path in options.results if path.is_dir())
     trace = _trace_of(options, texts[0])
     draft = None if trace is None else _draft_of(options, trace, rows)
     cost_id = _cost_id(rows)
     prices = None if trace is None or draft is None else _prices_of(options, trace, draft, cost_id)
-    return _joined(rows, cost_id, trace, draft, prices, judged)
+    return _joined(rows, cost_id, trace, draft, prices, confirmed)
 
 
 def _joined(
@@ -138,7 +142,7 @@ def _joined(
     trace: "Trace | None",
     draft: str | None,
     prices: Prices | None,
-    judged: dict[str, str],
+    confirmed: "tuple[Confirmed, ...]",
 ) -> ReportInputs:
     from simlab.analysis.report_results import split_rows
 
@@ -150,20 +154,8 @@ def _joined(
     shelf = None if trace is None or draft is None else CommandShelf(prices or Prices(None, "none", ""), trace, draft)
     wanted = tuple(sorted(set(rows["sequence"].to_list())))
     return ReportInputs(
-        rows, split_rows(rows, cost_id), trace, draft, prices, shelf, None, judged, tuple(missing), wanted
+        rows, split_rows(rows, cost_id), trace, draft, prices, shelf, None, confirmed, tuple(missing), wanted
     )
-
-
-def _judged(path: Path) -> dict[str, str]:
-    """What a confirmation found of each policy's text; nothing where the path is a result file."""
-    summary = path / "confirm.json"
-    if not summary.is_file():
-        return {}
-    try:
-        rows = json.loads(summary.read_text(encoding="utf-8"))["rows"]
-        return {str(row["policy"]): str(row["lossless"]) for row in rows if row.get("lossless")}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TraceError(f"{summary} is not a summary of `simlab confirm` ({error!r}); confirm again") from error
 
 
 def _trace_of(options: argparse.Namespace, text_id: str) -> "Trace | None":

@@ -1,0 +1,62 @@
+"""The trees of a report: which texts are shown, and their words."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from simlab.command_report_inputs import ReportInputs
+from simlab.errors import SimlabError
+
+if TYPE_CHECKING:
+    from simlab.analysis.report_parts import Part
+    from simlab.analysis.report_trees import Decode
+    from simlab.policies.spec import NamedPolicy
+
+
+def explorer(inputs: ReportInputs, named: "Sequence[NamedPolicy]", num_texts: int, missing: list[str]) -> "Part":
+    """The trees of some policies on some texts.
+
+    Args:
+        inputs: with a trace.
+        named: the policies.
+        num_texts: texts that are shown, taken from each dataset in turn.
+        missing: gets a sentence where words cannot be shown.
+    """
+    from simlab.analysis.report_parts import TreeExplorer
+    from simlab.analysis.report_trees import ShownPolicy, TreeCollector
+
+    assert inputs.trace is not None
+    decode = _decoder(inputs.trace.manifest.target.name)
+    if decode is None:
+        missing.append(
+            "Trees show token ids, not words: the target's tokenizer is not here (pip install 'simlab[models]', and "
+            "fetch the target once)."
+        )
+    trees = TreeCollector([ShownPolicy(one.label, one.policy) for one in named], decode)
+    for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts)):
+        trees.add(recorded)
+    return TreeExplorer(trees.values())
+
+
+def _spread(inputs: ReportInputs, number: int) -> list[int]:
+    """Texts with rounds, taken from each dataset in turn."""
+    assert inputs.trace is not None
+    wanted = set(inputs.wanted)
+    sets: dict[str, list[int]] = {}
+    for one in inputs.trace.sequences():
+        if one.index in wanted and len(one.text) > 1:
+            sets.setdefault(one.prompt.dataset, []).append(one.index)
+    longest = max(map(len, sets.values()), default=0)
+    in_turn = [own[place] for place in range(longest) for own in sets.values() if place < len(own)]
+    return sorted(in_turn[:number])
+
+
+def _decoder(target: str) -> "Decode | None":
+    """From ids to text, where the tokenizer is at hand; nothing is fetched."""
+    try:
+        from simlab.real_runner.token_text import decoder_at_hand
+    except ModuleNotFoundError:
+        return None
+    try:
+        return decoder_at_hand(target)
+    except SimlabError:
+        return None
