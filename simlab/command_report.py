@@ -47,7 +47,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
         "--texts", type=not_negative, default=6, metavar="N", help="texts whose trees are shown (default 6; 0: none)"
     )
     parser.add_argument("--title", default="simlab report", metavar="TEXT", help="of the browser's tab")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, typed=())
 
 
 def _run(options: argparse.Namespace) -> int:

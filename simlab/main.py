@@ -1,6 +1,5 @@
 """The command line: ``simlab COMMAND``."""
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -62,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         typed = sys.argv[1:] if arguments is None else arguments
-        options = _parser().parse_args(typed, argparse.Namespace(typed=tuple(typed)))
+        options = _parser().parse_args(typed)
+        if hasattr(options, "typed"):
+            options.typed = tuple(typed)
         run = cast(Callable[[object], int], options.run)
         code = run(options)
         sys.stdout.flush()
