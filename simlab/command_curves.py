@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from simlab.command_curves_inputs import CALIBRATED, RAW, Inputs, inputs_of
 from simlab.command_line import Parser, UsageError, add_command, positive
+from simlab.command_options import add_progress, add_trace, make_room
 from simlab.command_shelf import in_sample_note
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
         "Expected tokens per second by tree size: how many peaks, and what rules lose.",
         _DETAILS,
     )
-    parser.add_argument("--trace", metavar="DIR", help="a recorded trace: a folder, or an address such as hf://...")
-    parser.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
+    add_trace(parser)
     parser.add_argument(
         "--cost",
         type=Path,
@@ -67,11 +67,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument("--by", choices=("dataset", "context", "turn"), help="a table for each, and one of all")
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="a progress bar; by default on a terminal, after two seconds",
-    )
+    add_progress(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write a Parquet: a row for each rule at each root")
     parser.set_defaults(run=_run)
 
@@ -98,12 +94,7 @@ def _check(options: argparse.Namespace) -> None:
     """Refuse before the work what could not be done after it."""
     if options.calibration is not None and options.edges is not None and CALIBRATED not in options.edges:
         raise UsageError("--calibration is read with --edges calibrated; leave one of the two out")
-    if options.out is not None:
-        if options.out.is_dir():
-            raise UsageError(
-                f"--out names the folder {options.out}; expected a file, such as {options.out / 'curves.parquet'}"
-            )
-        options.out.parent.mkdir(parents=True, exist_ok=True)
+    make_room("--out", options.out, "curves.parquet")
 
 
 def _write(rows: "CurveRows", inputs: Inputs, path: Path) -> None:

@@ -11,6 +11,7 @@ from simlab.command_inspect_checkpoint import checkpoint_json, checkpoint_text, 
 from simlab.command_inspect_cost import cost_json, cost_text
 from simlab.command_inspect_fitted import ngram_json, ngram_text, table_json, table_text
 from simlab.command_line import Parser, UsageError, add_command
+from simlab.command_options import add_progress
 
 if TYPE_CHECKING:
     from simlab.traces.inspect import TraceReport
@@ -40,11 +41,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     )
     parser.add_argument("path", metavar="PATH", help=f"{_KINDS}; or the name of a shipped file")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="a progress bar; by default on a terminal, after two seconds",
-    )
+    add_progress(parser)
     parser.set_defaults(run=_run)
 
 

@@ -5,12 +5,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.command_line import Parser, UsageError, add_command, not_negative, positive
+from simlab.command_line import Parser, add_command, not_negative, positive
 from simlab.command_optimize_inputs import OBJECTIVES, Inputs, inputs_of
 from simlab.command_optimize_report import Told, told
 from simlab.command_optimize_search import Manner, Searched, at_the_ends, searched
 from simlab.command_optimize_space import Space, space_of
 from simlab.command_optimize_trials import SEED, TRIALS, plan_of, tried
+from simlab.command_options import add_progress, make_room
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,11 +66,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: all cores)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="a progress bar; by default on a terminal, after two seconds",
-    )
+    add_progress(parser)
     ranges = parser.add_argument_group("ranges")
     ranges.add_argument("--trials", type=positive, metavar="N", help=f"of each -p with a range (default: {TRIALS})")
     ranges.add_argument("--seed", type=not_negative, metavar="N", help=f"of the trials (default: {SEED})")
@@ -87,7 +84,8 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    _check_files(options)
+    make_room("--out", options.out, "optimize.json")
+    make_room("--results", options.results, "results.parquet")
     inputs = inputs_of(options)
     space = space_of(options.policy, inputs)
     plan, manner = plan_of(options, space), Manner(options.threads, options.progress)
@@ -106,19 +104,6 @@ def _run(options: argparse.Namespace) -> int:
         if path is not None:
             print(f"{what}: {path}")
     return 0
-
-
-def _check_files(options: argparse.Namespace) -> None:
-    """Refuse before the work what could not be written after it."""
-    for name, path, example in (
-        ("--out", options.out, "optimize.json"),
-        ("--results", options.results, "results.parquet"),
-    ):
-        if path is None:
-            continue
-        if path.is_dir():
-            raise UsageError(f"{name} names the folder {path}; expected a file, such as {path / example}")
-        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _write(found: Told, options: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from simlab.command_cost import what_if_prices
 from simlab.command_line import Parser, UsageError, add_command, positive
+from simlab.command_options import add_progress, add_trace, make_room
 from simlab.command_replay_rows import HINDSIGHT, Asked
 from simlab.command_replay_run import Manner, replay_prices, replay_trace
 from simlab.command_replay_text import heading, json_text, tables_text
@@ -42,11 +43,10 @@ lets passes fill whole tiles, batch=8 lets texts share a pass, convex takes the 
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command to the list."""
     parser = add_command(commands, "replay", "Replay policies on a recorded trace, exactly.", _DETAILS)
-    parser.add_argument("--trace", metavar="DIR", help="a recorded trace: a folder, or an address such as hf://...")
+    add_trace(parser)
     parser.add_argument(
         "-p", "--policy", action="append", default=[], metavar="POLICY", help="see `simlab policies`; may be repeated"
     )
-    parser.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
     parser.add_argument(
         "--cost",
         type=Path,
@@ -65,11 +65,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
     parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: all cores)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="a progress bar; by default on a terminal, after two seconds",
-    )
+    add_progress(parser)
     files = parser.add_argument_group("files")
     files.add_argument(
         "--out", type=Path, metavar="FILE", help="write the result rows, one per policy, sequence and cost file"
@@ -181,9 +177,5 @@ def _check_files(options: argparse.Namespace) -> None:
         raise UsageError("--resume goes on with a result file; name it with --out FILE")
     if options.resume and options.rounds is not None:
         raise UsageError("--rounds needs every round replayed, and --resume leaves out those that are done; choose one")
-    for name, path in (("--out", options.out), ("--rounds", options.rounds)):
-        if path is None:
-            continue
-        if path.is_dir():
-            raise UsageError(f"{name} names the folder {path}; expected a file, such as {path / 'results.parquet'}")
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_room("--out", options.out, "results.parquet")
+    make_room("--rounds", options.rounds, "rounds.parquet")

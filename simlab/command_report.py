@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 from simlab.command_line import Parser, UsageError, add_command, not_negative, positive
+from simlab.command_options import add_cost, add_trace, make_room
 
 _DETAILS = """A file that needs nothing else, no network and no server: the verdict in a sentence, the table, speed
 against the size of the tree, four marks that say how far to trust it, and below that acceptance by
@@ -25,14 +26,8 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser = add_command(commands, "report", "One self-contained HTML file of results.", _DETAILS)
     parser.add_argument("results", nargs="*", type=Path, metavar="RESULTS", help="result files, or folders of confirm")
     parser.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="default report.html")
-    parser.add_argument("--trace", metavar="DIR", help="a recorded trace: a folder, or an address such as hf://...")
-    parser.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
-    parser.add_argument(
-        "--cost",
-        type=Path,
-        metavar="FILE",
-        help="prices: a file of `simlab profile`, or the name of a shipped one",
-    )
+    add_trace(parser)
+    add_cost(parser)
     parser.add_argument(
         "-p",
         "--policy",
@@ -58,7 +53,6 @@ def _run(options: argparse.Namespace) -> int:
     _check(options)
     inputs = inputs_of(options)
     page = built_page(inputs, options.title, options.texts, shlex.join(["simlab", *options.typed]))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     content = page.html.encode()
     write_beside(options.out, lambda file: file.write(content))
     print(page.verdict)
@@ -70,7 +64,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Refuse before the work what could not be done after it."""
-    if options.out.is_dir():
-        raise UsageError(f"--out names the folder {options.out}; expected a file: {options.out / 'report.html'}")
     if options.results and (options.policy or options.limit is not None):
         raise UsageError("-p and --limit are for a report that replays a trace; RESULTS hold what they hold")
+    make_room("--out", options.out, "report.html")

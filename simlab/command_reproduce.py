@@ -4,10 +4,10 @@ import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.command_line import Parser, UsageError, add_command, positive
+from simlab.command_options import add_cost, add_progress
 
 if TYPE_CHECKING:
     from simlab.analysis.published import Published
@@ -46,17 +46,11 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     )
     parser.add_argument("--dev-trace", metavar="DIR", help="a trace of other prompts, on which the budget is chosen")
     parser.add_argument("--draft", metavar="NAME", help="the draft set, where a trace holds more than one")
-    parser.add_argument(
-        "--cost", type=Path, metavar="FILE", help="prices: a file of `simlab profile`, or a shipped one"
-    )
+    add_cost(parser)
     parser.add_argument("-p", "--policy", action="append", metavar="POLICY", help="of averaging; may be repeated")
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts of each trace only")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="a progress bar; by default on a terminal, after two seconds",
-    )
+    add_progress(parser)
     parser.set_defaults(run=_run)
 
 

@@ -7,7 +7,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.command_line import Parser, UsageError, add_command, positive
+from simlab.command_line import Parser, add_command, positive
+from simlab.command_options import add_cost, add_progress, add_trace, make_room
 from simlab.command_scoring_inputs import Inputs, inputs_of
 from simlab.command_shelf import in_sample_note
 
@@ -34,14 +35,11 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser = add_command(
         commands, "scoring", "Are edge probabilities right, and where is the true path in a policy's order?", _DETAILS
     )
-    parser.add_argument("--trace", metavar="DIR", help="a recorded trace: a folder, or an address such as hf://...")
+    add_trace(parser)
     parser.add_argument(
         "-p", "--policy", action="append", default=[], metavar="POLICY", help="see `simlab policies`; may be repeated"
     )
-    parser.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
-    parser.add_argument(
-        "--cost", type=Path, metavar="FILE", help="prices: a file of `simlab profile`, or the name of a shipped one"
-    )
+    add_cost(parser)
     parser.add_argument(
         "--nodes",
         type=positive,
@@ -51,11 +49,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument("--by", choices=("dataset",), help="tables for each dataset, and those of all")
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="a progress bar; by default on a terminal, after two seconds",
-    )
+    add_progress(parser)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write a Parquet: a row for each bin of each reliability curve"
     )
@@ -63,7 +57,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    _check(options.out)
+    make_room("--out", options.out, "reliability.parquet")
     inputs = inputs_of(options)
     scored = _scored(inputs, options.progress)
     parts: list[tuple[str | None, Scoring]] = [*(scored.by_dataset() if options.by else ()), (None, scored)]
@@ -76,15 +70,6 @@ def _run(options: argparse.Namespace) -> int:
     if options.out is not None:
         print(f"\nReliability curves: {options.out}")
     return 0
-
-
-def _check(out: Path | None) -> None:
-    """Refuse before the work what could not be written after it."""
-    if out is None:
-        return
-    if out.is_dir():
-        raise UsageError(f"--out names the folder {out}; expected a file, such as {out / 'reliability.parquet'}")
-    out.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _scored(inputs: Inputs, shown: bool | None) -> "Scoring":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.command_line import Parser, UsageError, add_command, positive
+from simlab.command_options import add_cost, add_progress, add_trace
 from simlab.command_shelf import in_sample_note
 from simlab.command_sparse_logs import POLICIES, RECORDED, Inputs, inputs_of, logs_of
 
@@ -27,8 +28,7 @@ recorded policy itself both are exact. docs/findings.md says what was found.
 def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command to the list."""
     parser = add_command(commands, "sparse", "What a log of one policy's rounds would predict for others.", _DETAILS)
-    parser.add_argument("--trace", metavar="DIR", help="a recorded trace: a folder, or an address such as hf://...")
-    parser.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
+    add_trace(parser)
     parser.add_argument(
         "--recorded",
         action="append",
@@ -50,16 +50,10 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
         metavar="DIR",
         help="a folder of `simlab confirm`, or its result file; without --trace, the trace in it",
     )
-    parser.add_argument(
-        "--cost", type=Path, metavar="FILE", help="prices: a file of `simlab profile`, or a shipped one"
-    )
+    add_cost(parser)
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="a progress bar; by default on a terminal, after two seconds",
-    )
+    add_progress(parser)
     parser.set_defaults(run=_run)
 
 
