@@ -16,6 +16,7 @@ class ConfirmOptions:
         threads: of the CPU; None leaves them as torch has them.
         repeats: how often each text is decoded under each policy.
         resume: go on with the log that is in ``out``.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
     """
 
     out: Path
@@ -27,6 +28,7 @@ class ConfirmOptions:
     limit: int | None = None
     repeats: int = 1
     resume: bool = False
+    tap_offset: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("threads", "limit", "repeats"):
