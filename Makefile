@@ -55,10 +55,10 @@ verify-real: .venv/ready-test
 	$(INSTALL) -e '.[models]'
 	@touch $@
 
-# dflash pins packages that a machine without a GPU cannot use; the tests need only its model classes.
+# dflash and speculators pin packages that a machine without a GPU cannot use; the tests need only their model classes.
 .venv/ready-test: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e '.[models,test]'
-	$(INSTALL) --no-deps dflash==0.1.0
+	$(INSTALL) --no-deps dflash==0.1.0 speculators==0.9.0
 	@touch $@
 
 .venv/ready-docs: pyproject.toml constraints.txt | $(BIN)/pip

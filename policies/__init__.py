@@ -13,6 +13,7 @@ from simlab.policies.chain import Chain
 from simlab.policies.d2sd_boundary import D2SDBoundary
 from simlab.policies.entropy_width import EntropyWidth
 from simlab.policies.expand_parent import ExpandParentTree
+from simlab.policies.joint_budget import JointBudget
 from simlab.policies.presto import Presto
 from simlab.policies.price import Price
 from simlab.policies.sequoia import Sequoia
@@ -25,6 +26,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "chain": Chain,
     "adaflash": AdaFlash,
     "ddtree": DDTree,
+    "joint": JointBudget,
     "survival": SurvivalThreshold,
     "entropy-width": EntropyWidth,
     "caddtree": CaDDTree,

@@ -9,14 +9,14 @@ from simlab.errors import ModelError
 from simlab.real_runner.generate import generate
 from simlab.real_runner.models import Models
 from simlab.real_runner.options import RecordOptions
-from simlab.real_runner.progress import Progress
+from simlab.real_runner.progress import Reporting
 from simlab.real_runner.prompts import PromptRecord
 from simlab.real_runner.sources import Answered, Source, asked, given_turns, num_turns
 from simlab.sampling import Sampling, noise_key
 
 
 def answers_of(
-    options: RecordOptions, models: Models, sources: Sequence[Source], progress: Progress
+    options: RecordOptions, models: Models, sources: Sequence[Source], progress: Reporting
 ) -> list[list[Answered]]:
     """The turns of each prompt. One turn of all open prompts is decoded as one batch."""
     kwargs = options.chat_template_kwargs
@@ -35,7 +35,7 @@ def answers_of(
     return answers
 
 
-def _decoded(options: RecordOptions, models: Models, prompts: Sequence[Prompt], progress: Progress) -> list[Answered]:
+def _decoded(options: RecordOptions, models: Models, prompts: Sequence[Prompt], progress: Reporting) -> list[Answered]:
     if not prompts:
         return []
     for prompt in prompts:
@@ -71,14 +71,14 @@ def check_positions(options: RecordOptions, models: Models, sources: Sequence[So
 
 
 def _check_prompt(models: Models, prompt: Prompt, num_answer: int) -> None:
-    positions, depth = models.target.config.max_position_embeddings, models.drafter.config.depth
+    positions, depth = models.target.longest_context, models.drafter.config.depth
     needed = len(prompt.token_ids) + num_answer + depth
     if needed > positions:
         turns = f" in {prompt.turn + 1} turns" if prompt.turn else ""
         raise ModelError(
             f"prompt {prompt.prompt_id!r} has {len(prompt.token_ids)} tokens{turns}; with {num_answer} for the "
-            f"target's own words and a draft of {depth} it needs {needed} positions, and {models.target.name} has "
-            f"{positions}; shorten the prompt or lower --max-new-tokens"
+            f"target's own words and a draft of {depth} it needs {needed} positions, and "
+            f"{models.target.reach}; shorten the prompt or lower --max-new-tokens"
         )
 
 

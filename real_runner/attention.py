@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from simlab.real_runner.packed_attention import PackedPass, packed_attention
+
 NAME = "grouped_sdpa"
 """The name by which a model asks for this attention."""
 
@@ -21,6 +23,7 @@ def grouped_attention(
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
+    packed: PackedPass | None = None,
     **_settings: object,
 ) -> tuple[Tensor, None]:
     """Scaled dot-product attention, in the form in which transformers calls it.
@@ -34,12 +37,15 @@ def grouped_attention(
             and more tokens are a text from its beginning (``K = L``), each seeing what is before it.
         dropout: must be 0.
         scaling: of the scores; None: ``F ** -0.5``.
+        packed: the tokens are those of several sequences; see `simlab.real_runner.packed_attention`.
 
     Returns:
         ``[S, L, A, F]``, and None in place of the weights.
     """
     if dropout:
         raise ValueError(f"this attention is for decoding and knows no dropout; got {dropout}")
+    if packed is not None:
+        return packed_attention(query, key, value, packed, scaling), None
     s, a, length, f = query.shape
     groups = key.shape[1]
     if attention_mask is None and length > 1:

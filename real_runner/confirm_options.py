@@ -20,6 +20,7 @@ class ConfirmOptions:
             None: at the last repeat.
         time_limit_s: end at the first whole prompt after so many seconds of measuring; None: at the last repeat.
         resume: go on with the log that is in ``out``.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
     """
 
     out: Path
@@ -33,6 +34,7 @@ class ConfirmOptions:
     until_interval: float | None = None
     time_limit_s: float | None = None
     resume: bool = False
+    tap_offset: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("threads", "limit", "repeats"):

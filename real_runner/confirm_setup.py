@@ -11,10 +11,12 @@ from simlab.policies.spec import NamedPolicy
 from simlab.policy import is_plain_decoding
 from simlab.real_runner.confirm_options import ConfirmOptions
 from simlab.real_runner.decode import check_runs
+from simlab.real_runner.dflash_files import checkpoint_digest
 from simlab.real_runner.machine import hardware_name, library_versions
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile_key import SETTING, first_difference, setting_of
-from simlab.real_runner.target import Target, files_digest
+from simlab.real_runner.tap_offset import given_offset, settle
+from simlab.real_runner.target import Target
 from simlab.replay import check_needs
 from simlab.sampling import Sampling
 from simlab.traces.cost_file import CostFile
@@ -132,17 +134,40 @@ def load_setup(
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     models = load_models(
-        options.target or manifest.target.name, options.draft or _only_draft(trace), options.dtype, options.device
+        options.target or manifest.target.name,
+        options.draft or _only_draft(trace),
+        options.dtype,
+        options.device,
+        given_offset(options.tap_offset),
     )
     _check_target(trace, models.target)
+    settle(models, options.tap_offset, [(record.prompt.token_ids, record.text) for record in records])
     draft = _draft_set_of(trace, models)
     models = replace(models, target=replace(models.target, stop_token_ids=manifest.stop_token_ids))
     kept = manifest.draft_sets[draft]
+    _settle_taps(models, options, kept)
     for one in policies:
         check_needs(one.policy, kept.exact_budget, kept.min_width)
         for record in records:
             check_runs(models, one.policy, record.prompt, manifest.max_new_tokens)
     return ConfirmSetup(options, trace, draft, models, tuple(policies), tuple(records))
+
+
+def _settle_taps(models: Models, options: ConfirmOptions, kept: DraftSet) -> None:
+    """Read the layers that were read when the trace was recorded.
+
+    Raises:
+        TraceError: others were asked for.
+    """
+    config = models.drafter.config
+    if kept.tap_offset is None or kept.tap_offset == config.tap_offset:
+        return
+    if options.tap_offset is not None:
+        raise TraceError(
+            f"the trace was recorded with --tap-offset {kept.tap_offset}, this run would have {config.tap_offset}; "
+            "leave --tap-offset out, or record a trace with it"
+        )
+    models.drafter.config = config.with_tap_offset(kept.tap_offset)
 
 
 def _only_draft(trace: Trace) -> str:
@@ -166,7 +191,7 @@ def _check_target(trace: Trace, target: Target) -> None:
 def _draft_set_of(trace: Trace, models: Models) -> str:
     """The draft set that a drafter made."""
     folder, config = models.draft_folder, models.drafter.config
-    digest = files_digest([folder / "config.json", folder / "model.safetensors"])
+    digest = checkpoint_digest(folder)
     for name, kept in trace.manifest.draft_sets.items():
         if (kept.model.digest, kept.block_size, kept.depth) == (digest, config.block_size, config.depth):
             return name

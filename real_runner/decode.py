@@ -64,12 +64,12 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
             f"{policy!r} reads the channels {', '.join(policy.needs.channels)}, and the runner makes none; "
             "run a policy that reads the drafter's candidates alone"
         )
-    positions, depth = models.target.config.max_position_embeddings, models.drafter.config.depth
+    positions, depth = models.target.longest_context, models.drafter.config.depth
     needed = len(prompt.token_ids) + max_new_tokens + depth
     if needed > positions:
         raise ModelError(
             f"prompt {prompt.prompt_id!r} has {len(prompt.token_ids)} tokens; with {max_new_tokens} new ones and a "
-            f"draft of {depth} it needs {needed} positions, and {models.target.name} has {positions}; take shorter "
+            f"draft of {depth} it needs {needed} positions, and {models.target.reach}; take shorter "
             "prompts or fewer new tokens"
         )
 

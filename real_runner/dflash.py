@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from simlab.real_runner.dflash_config import DFlashConfig
+from simlab.real_runner.draft_vocabulary import DraftVocabulary
+from simlab.real_runner.layer_masks import hidden_block, hidden_context
 
 
 class RMSNorm(nn.Module):
@@ -57,7 +59,7 @@ class Context:
 
 
 class Attention(nn.Module):
-    """Block queries over context and block; not causal inside the block."""
+    """Block queries over context and block."""
 
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
@@ -78,11 +80,19 @@ class Attention(nn.Module):
         return rotated(keys, rotation), self.v_proj(x).view(shape).transpose(-2, -3)
 
     def forward(
-        self, x: Tensor, rotation: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, hidden_from: Tensor
+        self,
+        x: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        keys: Tensor,
+        values: Tensor,
+        hidden_from: Tensor,
+        hidden_slots: Tensor | None = None,
     ) -> Tensor:
         """Attend from ``x`` ``[S, G, B, H]`` to the context ``[S, E, C, F]`` and to the own block.
 
-        hidden_from: bool ``[S, G, C]``, True where a context token lies outside a block's past.
+        hidden_from: bool ``[S, G, C]``, True where a context token lies outside a block's past; or
+            ``[S, G, B, C]``, slot by slot.
+        hidden_slots: bool ``[B, B]``, slots that a slot does not see; None: it sees all.
         """
         s, g, b, _ = x.shape
         e, r, f = self.num_kv_heads, self.num_heads // self.num_kv_heads, self.head_dim
@@ -92,9 +102,12 @@ class Attention(nn.Module):
         queries = queries.view(s, g, e, r, b, f)
         across = queries.permute(0, 2, 1, 3, 4, 5).reshape(s, e, g * r * b, f)
         to_context = (across @ keys.transpose(-1, -2)).view(s, e, g, r * b, keys.shape[2])
-        to_context = to_context.masked_fill(hidden_from[:, None, :, None, :], float("-inf"))
+        unseen = hidden_from[..., None, :] if hidden_from.dim() == 3 else hidden_from.repeat(1, 1, r, 1)
+        to_context = to_context.masked_fill(unseen[:, None], float("-inf"))
         within = queries.reshape(s, g, e, r * b, f)
         to_block = (within @ block_keys.transpose(-1, -2)).transpose(1, 2)
+        if hidden_slots is not None:
+            to_block = to_block.masked_fill(hidden_slots.repeat(r, 1), float("-inf"))
         weights = torch.cat([to_context, to_block], dim=-1).float().softmax(-1).to(x.dtype)
         context_weights = weights[..., :-b].reshape(s, e, g * r * b, keys.shape[2])
         from_context = (context_weights @ values).view(s, e, g, r * b, f)
@@ -131,11 +144,20 @@ class Layer(nn.Module):
 
 
 class DFlashDrafter(nn.Module):
-    """The drafter's own weights; embedding and output head are the target's."""
+    """The drafter's own weights; embedding and output head are the target's, where it has none itself.
+
+    Attributes:
+        embed_tokens: the drafter's own embedding, of the target's vocabulary; None: the target's.
+        lm_head: its own head, of its own vocabulary; None: the target's.
+        vocabulary: which tokens its own head proposes; None: those of the target.
+    """
 
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
         self.config = config
+        self.embed_tokens: nn.Embedding | None = None
+        self.lm_head: nn.Linear | None = None
+        self.vocabulary: DraftVocabulary | None = None
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.fc = nn.Linear(len(config.target_layer_ids) * config.hidden_size, config.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -154,8 +176,12 @@ class DFlashDrafter(nn.Module):
             features: ``[S, C, taps x H]``, raw outputs of the tapped target layers, concatenated.
             first_position: absolute position of the first of them.
         """
-        injected = self.hidden_norm(self.fc(features))
         positions = torch.arange(first_position, first_position + features.shape[1], device=features.device)
+        return self.context_at(features, positions)
+
+    def context_at(self, features: Tensor, positions: Tensor) -> Context:
+        """The same for tokens at any absolute positions, int64 ``[C]``."""
+        injected = self.hidden_norm(self.fc(features))
         rotation = self._rotation(positions, injected.dtype)
         pairs = [layer.self_attn.keys_values(injected, rotation) for layer in self.each_layer()]
         return Context(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
@@ -169,16 +195,23 @@ class DFlashDrafter(nn.Module):
             context: of the same S sequences.
 
         Returns:
-            ``[S, G, B, H]``; slot i predicts the token at root position + i, slot 0 is not trained.
+            ``[S, G, B, H]``; slot i predicts the token at root position + i, slot 0 is not trained. Where the
+            first slot predicts too, slot i predicts the token at root position + i + 1.
         """
         block = torch.arange(block_embeddings.shape[2], device=root_positions.device)
         positions = root_positions[..., None] + block
         rotation = self._rotation(positions[:, :, None, :], block_embeddings.dtype)
-        past = torch.arange(context.length, device=root_positions.device)
-        hidden_from = past >= root_positions[..., None]
+        hidden = {
+            view: (
+                hidden_context(view, root_positions, len(block), context.length),
+                hidden_block(view, len(block), block.device),
+            )
+            for view in dict.fromkeys(self.config.views)
+        }
         x = block_embeddings
-        for layer, keys, values in zip(self.each_layer(), context.keys, context.values, strict=True):
-            x = x + layer.self_attn(layer.input_layernorm(x), rotation, keys, values, hidden_from)
+        held = zip(self.each_layer(), self.config.views, context.keys, context.values, strict=True)
+        for layer, view, keys, values in held:
+            x = x + layer.self_attn(layer.input_layernorm(x), rotation, keys, values, *hidden[view])
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         out: Tensor = self.norm(x)
         return out

@@ -1,13 +1,14 @@
-"""The configuration of a DFlash drafter, as its ``config.json`` holds it."""
+"""The configuration of a DFlash drafter, in whichever format its checkpoint is written."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simlab.errors import ModelError
+from simlab.real_runner.layer_views import PLAIN, LayerView
 
-_RELEASED_HEAD_DIM = 128  # of the released class, where config.json names none
+TAP_OFFSETS = (0, 1)
+"""What may lie between a checkpoint's layer numbers and the states of a target: see ``DFlashConfig.tap_offset``."""
+
 _COUNTS = (
-    "num_target_layers",
     "num_hidden_layers",
     "hidden_size",
     "intermediate_size",
@@ -19,12 +20,27 @@ _COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class DFlashConfig:
-    """Sizes and choices of one drafter; sizes in elements, ids in the target's vocabulary."""
+    """Sizes and choices of one drafter; sizes in elements, ids in the target's vocabulary.
+
+    Attributes:
+        target_layer_ids: the target's layers whose outputs are read, from 0; -1 is its embedding, and the last
+            layer is read after the final norm, as transformers hands it out.
+        num_target_layers: None where the checkpoint does not say.
+        vocab_size: of the target.
+        layer_views: what each layer shows; none given: everything.
+        final_logit_softcapping: the logits are ``cap x tanh(logits / cap)``; None: as they are.
+        output_multiplier: of the logits, before that.
+        input_embedding_scale: of the embedded root and masks.
+        predicts_from_root: the root's own slot predicts the token after it, and every other slot one further.
+        draft_vocab_size: tokens that it can propose; None: all of the target's.
+        tap_offset: what was added to a layer number of the checkpoint to find its state, where state 0 is the
+            embedding and state i the output of the i-th layer: 1 in the layout of z-lab, 0 in that of speculators.
+    """
 
     block_size: int
     mask_token_id: int
     target_layer_ids: tuple[int, ...]
-    num_target_layers: int
+    num_target_layers: int | None
     num_hidden_layers: int
     hidden_size: int
     intermediate_size: int
@@ -36,9 +52,17 @@ class DFlashConfig:
     vocab_size: int
     attention_bias: bool = False
     max_position_embeddings: int = 8192
+    layer_views: tuple[LayerView, ...] = ()
+    final_logit_softcapping: float | None = None
+    output_multiplier: float = 1.0
+    input_embedding_scale: float = 1.0
+    predicts_from_root: bool = False
+    draft_vocab_size: int | None = None
+    tap_offset: int = 1
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
+        counted = _COUNTS if self.num_target_layers is None else ("num_target_layers", *_COUNTS)
+        for name in counted:
             if getattr(self, name) < 1:
                 raise ModelError(f"a drafter's {name} must be at least 1; got {getattr(self, name)}")
         if self.num_attention_heads % self.num_key_value_heads:
@@ -54,31 +78,73 @@ class DFlashConfig:
             raise ModelError(
                 f"mask_token_id {self.mask_token_id} is not in the target's vocabulary of {self.vocab_size}"
             )
-        if any(not 0 <= tap < self.num_target_layers for tap in self.target_layer_ids):
-            raise ModelError(
-                f"target_layer_ids {list(self.target_layer_ids)} do not fit a target of {self.num_target_layers} layers"
-            )
-        if self.num_target_layers - 1 in self.target_layer_ids:
-            raise ModelError(
-                f"target_layer_ids {list(self.target_layer_ids)} name the last layer of a target of "
-                f"{self.num_target_layers}, whose state released drafters read after the final norm and simlab does "
-                "not; tap earlier layers"
-            )
+        check_taps(self.target_layer_ids, self.num_target_layers)
+        if self.layer_views and len(self.layer_views) != self.num_hidden_layers:
+            raise ModelError(f"layer_types has {len(self.layer_views)} entries for {self.num_hidden_layers} layers")
+        if any(view.window is not None and view.window < 1 for view in self.layer_views):
+            raise ModelError("a drafter's sliding_window must be at least 1")
+        if self.draft_vocab_size is not None and not 1 <= self.draft_vocab_size <= self.vocab_size:
+            raise ModelError(f"draft_vocab_size {self.draft_vocab_size} is not within the {self.vocab_size} tokens")
 
     @property
     def depth(self) -> int:
-        """D, the positions drafted ahead: one less than the block."""
-        return self.block_size - 1
+        """D, the positions drafted ahead: one less than the block, or as many where the root's slot predicts."""
+        return self.block_size - self.first_slot
+
+    @property
+    def first_slot(self) -> int:
+        """The first slot of the block that predicts."""
+        return 0 if self.predicts_from_root else 1
+
+    @property
+    def views(self) -> tuple[LayerView, ...]:
+        """What each layer shows."""
+        return self.layer_views or (PLAIN,) * self.num_hidden_layers
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """In what this drafter is no plain DFlash, in words."""
+        asked = {
+            "layers that do not show everything": any(not view.shows_all for view in self.layer_views),
+            "a soft-capped head": self.final_logit_softcapping is not None,
+            "a scaled head": self.output_multiplier != 1,
+            "scaled embeddings": self.input_embedding_scale != 1,
+            "predictions from the root's own slot": self.predicts_from_root,
+            "a vocabulary of its own": self.draft_vocab_size is not None,
+            "a tap of the embedding or of the final norm": not all(
+                self._is_plain(tap) for tap in self.target_layer_ids
+            ),
+        }
+        return tuple(what for what, has in asked.items() if has)
+
+    def _is_plain(self, tap: int) -> bool:
+        return tap >= 0 and (self.num_target_layers is None or tap < self.num_target_layers - 1)
+
+    def with_tap_offset(self, offset: int) -> "DFlashConfig":
+        """The same checkpoint with its layer numbers read in another convention.
+
+        Raises:
+            ModelError: a layer number then lies outside the target.
+        """
+        moved = tuple(tap + offset - self.tap_offset for tap in self.target_layer_ids)
+        return replace(self, target_layer_ids=moved, tap_offset=offset)
 
     def to_json(self) -> dict[str, object]:
-        """The fields in the place where the released classes look for them."""
+        """The fields of z-lab's layout, in the place where the released classes look for them.
+
+        Raises:
+            ValueError: that layout has no field for what this drafter is.
+        """
+        windows = {view.window for view in self.layer_views if not view.shows_all}
+        if len(windows) > 1 or self.draft_vocab_size is not None or self.predicts_from_root or self.tap_offset != 1:
+            raise ValueError(f"z-lab's layout cannot say that a drafter has {', '.join(self.variants)}")
         return {
             "architectures": ["DFlashDraftModel"],
             "model_type": "qwen3",
             "block_size": self.block_size,
             "num_target_layers": self.num_target_layers,
             "num_hidden_layers": self.num_hidden_layers,
-            "layer_types": ["full_attention"] * self.num_hidden_layers,
+            "layer_types": ["full_attention" if view.shows_all else "sliding_attention" for view in self.views],
             "dflash_config": {
                 "mask_token_id": self.mask_token_id,
                 "target_layer_ids": list(self.target_layer_ids),
@@ -94,117 +160,25 @@ class DFlashConfig:
             "rope_scaling": None,
             "hidden_act": "silu",
             "max_position_embeddings": self.max_position_embeddings,
-            "sliding_window": None,
-            "use_sliding_window": False,
+            "sliding_window": next(iter(windows), None),
+            "use_sliding_window": bool(windows),
             "tie_word_embeddings": True,
             "vocab_size": self.vocab_size,
             "dtype": "bfloat16",
+            **self._scales(),
         }
 
+    def _scales(self) -> dict[str, object]:
+        """Those that are not what they are where config.json does not name them."""
+        usual = {"final_logit_softcapping": None, "output_multiplier": 1.0, "input_embedding_scale": 1.0}
+        return {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
 
-def config_from_json(fields: Mapping[str, object]) -> DFlashConfig:
-    """Read a drafter's ``config.json``; a field may stand at the top or in ``dflash_config``.
+
+def check_taps(taps: tuple[int, ...], num_target_layers: int | None) -> None:
+    """Refuse layers that a target does not have.
 
     Raises:
-        ModelError: a field is missing, or asks for a variant that this runner does not carry.
+        ModelError: one is below -1, the embedding, or above the last.
     """
-    inner = fields.get("dflash_config")
-    nested = dict(inner) if isinstance(inner, Mapping) else {}
-
-    def field(name: str, default: object = None) -> object:
-        value = nested.get(name, fields.get(name, default))
-        if value is None:
-            raise ModelError(f"the drafter's config.json has no {name!r}, at the top or in dflash_config")
-        return value
-
-    _refuse_variants(fields, nested)
-    rope = fields.get("rope_parameters")
-    theta = rope.get("rope_theta") if isinstance(rope, Mapping) else None
-    theta = fields.get("rope_theta") if theta is None else theta
-    num_layers = _integer(field("num_hidden_layers"))
-    num_target_layers = _integer(field("num_target_layers"))
-    named = (nested.get("target_layer_ids"), fields.get("target_layer_ids"), nested.get("layer_ids"))
-    taps = next((ids for ids in named if ids is not None), None)
-    if taps is None:
-        taps = default_taps(num_target_layers, num_layers)
-    if not isinstance(taps, list | tuple):
-        raise ModelError(f"the drafter's target_layer_ids must be a list of layer numbers; got {taps!r}")
-    return DFlashConfig(
-        block_size=_integer(field("block_size", 16)),
-        mask_token_id=_integer(field("mask_token_id")),
-        target_layer_ids=tuple(_integer(tap) for tap in taps),
-        num_target_layers=num_target_layers,
-        num_hidden_layers=num_layers,
-        hidden_size=_integer(field("hidden_size")),
-        intermediate_size=_integer(field("intermediate_size")),
-        num_attention_heads=_integer(field("num_attention_heads")),
-        num_key_value_heads=_integer(field("num_key_value_heads")),
-        head_dim=_integer(field("head_dim", _RELEASED_HEAD_DIM)),
-        rms_norm_eps=_number(field("rms_norm_eps")),
-        rope_theta=_number(theta if theta is not None else 10000.0),
-        vocab_size=_integer(field("vocab_size")),
-        attention_bias=bool(fields.get("attention_bias", False)),
-        max_position_embeddings=_integer(field("max_position_embeddings", 8192)),
-    )
-
-
-def default_taps(num_target_layers: int, num_draft_layers: int) -> list[int]:
-    """The target layers tapped when a checkpoint names none: evenly spaced, one per draft layer."""
-    if num_draft_layers == 1:
-        return [num_target_layers // 2]
-    span = num_target_layers - 4
-    return [round(1 + i * span / (num_draft_layers - 1)) for i in range(num_draft_layers)]
-
-
-# Per field: what asks for it, and the values that ask for nothing.
-_VARIANT_FIELDS: dict[str, tuple[str, tuple[object, ...]]] = {
-    "final_logit_softcapping": ("a soft-capped head", (0,)),
-    "output_multiplier": ("a scaled head", (1,)),
-    "input_embedding_scale": ("scaled embeddings", (1,)),
-    "projector_type": ("another projector of the target's states", ("linear", "dflash")),
-    "selector_rank": ("a DFlash2 candidate selector", (0,)),
-    "shift_label": ("shifted labels", (False,)),
-    "sample_from_anchor": ("predictions that begin at the root's own slot", (False,)),
-    "use_confidence_head": ("a confidence head", (False,)),
-    "use_swa": ("sliding windows", (False,)),
-    "pure_draft_prefix_len": ("a drafted prefix", (0,)),
-    "attention_mode": ("another attention", ("gqa", "mha")),
-    "hidden_act": ("another activation", ("silu",)),
-    "causal": ("blocks that are causal inside", (False,)),
-    "is_causal": ("blocks that are causal inside", (False,)),
-}
-
-
-def _refuse_variants(fields: Mapping[str, object], nested: Mapping[str, object]) -> None:
-    harmless = _VARIANT_FIELDS | {"draft_vocab_size": ("a reduced vocabulary", (0, fields.get("vocab_size")))}
-    for name, (what, values) in harmless.items():
-        value = nested.get(name, fields.get(name))
-        if value is not None and value not in values:
-            raise ModelError(f"this drafter needs {what} ({name}={value!r}), which simlab does not run")
-    _refuse_sliding({**fields, **nested})
-    for name in ("rope_scaling", "rope_parameters"):
-        rope = fields.get(name)
-        kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else "default"
-        if kind != "default":
-            raise ModelError(f"this drafter needs scaled rotary positions ({name} {kind!r}), which simlab does not run")
-
-
-def _refuse_sliding(fields: Mapping[str, object]) -> None:
-    given = fields.get("layer_types")
-    kinds = {str(kind) for kind in given} if isinstance(given, list) else set()
-    if fields.get("use_sliding_window") and (not kinds or fields.get("sliding_window") is not None):
-        kinds.add("sliding_attention")
-    if others := sorted(kinds - {"full_attention"}):
-        raise ModelError(f"this drafter has layers of {', '.join(others)}, which simlab does not run")
-
-
-def _integer(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ModelError(f"the drafter's config.json holds {value!r} where a whole number belongs")
-    return value
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ModelError(f"the drafter's config.json holds {value!r} where a number belongs")
-    return float(value)
+    if any(tap < -1 or (num_target_layers is not None and tap >= num_target_layers) for tap in taps):
+        raise ModelError(f"target_layer_ids {list(taps)} do not fit a target of {num_target_layers} layers")

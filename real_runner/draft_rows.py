@@ -23,6 +23,7 @@ from simlab.real_runner.target import Target
 from simlab.traces.records import DraftColumns
 
 _BLOCKS_PER_PASS = 64
+_ATTENTION_WEIGHTS_PER_PASS = 2**28
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,31 @@ def draft_columns(
         prompt_length: P.
         kept: how many candidates.
     """
-    depth = drafter.config.depth
+    depth, own = drafter.config.depth, drafter.vocabulary
     roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
     parts, buffers = [], LawBuffers()
     ids = tokens.cpu().numpy()
-    for some, logits in draft_logits(drafter, target, features, tokens, roots, _BLOCKS_PER_PASS):
+    per_pass = blocks_per_pass(drafter.config.num_attention_heads, drafter.config.block_size, len(tokens))
+    for some, logits in draft_logits(drafter, target, features, tokens, roots, per_pass):
         truth, valid = _truth(ids, some.cpu().numpy(), depth)
+        truth = truth if own is None else own.to_draft(truth)
         parts.append((some.cpu().numpy().astype(np.int32), valid, *_columns(buffers.laws(logits), truth, kept)))
     if not parts:
         return _no_rows(depth)
     contexts, valid, counts, kept_ids, log_probs, outside, entropy, ranks, true_log_probs = (
         np.concatenate(columns) for columns in zip(*parts, strict=True)
     )
+    kept_ids = kept_ids if own is None else own.to_target(kept_ids)
     return DraftColumns(contexts, counts, kept_ids, log_probs, outside, entropy, ranks, true_log_probs, valid)
+
+
+def blocks_per_pass(num_heads: int, block_size: int, num_tokens: int) -> int:
+    """How many blocks are drafted in one pass: 64, or as many as keep its attention weights few.
+
+    A pass holds a few copies of blocks x heads x block size x tokens weights, which would grow with the text.
+    """
+    weights = num_heads * block_size * (num_tokens + block_size)
+    return max(1, min(_BLOCKS_PER_PASS, _ATTENTION_WEIGHTS_PER_PASS // weights))
 
 
 def _truth(tokens: Ints, roots: Ints, depth: int) -> tuple[Ints, Bools]:

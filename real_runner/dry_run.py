@@ -52,6 +52,7 @@ def dry_run(options: RecordOptions) -> str:
     """
     models, sources = load(options)
     found = estimate(options, models, sources)
+    alone = " alone" if options.more_devices else ""
     texts = f" ({found.num_texts} texts)" if found.num_texts != found.num_prompts else ""
     return "\n".join(
         (
@@ -62,7 +63,7 @@ def dry_run(options: RecordOptions) -> str:
             f"prompts         {found.num_prompts}{texts}",
             f"positions       {found.positions:,.0f}",
             f"expected size   {_size(found.num_bytes)}",
-            f"expected time   {_duration(found.seconds)} on this machine ({options.device}, {options.dtype})",
+            f"expected time   {_duration(found.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
             f"measured on     {found.num_sampled} prompts spread over the file; nothing was written to {options.out}",
         )
     )

@@ -3,17 +3,19 @@
 import hashlib
 import json
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 
 import torch
 from tokenizers import Tokenizer
 
+from simlab.real_runner.dflash_files import checkpoint_digest
 from simlab.real_runner.models import Models
 from simlab.real_runner.options import RecordOptions
 from simlab.real_runner.prompts import PromptRecord, render
 from simlab.real_runner.sources import Source, Sources, given_turns
-from simlab.real_runner.target import Target, files_digest
-from simlab.traces.manifest import DraftSet, Manifest, ModelInfo
+from simlab.real_runner.target import Target
+from simlab.traces.manifest import DraftSet, DumpedInfo, Manifest, ModelInfo
 
 DRAFT_NAME = "dflash"
 _LIBRARIES = ("simlab", "torch", "transformers", "tokenizers", "numpy", "numba")
@@ -34,25 +36,27 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         max_new_tokens=earlier.max_new_tokens if earlier else options.max_new_tokens,
         gt_mode=earlier.gt_mode if earlier else "generated" if options.prompts is not None else "given",
         dtype=options.dtype,
-        attention=str(target.model.config._attn_implementation),
+        attention=str(target.model.config._attn_implementation) if models.dumped is None else "not run here",
         batch_size=options.batch_size,
         device=device_name(options.device),
         versions={name: metadata.version(name) for name in _LIBRARIES},
         draft_sets={DRAFT_NAME: _draft_set(options, models)},
+        hidden_states=None if models.dumped is None else DumpedInfo(models.dumped.layers, models.dumped.dtype),
     )
 
 
 def _draft_set(options: RecordOptions, models: Models) -> DraftSet:
     config = models.drafter.config
-    files = [models.draft_folder / "config.json", models.draft_folder / "model.safetensors"]
     return DraftSet(
-        model=ModelInfo(options.draft, models.draft_revision, files_digest(files)),
+        model=ModelInfo(options.draft, models.draft_revision, checkpoint_digest(models.draft_folder)),
         block_size=config.block_size,
         depth=config.depth,
         min_width=options.min_width,
         exact_budget=options.exact_budget,
         vocab_size=config.vocab_size,
         mask_token_id=config.mask_token_id,
+        draft_vocab_size=config.draft_vocab_size,
+        tap_offset=config.tap_offset,
     )
 
 
@@ -87,13 +91,21 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
-def recording_info(seconds: float, positions: int, skipped_shards: int) -> dict[str, object]:
-    """What is true of one run and outside every id: time, host, speed."""
+def recording_info(seconds: float, positions: int, skipped_shards: int, devices: Sequence[str]) -> dict[str, object]:
+    """What is true of one run and outside every id: time, host, speed.
+
+    Args:
+        seconds: of this run, loading the models of the first device left out.
+        positions: recorded in this run, on all devices.
+        skipped_shards: done before this run.
+        devices: one process each.
+    """
     return {
         "seconds": round(seconds, 3),
         "positions": positions,
         "positions_per_s": round(positions / seconds, 2) if seconds > 0 else 0.0,
         "shards_from_an_earlier_run": skipped_shards,
+        "devices": list(devices),
         "machine": platform.processor() or platform.machine(),
         "system": platform.platform(),
         "threads": torch.get_num_threads(),

@@ -9,7 +9,9 @@ import torch
 
 from simlab.errors import ModelError
 from simlab.real_runner.dflash import DFlashDrafter
+from simlab.real_runner.dflash_config import check_taps
 from simlab.real_runner.dflash_files import find_drafter, load_drafter
+from simlab.real_runner.dumped_states import DumpedStates
 from simlab.real_runner.target import Target, load_target
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -19,16 +21,27 @@ _NO_MEMORY = ("out of memory", "can't allocate memory")
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Both models, loaded, and where the drafter's files lie."""
+    """Both models, loaded, and where the drafter's files lie.
+
+    ``dumped``: hidden states in place of the target's layers, which are then not loaded.
+    """
 
     target: Target
     drafter: DFlashDrafter
     draft_folder: Path
     draft_revision: str
+    dumped: DumpedStates | None = None
 
 
-def load_models(target: str, draft: str, dtype: str, device: str) -> Models:
+def load_models(target: str, draft: str, dtype: str, device: str, tap_offset: int | None = None) -> Models:
     """Load both models and see that they fit.
+
+    Args:
+        target: a name, folder or hub id.
+        draft: likewise, or a file with weights beside its ``config.json``.
+        dtype: of both.
+        device: as torch names it.
+        tap_offset: what to add to the drafter's layer numbers; None: as its format has it.
 
     Raises:
         ModelError: they cannot be loaded, or the drafter belongs to another target.
@@ -36,7 +49,7 @@ def load_models(target: str, draft: str, dtype: str, device: str) -> Models:
     kind = dtype_of(dtype)
     check_device(device)
     found = find_drafter(draft)
-    drafter = load_drafter(found.folder, kind, device)
+    drafter = load_drafter(found.folder, kind, device, tap_offset)
     loaded = load_target(target, kind, device)
     check_fit(loaded, drafter)
     return Models(loaded, drafter, found.folder, found.revision)
@@ -78,13 +91,14 @@ def check_fit(target: Target, drafter: DFlashDrafter) -> None:
         ModelError: layers, hidden size or vocabulary differ.
     """
     config = drafter.config
+    check_taps(config.target_layer_ids, target.num_layers)
     pairs = {
-        "layers": (config.num_target_layers, len(target.layers)),
+        "layers": (config.num_target_layers, target.num_layers),
         "hidden size": (config.hidden_size, target.embedding.embedding_dim),
         "vocabulary": (config.vocab_size, target.vocab_size),
     }
     for what, (wanted, found) in pairs.items():
-        if wanted != found:
+        if wanted not in (None, found):
             raise ModelError(
                 f"this drafter was made for a target with {what} {wanted}; {target.name} has {found}; "
                 "choose the target it was trained for"

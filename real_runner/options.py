@@ -16,10 +16,15 @@ class RecordOptions:
     Attributes:
         prompts: a prompt file; the target answers.
         completions: a file of texts made elsewhere, teacher-forced.
+        hidden_states: a folder of hidden states that an engine dumped along the completions; the target's layers
+            then never run here.
+        hidden_layers: which states each of these files holds, as the engine was asked for them.
         text_from: a trace whose texts are used again, for another drafter.
+        more_devices: a process more for each; they share the shards with the first device.
         batch_size: prompts that are decoded as one batch and written as one shard.
         limit: at most so many prompts; None takes all.
         resume: keep the finished shards of a recording that was interrupted.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
     """
 
     target: str
@@ -27,6 +32,8 @@ class RecordOptions:
     out: Path
     prompts: Path | None = None
     completions: Path | None = None
+    hidden_states: Path | None = None
+    hidden_layers: tuple[int, ...] = ()
     text_from: str | None = None
     limit: int | None = None
     resume: bool = False
@@ -38,15 +45,28 @@ class RecordOptions:
     chat_template_kwargs: Mapping[str, object] = field(default_factory=dict)
     dtype: str = "float32"
     device: str = "cpu"
+    more_devices: tuple[str, ...] = ()
     batch_size: int = 32
     min_width: int = 64
     exact_budget: int = 512
+    tap_offset: str | None = None
 
     def __post_init__(self) -> None:
         given = [source for source in (self.prompts, self.completions, self.text_from) if source is not None]
         if len(given) != 1:
             raise ValueError(f"exactly one of prompts, completions and text_from must be given; got {len(given)}")
+        if self.hidden_states is not None and self.completions is None:
+            raise ValueError("hidden states belong to texts that were made elsewhere; give --completions with them")
+        if self.hidden_layers and self.hidden_states is None:
+            raise ValueError("--hidden-layers says which states --hidden-states holds; give both")
+        if self.hidden_states is not None and self.tap_offset == "auto":
+            raise ValueError("--tap-offset auto runs the target, whose layers stay away here; give 0 or 1")
         check_kept(self.min_width, self.exact_budget)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All devices, the first first."""
+        return (self.device, *self.more_devices)
 
     @property
     def sampling(self) -> Sampling:

@@ -1,7 +1,7 @@
 """Measuring what rounds cost on this machine, sweep after sweep over node counts and contexts."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from tqdm import tqdm
 from simlab.arrays import Ints
 from simlab.errors import CostError, PromptError
 from simlab.real_runner.models import Models, load_models, within_memory
+from simlab.real_runner.profile_batches import BatchPlainAt, BatchRoundsAt
 from simlab.real_runner.profile_key import check_same, empty_file
 from simlab.real_runner.profile_options import ProfileOptions
 from simlab.real_runner.profile_rounds import (
@@ -22,8 +23,9 @@ from simlab.real_runner.profile_rounds import (
     check_grid,
 )
 from simlab.real_runner.profile_sweeps import Place, Sweeps
+from simlab.real_runner.tap_offset import AUTO, Text, given_offset, settle
 from simlab.real_runner.target import Target
-from simlab.real_runner.timer import clock_of
+from simlab.real_runner.timer import Clock, clock_of
 from simlab.traces.cost_file import CostFile, read_cost_file, write_cost_file
 
 SECONDS_BETWEEN_WRITINGS = 15.0
@@ -31,6 +33,7 @@ SECONDS_BETWEEN_WRITINGS = 15.0
 
 _LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
 _CHARACTERS_PER_TOKEN = 8
+_NUM_SAMPLES, _SAMPLE_TOKENS = 8, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,10 @@ def profile(options: ProfileOptions) -> Profiled:
     earlier = _earlier(options.out, options.resume)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    models = load_models(options.target, options.draft, options.dtype, options.device)
+    offset = given_offset(options.tap_offset)
+    models = load_models(options.target, options.draft, options.dtype, options.device, offset)
+    if options.tap_offset == AUTO:
+        settle(models, options.tap_offset, _samples(models.target, options.text))
     check_grid(models, options.contexts[-1], options.node_counts[-1])
     file = empty_file(options, models)
     if earlier is not None:
@@ -112,10 +118,9 @@ def _visits(options: ProfileOptions, models: Models, todo: Sweeps) -> Iterator[b
 def _visitor(options: ProfileOptions, models: Models, todo: Sweeps) -> Callable[[Place], None]:
     """Read the text at every context, once; what is returned visits a cell and keeps its samples."""
     clock = clock_of(models.target.device)
-    longest, most, sampling = options.contexts[-1], options.node_counts[-1], options.sampling
+    longest, most = options.contexts[-1], options.node_counts[-1]
     token_ids = _token_ids(models.target, options.text, longest)
-    plain = PlainAt(models, token_ids, longest, sampling, clock)
-    rounds = {context: RoundsAt(models, most, token_ids, context, sampling, clock) for context in options.contexts}
+    plain, rounds = _begun(options, models, token_ids, clock)
     seen: set[Place] = set()
 
     def visit(place: Place) -> None:
@@ -131,6 +136,28 @@ def _visitor(options: ProfileOptions, models: Models, todo: Sweeps) -> Callable[
     rounds[longest].visit(most, FIRST_UNMEASURED)
     plain.visit(longest, FIRST_UNMEASURED)
     return visit
+
+
+def _samples(target: Target, text: str) -> list[Text]:
+    """Beginnings of texts that the target is to go on with: eight pieces of a text."""
+    ids = _token_ids(target, text, _NUM_SAMPLES * _SAMPLE_TOKENS)
+    return [(piece, np.empty(0, np.int32)) for piece in np.split(ids, _NUM_SAMPLES)]
+
+
+def _begun(
+    options: ProfileOptions, models: Models, token_ids: Ints, clock: Clock
+) -> tuple[PlainAt | BatchPlainAt, Mapping[int, RoundsAt | BatchRoundsAt]]:
+    """Plain decoding, and rounds at each context, of one text or of several, which are read here."""
+    most, sampling, batch = options.node_counts[-1], options.sampling, options.batch
+    if batch == 1:
+        plain = PlainAt(models, token_ids, options.contexts[-1], sampling, clock)
+        return plain, {
+            context: RoundsAt(models, most, token_ids, context, sampling, clock) for context in options.contexts
+        }
+    together = BatchPlainAt(models, token_ids, options.contexts[-1], sampling, clock, batch)
+    return together, {
+        context: BatchRoundsAt(models, most, token_ids, context, sampling, clock, batch) for context in options.contexts
+    }
 
 
 def _token_ids(target: Target, text: str, num: int) -> Ints:

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from simlab.errors import CostError
+from simlab.real_runner.dflash_files import checkpoint_digest
 from simlab.real_runner.machine import hardware_name, library_versions, system_name
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile_options import ProfileOptions
-from simlab.real_runner.target import files_digest
 from simlab.sampling import Sampling
 from simlab.traces.cost_file import CostFile
 from simlab.traces.manifest import ModelInfo
@@ -40,7 +40,13 @@ GRID = ("contexts", "node_counts")
 def empty_file(options: ProfileOptions, models: Models) -> CostFile:
     """A cost file of these models on this machine, without samples."""
     setting = setting_of(models, options.draft, options.dtype, options.device, options.sampling)
-    return replace(setting, contexts=options.contexts, node_counts=options.node_counts, repeats=options.repeats)
+    return replace(
+        setting,
+        contexts=options.contexts,
+        node_counts=options.node_counts,
+        repeats=options.repeats,
+        batch=options.batch,
+    )
 
 
 def setting_of(models: Models, draft: str, dtype: str, device: str, sampling: Sampling) -> CostFile:
@@ -53,14 +59,13 @@ def setting_of(models: Models, draft: str, dtype: str, device: str, sampling: Sa
         device: as torch names it.
         sampling: how the target chooses.
     """
-    target, folder = models.target, models.draft_folder
-    digest = files_digest([folder / "config.json", folder / "model.safetensors"])
+    target = models.target
     return CostFile(
         device=hardware_name(device),
         threads=torch.get_num_threads(),
         system=system_name(),
         target=ModelInfo(target.name, target.revision, target.digest),
-        drafter=ModelInfo(draft, models.draft_revision, digest),
+        drafter=ModelInfo(draft, models.draft_revision, checkpoint_digest(models.draft_folder)),
         block_size=models.drafter.config.block_size,
         dtype=dtype,
         attention=str(target.model.config._attn_implementation),

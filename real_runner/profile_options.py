@@ -23,6 +23,8 @@ class ProfileOptions:
         repeats: samples wanted of every stage at every node count and context.
         threads: of the CPU; None leaves them as torch has them.
         resume: go on with the file that is at ``out``.
+        batch: texts at a time; node counts and contexts are those of each.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
     """
 
     target: str
@@ -39,6 +41,8 @@ class ProfileOptions:
     device: str = "cpu"
     threads: int | None = None
     resume: bool = False
+    batch: int = 1
+    tap_offset: str | None = None
 
     def __post_init__(self) -> None:
         if not self.text:
@@ -47,8 +51,10 @@ class ProfileOptions:
             raise ValueError(f"node counts must rise from 0, the root alone; got {_listed(self.node_counts)}")
         if not _rise(self.contexts) or self.contexts[0] < 1:
             raise ValueError(f"contexts must rise from 1 or above; got {_listed(self.contexts)}")
-        if self.repeats < 1 or (self.threads is not None and self.threads < 1):
-            raise ValueError(f"repeats and threads must be at least 1; got {self.repeats} and {self.threads}")
+        if min(self.repeats, self.batch) < 1 or (self.threads is not None and self.threads < 1):
+            raise ValueError(
+                f"repeats, batch and threads must be at least 1; got {self.repeats}, {self.batch} and {self.threads}"
+            )
         # Sampling refuses what is no temperature, share or count.
         _ = self.sampling
 
@@ -60,7 +66,7 @@ class ProfileOptions:
 
 def options_of(file: CostFile) -> dict[str, object]:
     """The options under which a file was begun, by name; its device is a name that torch does not know."""
-    names = ("node_counts", "contexts", "repeats", "temperature", "top_p", "top_k", "dtype", "threads")
+    names = ("node_counts", "contexts", "repeats", "temperature", "top_p", "top_k", "dtype", "threads", "batch")
     models: dict[str, object] = {"target": file.target.name, "draft": file.drafter.name}
     return models | {name: getattr(file, name) for name in names}
 

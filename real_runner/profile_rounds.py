@@ -79,10 +79,8 @@ class RoundsAt:
             clock: of the models' device.
         """
         self._trees = TreesOfSize(0, most_drafted)
-        self._window = _window(context)
-        max_new_tokens = self._window + _reach(models)
-        highest = models.target.config.max_position_embeddings - models.drafter.config.depth - max_new_tokens
-        self._start = max(1, min(context - self._window, highest))
+        self._window = window_of(context)
+        self._start, max_new_tokens = first_position(models, context)
         self._running = Speculation(
             _never_stopping(models), self._trees, _prompt(token_ids, self._start), sampling, max_new_tokens, clock
         )
@@ -115,7 +113,7 @@ class PlainAt:
         """Read the text before the longest context; shorter ones are returned to."""
         self._most_steps = FIRST_UNMEASURED + MEASURED_STEPS
         target = models.target
-        self._highest = target.config.max_position_embeddings - self._most_steps - 1
+        self._highest = target.longest_context - self._most_steps - 1
         prompt = _prompt(token_ids, longest)
         self._running = PlainDecoding(_without_stops(target), prompt, sampling, self._most_steps + 1, clock)
         self._first_token = int(self._running.text[0])
@@ -138,12 +136,12 @@ def check_grid(models: Models, longest: int, most_drafted: int) -> None:
     Raises:
         ModelError: contexts beyond the target's positions, or trees beyond the drafter's candidates.
     """
-    positions, depth = models.target.config.max_position_embeddings, models.drafter.config.depth
-    needed = depth + 1 + max(longest, _window(longest) + _reach(models))
+    positions, depth = models.target.longest_context, models.drafter.config.depth
+    needed = depth + 1 + max(longest, window_of(longest) + _reach(models))
     if needed > positions:
         raise ModelError(
-            f"a context of {longest:,} and a draft of {depth} need {needed:,} positions, and {models.target.name} has "
-            f"{positions:,}; give smaller --contexts"
+            f"a context of {longest:,} and a draft of {depth} need {needed:,} positions, and "
+            f"{models.target.reach}; give smaller --contexts"
         )
     width = min(models.target.vocab_size, most_drafted)
     fill = sum(width**level for level in range(1, depth + 1))
@@ -154,7 +152,14 @@ def check_grid(models: Models, longest: int, most_drafted: int) -> None:
         )
 
 
-def _window(context: int) -> int:
+def first_position(models: Models, context: int) -> tuple[int, int]:
+    """Tokens to read before rounds about a context, and new tokens that the rounds may bring."""
+    max_new_tokens = window_of(context) + _reach(models)
+    highest = models.target.longest_context - models.drafter.config.depth - max_new_tokens
+    return max(1, min(context - window_of(context), highest)), max_new_tokens
+
+
+def window_of(context: int) -> int:
     """New tokens after which a visit goes back to the start; few beside the context."""
     return min(16, context // 8)
 

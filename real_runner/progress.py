@@ -2,11 +2,22 @@
 
 import time
 from types import TracebackType
+from typing import Protocol
 
 from tqdm import tqdm
 
 _SECONDS_BETWEEN_DRAWINGS = 0.5
 _LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
+
+
+class Reporting(Protocol):
+    """What is told while a recording runs."""
+
+    def decoded(self, num_tokens: int) -> None:
+        """The target wrote so many tokens."""
+
+    def recorded(self, num_positions: int) -> None:
+        """A text of so many positions is recorded."""
 
 
 class Progress:

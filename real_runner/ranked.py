@@ -77,7 +77,10 @@ class LawBuffers:
 
 
 def ranked(laws: Laws, truth: Ints, width: int) -> Ranked:
-    """The first ``width`` candidates, and the ranks of the true tokens, int32 ``[R, D]``."""
+    """The first ``width`` candidates, and the ranks of the true tokens, int32 ``[R, D]``.
+
+    A true token of -1, outside the drafter's vocabulary, has the rank -1 and a log-prob that means nothing.
+    """
     on_its_device = ranked_by_kernels if laws.log_probs.device.type == "cpu" else ranked_by_torch
     return on_its_device(laws, truth, width)
 
@@ -105,8 +108,9 @@ def ranked_by_torch(laws: Laws, truth: Ints, width: int) -> Ranked:
     places = _places(laws.log_probs)
     first = _first(places, width)
     ids = first & 0x7FFFFFFF
-    true_ids = torch.from_numpy(truth.astype(np.int64)).to(places.device)[..., None]
+    true_ids = torch.from_numpy(np.maximum(truth, 0).astype(np.int64)).to(places.device)[..., None]
     ranks = (places < places.gather(-1, true_ids)).sum(-1)
+    ranks = ranks.masked_fill(torch.from_numpy(truth < 0).to(places.device), -1)
     return Ranked(
         ids.to(torch.int32).cpu().numpy(),
         _on_grid(first),

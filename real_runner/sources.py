@@ -132,6 +132,11 @@ def check_same_target(sources: Sources, target: Target, dtype: str) -> None:
             f"the text and the target's rows along it were recorded in {earlier.dtype}, this recording would be in "
             f"{dtype}; give --dtype {earlier.dtype}"
         )
+    if earlier.hidden_states is not None:
+        raise TraceError(
+            "the target's rows along this text are from hidden states that an engine dumped; record another drafter "
+            "with --completions and --hidden-states again"
+        )
     if earlier.target.digest != target.digest:
         raise TraceError(
             f"the text was recorded with target {earlier.target.name} (digest {earlier.target.digest[:12]}); "

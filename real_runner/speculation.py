@@ -19,17 +19,23 @@ from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.answers import sequence_key
+from simlab.real_runner.batched_target import trees_pass
 from simlab.real_runner.choice import Choose, chooser
 from simlab.real_runner.decoded import RanRound
 from simlab.real_runner.kv_buffers import BufferCache
 from simlab.real_runner.live_drafter import LiveDrafter
 from simlab.real_runner.models import Models
+from simlab.real_runner.packed_attention import PackedPass
 from simlab.real_runner.target import features_of, tapped
 from simlab.real_runner.timer import Clock
 from simlab.real_runner.tree_pass import follow, pass_of
 from simlab.replay import Round, check_tree
 from simlab.sampling import Sampling
 from simlab.tree import DraftTree
+
+LONG_CONTEXT = 4096
+"""From so many tokens before the root on, text and tree are attended to apart: a mask over both grows with the text,
+and below it one call is faster than two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ class Speculation:
         self._length = self._start
         room = len(self._tokens) + policy.budget if policy.budget < 1 << 15 else 0
         self._cache = BufferCache(models.target, room)
-        self._drafter = LiveDrafter(models, _width(policy), len(self._tokens)) if policy.needs.draft else None
+        self._drafter = LiveDrafter(models, width_read(policy), len(self._tokens)) if policy.needs.draft else None
         self._state = policy.start(prompt)
         self._read_prompt()
 
@@ -97,7 +103,7 @@ class Speculation:
         times.append(self._clock())
         tree = self._policy.select(draft, self._state)
         times.append(self._clock())
-        self._check(tree, draft.root_token)
+        check_drafted(self._policy, tree, draft.root_token, self._models.target.vocab_size)
         found = self._verify(tree, position)
         times.append(self._clock())
         self._commit(found, position, tree.num_drafted)
@@ -134,14 +140,16 @@ class Speculation:
         choose = self._chooser(states[:, -1])
         self._append((choose(0, self._start),))
 
-    def _pass(self, ids: Tensor, visible: Tensor | None, positions: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _pass(
+        self, ids: Tensor, visible: Tensor | None, positions: Tensor | None, packed: PackedPass | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """States ``[1, L, H]`` of the target, and tapped ones ``[1, L, taps x H]`` where they are wanted."""
         target = self._models.target
         if self._drafter is None:
-            return target.states(ids, self._cache, visible, positions), None
+            return target.states(ids, self._cache, visible, positions, packed), None
         layer_ids = self._models.drafter.config.target_layer_ids
         with tapped(target, layer_ids) as taken:
-            states = target.states(ids, self._cache, visible, positions)
+            states = target.states(ids, self._cache, visible, positions, packed)
         return states, features_of(taken, layer_ids)
 
     def _chooser(self, states: Tensor) -> Choose:
@@ -153,15 +161,15 @@ class Speculation:
         marginals = None if self._drafter is None else self._drafter.marginals(root, position)
         return Draft(marginals, root, read_only(self._tokens[: self._length]), position)
 
-    def _check(self, tree: DraftTree, root_token: int) -> None:
-        check_tree(self._policy, tree, root_token)
-        low, high, size = tree.tokens.min(), tree.tokens.max(), self._models.target.vocab_size
-        if low < 0 or high >= size:
-            raise PolicyError(f"{self._policy!r} drafted token {low if low < 0 else high}; ids go from 0 to {size - 1}")
+    def _read_tree(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
+        device = self._models.target.device
+        if position < LONG_CONTEXT:
+            return self._pass(*pass_of(tree, position, device))
+        packed, ids, positions = trees_pass([tree], [0], [position], device)
+        return self._pass(ids, None, positions, packed)
 
     def _verify(self, tree: DraftTree, position: int) -> Verified:
-        ids, visible, positions = pass_of(tree, position, self._models.target.device)
-        states, features = self._pass(ids, visible, positions)
+        states, features = self._read_tree(tree, position)
         choose = self._chooser(states[0])
         path, committed = follow(tree, choose, position, self._left, self._models.target.stop_token_ids)
         ended = self._stops(committed[-1]) or len(committed) == self._left
@@ -182,6 +190,18 @@ class Speculation:
         self._length += len(tokens)
 
 
-def _width(policy: AnyPolicy) -> int:
+def width_read(policy: AnyPolicy) -> int:
     """Candidates that a policy may read: a best-first tree of n nodes reads none past rank n."""
     return policy.budget if policy.needs.top_k is None else policy.needs.top_k
+
+
+def check_drafted(policy: AnyPolicy, tree: DraftTree, root_token: int, vocab_size: int) -> None:
+    """Refuse a tree that the target cannot or may not verify.
+
+    Raises:
+        PolicyError: it is above the policy's own budget, below another root, or of unknown tokens.
+    """
+    check_tree(policy, tree, root_token)
+    low, high = tree.tokens.min(), tree.tokens.max()
+    if low < 0 or high >= vocab_size:
+        raise PolicyError(f"{policy!r} drafted token {low if low < 0 else high}; ids go from 0 to {vocab_size - 1}")

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from simlab.arrays import Floats
 from simlab.errors import ModelError
 from simlab.real_runner import attention, builtin
+from simlab.real_runner.target_support import check_supported, longest_context
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from transformers.cache_utils import Cache
 
-
-_HEAD_FIELDS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+    from simlab.real_runner.packed_attention import PackedPass
 
 
 class TargetConfig(Protocol):
@@ -35,6 +35,7 @@ class TargetConfig(Protocol):
     rms_norm_eps: float
     rope_parameters: dict[str, float]
     max_position_embeddings: int
+    num_hidden_layers: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +95,24 @@ class Target:
         return found
 
     @property
+    def num_layers(self) -> int:
+        """Decoder layers of the published model, also where they were not loaded."""
+        return self.config.num_hidden_layers
+
+    @property
+    def longest_context(self) -> int:
+        """Tokens that a text may have: its positions, or its sliding window where that is shorter."""
+        return longest_context(self.model.config)
+
+    @property
+    def reach(self) -> str:
+        """What bounds the length of a text, in words that follow "and"."""
+        length, positions = self.longest_context, self.config.max_position_embeddings
+        if length == positions:
+            return f"{self.name} has {positions:,}"
+        return f"{self.name} has sliding windows of {length:,} tokens, within which simlab runs it"
+
+    @property
     def vocab_size(self) -> int:
         """Rows of the output head."""
         return self.config.vocab_size
@@ -108,6 +127,7 @@ class Target:
         cache: "Cache | None" = None,
         visible: Tensor | None = None,
         positions: Tensor | None = None,
+        packed: "PackedPass | None" = None,
     ) -> Tensor:
         """One pass through the decoder.
 
@@ -116,17 +136,19 @@ class Target:
             cache: takes part in the pass and receives its keys and values.
             visible: bool ``[S, 1, L, past + L]``; None: everything before each token.
             positions: int64 ``[S, L]``; None: they follow the cache.
+            packed: which token belongs to which sequence, in place of ``visible``; positions must be given.
 
         Returns:
             ``[S, L, H]``, after the final norm.
         """
         decoder = cast(Callable[..., nn.Module], self.model.get_decoder())
         num_before = 0 if cache is None else cache.get_seq_length()
-        if visible is None and num_before and ids.shape[1] > 1:
+        if packed is None and visible is None and num_before and ids.shape[1] > 1:
             visible = attention.causal_after(num_before, ids.shape[1], self.device)
         added = None if visible is None else attention.additive_mask(visible, self._heads_per_group, self.dtype)
         masks = {"attention_mask": added, "position_ids": positions}
-        found = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks)
+        parts = {} if packed is None else {"packed": packed}
+        found = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **parts)
         return cast(Tensor, found.last_hidden_state)
 
     def logits(self, states: Tensor) -> Tensor:
@@ -171,41 +193,19 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
         if name == builtin.NAME:
             remedy = f"delete {place} and run the command again"
         raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
-    _check_supported(name, model)
+    check_supported(name, model)
     return Target(
         name=name,
         revision=revision,
-        digest=builtin.GGUF_SHA256 if name == builtin.NAME else _weights_digest(folder),
+        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder),
         model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
         tokenizer=tokenizer,
-        stop_token_ids=_stop_token_ids(model, tokenizer),
+        stop_token_ids=stop_token_ids(model, tokenizer),
     )
 
 
-def _check_supported(name: str, model: "PreTrainedModel") -> None:
-    """Refuse what this runner would compute wrongly.
-
-    Raises:
-        ModelError: the target is not built as those of the Llama and Qwen3 families are.
-    """
-    config, decoder = model.config, model.get_decoder()
-    others = {kind for kind in getattr(config, "layer_types", None) or [] if kind != "full_attention"}
-    scaled = [key for key in _HEAD_FIELDS if getattr(config, key, None) not in (None, 1)]
-    problem = None
-    if not isinstance(getattr(decoder, "layers", None), nn.ModuleList):
-        problem = f"is a {config.model_type} model"
-    elif others or getattr(config, "sliding_window", None):
-        problem = "has layers that do not attend to everything"
-    elif scaled:
-        problem = f"changes its logits after the head ({scaled[0]})"
-    if problem is not None:
-        raise ModelError(
-            f"the target {name!r} {problem}; simlab runs targets that are built as those of the Llama and Qwen3 "
-            "families; choose one of these"
-        )
-
-
-def _stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
+def stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
+    """The tokens that end a text: those of the model's generation settings, and the tokenizer's own."""
     found = model.generation_config.eos_token_id
     ids: list[object] = [*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id]
     return tuple(sorted({token for token in ids if isinstance(token, int)}))
@@ -219,7 +219,7 @@ def _snapshot(name: str) -> tuple[Path, str]:
     return folder, folder.name
 
 
-def _weights_digest(folder: Path) -> str:
+def weights_digest(folder: Path) -> str:
     """A digest of the weights' files. The built-in target has another: that of the file it is unpacked from."""
     return files_digest(sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin")))
 
@@ -236,10 +236,11 @@ def files_digest(paths: Sequence[Path]) -> str:
 
 @contextmanager
 def tapped(target: Target, layer_ids: Sequence[int]) -> Iterator[dict[int, Tensor]]:
-    """Collect the raw output of some layers during forward passes.
+    """Collect the output of some layers during forward passes.
 
-    The yielded dictionary holds, per layer id, ``[S, L, H]`` of the latest pass: before the
-    final norm, also for the last layer.
+    The yielded dictionary holds, per layer id, ``[S, L, H]`` of the latest pass: the state that transformers
+    hands out behind that layer. That is the raw output, but for the last layer, whose state has passed the final
+    norm, and for -1, the embedding.
     """
     taken: dict[int, Tensor] = {}
 
@@ -249,12 +250,24 @@ def tapped(target: Target, layer_ids: Sequence[int]) -> Iterator[dict[int, Tenso
 
         return keep
 
-    handles = [target.layers[i].register_forward_hook(hook_for(i)) for i in layer_ids]
+    handles = [_tap(target, i).register_forward_hook(hook_for(i)) for i in layer_ids]
     try:
         yield taken
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _tap(target: Target, layer_id: int) -> nn.Module:
+    """The module whose output is the state behind a layer."""
+    if layer_id == -1:
+        return target.embedding
+    if layer_id < len(target.layers) - 1:
+        return target.layers[layer_id]
+    norm = getattr(target.model.get_decoder(), "norm", None)
+    if not isinstance(norm, nn.Module) or layer_id >= len(target.layers):
+        raise ModelError(f"the target {target.name!r} has no state behind a layer {layer_id}")
+    return norm
 
 
 def features_of(taken: dict[int, Tensor], layer_ids: Sequence[int]) -> Tensor:

@@ -44,6 +44,9 @@ def _earlier(options: TrainOptions, target: Target) -> DFlashDrafter:
     drafter = load_drafter(find_drafter(options.init).folder, torch.float32, options.device).requires_grad_(True)
     check_fit(target, drafter)
     config = drafter.config
+    own = ("an embedding or a head of its own",) if drafter.embed_tokens or drafter.lm_head else ()
+    if not_plain := (*config.variants, *own):
+        raise ModelError(f"{options.init} has {', '.join(not_plain)}; simlab trains plain DFlash drafters only")
     asked = {"draft layers": options.num_layers, "taps": options.taps}
     has = {"draft layers": config.num_hidden_layers, "taps": config.target_layer_ids}
     for what, wanted in asked.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simlab.command_confirm_chosen import chosen_of
 from simlab.command_confirm_run import confirm
 from simlab.command_line import Parser, UsageError, add_command, at_the_door, needing_models, positive
-from simlab.command_record import add_sampling, check_sampling
+from simlab.command_record import add_sampling, add_tap_offset, check_sampling
 from simlab.command_replay import with_references
 from simlab.command_replay_run import first_prompts
 from simlab.command_shelf import shelf_of_models
@@ -81,7 +81,10 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 def _add_running(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--target", metavar="T", help="a folder, or a Hub id (default: as the trace names it)")
-    group.add_argument("--draft", metavar="D", help="a folder, or a Hub id (default: as the trace names it)")
+    group.add_argument(
+        "--draft", metavar="D", help="a folder, a *.safetensors file, or a Hub id (default: as the trace names it)"
+    )
+    add_tap_offset(group, "as the trace was recorded")
     group.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default float32")
     group.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
     group.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
@@ -116,7 +119,10 @@ def _run(options: argparse.Namespace) -> int:
         from simlab.real_runner.confirm_log import check_out
         from simlab.real_runner.confirm_options import ConfirmOptions
     with at_the_door():
-        wanted = ConfirmOptions(**{**{name: typed[name] for name in _RUN if name in typed}, **_ending(typed)})
+        # What is recorded first says in its manifest which layers were read.
+        read_as = {} if "prompts" in typed or "tap_offset" not in typed else {"tap_offset": typed["tap_offset"]}
+        asked_of = {name: typed[name] for name in _RUN if name in typed}
+        wanted = ConfirmOptions(**{**asked_of, **_ending(typed), **read_as})
     check_out(wanted.out, wanted.resume)
     try:
         if trace is None:
@@ -219,7 +225,7 @@ def _recorded(typed: dict[str, object], policies: "list[NamedPolicy]") -> "Trace
         "min_width": max([_MIN_WIDTH, *(one.top_k or 0 for one in needs)]),
         "exact_budget": max([_EXACT_BUDGET, *whole]),
     }
-    names = ("target", "draft", "dtype", "device", "limit", "prompts", "resume", *_SAMPLING)
+    names = ("target", "draft", "dtype", "device", "limit", "prompts", "resume", "tap_offset", *_SAMPLING)
     given |= {name: typed[name] for name in names if name in typed}
     with at_the_door():
         chosen = RecordOptions(out=Path(str(typed["out"])) / "trace", **given)  # type: ignore[arg-type]

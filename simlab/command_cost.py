@@ -23,11 +23,13 @@ class Prices:
         cost: None where there are no prices.
         heading: whose prices they are, in one line.
         why_none: a sentence for the reader where there are none.
+        batch: texts at a time.
     """
 
     cost: CostTable | None
     heading: str
     why_none: str
+    batch: int = 1
 
     @property
     def cost_id(self) -> str | None:
@@ -103,7 +105,24 @@ def what_if_prices(prices: Prices, change: str | None) -> Prices:
     if prices.cost is None:
         raise CostError(f"--what-if changes prices, and there are none. {prices.why_none}")
     cost = what_if(prices.cost, asked)
-    return Prices(cost, f"WHAT IF {asked.label} ({cost.cost_id}), nobody's measurement, of {prices.heading}", "")
+    heading = f"WHAT IF {asked.label} ({cost.cost_id}), nobody's measurement, of {prices.heading}"
+    return Prices(cost, heading, "", prices.batch * asked.batch)
+
+
+def prices_of_batch(prices: Prices, batch: int) -> Prices:
+    """The prices of so many texts at a time; of one text they are reckoned as `simlab.policies.what_if` does.
+
+    Raises:
+        CostError: they are those of another number of texts, or do not reach as many tokens.
+    """
+    if prices.cost is None or prices.batch == batch:
+        return prices
+    if prices.batch != 1:
+        raise CostError(
+            f"--batch {batch} needs prices of {batch} texts at a time, and these are of {prices.batch}: "
+            f"{prices.heading}; measure with `simlab profile --batch {batch}`, or give prices of one text"
+        )
+    return what_if_prices(prices, f"batch={batch}")
 
 
 def _prices(file: "CostFile", cost: CostTable, trace: "Trace") -> Prices:
@@ -115,7 +134,7 @@ def _prices(file: "CostFile", cost: CostTable, trace: "Trace") -> Prices:
         parts.append(f"temperature {file.temperature:g}")
     if file.batch != 1:
         parts.append(f"speeds of each of {file.batch} texts at a time")
-    return Prices(cost, f"{', '.join(parts)} (cost {cost.cost_id})", "")
+    return Prices(cost, f"{', '.join(parts)} (cost {cost.cost_id})", "", file.batch)
 
 
 def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:

@@ -1,13 +1,18 @@
-"""What a drafter checkpoint holds, read from its headers alone."""
+"""What a drafter checkpoint is and holds, and whether it will run, read from its configuration and headers alone."""
 
 import json
 import math
 import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simlab.errors import ModelError
 
+if TYPE_CHECKING:
+    from simlab.real_runner.checkpoint_explained import Explained
+
+_SAID = ("layer_views", "tap_offset")
 _LENGTH = struct.Struct("<Q")
 _LONGEST_HEADER = 100_000_000
 
@@ -27,23 +32,27 @@ def looks_like_checkpoint(place: Path) -> bool:
     return (place.is_file() and place.suffix == ".safetensors") or (place / "config.json").is_file()
 
 
-def read_checkpoint(place: Path) -> tuple[dict[str, object] | None, list[TensorInfo]]:
-    """The drafter's settings, if a ``config.json`` lies there, and its tensors.
+def read_checkpoint(place: Path) -> "tuple[Explained | None, list[TensorInfo]]":
+    """What the drafter is, if a ``config.json`` lies there, and its tensors.
 
     Raises:
-        ModelError: the files are damaged, or are not those of a drafter that simlab runs.
+        ModelError: the files are damaged, or are not those of a drafter.
     """
+    from simlab.real_runner.checkpoint_explained import explain
+
     folder = place if place.is_dir() else place.parent
     files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
     if not files:
         raise ModelError(f"the checkpoint folder {place} has a config.json but no *.safetensors; fetch it again")
     config = folder / "config.json"
-    settings = _settings(config) if config.is_file() else None
-    return settings, [tensor for file in files for tensor in read_tensors(file)]
+    fields = _fields(config) if config.is_file() else None
+    tensors = [tensor for file in files for tensor in read_tensors(file)]
+    names = [one.name for one in tensors]
+    return None if fields is None else explain(fields, names, folder), tensors
 
 
-def _settings(path: Path) -> dict[str, object]:
-    from simlab.real_runner.dflash_config import config_from_json
+def _fields(path: Path) -> dict[str, object]:
+    from simlab.real_runner.checkpoint_explained import is_drafter
 
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
@@ -51,7 +60,11 @@ def _settings(path: Path) -> dict[str, object]:
         raise ModelError(f"{path} is not JSON ({error}); fetch the checkpoint again") from error
     if not isinstance(fields, dict):
         raise ModelError(f"{path} is not a JSON object; fetch the checkpoint again")
-    return asdict(config_from_json(fields))
+    if not is_drafter(fields):
+        raise ModelError(
+            f"{path} is not of a drafter: it has no dflash_config, no speculators_model_type, no block_size"
+        )
+    return fields
 
 
 def read_tensors(path: Path) -> list[TensorInfo]:
@@ -90,19 +103,28 @@ def _tensor(name: str, entry: dict[str, object]) -> TensorInfo:
 
 def checkpoint_json(place: Path) -> dict[str, object]:
     """All of it, for scripts."""
-    settings, tensors = read_checkpoint(place)
-    return {"kind": "checkpoint", "path": str(place), "config": settings, "tensors": [asdict(one) for one in tensors]}
+    found, tensors = read_checkpoint(place)
+    about: dict[str, object] = {"format": None, "will_run": None, "problem": None, "config": None}
+    if found is not None:
+        config = None if found.config is None else asdict(found.config)
+        about = {"format": found.format, "will_run": found.problem is None, "problem": found.problem, "config": config}
+    return {"kind": "checkpoint", "path": str(place), **about, "tensors": [asdict(one) for one in tensors]}
 
 
 def checkpoint_text(place: Path) -> str:
     """All of it, for people."""
-    settings, tensors = read_checkpoint(place)
+    found, tensors = read_checkpoint(place)
     num_parameters = sum(math.prod(one.shape) for one in tensors)
     num_bytes = sum(one.num_bytes for one in tensors)
     lines = [f"checkpoint {place}", f"{len(tensors)} tensors, {num_parameters:,} parameters, {num_bytes:,} bytes", ""]
-    if settings is not None:
-        width = max(map(len, settings))
-        lines += [f"{name.ljust(width)}  {_shown(value)}" for name, value in settings.items()] + [""]
+    if found is None:
+        lines += ["will run   no: there is no config.json beside it", ""]
+    else:
+        lines += [f"{heading.ljust(10)} {text}" for heading, text in found.lines] + [""]
+        settings = {} if found.config is None else asdict(found.config)
+        width = max(map(len, settings), default=0)
+        lines += [f"{name.ljust(width)}  {_shown(value)}" for name, value in settings.items() if name not in _SAID]
+        lines += [""] if settings else []
     width = max((len(one.name) for one in tensors), default=0)
     lines += [
         f"{one.name.ljust(width)}  {one.dtype.ljust(5)} {_shape(one.shape)}  {one.num_bytes:,}" for one in tensors

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from simlab.command_line import Parser, add_command, at_the_door, needing_models, not_negative, positive
+from simlab.command_record import add_tap_offset
 
 _PROMPTS = Path(__file__).parent / "data" / "demo_prompts.jsonl"
 _MODELS = {"target": "smollm2-135m", "draft": "dflash-smollm2-135m"}
@@ -17,6 +18,7 @@ decoding beside them, and writes the seconds of each stage to one file, with whi
 predicts speeds. It measures what else the machine does, too: leave it alone meanwhile.
 
   simlab profile --dtype bfloat16 --out runs/cost.json
+  simlab profile --batch 4 --out runs/cost4.json      for simlab replay --batch 4 --cost runs/cost4.json
   simlab profile --out runs/cost.json --resume        go on, under the options it was begun with"""
 
 
@@ -24,7 +26,10 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command to the list."""
     parser = add_command(commands, "profile", "Measure what rounds cost on this machine.", _DETAILS)
     parser.add_argument("--target", metavar="T", help=f"a folder, or a Hub id (default {_MODELS['target']})")
-    parser.add_argument("--draft", metavar="D", help=f"a folder, or a Hub id (default {_MODELS['draft']})")
+    parser.add_argument(
+        "--draft", metavar="D", help=f"a folder, a *.safetensors file, or a Hub id (default {_MODELS['draft']})"
+    )
+    add_tap_offset(parser, "as the drafter's format has it")
     parser.add_argument(
         "--out",
         type=Path,
@@ -51,6 +56,12 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
         "--contexts", type=_contexts, metavar="LIST", help="tokens before the root (default 128,256,512,1024,2048)"
     )
     group.add_argument("--repeats", type=positive, metavar="N", help="samples of each (default 6)")
+    group.add_argument(
+        "--batch",
+        type=positive,
+        metavar="N",
+        help="texts at a time, each with as many drafted tokens and as long a context (default 1)",
+    )
 
 
 def _add_sampling(group: argparse._ArgumentGroup) -> None:

@@ -23,7 +23,7 @@ def profile_text(path: Path, file: "CostFile") -> str:
             f"target   {file.target.name}, {file.dtype}, temperature {file.temperature:g}",
             f"drafter  {file.drafter.name}, block {file.block_size}",
             "",
-            "Milliseconds of a token of plain decoding, and of a round by its drafted tokens:",
+            f"Milliseconds of a token of plain decoding, and of a round by its drafted tokens{_together(file)}:",
             "",
             _rounds(file),
             "",
@@ -33,9 +33,17 @@ def profile_text(path: Path, file: "CostFile") -> str:
             "",
             f"Lower quartiles of {fewest} samples or more. The target's pass runs one token more than were drafted.",
             f"Cost file: {path} (cost {file.cost_id}); `simlab inspect {path}` shows all of it.",
-            f"Predict speeds with `simlab replay --cost {path} -p ddtree:budget=16/32/64`.",
+            f"Predict speeds with `simlab replay {_batch(file)}--cost {path} -p ddtree:budget=16/32/64`.",
         )
     )
+
+
+def _together(file: "CostFile") -> str:
+    return f" in each of {file.batch} texts at a time" if file.batch > 1 else ""
+
+
+def _batch(file: "CostFile") -> str:
+    return f"--batch {file.batch} " if file.batch > 1 else ""
 
 
 def _rounds(file: "CostFile") -> str:

@@ -9,6 +9,7 @@ from simlab.policies.spec import NamedPolicy, parse_policies
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "chain": ("", "length=3"),
     "ddtree": ("budget=24",),
+    "joint": ("budget=24",),
     "entropy-width": (
         "budget=24",
         "budget=24,power=2,base_width=2,most_width=5,top_k=16",

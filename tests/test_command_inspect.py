@@ -68,7 +68,9 @@ def test_a_checkpoint_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     text = capsys.readouterr().out
     assert "2 tensors, 136 parameters, 272 bytes" in text
     assert "block_size" in text
-    assert text.index("fc.weight") < text.index("norm.weight")
+    assert text.index("\nfc.weight") < text.index("\nnorm.weight")
+    assert "will run   no: the drafter in" in text
+    assert "lacks hidden_norm.weight" in text
     assert main(["inspect", "--json", str(folder / "model.safetensors")]) == 0
     value = json.loads(capsys.readouterr().out)
     assert value["config"]["target_layer_ids"] == [0, 2]

@@ -16,8 +16,9 @@ from transformers import DynamicCache
 from simlab.errors import ModelError
 from simlab.real_runner import builtin
 from simlab.real_runner.dflash import DFlashDrafter
-from simlab.real_runner.dflash_config import DFlashConfig, config_from_json, default_taps
+from simlab.real_runner.dflash_config import DFlashConfig
 from simlab.real_runner.dflash_files import PACKAGED, load_drafter, save_drafter
+from simlab.real_runner.zlab_config import config_from_json, default_taps
 
 model = pytest.importorskip("dflash.model", reason="dflash 0.1.0 is not installed: pip install --no-deps dflash==0.1.0")
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.real_runner.dflash import DFlashDrafter
-from simlab.real_runner.dflash_config import config_from_json
 from simlab.real_runner.dflash_files import load_drafter, save_drafter
+from simlab.real_runner.zlab_config import config_from_json
 
 
 def changed(**fields: object) -> dict[str, object]:
@@ -25,28 +25,29 @@ def inside(**fields: object) -> dict[str, object]:
 
 
 VARIANTS = {
-    "soft cap": (changed(final_logit_softcapping=1.0), "soft-capped head"),
-    "scaled head": (changed(output_multiplier=0.5), "scaled head"),
-    "scaled embeddings": (inside(input_embedding_scale=2.0), "scaled embeddings"),
     "candidate selector": (changed(selector_rank=256), "DFlash2"),
     "reduced vocabulary": (changed(draft_vocab_size=50), "reduced vocabulary"),
     "shifted labels": (inside(shift_label=True), "shifted labels"),
     "root slot": (changed(sample_from_anchor=True), "root's own slot"),
     "confidence head": (inside(use_confidence_head=True), "confidence head"),
+    "Markov head": (changed(markov_rank=256), "Markov"),
+    "convolutions": (changed(conv_kernel_size=2), "convolutions of DFlash2"),
+    "linear attention": (changed(layer_types=["linear_attention", "full_attention"]), "linear_attention"),
+    "too few layer types": (changed(layer_types=["full_attention"]), "each of 2 layers"),
+    "contradiction": (changed(is_causal=True) | inside(causal=False), "both"),
+    "part of a head": (changed(rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.5}), "partial_rotary"),
+    "no window": (
+        changed(layer_types=["sliding_attention", "full_attention"], use_sliding_window=True, sliding_window=0),
+        "at least 1",
+    ),
     "latent attention": (inside(attention_mode="mla"), "another attention"),
     "activation": (changed(hidden_act="gelu"), "another activation"),
-    "causal inside": (inside(causal=True), "causal"),
-    "causal": (changed(is_causal=True), "causal"),
-    "sliding": (changed(layer_types=["sliding_attention", "full_attention"]), "sliding_attention"),
-    "sliding by flag": (changed(layer_types=None, use_sliding_window=True), "sliding_attention"),
     "yarn": (changed(rope_scaling={"rope_type": "yarn", "factor": 4.0}), "rotary"),
     "linear": (changed(rope_scaling={"type": "linear", "factor": 4.0}), "rotary"),
     "llama3": (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3"}), "rotary"),
     "no mask": (changed(dflash_config={}), "mask_token_id"),
     "mask outside": (inside(mask_token_id=5000), "vocabulary"),
     "projector": (inside(projector_type="domino"), "another projector"),
-    "window": (changed(use_sliding_window=True, sliding_window=64), "sliding_attention"),
-    "last layer": (inside(target_layer_ids=[0, 3]), "the last layer of a target of 4"),
     "tap outside": (inside(target_layer_ids=[0, 4]), "target of 4 layers"),
     "no taps": (inside(target_layer_ids=[]), "at least one layer"),
     "taps no list": (inside(target_layer_ids=3), "list of layer numbers"),

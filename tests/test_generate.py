@@ -138,7 +138,7 @@ def test_progress_counts_every_token(place: Path, tmp_path: Path) -> None:
 
 
 @torch.inference_mode()
-def test_tapped_states_are_the_raw_outputs_of_the_layers(place: Path) -> None:
+def test_tapped_states_are_those_that_transformers_hands_out(place: Path) -> None:
     target = load_target(str(place), torch.float32)
     ids = torch.arange(5, 40)[None]
     layer_ids = (2, 0)
@@ -148,11 +148,9 @@ def test_tapped_states_are_the_raw_outputs_of_the_layers(place: Path) -> None:
     hidden = target.model(ids, output_hidden_states=True).hidden_states
     assert torch.equal(features, torch.cat([hidden[3], hidden[1]], dim=-1))
     assert torch.equal(states, hidden[-1])
-    with tapped(target, [3]) as taken:
+    with tapped(target, [3, -1]) as taken:
         target.states(ids)
-    final_norm = target.model.get_decoder().norm
-    assert isinstance(final_norm, torch.nn.Module)
-    assert torch.equal(final_norm(taken[3]), hidden[-1])
+    assert torch.equal(features_of(taken, [-1, 3]), torch.cat([hidden[0], hidden[-1]], dim=-1))
     with tapped(target, []) as taken:
         target.states(ids)
     assert taken == {}

@@ -98,15 +98,10 @@ DRAFTERS: dict[str, tuple[Change, str]] = {
     "other sizes": (with_fields(intermediate_size=48), "do not fit its config.json"),
     "a tensor less": (with_tensors(lambda tensors: tensors.pop("fc.weight")), "lacks fc.weight"),
     "a tensor more": (with_tensors(lambda tensors: tensors.update(d2t=torch.zeros(3))), "holds, .* d2t"),
-    "soft cap": (with_fields(final_logit_softcapping=30.0), "needs a soft-capped head"),
-    "scaled head": (with_fields(output_multiplier=0.5), "needs a scaled head"),
-    "scaled embeddings": (with_fields(input_embedding_scale=2.0), "needs scaled embeddings"),
     "selector": (with_fields(selector_rank=256), "needs a DFlash2 candidate selector"),
     "own vocabulary": (with_fields(draft_vocab_size=50), "needs a reduced vocabulary"),
     "shifted": (with_fields(inner={"shift_label": True}), "needs shifted labels"),
-    "causal": (with_fields(inner={"causal": True}), "needs blocks that are causal inside"),
-    "is causal": (with_fields(is_causal=True), "needs blocks that are causal inside"),
-    "sliding": (with_fields(layer_types=["sliding_attention", "full_attention"]), "has layers of sliding_attention"),
+    "linear": (with_fields(layer_types=["linear_attention", "full_attention"]), "has layers of linear_attention"),
     "scaled positions": (with_fields(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), "'yarn'"),
 }
 
@@ -153,7 +148,7 @@ def test_a_hub_model_has_the_digest_of_a_folder_with_its_files(
 def test_a_target_with_sliding_windows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny_models.make_target(folder / "target", "qwen3")
     with_fields(use_sliding_window=True, sliding_window=8, layer_types=["sliding_attention"] * 4)(folder / "target")
-    assert_said("has layers that do not attend to everything", refusal(folder, capsys))
+    assert_said("has sliding windows of 8 tokens", refusal(folder, capsys))
 
 
 @pytest.mark.parametrize(

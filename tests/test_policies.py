@@ -24,6 +24,7 @@ from simlab.testing import check_policy, check_sequence
 SETTINGS: dict[str, list[dict[str, object]]] = {
     "chain": [{}, {"length": 1}, {"length": 3}],
     "ddtree": [{"budget": 1}, {"budget": 5}, {"budget": 16}, {"budget": 64}],
+    "joint": [{"budget": 1}, {"budget": 16}],
     "entropy-width": [{}, {"caps": "coverage"}, {"caps": "probability"}, {"caps": "bins"}],
     "bastion": [{}, {"cost_model": "roofline"}],
     "sequoia": [{}, {"size": "hardware"}],

@@ -162,3 +162,20 @@ def test_no_evaluation_prompt_was_trained_on() -> None:
         if line
     }
     assert not evaluation & (trained | set(texts))
+
+
+def test_the_layers_that_the_shipped_drafter_reads_are_found(models: Models, tmp_path: Path) -> None:
+    """Its weights under numbers that are one too high: on this target a neighbouring layer costs little."""
+    from dataclasses import replace
+
+    from simlab.real_runner.dflash_files import load_drafter, save_drafter
+    from simlab.real_runner.tap_offset import settle
+
+    texts = [(record.prompt.token_ids, record.text) for record in open_trace(packaged_trace()).sequences()]
+    own = models.drafter.config.target_layer_ids
+    wrong = load_drafter(models.draft_folder, torch.float32)
+    wrong.config = replace(wrong.config, target_layer_ids=tuple(tap + 1 for tap in own))
+    save_drafter(wrong, tmp_path, torch.float32)
+    tried = replace(models, drafter=load_drafter(tmp_path, torch.float32))
+    settle(tried, "auto", texts)
+    assert (tried.drafter.config.tap_offset, tried.drafter.config.target_layer_ids) == (0, own)

@@ -10,6 +10,7 @@ import tiny_models
 
 from simlab.errors import ModelError, PromptError, TraceError
 from simlab.policies.spec import parse_policies
+from simlab.real_runner import draft_rows
 from simlab.real_runner.options import RecordOptions
 from simlab.real_runner.prompt_rows import Message
 from simlab.real_runner.prompts import read_prompts, render
@@ -230,3 +231,17 @@ def test_a_complete_recording_is_not_made_again(options: RecordOptions) -> None:
     assert before == {path.name: path.stat().st_mtime_ns for path in options.out.iterdir()}
     with pytest.raises(TraceError, match="holds a complete trace"):
         record(options)
+
+
+def test_a_long_text_is_drafted_in_smaller_passes(
+    options: RecordOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [draft_rows.blocks_per_pass(32, 16, num_tokens) for num_tokens in (500, 8176, 8177, 40_000, 10**9)]
+    assert sizes == [64, 64, 63, 13, 1]
+    whole = recorded(replace(options, limit=2))
+    monkeypatch.setattr(draft_rows, "_ATTENTION_WEIGHTS_PER_PASS", 1)
+    singly = recorded(replace(options, limit=2, out=tmp_path / "singly"))
+    for one, other in zip(whole.records(["dflash"]), singly.records(["dflash"]), strict=True):
+        ours, theirs = one.drafts["dflash"], other.drafts["dflash"]
+        np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-4)
+        np.testing.assert_allclose(ours.true_log_prob[ours.valid], theirs.true_log_prob[ours.valid], atol=1e-4)

@@ -241,7 +241,7 @@ def recorded(part: Part, models: Models, like: Manifest, temperature: float) -> 
                 prompts = [record.prompt for record in shard]
                 found = record_texts(models, prompts, sampling, part.max_new_tokens, number * TEXTS_A_SHARD)
                 writer.write(number, found)
-        writer.finish(recording_info(0.0, 0, 0))
+        writer.finish(recording_info(0.0, 0, 0, (part.device,)))
     trace = open_trace(folder)
     read_back = trace.records([trace.draft_name()])
     return {record.index: again for record, again in zip(records, read_back, strict=True)}

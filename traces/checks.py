@@ -86,9 +86,9 @@ def _draft_problems(record: SequenceRecord, draft: DraftColumns, draft_set: Draf
         return
     if num == 0:
         return
-    least = min(draft_set.min_width, draft_set.vocab_size)
-    if draft.counts.min() < least or draft.counts.max() > draft_set.vocab_size:
-        yield f"every depth keeps from {least} to {draft_set.vocab_size} candidates"
+    least = min(draft_set.min_width, draft_set.num_proposable)
+    if draft.counts.min() < least or draft.counts.max() > draft_set.num_proposable:
+        yield f"every depth keeps from {least} to {draft_set.num_proposable} candidates"
     if draft.ids.min() < 0 or draft.ids.max() >= draft_set.vocab_size:
         yield f"candidates outside 0 ... {draft_set.vocab_size - 1}"
     segment = np.repeat(np.arange(num * depth), draft.counts.ravel())
@@ -136,9 +136,11 @@ def _truth_problems(draft: DraftColumns, segment: Longs, truth: Ints, draft_set:
     if (valid & ((kept != claims_kept) | (kept & (kept_rank != ranks)))).any():
         yield "true_rank is not the place of the true token among the candidates"
         return
-    if (valid & ((ranks < -1) | (ranks >= draft_set.vocab_size))).any():
-        yield f"true_rank must lie from -1 to {draft_set.vocab_size - 1}"
-    if (valid & ((ranks >= 0) != (truth.ravel() < draft_set.vocab_size))).any():
+    if (valid & ((ranks < -1) | (ranks >= draft_set.num_proposable))).any():
+        yield f"true_rank must lie from -1 to {draft_set.num_proposable - 1}"
+    # Which tokens a reduced vocabulary has is not in the trace, so there a rank of -1 can stand anywhere.
+    known, inside = ranks >= 0, truth.ravel() < draft_set.vocab_size
+    if (valid & ((known & ~inside) if draft_set.draft_vocab_size is not None else known != inside)).any():
         yield "true_rank is -1 exactly where the true token is outside the drafter's vocabulary"
     log_probs = draft.true_log_prob.ravel()
     known = draft.has_true_log_prob.ravel()

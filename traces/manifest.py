@@ -37,7 +37,10 @@ class DraftSet:
         depth: D, positions drafted ahead.
         min_width: ranks that are kept at every depth; policies with ``top_k`` up to it are exact.
         exact_budget: largest budget at which uncapped best-first trees are exact.
-        vocab_size: of the drafter.
+        vocab_size: of the drafter; its candidates' ids are below it.
+        draft_vocab_size: how many of these it can propose; None: all of them.
+        tap_offset: what was added to the checkpoint's numbers of the target's layers to find the states that the
+            drafter read, where state 0 is the embedding; None: not written down.
     """
 
     model: ModelInfo
@@ -47,11 +50,25 @@ class DraftSet:
     exact_budget: int
     vocab_size: int
     mask_token_id: int | None
+    draft_vocab_size: int | None = None
+    tap_offset: int | None = None
 
     def __post_init__(self) -> None:
         if min(self.depth, self.vocab_size) < 1:
             raise ValueError(f"depth and vocab_size must be at least 1: {self!r}")
+        if not 1 <= self.num_proposable <= self.vocab_size:
+            raise ValueError(f"draft_vocab_size must be from 1 to {self.vocab_size}; got {self.draft_vocab_size}")
         check_kept(self.min_width, self.exact_budget)
+
+    @property
+    def num_proposable(self) -> int:
+        """Tokens that the drafter can propose."""
+        return self.vocab_size if self.draft_vocab_size is None else self.draft_vocab_size
+
+    def to_json(self) -> Json:
+        """Its entry in the manifest; what does not concern this drafter is left out."""
+        optional = ("draft_vocab_size", "tap_offset")
+        return {key: value for key, value in asdict(self).items() if key not in optional or value is not None}
 
 
 def check_kept(min_width: int, exact_budget: int) -> None:
@@ -63,6 +80,19 @@ def check_kept(min_width: int, exact_budget: int) -> None:
     for name, value in (("min_width", min_width), ("exact_budget", exact_budget)):
         if not 1 <= value <= MOST_KEPT:
             raise ValueError(f"{name} must be from 1 to {MOST_KEPT:,}; got {value:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedInfo:
+    """The hidden states that a serving engine dumped, from which laws and drafts were computed.
+
+    Attributes:
+        layers: those of each file; k is the state after the first k layers.
+        dtype: of the files.
+    """
+
+    layers: tuple[int, ...]
+    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +127,7 @@ class Manifest:
         gt_mode: ``generated`` by the target under ``sampling``, or ``given`` text, teacher-forced.
         vocab_size: of the target.
         versions: of the libraries that computed the numbers.
+        hidden_states: None where the target ran in the recorder.
         contents: None until the recording is finished.
     """
 
@@ -116,6 +147,7 @@ class Manifest:
     device: str
     versions: Mapping[str, str]
     draft_sets: Mapping[str, DraftSet]
+    hidden_states: DumpedInfo | None = None
     contents: Contents | None = field(default=None)
 
     def __post_init__(self) -> None:
@@ -134,7 +166,10 @@ class Manifest:
     def to_json(self) -> Json:
         """The JSON value of ``manifest.json``; keys in the order of the fields."""
         sampling = {name: getattr(self.sampling, name) for name in ("temperature", "top_p", "top_k", "seed")}
-        return {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self), "sampling": sampling}
+        draft_sets = {name: draft.to_json() for name, draft in self.draft_sets.items()}
+        made = {"sampling": sampling, "draft_sets": draft_sets}
+        found = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self), **made}
+        return {key: value for key, value in found.items() if key != "hidden_states" or value is not None}
 
     def to_bytes(self) -> bytes:
         """The file ``manifest.json``."""
@@ -210,12 +245,17 @@ def _manifest(fields: JsonFields) -> Manifest:
         device=fields.text("device"),
         versions=fields.texts("versions"),
         draft_sets={name: _draft_set(entry) for name, entry in fields.inners("draft_sets").items()},
+        hidden_states=None if fields.values.get("hidden_states") is None else _dumped(fields.inner("hidden_states")),
         contents=None if fields.values.get("contents") is None else _contents(fields.inner("contents")),
     )
 
 
 def _model(fields: JsonFields) -> ModelInfo:
     return ModelInfo(fields.text("name"), fields.text("revision"), fields.text("digest"))
+
+
+def _dumped(fields: JsonFields) -> DumpedInfo:
+    return DumpedInfo(fields.integers("layers"), fields.text("dtype"))
 
 
 def _sampling(fields: JsonFields) -> Sampling:
@@ -236,6 +276,8 @@ def _draft_set(fields: JsonFields) -> DraftSet:
         exact_budget=fields.integer("exact_budget"),
         vocab_size=fields.integer("vocab_size"),
         mask_token_id=fields.optional_integer("mask_token_id"),
+        draft_vocab_size=fields.optional_integer("draft_vocab_size") if "draft_vocab_size" in fields.values else None,
+        tap_offset=fields.optional_integer("tap_offset") if "tap_offset" in fields.values else None,
     )
 
 

@@ -77,6 +77,14 @@ class TraceWriter:
         """Whether a shard is already written."""
         return self._complete or (self._unfinished / sequences_file(shard)).exists()
 
+    def check_same(self, manifest: Manifest) -> None:
+        """Refuse to write shards of another recording, which another process might bring.
+
+        Raises:
+            TraceError: the manifest is not the one that this recording began with.
+        """
+        self._must_agree(_through_json(manifest))
+
     def write(self, shard: int, records: Sequence[SequenceRecord]) -> None:
         """Write a shard: consecutive sequences with token rows and every draft set.
 

@@ -1,0 +1,96 @@
+"""The fields of a drafter's ``config.json``, each checked as it is read."""
+
+from collections.abc import Mapping
+
+from simlab.errors import ModelError
+
+
+def integer(value: object) -> int:
+    """A whole number.
+
+    Raises:
+        ModelError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ModelError(f"the drafter's config.json holds {value!r} where a whole number belongs")
+    return value
+
+
+def number(value: object) -> float:
+    """A number.
+
+    Raises:
+        ModelError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ModelError(f"the drafter's config.json holds {value!r} where a number belongs")
+    return float(value)
+
+
+def flag(value: object, name: str) -> bool:
+    """True or false.
+
+    Raises:
+        ModelError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise ModelError(f"the drafter's config.json holds {name}={value!r} where true or false belongs")
+    return value
+
+
+def layer_numbers(value: object) -> tuple[int, ...]:
+    """The target's layers that are tapped.
+
+    Raises:
+        ModelError: they are no list of whole numbers.
+    """
+    if not isinstance(value, list | tuple):
+        raise ModelError(f"the drafter's target_layer_ids must be a list of layer numbers; got {value!r}")
+    return tuple(integer(tap) for tap in value)
+
+
+def rotary_base(fields: Mapping[str, object]) -> float:
+    """The base of the rotary positions, from either place.
+
+    Raises:
+        ModelError: the positions are scaled, or only a part of each head is rotated.
+    """
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = fields.get(name)
+        if not isinstance(rope, Mapping):
+            continue
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind != "default":
+            raise ModelError(f"this drafter needs scaled rotary positions ({name} {kind!r}), which simlab does not run")
+        if rope.get("partial_rotary_factor", 1) != 1 or any(isinstance(value, Mapping) for value in rope.values()):
+            raise ModelError(
+                f"this drafter needs rotary positions that {name} {dict(rope)} describes, which simlab does not run"
+            )
+    rope = fields.get("rope_parameters")
+    theta = rope.get("rope_theta") if isinstance(rope, Mapping) else None
+    theta = fields.get("rope_theta") if theta is None else theta
+    return number(10000.0 if theta is None else theta)
+
+
+def layer_types(fields: Mapping[str, object], num_layers: int) -> list[str]:
+    """The kind of each layer, as transformers' Qwen3 configuration works it out.
+
+    Raises:
+        ModelError: there are kinds other than full and sliding attention, or too few.
+    """
+    given = fields.get("layer_types")
+    if given is None:
+        first = integer(fields.get("max_window_layers", 28))
+        slides = bool(fields.get("use_sliding_window")) and fields.get("sliding_window") is not None
+        return ["sliding_attention" if slides and i >= first else "full_attention" for i in range(num_layers)]
+    if not isinstance(given, list | tuple) or (num_layers > 0 and len(given) != num_layers):
+        raise ModelError(f"the drafter's layer_types must name the kind of each of {num_layers} layers; got {given!r}")
+    if others := sorted({str(kind) for kind in given} - {"full_attention", "sliding_attention"}):
+        raise ModelError(f"this drafter has layers of {', '.join(others)}, which simlab does not run")
+    return [str(kind) for kind in given]
+
+
+def sliding_window(fields: Mapping[str, object]) -> int | None:
+    """The window of sliding layers, where it is in use."""
+    window = fields.get("sliding_window", 4096)
+    return integer(window) if fields.get("use_sliding_window") and window is not None else None
