@@ -32,7 +32,8 @@ def verdict_text(found: Sequence[ConfirmedPolicy], won: Contest | None) -> str:
     if won is None:
         return "\n".join([*lines, "No policy has both a speed and a text that is the target's."])
     if won.comparisons:
-        sentence = standing(won.comparisons) if len(won.comparisons) > 1 else verdict(won.comparisons[0])
+        first, *others = won.comparisons
+        sentence = standing(won.comparisons) if others else verdict(first)
         lines.append(f"No{sentence[2:]}." if sentence.startswith("no ") else f"{sentence}.")
     return "\n".join([*lines, *map(_claim, [won.first, *won.rivals, *won.ahead])])
 

@@ -36,7 +36,7 @@ def marker(place: int, size: int = 7) -> dict[str, object]:
     return {"color": colour(place), "symbol": MARKERS[place % len(MARKERS)], "size": size}
 
 
-def figure(x_title: str, y_title: str, **layout: object) -> go.Figure:
+def figure(x_title: str, y_title: str, barmode: str | None = None) -> go.Figure:
     """An empty figure; paper and text take the colours of the page when it is shown."""
     found = go.Figure()
     found.update_layout(
@@ -49,8 +49,8 @@ def figure(x_title: str, y_title: str, **layout: object) -> go.Figure:
         hovermode="closest",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
+        barmode=barmode,
     )
-    found.update_layout(**layout)
     return found
 
 

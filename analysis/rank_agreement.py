@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import numpy as np
 from scipy import stats
 
 from simlab.analysis.comparisons import Comparison, compared
@@ -102,7 +103,8 @@ def rank_agreement(runs: Sequence[Run], predicted: Mapping[str, float]) -> RankA
     names = [run.name for run in known]
     found = compared(prompt_sums(known), names, list(combinations(range(len(known)), 2)), "tokens_per_s")
     speeds = {one.first: one.first_value for one in found} | {one.second: one.second_value for one in found}
-    tau = stats.kendalltau([predicted[name] for name in names], [speeds[name] for name in names]).statistic
+    found_tau = stats.kendalltau([predicted[name] for name in names], [speeds[name] for name in names])
+    tau = np.asarray(found_tau, np.float64)[0]
     pairs = [_pair(one, predicted) for one in found if one.is_known and not _holds_one(one.ratio_interval)]
     return RankAgreement(len(known), tuple(pairs), float(tau))
 

@@ -19,7 +19,7 @@ def cost_chart(measured: CostTable, convex: CostTable, context: int, most: int) 
     """Milliseconds of drafting and of verifying by drafted tokens, at three contexts and by the convex view."""
     drawn = figure("drafted tokens per round", "milliseconds")
     shortest, longest = int(measured.contexts[0]), measured.longest_context
-    contexts = sorted({*([shortest] if context > 2 * shortest else []), context, longest})
+    contexts = sorted({context, longest, *((shortest,) if context > 2 * shortest else ())})
     sizes = np.arange(min(most, measured.most_drafted) + 1)
     for place, length in enumerate(contexts):
         seconds = 1e3 * measured.curve("verify", length)[: len(sizes)]

@@ -104,7 +104,7 @@ def _without_layers(name: str, config: "PretrainedConfig", dtype: torch.dtype) -
     if getattr(config, "layer_types", None) is not None:
         config.layer_types = []
     if hasattr(config, "quantization_config"):
-        del config.quantization_config
+        delattr(config, "quantization_config")
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation=attention.NAME

@@ -157,7 +157,7 @@ def test_texts_of_all_ends_leave_and_others_take_their_places() -> None:
     assert ends == {"stop", "length"}
     assert len(lengths) > 5
     assert 1 in lengths
-    assert decode_batch(models, policy, [], WARM, 20, 3) == []
+    assert decode_batch(models_of("llama", 0), trees_of("llama", 0, 5, 9, WARM, 20, 0.7), [], WARM, 20, 3) == []
 
 
 def test_seconds_are_those_of_the_batch() -> None:

@@ -161,7 +161,8 @@ def test_counts_of_rounds_are_those_of_rounds_made_one_by_one(seed: int) -> None
     (named,) = parse_policies(["ddtree:budget=3"])
     counts = RoundCounts(depth)
     counts.add(texts_of(texts), Replay([(named.policy, None)]).rounds(texts_of(texts))[0])
-    ends, reached = dict.fromkeys(ENDS, 0), [0] * (depth + 1)
+    ends = dict.fromkeys([str(name) for name in ENDS], 0)
+    reached = [0] * (depth + 1)
     for one in rounds(named.policy, texts[0]):
         for at in range(one.num_accepted + 1):
             reached[at] += 1
