@@ -29,15 +29,15 @@ def report_page(title: str, first: FirstScreen, sections: Sequence[Section], foo
         version=escape(metadata.version("simlab")),
         title=escape(title),
         style=_file("report.css"),
-        navigation="\n".join(f'<a href="#{escape(one.key)}">{escape(one.title)}</a>' for one in sections),
-        verdict=escape(first.verdict),
+        navigation="\n".join(f'<a href="#{escape(one.key)}">{_text(one.title)}</a>' for one in sections),
+        verdict=_text(first.verdict),
         more=_list(first.more),
         table=_grid(first.table),
         chart=_chart(first.chart),
         marks="\n".join(map(_mark, first.marks)),
         command=escape(first.command),
         sections="\n".join(map(_section, sections)),
-        footer=escape(footer),
+        footer=_text(footer),
         figures=_json(figures),
         colours=_json({"light": LIGHT, "dark": DARK}),
         plotly=_file("plotly-basic.min.js"),
@@ -54,16 +54,21 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
 
+def _text(text: str) -> str:
+    """For an element; a sign stays on the line of its number."""
+    return escape(text).replace(" %", "&nbsp;%").replace(" ×", "&nbsp;×")
+
+
 def _list(sentences: Sequence[str]) -> str:
     if not sentences:
         return ""
-    return '<ul class="more">\n' + "\n".join(f"<li>{escape(one)}</li>" for one in sentences) + "\n</ul>"
+    return '<ul class="more">\n' + "\n".join(f"<li>{_text(one)}</li>" for one in sentences) + "\n</ul>"
 
 
 def _mark(one: Mark) -> str:
     return (
-        f'<li class="{one.state}"><span class="kind">{escape(one.name)}</span><b>{escape(one.value)}</b>'
-        f'<p class="detail">{escape(one.detail)}</p></li>'
+        f'<li class="{one.state}"><span class="kind">{_text(one.name)}</span><b>{_text(one.value)}</b>'
+        f'<p class="detail">{_text(one.detail)}</p></li>'
     )
 
 
@@ -71,8 +76,8 @@ def _section(one: Section) -> str:
     parts = "\n".join(map(_part, one.parts))
     key = escape(one.key)
     return (
-        f'<section id="{key}" aria-labelledby="{key}-title">\n<h2 id="{key}-title">{escape(one.title)}</h2>\n'
-        f'<p class="text">{escape(one.text)}</p>\n{parts}\n</section>'
+        f'<section id="{key}" aria-labelledby="{key}-title">\n<h2 id="{key}-title">{_text(one.title)}</h2>\n'
+        f'<p class="text">{_text(one.text)}</p>\n{parts}\n</section>'
     )
 
 
@@ -83,17 +88,17 @@ def _part(part: Part) -> str:
         case Grid():
             return _grid(part)
         case Note():
-            return f"<p>{escape(part.text)}</p>"
+            return f"<p>{_text(part.text)}</p>"
         case TreeExplorer():
             return Template(_file("explorer.html")).substitute(trees=_json(part.values))
 
 
 def _chart(one: Chart) -> str:
-    key, label = escape(one.key), escape(f"{one.title}. {one.caption}")
+    key, label = escape(one.key), _text(f"{one.title}. {one.caption}")
     return (
-        f'<figure id="chart-{key}">\n<figcaption><h3>{escape(one.title)}</h3></figcaption>\n'
+        f'<figure id="chart-{key}">\n<figcaption><h3>{_text(one.title)}</h3></figcaption>\n'
         f'<div class="plot" data-figure="{key}" data-height="{one.height}" style="min-height:{one.height}px" '
-        f'role="img" aria-label="{label}"></div>\n<p class="caption">{escape(one.caption)}</p>\n'
+        f'role="img" aria-label="{label}"></div>\n<p class="caption">{_text(one.caption)}</p>\n'
         f'<details class="numbers" data-figure="{key}"><summary>The numbers</summary>\n'
         '<div class="scroll"></div></details>\n'
         "</figure>"
@@ -101,9 +106,9 @@ def _chart(one: Chart) -> str:
 
 
 def _grid(one: Grid) -> str:
-    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in one.heads)
+    heads = "".join(f'<th scope="col">{_text(head)}</th>' for head in one.heads)
     rows = "\n".join(_row(cells, place in one.strong) for place, cells in enumerate(one.rows))
-    caption = "".join(f"{escape(sentence)} " for sentence in one.caption).strip()
+    caption = "".join(f"{_text(sentence)} " for sentence in one.caption).strip()
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Table"><table>\n<thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>\n" + (f'<p class="caption">{caption}</p>' if caption else "")
@@ -113,6 +118,4 @@ def _grid(one: Grid) -> str:
 def _row(cells: Sequence[str], strong: bool) -> str:
     first, *others = cells
     begin = '<tr class="strong">' if strong else "<tr>"
-    return (
-        f'{begin}<th scope="row">{escape(first)}</th>' + "".join(f"<td>{escape(one)}</td>" for one in others) + "</tr>"
-    )
+    return f'{begin}<th scope="row">{_text(first)}</th>' + "".join(f"<td>{_text(one)}</td>" for one in others) + "</tr>"

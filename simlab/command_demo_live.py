@@ -76,7 +76,7 @@ def live_story(out: Path, target: str, draft: str) -> Story:
             ("One round of the fresh recording", _round_text(fresh, target)),
         ),
         files=(cost, out / "dev", out / "fresh", out / "optimize.json", out / "confirm"),
-        report=("confirm", "--trace", "fresh", "--cost", "cost.json", "--optimum", "optimize.json"),
+        report=("confirm", "budgets.parquet", "--trace", "fresh", "--cost", "cost.json", "--optimum", "optimize.json"),
         has_failed=done.has_failed,
     )
 
@@ -129,6 +129,9 @@ def _chosen(path: Path, dev: Path, fresh: Path, cost: Path) -> "tuple[Optimum, s
     entries = [word for one in SEARCHED for word in ("-p", one)]
     where = ("--trace", str(dev), "--report-on", str(fresh), "--cost", str(cost), "--out", str(path))
     text = printed("optimize", *where, *entries, "--no-progress")
+    budgets = ("-p", f"ddtree:budget=1..{_NODE_COUNTS[-1]}", "--no-progress")
+    rows = str(path.with_name("budgets.parquet"))
+    printed("replay", "--trace", str(fresh), "--cost", str(cost), *budgets, "--out", rows)
     return read_optimum(path), text
 
 

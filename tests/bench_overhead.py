@@ -1,0 +1,81 @@
+"""What a round costs beside the two models: its seconds less those of the drafter's and of the target's forward pass.
+
+The drafter's pass is all of drafting: layers, head, log-softmax and the first candidates of each depth. The target's
+is its layers and its head. What is left is choosing the tree, its mask and positions, following it, and moving keys
+and values.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+
+from simlab.policies.spec import parse_policies
+from simlab.real_runner import builtin
+from simlab.real_runner.dflash_files import PACKAGED
+from simlab.real_runner.models import load_models
+from simlab.real_runner.speculation import Speculation
+from simlab.real_runner.target import Target
+from simlab.real_runner.timer import clock_of
+from simlab.sampling import Sampling
+from simlab.traces.reader import open_trace, packaged_trace
+
+GREEDY = Sampling(0.0, 0, 1.0, 0)
+BUDGETS = (16, 32, 64, 128, 256)
+
+Arguments = ParamSpec("Arguments")
+Value = TypeVar("Value")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--device", default="cpu")
+    arguments = parser.parse_args()
+    models = load_models(builtin.NAME, PACKAGED, arguments.dtype, arguments.device)
+    clock, spent = clock_of(arguments.device), [0.0]
+
+    def timed(method: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
+        @wraps(method)
+        def measured(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Value:
+            start = clock()
+            value = method(*args, **kwargs)
+            spent[0] += clock() - start
+            return value
+
+        return measured
+
+    Target.states, Target.logits = timed(Target.states), timed(Target.logits)  # type: ignore[method-assign]
+    prompts = [one.prompt for one in open_trace(packaged_trace()).sequences()][: arguments.prompts]
+    for policy in parse_policies([f"ddtree:budget={'/'.join(map(str, BUDGETS))}"]):
+        total = draft = select = commit = target = 0.0
+        rounds = 0
+        for number, prompt in enumerate([prompts[0], *prompts]):
+            running = Speculation(models, policy.policy, prompt, GREEDY, arguments.tokens, clock)
+            spent[0] = 0.0
+            own = []
+            while not running.ended:
+                own.append(running.round().seconds)
+            if not number:
+                continue
+            total += sum(one.total_s for one in own)
+            draft += sum(one.draft_s for one in own)
+            select += sum(one.select_s for one in own)
+            commit += sum(one.commit_s for one in own)
+            target += spent[0]
+            rounds += len(own)
+        beside = total - draft - target
+        print(
+            f"{policy.label:18} {1e3 * total / rounds:6.1f} ms a round: {100 * draft / total:4.1f} % drafter, "
+            f"{100 * target / total:4.1f} % target, {100 * beside / total:4.1f} % beside "
+            f"(select {100 * select / total:.1f}, commit {100 * commit / total:.1f})"
+        )
+    print(f"{len(prompts)} prompts of {arguments.tokens} tokens, {arguments.dtype}, {torch.get_num_threads()} threads")
+
+
+if __name__ == "__main__":
+    main()
