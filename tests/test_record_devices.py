@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -12,15 +11,13 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from recording_processes import dies, hold, options_of, others, refuses, run_the_others_only, stays, takes_nothing
 
 from simlab.errors import ModelError
 from simlab.main import main
-from simlab.real_runner.options import RecordOptions
-from simlab.real_runner.progress import Reporting
 from simlab.real_runner.record import record
 from simlab.real_runner.record_devices import OtherDevices, check_devices
 from simlab.traces.inspect import check_trace
-from simlab.traces.writer import TraceWriter
 
 
 @pytest.fixture(scope="module")
@@ -42,20 +39,6 @@ def folder(processes: ForkServerContext, tmp_path_factory: pytest.TempPathFactor
     return made
 
 
-def options_of(folder: Path, out: Path) -> RecordOptions:
-    """Twelve shards of two prompts, two turns each."""
-    return RecordOptions(
-        target=str(folder / "target"),
-        draft=str(folder / "drafter"),
-        prompts=folder / "prompts.jsonl",
-        out=out,
-        max_new_tokens=32,
-        temperature=0.8,
-        batch_size=2,
-        resume=True,
-    )
-
-
 def command(folder: Path, out: Path, devices: str) -> list[str]:
     """The same recording, typed."""
     models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
@@ -67,17 +50,6 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     files.pop("recording.json")
     return files
-
-
-def takes_nothing(_others: OtherDevices) -> Iterator[int]:
-    """A first process that leaves all shards to the others."""
-    return iter(())
-
-
-def run_the_others_only(arguments: list[str]) -> None:
-    """The command line with a first process that records nothing itself."""
-    OtherDevices.taken = takes_nothing  # type: ignore[method-assign, assignment]
-    tiny_models.run_simlab(arguments)
 
 
 def test_the_other_processes_write_the_same_bytes(
@@ -128,38 +100,6 @@ def wait_for(path: Path, process: BaseProcess) -> None:
         time.sleep(0.001)
 
 
-class Silent:
-    """Nobody looks."""
-
-    def decoded(self, num_tokens: int) -> None:
-        pass
-
-    def recorded(self, num_positions: int) -> None:
-        pass
-
-
-def refuses(_options: RecordOptions, _writer: TraceWriter, _numbers: Iterator[int], _told: Reporting) -> None:
-    raise ModelError("the prompts are others now")
-
-
-def dies(_options: RecordOptions, _writer: TraceWriter, numbers: Iterator[int], _told: Reporting) -> None:
-    next(numbers)
-    os._exit(9)
-
-
-def stays(_options: RecordOptions, writer: TraceWriter, numbers: Iterator[int], _told: Reporting) -> None:
-    """Leave a note of who it is, and never end."""
-    (writer._folder / "who").write_text(str(os.getpid()))
-    time.sleep(600)
-
-
-def others(folder: Path, out: Path, recorder: object, num: int = 3) -> OtherDevices:
-    options = replace(options_of(folder, out), more_devices=("cpu",))
-    writer = TraceWriter.__new__(TraceWriter)
-    writer._folder = out
-    return OtherDevices(options, writer, range(num), recorder, Silent())  # type: ignore[arg-type]
-
-
 def test_a_process_that_refuses_is_heard(folder: Path, tmp_path: Path) -> None:
     with (
         pytest.raises(ModelError, match=r"^on cpu: the prompts are others now$"),
@@ -184,12 +124,6 @@ def test_each_shard_is_taken_once(folder: Path, tmp_path: Path) -> None:
     with others(folder, tmp_path, stays, num=5) as o:
         assert list(o.taken()) == [0, 1, 2, 3, 4]
         assert list(o.taken()) == []
-        o.wait()
-
-
-def hold(folder: Path, out: Path) -> None:
-    """A first process with another that never ends."""
-    with others(folder, out, stays) as o:
         o.wait()
 
 
