@@ -130,8 +130,9 @@ def _chosen(path: Path, dev: Path, fresh: Path, cost: Path) -> "tuple[Optimum, s
     where = ("--trace", str(dev), "--report-on", str(fresh), "--cost", str(cost), "--out", str(path))
     text = printed("optimize", *where, *entries, "--no-progress")
     budgets = ("-p", f"ddtree:budget=1..{_NODE_COUNTS[-1]}", "--no-progress")
-    rows = str(path.with_name("budgets.parquet"))
-    printed("replay", "--trace", str(fresh), "--cost", str(cost), *budgets, "--out", rows)
+    rows = path.with_name("budgets.parquet")
+    rows.unlink(missing_ok=True)
+    printed("replay", "--trace", str(fresh), "--cost", str(cost), *budgets, "--out", str(rows))
     return read_optimum(path), text
 
 
