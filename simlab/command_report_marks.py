@@ -57,7 +57,8 @@ def _prices_mark(inputs: ReportInputs) -> "Mark":
         why = inputs.prices.why_none if inputs.prices is not None else ""
         return Mark(name, "none", why or "The rows hold no seconds.", "caution")
     heading = inputs.prices.heading if inputs.prices is not None else "The cost file itself is not at hand."
-    if inputs.results.ran:
+    priced = set(inputs.results.predicted["cost_id"].drop_nulls())
+    if priced and priced == {one.cost_id for one in inputs.confirmed}:
         detail = f"confirm ran on the machine, models and settings that the cost file names. {heading}"
         return Mark(name, "match the machine", detail, "good")
     if "WHAT IF" in heading:

@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,6 +21,7 @@ from simlab.analysis.report_results import ReportResults, family_label, split_ro
 from simlab.analysis.report_rounds import ENDS, RoundCounts
 from simlab.analysis.report_trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawing_rows, drawn_nodes
 from simlab.analysis.report_verdict import Choice, error_text, verdict_of
+from simlab.command_report_marks import _prices_mark
 from simlab.made_up import random_sequence
 from simlab.main import main
 from simlab.policies.engine import Replay
@@ -298,3 +300,11 @@ def test_results_of_other_texts_than_the_traces_are_refused(tmp_path: Path, caps
     assert main(["report", str(tmp_path / "r.parquet"), "--out", str(tmp_path / "r.html")]) == 0
     assert "give it with --trace" in capsys.readouterr().out
     assert not math.isnan((tmp_path / "r.html").stat().st_size)
+
+
+@pytest.mark.parametrize(("cost_id", "value"), [("c", "match the machine"), ("another", "match the models")])
+def test_prices_match_the_machine_only_if_they_are_those_of_the_confirmation(cost_id: str, value: str) -> None:
+    predicted = made_rows({"ar": 1.0, "chain": 1.5})
+    ran = SimpleNamespace(cost_id=cost_id)
+    inputs = SimpleNamespace(results=of_rows(predicted), prices=None, confirmed=(ran,))
+    assert _prices_mark(inputs).value == value  # type: ignore[arg-type]
