@@ -8,8 +8,7 @@ from simlab.errors import MissingChannelError, ModelError
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.decoded import Decoded, RanRound
 from simlab.real_runner.models import Models
-from simlab.real_runner.plain import PlainDecoding
-from simlab.real_runner.speculation import Speculation
+from simlab.real_runner.text_runners import plain_decoding, speculation
 from simlab.real_runner.timer import Clock
 from simlab.replay import Round
 from simlab.sampling import Sampling
@@ -44,7 +43,7 @@ def decode(
     check_runs(models, policy, prompt, max_new_tokens)
     if is_plain_decoding(policy):
         return _plainly(models, prompt, sampling, max_new_tokens, clock)
-    running = Speculation(models, policy, prompt, sampling, max_new_tokens, clock)
+    running = speculation(models, policy, prompt, sampling, max_new_tokens, clock)
     rounds = []
     while not running.ended:
         rounds.append(running.round())
@@ -75,7 +74,7 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
 
 
 def _plainly(models: Models, prompt: Prompt, sampling: Sampling, max_new_tokens: int, clock: Clock) -> Decoded:
-    running = PlainDecoding(models.target, prompt, sampling, max_new_tokens, clock)
+    running = plain_decoding(models, prompt, sampling, max_new_tokens, clock)
     seconds = []
     while not running.ended:
         seconds.append(running.step())

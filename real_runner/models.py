@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +15,9 @@ from simlab.real_runner.dflash_files import find_drafter, load_drafter
 from simlab.real_runner.dumped_states import DumpedStates
 from simlab.real_runner.target import Target, load_target
 
+if TYPE_CHECKING:
+    from simlab.real_runner.graph_models import GraphedModels
+
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SMALLER = "give a smaller --batch-size, or --dtype bfloat16"
 _NO_MEMORY = ("out of memory", "can't allocate memory")
@@ -23,7 +27,8 @@ _NO_MEMORY = ("out of memory", "can't allocate memory")
 class Models:
     """Both models, loaded, and where the drafter's files lie.
 
-    ``dumped``: hidden states in place of the target's layers, which are then not loaded.
+    ``dumped``: hidden states in place of the target's layers, which are then not loaded. ``graphs``: captured passes,
+    which decoding then uses.
     """
 
     target: Target
@@ -31,6 +36,7 @@ class Models:
     draft_folder: Path
     draft_revision: str
     dumped: DumpedStates | None = None
+    graphs: "GraphedModels | None" = None
 
 
 def load_models(target: str, draft: str, dtype: str, device: str, tap_offset: int | None = None) -> Models:

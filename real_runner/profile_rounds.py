@@ -17,9 +17,7 @@ from simlab.errors import ModelError
 from simlab.policies.best_first import DDTree
 from simlab.policy import Needs, Stateless
 from simlab.real_runner.models import Models
-from simlab.real_runner.plain import PlainDecoding
-from simlab.real_runner.speculation import Speculation
-from simlab.real_runner.target import Target
+from simlab.real_runner.text_runners import plain_decoding, speculation, with_own_graphs
 from simlab.real_runner.timer import Clock
 from simlab.sampling import Sampling
 from simlab.tree import DraftTree
@@ -81,9 +79,8 @@ class RoundsAt:
         self._trees = TreesOfSize(0, most_drafted)
         self._window = window_of(context)
         self._start, max_new_tokens = first_position(models, context)
-        self._running = Speculation(
-            _never_stopping(models), self._trees, _prompt(token_ids, self._start), sampling, max_new_tokens, clock
-        )
+        own = with_own_graphs(_never_stopping(models))
+        self._running = speculation(own, self._trees, _prompt(token_ids, self._start), sampling, max_new_tokens, clock)
         self._first_token = int(self._running.text[0])
 
     @torch.inference_mode()
@@ -115,7 +112,8 @@ class PlainAt:
         target = models.target
         self._highest = target.longest_context - self._most_steps - 1
         prompt = _prompt(token_ids, longest)
-        self._running = PlainDecoding(_without_stops(target), prompt, sampling, self._most_steps + 1, clock)
+        own = with_own_graphs(_never_stopping(models))
+        self._running = plain_decoding(own, prompt, sampling, self._most_steps + 1, clock)
         self._first_token = int(self._running.text[0])
 
     def visit(self, context: int, num_unmeasured: int) -> list[float]:
@@ -174,9 +172,5 @@ def _prompt(token_ids: Ints, length: int) -> Prompt:
 
 
 def _never_stopping(models: Models) -> Models:
-    return replace(models, target=_without_stops(models.target))
-
-
-def _without_stops(target: Target) -> Target:
-    """The same target, whose text goes on after a stop token: its rounds cost the same."""
-    return replace(target, stop_token_ids=())
+    """The same models, whose text goes on after a stop token: its rounds cost the same."""
+    return replace(models, target=replace(models.target, stop_token_ids=()))

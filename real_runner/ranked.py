@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.arrays import Doubles, Floats, Ints
+from simlab.arrays import Doubles, Floats, Ints, Longs
 from simlab.candidates import ranks_of, top_candidates
 from simlab.draft import Marginals
 from simlab.errors import ModelError
@@ -113,7 +113,7 @@ def ranked_by_torch(laws: Laws, truth: Ints, width: int) -> Ranked:
     ranks = ranks.masked_fill(torch.from_numpy(truth < 0).to(places.device), -1)
     return Ranked(
         ids.to(torch.int32).cpu().numpy(),
-        _on_grid(first),
+        _on_grid(first.cpu().numpy()),
         laws.probs.gather(-1, ids).cpu().numpy(),
         laws.probs.sum(-1, dtype=torch.float64).cpu().numpy(),
         ranks.to(torch.int32).cpu().numpy(),
@@ -133,8 +133,8 @@ def _first(places: Tensor, width: int) -> Tensor:
     return places.topk(min(width, places.shape[-1]), largest=False, sorted=True).values
 
 
-def _on_grid(first: Tensor) -> Floats:
-    on_grid: Floats = ((first >> 31).cpu().numpy() / -STEPS_PER_NAT + 0.0).astype(np.float32)
+def _on_grid(first: Longs) -> Floats:
+    on_grid: Floats = ((first >> 31) / -STEPS_PER_NAT + 0.0).astype(np.float32)
     return on_grid
 
 
@@ -154,10 +154,32 @@ def first_marginals(logits: Tensor, width: int) -> Marginals:
             ids, on_grid = top_candidates(log_probs.numpy(), width)
         except ValueError as error:
             raise ModelError(_NO_LAWS) from error
-    else:
-        if not bool((log_probs <= ROUNDING_NOISE).all()):
-            raise ModelError(_NO_LAWS)
-        first = _first(_places(log_probs), width)
-        ids, on_grid = (first & 0x7FFFFFFF).to(torch.int32).cpu().numpy(), _on_grid(first)
+        return _marginals(ids, on_grid)
+    first, are_laws = first_places(logits, width)
+    return marginals_at(first.cpu().numpy(), bool(are_laws))
+
+
+def first_places(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The same candidates, each as one integer, without a wait for the device.
+
+    Returns:
+        int64 ``[D, K]`` for `marginals_at`, and whether every row is a law, bool ``[]``.
+    """
+    log_probs = logits.log_softmax(-1)
+    return _first(_places(log_probs), width), (log_probs <= ROUNDING_NOISE).all()
+
+
+def marginals_at(first: Longs, are_laws: bool) -> Marginals:
+    """What `first_places` found, on the host.
+
+    Raises:
+        ModelError: a row of logits is no law.
+    """
+    if not are_laws:
+        raise ModelError(_NO_LAWS)
+    return _marginals((first & 0x7FFFFFFF).astype(np.int32), _on_grid(first))
+
+
+def _marginals(ids: Ints, on_grid: Floats) -> Marginals:
     offsets = np.arange(0, ids.size + 1, ids.shape[1], dtype=np.int32)
     return Marginals(ids.ravel(), on_grid.ravel(), offsets)

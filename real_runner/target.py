@@ -163,11 +163,13 @@ class Target:
         """
         rows: Floats = logits.cpu().numpy()
         if not np.isfinite(rows.max(axis=-1)).all():
-            kind = str(self.dtype).removeprefix("torch.")
-            raise ModelError(
-                f"the logits of {self.name} are not numbers in {kind}; give another --dtype, such as float32"
-            )
+            raise self.no_law()
         return rows
+
+    def no_law(self) -> ModelError:
+        """What is raised where a row of logits is no law."""
+        kind = str(self.dtype).removeprefix("torch.")
+        return ModelError(f"the logits of {self.name} are not numbers in {kind}; give another --dtype, such as float32")
 
 
 def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:

@@ -1,5 +1,6 @@
-"""On a GPU, in float32: recording gives what it gives on a CPU, and every policy gives the same text."""
+"""On a GPU, in float32: records are those of a CPU, and every policy writes the same text, captured or not."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from tiny_models import make_pair, write_prompts  # noqa: E402
 from simlab.draft import Prompt  # noqa: E402
 from simlab.policies.spec import parse_policies  # noqa: E402
 from simlab.real_runner.decode import decode  # noqa: E402
+from simlab.real_runner.graph_models import GraphedModels  # noqa: E402
+from simlab.real_runner.graph_rounds import GraphSpeculation  # noqa: E402
 from simlab.real_runner.models import load_models  # noqa: E402
 from simlab.real_runner.options import RecordOptions  # noqa: E402
 from simlab.real_runner.own_rows import first_unequal  # noqa: E402
@@ -61,3 +64,41 @@ def test_every_policy_writes_the_same_text_on_a_gpu(tmp_path: Path, family: str,
             assert first_unequal(one.policy, found) is None
             texts.append(found.text.tolist())
     assert all(text == texts[0] for text in texts)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_captured_passes_write_the_same_text(tmp_path: Path, family: str, temperature: float) -> None:
+    """Texts one after the other on the same buffers; the second time everything has been captured."""
+    target, drafter = make_pair(tmp_path, family)
+    models = load_models(str(target), str(drafter), "float32", "cuda")
+    captured = replace(models, graphs=GraphedModels(models.target, models.drafter))
+    sampling, clock = Sampling(temperature, 0, 1.0, 7), clock_of(models.target.device)
+    for first in (5, 11, 5):
+        prompt = Prompt(f"p{first}", "made-up", 0, 0, np.arange(first, first + 20, dtype=np.int32))
+        for one in parse_policies(["ar", "chain", "ddtree:budget=1/8/32"]):
+            ours = decode(captured, one.policy, prompt, sampling, 48, clock)
+            theirs = decode(models, one.policy, prompt, sampling, 48, clock)
+            assert ours.text.tolist() == theirs.text.tolist()
+            assert first_unequal(one.policy, ours) is None
+            assert min(ran.seconds.total_s for ran in ours.rounds) > 0
+    assert captured.graphs is not None
+    assert captured.graphs.graphs.seconds > 0
+
+
+def test_a_captured_round_waits_for_the_device_at_one_place_only(tmp_path: Path) -> None:
+    """torch raises at every wait but the one that is asked for by name."""
+    target, drafter = make_pair(tmp_path)
+    models = load_models(str(target), str(drafter), "float32", "cuda")
+    models = replace(models, target=replace(models.target, stop_token_ids=()))
+    graphs = GraphedModels(models.target, models.drafter)
+    prompt = Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32))
+    (policy,) = parse_policies(["ddtree:budget=8"])
+    running = GraphSpeculation(models, graphs, policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 64)
+    for _ in range(4):
+        running.round()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        running.round()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -35,6 +35,7 @@ from simlab.real_runner.profile_rounds import (
     RoundsAt,
     TreesOfSize,
     check_grid,
+    first_position,
 )
 from simlab.real_runner.profile_sweeps import Sweeps
 from simlab.real_runner.speculation import Speculation
@@ -203,7 +204,7 @@ def test_a_context_at_the_end_of_the_positions(models: Models, ran: list[tuple[i
         rounds.visit(8, 2)
     positions = [position for position, _ in ran]
     assert max(positions) + DEPTH < POSITIONS
-    assert min(positions) + rounds._running._max_new_tokens + DEPTH <= POSITIONS
+    assert min(positions) + first_position(models, longest)[1] + DEPTH <= POSITIONS
     assert min(positions) > longest - 50
     plain = PlainAt(models, token_ids(), longest, GREEDY, time.perf_counter)
     assert len(plain.visit(longest, 2)) == MEASURED_STEPS
