@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from simlab.real_runner.execution import EAGER, check_execution
 from simlab.sampling import Sampling
 from simlab.traces.cost_file import CostFile
 
@@ -25,6 +26,7 @@ class ProfileOptions:
         resume: go on with the file that is at ``out``.
         batch: texts at a time; node counts and contexts are those of each.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        execution: one of `simlab.real_runner.execution.EXECUTIONS`.
     """
 
     target: str
@@ -43,6 +45,7 @@ class ProfileOptions:
     resume: bool = False
     batch: int = 1
     tap_offset: str | None = None
+    execution: str = EAGER
 
     def __post_init__(self) -> None:
         if not self.text:
@@ -55,6 +58,7 @@ class ProfileOptions:
             raise ValueError(
                 f"repeats, batch and threads must be at least 1; got {self.repeats}, {self.batch} and {self.threads}"
             )
+        check_execution(self.execution)
         # Sampling refuses what is no temperature, share or count.
         _ = self.sampling
 
@@ -66,9 +70,9 @@ class ProfileOptions:
 
 def options_of(file: CostFile) -> dict[str, object]:
     """The options under which a file was begun, by name; its device is a name that torch does not know."""
-    names = ("node_counts", "contexts", "repeats", "temperature", "top_p", "top_k", "dtype", "threads", "batch")
+    grid, sampling = ("node_counts", "contexts", "repeats", "batch"), ("temperature", "top_p", "top_k")
     models: dict[str, object] = {"target": file.target.name, "draft": file.drafter.name}
-    return models | {name: getattr(file, name) for name in names}
+    return models | {name: getattr(file, name) for name in (*grid, *sampling, "dtype", "threads", "execution")}
 
 
 def _rise(values: Sequence[int]) -> bool:

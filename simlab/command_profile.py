@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from simlab.command_line import Parser, add_command, at_the_door, needing_models, not_negative, positive
-from simlab.command_record import add_tap_offset
+from simlab.command_record import add_execution, add_tap_offset
 
 _PROMPTS = Path(__file__).parent / "data" / "demo_prompts.jsonl"
 _MODELS = {"target": "smollm2-135m", "draft": "dflash-smollm2-135m"}
@@ -73,6 +73,7 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
 def _add_running(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default float32")
     group.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
+    add_execution(group)
     group.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
 
 
