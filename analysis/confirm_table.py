@@ -29,6 +29,7 @@ class Judged:
         num_equal: decoded texts whose rounds equal the replay of their own rows.
         num_texts: all decoded texts.
         unequal: of the first text whose rounds do not, how they differ; else empty.
+        num_same_texts: decoded texts that are plain decoding's of the same run, token for token.
     """
 
     lossless: str
@@ -39,6 +40,7 @@ class Judged:
     num_equal: int
     num_texts: int
     unequal: str
+    num_same_texts: int
 
     @property
     def counts_equal_replay(self) -> bool:
@@ -91,7 +93,8 @@ def _measured_values(ran: Summary | None) -> dict[str, Scalar]:
 
 
 def _judged_values(judged: Judged | None) -> dict[str, Scalar]:
-    names = ("lossless", "num_ties", "worst_gap", "bound", "num_equal", "num_texts", "counts_equal_replay")
+    audited, counted = ("lossless", "num_ties", "worst_gap", "bound"), ("num_same_texts", "num_equal", "num_texts")
+    names = (*audited, *counted, "counts_equal_replay")
     return {name: None if judged is None else getattr(judged, name) for name in names}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from simlab.analysis.confirm_table import FAILED, ConfirmedPolicy, Contest, stages_per_round
 from simlab.analysis.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table_text import SPEEDUP, aligned, number, with_interval
+from simlab.analysis.tables import BASELINE
 from simlab.analysis.verdicts import standing, verdict
 from simlab.cost import STAGES
 
@@ -95,6 +96,13 @@ def _cells(one: ConfirmedPolicy) -> list[str]:
     ]
 
 
+def same_texts(found: Sequence[ConfirmedPolicy]) -> str:
+    """In how many texts each policy wrote just what plain decoding wrote."""
+    others = [(one.policy, one.judged) for one in found if one.judged is not None and one.predicted.name != BASELINE]
+    counted = [f"{policy} {judged.num_same_texts} of {judged.num_texts}" for policy, judged in others]
+    return f"Texts that are plain decoding's, token for token: {', '.join(counted)}." if counted else ""
+
+
 def confirm_blocks(slices: Sequence[ConfirmedPolicy], whole: Sequence[ConfirmedPolicy], by: str) -> str:
     """A table for each slice, and one of everything at the end; texts are judged as a whole, so slices are not."""
     values = list(dict.fromkeys(one.predicted.slice for one in slices))
@@ -154,20 +162,23 @@ def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
     return "\n".join(lines)
 
 
-def confirm_notes(found: Sequence[ConfirmedPolicy], why_unpriced: str) -> str:
+def confirm_notes(found: Sequence[ConfirmedPolicy], why_unpriced: str, num_groups: int | None = None) -> str:
     """What a reader must know beside the numbers, a sentence a line.
 
     Args:
         found: the rows of the table.
         why_unpriced: why nothing is predicted, where nothing is; else empty.
+        num_groups: of texts that were served together, where intervals are over these; None: they are over prompts.
     """
+    units = "prompts" if num_groups is None else "groups"
+    num = min(one.predicted.prompts for one in found) if num_groups is None else num_groups
     lines = [
-        "Speeds exclude prefill and begin after token 0; [95 %] over prompts.",
+        f"Speeds exclude prefill and begin after token 0; [95 %] over {units}.",
         SPEEDUP,
         "Worst gap: the largest loss of an emitted token against a float32 pass over its text, in units of a logit.",
         "Its bound is twice the largest error of logits on the texts of plain decoding.",
     ]
     lines += [why_unpriced] if why_unpriced else []
-    if min(one.predicted.prompts for one in found) < FEW_PROMPTS:
-        lines.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
+    if num < FEW_PROMPTS:
+        lines.append(f"Fewer than {FEW_PROMPTS} {units}: the intervals are rough.")
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from simlab.policies.d2sd_boundary import D2SDBoundary
 from simlab.policies.entropy_width import EntropyWidth
 from simlab.policies.expand_parent import ExpandParentTree
 from simlab.policies.joint_budget import JointBudget
+from simlab.policies.joint_throughput import JointThroughput
 from simlab.policies.presto import Presto
 from simlab.policies.price import Price
 from simlab.policies.sequoia import Sequoia
@@ -27,6 +28,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "adaflash": AdaFlash,
     "ddtree": DDTree,
     "joint": JointBudget,
+    "joint-throughput": JointThroughput,
     "survival": SurvivalThreshold,
     "entropy-width": EntropyWidth,
     "caddtree": CaDDTree,

@@ -14,9 +14,9 @@ import numpy as np
 from simlab.arrays import Doubles, Longs
 from simlab.columns import TextRounds
 from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.policies.composition import Composition
 from simlab.policies.engine import Replay, Sums, stages_paid
-from simlab.policies.joint_budget import shared_composition, shared_sizes
-from simlab.policies.node_order import Layer
+from simlab.policies.joint_budget import check_batch, shared_composition, shares_of
 from simlab.policies.visited_roots import sum_rounds
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
@@ -91,8 +91,10 @@ def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostT
 
     Raises:
         CostError: a round has a longer context or larger trees than was measured.
+        PolicyError: a policy of the batch has no prices for as many texts.
         SimlabError: as `simlab.replay.rounds` does.
     """
+    check_batch(policy, batch)
     served = serve(texts, batch, rounds_of_policy(policy, texts), with_company(len(texts.sequences)))
     found = served.text_rounds(texts)
     counts = sum_rounds(found.roots, found.num_drafted, found.num_accepted, found.ends, texts.roots.firsts)
@@ -111,7 +113,7 @@ def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> Choose:
     """What a policy does at roots that are met together; a policy of single texts does there what it does alone."""
     shared = shared_composition(policy)
     if shared is not None:
-        return _joint(shared.order.layer(texts, shared.budget, with_scores=True), shared.budget)
+        return _joint(shared, texts)
     (found,) = Replay([(policy, None)]).rounds(texts)
     num_roots = len(texts.roots.places)
     drafted, accepted = np.zeros(num_roots, np.int64), np.zeros(num_roots, np.int64)
@@ -119,12 +121,13 @@ def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> Choose:
     return lambda roots: (drafted[roots], accepted[roots])
 
 
-def _joint(layer: Layer, budget: int) -> Choose:
+def _joint(shared: Composition, texts: RecordedTexts) -> Choose:
+    layer, contexts = shared.order.layer(texts, shared.budget, with_scores=True), texts.contexts
     scores = layer.scores
     assert scores is not None
 
     def choose(roots: Longs) -> tuple[Longs, Longs]:
-        sizes = shared_sizes(scores[roots], budget)
+        sizes = shares_of(shared, scores[roots], contexts[roots])
         # Places of the true path rise, so those within the tree are its first.
         accepted = (layer.insertions[roots] <= sizes[:, None]).sum(axis=1)
         return sizes.astype(np.int64), accepted.astype(np.int64)

@@ -24,6 +24,7 @@ from simlab.errors import PolicyError
 from simlab.ids import content_id
 from simlab.policies import POLICIES
 from simlab.policies.composition import Composed, Composition
+from simlab.policies.joint_budget import SharedRule
 from simlab.policies.shelf import EmptyShelf, FitsItsTrace, Shelf
 from simlab.policies.user_file import load_policy_class, split_user_file
 from simlab.policy import AnyPolicy
@@ -182,7 +183,8 @@ def _composition(label: str, recipe: Composed, shelf: Shelf) -> Composition:
     except (PolicyError, ValueError, TypeError) as error:
         raise PolicyError(f"`{label}`: {error}") from error
     cost = getattr(made.rule, "cost", None)
-    if isinstance(cost, CostTable) and made.budget > cost.most_drafted:
+    of_each_text = not isinstance(made.rule, SharedRule)
+    if of_each_text and isinstance(cost, CostTable) and made.budget > cost.most_drafted:
         raise PolicyError(
             f"`{label}` drafts up to {made.budget:,} tokens, and its prices end at {cost.most_drafted:,}; give it a "
             "smaller budget, or measure more with `simlab profile --node-counts`"

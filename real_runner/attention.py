@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from simlab.real_runner.batch_invariant import FixedPass, fixed_attention
 from simlab.real_runner.packed_attention import PackedPass, packed_attention
 
 NAME = "grouped_sdpa"
@@ -24,6 +25,7 @@ def grouped_attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     packed: PackedPass | None = None,
+    fixed: FixedPass | None = None,
     **_settings: object,
 ) -> tuple[Tensor, None]:
     """Scaled dot-product attention, in the form in which transformers calls it.
@@ -38,6 +40,7 @@ def grouped_attention(
         dropout: must be 0.
         scaling: of the scores; None: ``F ** -0.5``.
         packed: the tokens are those of several sequences; see `simlab.real_runner.packed_attention`.
+        fixed: the tokens are rows of a fixed shape; see `simlab.real_runner.batch_invariant`.
 
     Returns:
         ``[S, L, A, F]``, and None in place of the weights.
@@ -46,6 +49,8 @@ def grouped_attention(
         raise ValueError(f"this attention is for decoding and knows no dropout; got {dropout}")
     if packed is not None:
         return packed_attention(query, key, value, packed, scaling), None
+    if fixed is not None:
+        return fixed_attention(query, key, value, fixed, scaling), None
     s, a, length, f = query.shape
     groups = key.shape[1]
     if attention_mask is None and length > 1:

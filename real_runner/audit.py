@@ -6,6 +6,7 @@ logits must have been; how wrong they can be is measured.
 """
 
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from simlab.sampling import Sampling, choose_rows, gaps_of
 
 _ROWS_PER_PASS = 128
 _TOKENS_PER_PIECE = 9
+_PASS_SIZES = (9, 1, 33, 257, 17, 65, 129)
 _NUM_COMPARED = 16
 _SAFETY = 2.0
 
@@ -89,7 +91,7 @@ def measured_bound(target: Target, target32: Target, prompt: Prompt, text: Ints)
     Take the largest over some texts of plain decoding.
 
     Args:
-        target: as it is run, through a cache and in short passes.
+        target: as it is run, through a cache and in passes of the sizes that trees have.
         target32: the same in float32, in one pass over everything.
         prompt: what the text answers.
         text: int32 ``[T]``.
@@ -126,12 +128,22 @@ def _gap_error(found: Floats, reference: Floats, following: int) -> float:
 
 
 def _states_in_pieces(target: Target, prompt: Prompt, text: Ints) -> Tensor:
-    """``[T + 1, H]``, the states that follow a prompt and each token of a text, through a cache."""
-    cache = BufferCache(target, len(prompt.token_ids) + len(text))
+    """``[T + 1, H]``, the states that follow a prompt and each token of a text, through a cache.
+
+    Kernels add in another order in passes of another size, so the passes are, in turn, as large as those of plain
+    decoding and of small and large trees. A few tokens of the text stand at the beginning of each; what fills it up
+    is seen by none of them, and forgotten.
+    """
+    cache = BufferCache(target, len(prompt.token_ids) + len(text) + max(_PASS_SIZES))
     parts = [target.states(_ids(prompt, text[:0]), cache)[0, -1:]]
-    for first in range(0, len(text), _TOKENS_PER_PIECE):
-        piece = torch.from_numpy(text[first : first + _TOKENS_PER_PIECE].astype(np.int64))
-        parts.append(target.states(piece[None], cache)[0])
+    sizes, first = cycle(_PASS_SIZES), 0
+    while first < len(text):
+        size, start = next(sizes), cache.length
+        piece = text[first : first + min(size, _TOKENS_PER_PIECE)]
+        filled = np.resize(piece, max(len(piece), min(size, target.longest_context - start)))
+        parts.append(target.states(torch.from_numpy(filled.astype(np.int64))[None], cache)[0, : len(piece)])
+        cache.shorten(start + len(piece))
+        first += len(piece)
     return torch.cat(parts)
 
 

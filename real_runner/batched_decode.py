@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
+from simlab.policies.joint_budget import check_batch
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.batched_speculation import BatchedSpeculation, RunningText
 from simlab.real_runner.decode import check_runs
@@ -46,10 +47,11 @@ def decode_batch(
     Raises:
         MissingChannelError: the policy reads a channel, and the runner makes none.
         ModelError: a text may outrun the target's positions, or logits are no law.
-        PolicyError: the policy chose a tree that it may not.
+        PolicyError: the policy chose a tree that it may not, or has no prices for as many texts.
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1; got {batch}")
+    check_batch(policy, batch)
     for prompt in prompts:
         check_runs(models, policy, prompt, max_new_tokens)
     longest = max((len(prompt.token_ids) for prompt in prompts), default=0)
@@ -59,13 +61,14 @@ def decode_batch(
         while waiting and served.has_place:
             served.add(waiting.popleft())
         for one in served.take_ended():
-            found[one.number] = _decoded(models, policy, one)
+            found[one.number] = decoded_of(models, policy, one)
         if served.running and not (waiting and served.has_place):
             served.round()
     return [found[number] for number in sorted(found)]
 
 
-def _decoded(models: Models, policy: AnyPolicy, one: RunningText) -> Decoded:
+def decoded_of(models: Models, policy: AnyPolicy, one: RunningText) -> Decoded:
+    """A text that was served, as far as it came; plain decoding's seconds are all those of verifying."""
     stop_reason = "stop" if one.root in models.target.stop_token_ids else "length"
     rounds = [_plain(ran) for ran in one.rounds] if is_plain_decoding(policy) else one.rounds
     return Decoded(one.prompt, one.text, stop_reason, tuple(rounds))

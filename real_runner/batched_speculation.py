@@ -2,7 +2,7 @@
 
 Each text has its own tree, context, memory and noise, so its rounds are those that it has alone: a choice
 at a position depends on nothing but the text before it, up to the last bits of the arithmetic. A policy of
-the whole batch, such as `simlab.policies.joint_budget.JointBudget`, sees all drafts of a round.
+the whole batch, of a `simlab.policies.joint_budget.SharedRule`, sees all drafts of a round.
 """
 
 from collections.abc import Sequence

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from tqdm import tqdm
 
-from simlab.cost import StageSeconds
 from simlab.policies.spec import NamedPolicy
+from simlab.real_runner.confirm_batch_entries import finished_groups
 from simlab.real_runner.confirm_entries import (
     Difference,
     FinishedRun,
@@ -33,10 +33,10 @@ _LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
 _OPEN_LAYOUT = "{desc}: [{elapsed}{postfix}]"
 """Of a run whose end is not known beforehand."""
 
-_NEVER = StopRule(lambda *_: math.inf)
+NEVER = StopRule(lambda *_: math.inf)
 
 
-def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = _NEVER) -> None:
+def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> None:
     """Decode every prompt under every policy and add it to the log, but for what is there already.
 
     Before anything is timed each policy decodes some tokens of the first prompt. The policies go in
@@ -57,7 +57,7 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = _NEVER) -> No
     if done.issuperset(places) or ending.is_reached:
         return
     clock = clock_of(setup.models.target.device)
-    with _Bar(setup, done, ending, rule.may_stop) as bar:
+    with Bar(setup, done, ending, rule.may_stop) as bar:
         _warm_up(setup, clock, bar)
         for repeat, number, record in _all_missing(setup, done):
             order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
@@ -76,7 +76,8 @@ def finished(log: ConfirmLog) -> list[FinishedSequence]:
     Raises:
         TraceError: the log is damaged.
     """
-    return [finished_sequence(entry) for entry in log.entries(SEQUENCE)]
+    groups = [sequence for group in finished_groups(log) for sequence in group.sequences]
+    return [*(finished_sequence(entry) for entry in log.entries(SEQUENCE)), *groups]
 
 
 def _all_missing(setup: ConfirmSetup, done: set[tuple[int, int]]) -> Iterator[tuple[int, int, SequenceRecord]]:
@@ -93,17 +94,17 @@ def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[tuple[int, Sequenc
     yield from ((numbers[record.index], record) for record in found if record.index in numbers)
 
 
-def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "_Bar") -> None:
+def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "Bar") -> None:
     first, most = setup.records[0], min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
     for one in setup.policies:
         bar.says(f"warming up {one.label}")
         decode(setup.models, one.policy, first.prompt, setup.sampling, most, clock)
 
 
-def _timed(setup: ConfirmSetup, one: NamedPolicy, record: SequenceRecord, clock: Clock, bar: "_Bar") -> Decoded:
+def _timed(setup: ConfirmSetup, one: NamedPolicy, record: SequenceRecord, clock: Clock, bar: "Bar") -> Decoded:
     bar.begins(one)
     found = decode(setup.models, one.policy, record.prompt, setup.sampling, setup.manifest.max_new_tokens, clock)
-    bar.ends(one, len(found.text) - 1, found.seconds)
+    bar.ends(one, len(found.text) - 1, found.seconds.total_s)
     return found
 
 
@@ -114,11 +115,11 @@ def _finished(setup: ConfirmSetup, one: NamedPolicy, decoded: Decoded, record: S
     if setup.is_reference:
         recorded = record.recorded(setup.draft)
         gaps = None if record.tokens is None else record.tokens.decision_gap
-        differences = list(_listed(compare_with_record(one.policy, decoded, recorded, gaps)))
+        differences = list(differences_in(compare_with_record(one.policy, decoded, recorded, gaps)))
     return finished_run(one.policy_id, decoded, "" if unequal is None else str(unequal), differences)
 
 
-def _listed(found: Comparison) -> Iterator[Difference]:
+def differences_in(found: Comparison) -> Iterator[Difference]:
     """As flat values; a number that is not known is None."""
     parts = {
         "text": () if found.parting is None else (found.parting,),
@@ -138,7 +139,7 @@ def _known(value: int | float | None) -> int | float | None:
     return value if value is None or math.isfinite(value) else None
 
 
-class _Bar:
+class Bar:
     """A bar on stderr over all runs, with what runs, the speed of the policy and the width of the intervals so far.
 
     A context manager.
@@ -165,15 +166,18 @@ class _Bar:
         """A policy's turn has come."""
         number = int(self._bar.n) // len(self._setup.policies) + 1
         num = len(self._setup.records) * self._setup.options.repeats
+        self.begins_at(one, f"text {number}" if self._is_open else f"text {number}/{num}")
+
+    def begins_at(self, one: NamedPolicy, place: str) -> None:
+        """A policy's turn has come, at a text or a group that is named."""
         width = self._ending.text()
-        place = f"text {number}" if self._is_open else f"text {number}/{num}"
         self.says(f"{place}, {f'{width}, ' if width else ''}{one.label}{self._speed(one.policy_id)}")
 
-    def ends(self, one: NamedPolicy, num_tokens: int, seconds: StageSeconds) -> None:
-        """It has written so many tokens after the first."""
+    def ends(self, one: NamedPolicy, num_tokens: int, seconds: float, num_texts: int = 1) -> None:
+        """It has written so many tokens after the first, in that many texts."""
         self._tokens[one.policy_id] += num_tokens
-        self._seconds[one.policy_id] += seconds.total_s
-        self._bar.update(1)
+        self._seconds[one.policy_id] += seconds
+        self._bar.update(num_texts)
 
     def _speed(self, policy_id: str) -> str:
         """Of the turns so far, as text; nothing before the first."""
@@ -184,7 +188,7 @@ class _Bar:
         seconds = self._seconds[policy_id]
         return self._tokens[policy_id] / seconds if seconds else 0.0
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> "Bar":
         return self
 
     def __exit__(self, *_: object) -> None:

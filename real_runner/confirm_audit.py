@@ -11,6 +11,8 @@ from simlab.real_runner.confirm import finished
 from simlab.real_runner.confirm_entries import FinishedRun, FinishedSequence
 from simlab.real_runner.confirm_log import ConfirmLog
 from simlab.real_runner.confirm_setup import ConfirmSetup
+from simlab.real_runner.execution import EAGER
+from simlab.real_runner.hub_files import at_revision
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.target import Target, load_target
 from simlab.real_runner.verdict import Verdict, verdict_of
@@ -23,7 +25,7 @@ AUDIT, BOUND = "audit", "bound"
 def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
     """Audit every text in the log and measure the bound, but for what the log holds already.
 
-    The target is loaded once more in float32, unless the run is in float32.
+    The target is loaded once more in float32 and eager, unless the run is that itself.
 
     Raises:
         SimlabError: it cannot be loaded, or its logits are no law.
@@ -86,9 +88,9 @@ def _verdict(
 
 def _in_float32(setup: ConfirmSetup) -> Target:
     target, options = setup.models.target, setup.options
-    if options.dtype == "float32":
+    if options.dtype == "float32" and options.execution == EAGER:
         return target
-    found = load_target(target.name, dtype_of("float32"), options.device)
+    found = load_target(at_revision(target.name, target.revision), dtype_of("float32"), options.device)
     return replace(found, stop_token_ids=target.stop_token_ids)
 
 

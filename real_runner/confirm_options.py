@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from simlab.real_runner.execution import EAGER, check_execution
+
 
 @dataclass(frozen=True, slots=True)
 class ConfirmOptions:
@@ -16,11 +18,14 @@ class ConfirmOptions:
         limit: at most so many prompts of the trace; None takes all.
         threads: of the CPU; None leaves them as torch has them.
         repeats: how often each text is decoded under each policy, at most.
+        batch: texts at a time.
         until_interval: end when the 95 % interval of every speed ratio is no wider to each side than this share of it;
             None: at the last repeat.
         time_limit_s: end at the first whole prompt after so many seconds of measuring; None: at the last repeat.
         resume: go on with the log that is in ``out``.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
+        execution: one of `simlab.real_runner.execution.EXECUTIONS`.
+        batch_invariant: every pass of the target has one fixed shape; see `simlab.real_runner.batch_invariant`.
     """
 
     out: Path
@@ -31,13 +36,22 @@ class ConfirmOptions:
     threads: int | None = None
     limit: int | None = None
     repeats: int = 1
+    batch: int = 1
     until_interval: float | None = None
     time_limit_s: float | None = None
     resume: bool = False
     tap_offset: str | None = None
+    execution: str = EAGER
+    batch_invariant: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("threads", "limit", "repeats"):
+        check_execution(self.execution, self.batch)
+        if self.batch_invariant and (self.batch != 1 or self.execution != EAGER):
+            raise ValueError(
+                f"--batch-invariant holds the shapes of passes still that run one text at a time and {EAGER}; got "
+                f"--batch {self.batch}, --execution {self.execution}; leave these out"
+            )
+        for name in ("threads", "limit", "repeats", "batch"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1; got {value}")

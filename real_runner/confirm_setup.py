@@ -9,9 +9,14 @@ import torch
 from simlab.errors import MissingChannelError, TraceError
 from simlab.policies.spec import NamedPolicy
 from simlab.policy import is_plain_decoding
+from simlab.real_runner.batch_invariant import rows_for
+from simlab.real_runner.batch_invariant_check import check_rows_agree
+from simlab.real_runner.confirm_batch_groups import Group, Unit, groups_of, units_of
 from simlab.real_runner.confirm_options import ConfirmOptions
 from simlab.real_runner.decode import check_runs
 from simlab.real_runner.dflash_files import checkpoint_digest
+from simlab.real_runner.execution import EAGER
+from simlab.real_runner.hub_files import at_revision
 from simlab.real_runner.machine import hardware_name, library_versions
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile_key import SETTING, first_difference, setting_of
@@ -70,6 +75,16 @@ class ConfirmSetup:
         """Whether run and trace are both float32, so that rows can be held against rows."""
         return self.options.dtype == self.manifest.dtype == "float32"
 
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The records in groups that are served from start to end, where several texts run at a time."""
+        return groups_of(self.records, self.options.batch)
+
+    @property
+    def units(self) -> dict[int, Unit]:
+        """The prompt or the group that each sequence is run whole with, by its place in the trace."""
+        return units_of(self.records, self.options.batch)
+
     def key(self) -> Json:
         """All that a resumed run must share with the one that it goes on with."""
         return {
@@ -79,8 +94,11 @@ class ConfirmSetup:
             "--policy": [one.label for one in self.policies],
             "--dtype": self.options.dtype,
             "--device": hardware_name(self.options.device),
+            **({} if self.options.execution == EAGER else {"--execution": self.options.execution}),
             "--limit": self.options.limit,
             "--repeats": self.options.repeats,
+            **({} if self.options.batch == 1 else {"--batch": self.options.batch}),
+            **({"--batch-invariant": f"{self.models.fixed_rows} rows"} if self.options.batch_invariant else {}),
             "threads": torch.get_num_threads(),
             "versions": {"simlab": metadata.version("simlab"), **library_versions()},
             "policy ids": [one.policy_id for one in self.policies],
@@ -90,7 +108,7 @@ class ConfirmSetup:
         """In what a cost file was measured otherwise than this run, in words that follow "measured with"; or None."""
         options, drafter = self.options, self.draft_set.model.name
         now = setting_of(self.models, drafter, options.dtype, options.device, self.sampling)
-        return first_difference(file, now, SETTING)
+        return first_difference(file, replace(now, batch=options.batch), SETTING)
 
 
 def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
@@ -126,7 +144,7 @@ def load_setup(
 
     Raises:
         ModelError: the models cannot be loaded, do not fit each other, or a text may outrun the target's
-            positions.
+            positions; or rows of a fixed shape are not computed alike on this machine.
         TraceError: they are not the models of the trace.
         MissingChannelError: the trace does not hold what a policy reads.
     """
@@ -134,11 +152,12 @@ def load_setup(
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     models = load_models(
-        options.target or manifest.target.name,
+        options.target or at_revision(manifest.target.name, manifest.target.revision),
         options.draft or _only_draft(trace),
         options.dtype,
         options.device,
         given_offset(options.tap_offset),
+        options.execution,
     )
     _check_target(trace, models.target)
     settle(models, options.tap_offset, [(record.prompt.token_ids, record.text) for record in records])
@@ -146,10 +165,15 @@ def load_setup(
     models = replace(models, target=replace(models.target, stop_token_ids=manifest.stop_token_ids))
     kept = manifest.draft_sets[draft]
     _settle_taps(models, options, kept)
+    if options.batch_invariant:
+        rows = rows_for([one.policy for one in policies], models.drafter.config.depth)
+        models = replace(models, fixed_rows=rows)
     for one in policies:
         check_needs(one.policy, kept.exact_budget, kept.min_width)
         for record in records:
             check_runs(models, one.policy, record.prompt, manifest.max_new_tokens)
+    if options.batch_invariant:
+        check_rows_agree(models, records[0].prompt.token_ids, manifest.max_new_tokens)
     return ConfirmSetup(options, trace, draft, models, tuple(policies), tuple(records))
 
 
@@ -176,7 +200,7 @@ def _only_draft(trace: Trace) -> str:
     if len(sets) != 1:
         names = ", ".join(one.model.name for one in sets) or "none"
         raise TraceError(f"{trace.place} was recorded with {len(sets)} drafters ({names}); choose one with --draft")
-    return sets[0].model.name
+    return at_revision(sets[0].model.name, sets[0].model.revision)
 
 
 def _check_target(trace: Trace, target: Target) -> None:

@@ -68,7 +68,7 @@ class Ending:
     def __init__(self, setup: ConfirmSetup, rule: StopRule, finished: Sequence[FinishedSequence] = ()) -> None:
         self._rule = rule
         self._begun = time.monotonic()
-        self._prompt_of = {one.index: (one.prompt.dataset, one.prompt.prompt_id) for one in setup.records}
+        self._prompt_of = setup.units
         self._sizes = Counter(self._prompt_of.values())
         self._ids = [one.policy_id for one in setup.policies]
         self._plain = self._ids.index(setup.plain_id)

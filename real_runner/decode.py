@@ -6,6 +6,7 @@ from simlab.cost import StageSeconds
 from simlab.draft import Prompt
 from simlab.errors import MissingChannelError, ModelError
 from simlab.policy import AnyPolicy, is_plain_decoding
+from simlab.real_runner.batch_invariant import check_rows
 from simlab.real_runner.decoded import Decoded, RanRound
 from simlab.real_runner.models import Models
 from simlab.real_runner.text_runners import plain_decoding, speculation
@@ -25,7 +26,8 @@ def decode(
 ) -> Decoded:
     """Decode a text until its first stop token or ``max_new_tokens``, round by round, timed.
 
-    The text does not depend on the policy, up to ties of the target within the precision of its dtype.
+    The text does not depend on the policy, up to ties of the target within the precision of its dtype; where rows are
+    fixed (`Models.fixed_rows`) it does not at all.
 
     Args:
         models: a target and a drafter that fits it.
@@ -38,7 +40,7 @@ def decode(
     Raises:
         MissingChannelError: the policy reads a channel, and the runner makes none.
         ModelError: the text may outrun the target's positions, or logits are no law.
-        PolicyError: the policy chose a tree that it may not.
+        PolicyError: the policy chose a tree that it may not, or its budget does not fit the fixed rows.
     """
     check_runs(models, policy, prompt, max_new_tokens)
     if is_plain_decoding(policy):
@@ -57,6 +59,7 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
     Raises:
         MissingChannelError: the policy reads a channel.
         ModelError: prompt, new tokens and one block need more positions than the target has.
+        PolicyError: passes have fixed rows, and the policy's trees may have more.
     """
     if policy.needs.channels:
         raise MissingChannelError(
@@ -64,6 +67,8 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
             "run a policy that reads the drafter's candidates alone"
         )
     positions, depth = models.target.longest_context, models.drafter.config.depth
+    if models.fixed_rows:
+        check_rows(policy, models.fixed_rows, depth)
     needed = len(prompt.token_ids) + max_new_tokens + depth
     if needed > positions:
         raise ModelError(

@@ -18,6 +18,7 @@ from simlab.real_runner.checkpoint_config import read_config
 from simlab.real_runner.checkpoint_parts import BESIDE_THE_LAYERS, EMBEDDING, HEAD, IGNORED, MASK, OFFSETS, check_names
 from simlab.real_runner.dflash import DFlashDrafter
 from simlab.real_runner.draft_vocabulary import DraftVocabulary, vocabulary_of
+from simlab.real_runner.hub_files import CONFIG, WHOLE, fetch_drafter, is_hub_id, weight_names
 
 
 def save_drafter(drafter: DFlashDrafter, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -57,8 +58,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 PACKAGED = "dflash-smollm2-135m"
-CONFIG = "config.json"
-_WHOLE, _PARTS = "model.safetensors", "model-*-of-*.safetensors"
+_PARTS = "model-*-of-*.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +81,14 @@ def find_drafter(name: str) -> FoundDrafter:
         return FoundDrafter(Path(name), "")
     if Path(name).is_file():
         raise ModelError(f"{name} is no safetensors file; simlab reads a drafter's weights from no other kind")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=[CONFIG, _WHOLE, _PARTS]))
-    except (OSError, HFValidationError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    if not is_hub_id(name):
         raise ModelError(
-            f"the drafter {name!r} could not be found ({reason}); expected {PACKAGED!r}, a folder with config.json "
-            "and model.safetensors, such a file beside its config.json, or a Hugging Face id"
-        ) from error
-    return FoundDrafter(folder, folder.name)
+            f"the drafter {name!r} could not be found: there is nothing of that name; expected {PACKAGED!r}, a folder "
+            "with config.json and model.safetensors, such a file beside its config.json, or a Hugging Face id such as "
+            "ORG/NAME"
+        )
+    found = fetch_drafter(name)
+    return FoundDrafter(found.folder, found.revision)
 
 
 def checkpoint_files(place: Path) -> tuple[Path, ...]:
@@ -103,7 +99,9 @@ def checkpoint_files(place: Path) -> tuple[Path, ...]:
     if place.suffix == ".safetensors":
         return place.parent / CONFIG, place
     parts = sorted(place.glob(_PARTS))
-    return place / CONFIG, *(parts if parts and not (place / _WHOLE).is_file() else [place / _WHOLE])
+    if parts and not (place / WHOLE).is_file():
+        return place / CONFIG, *parts
+    return place / CONFIG, *(place / name for name in weight_names(place))
 
 
 def checkpoint_digest(place: Path) -> str:

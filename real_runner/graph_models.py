@@ -7,9 +7,7 @@ are, which is slower than passes of just the right size and is there to be teste
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,33 +18,10 @@ from simlab.real_runner.dflash import Context, DFlashDrafter
 from simlab.real_runner.graph_cache import FixedCache, FixedRows
 from simlab.real_runner.graph_capture import Graphs
 from simlab.real_runner.graph_sizes import context_for, rows_for
+from simlab.real_runner.graph_tree import NO_PARENT, TreePass, accepted_path, empty_pass, rows_of
 from simlab.real_runner.ranked import first_places, marginals_at
 from simlab.real_runner.target import Target, features_of, tapped
 from simlab.tree import DraftTree
-
-_NO_PARENT = -1
-"""Of the root, and of rows that are no nodes; no choice is looked up there."""
-
-
-@dataclass(slots=True, eq=False)
-class TreePass:
-    """What goes into a pass over a tree of up to R nodes and what comes out, at fixed addresses.
-
-    Attributes:
-        nodes: int64 ``[3, R]``: tokens, absolute positions, parents.
-        ancestors: bool ``[R, R]``, a node itself counted.
-        choices: int64 ``[R]``, the target's own token after each node.
-        are_laws: bool ``[]``, whether every row of logits is a law.
-        logits: float32 ``[R, V]``; None where the choices are all that is asked for.
-        features: ``[1, R, taps x H]``; None without a drafter.
-    """
-
-    nodes: Tensor
-    ancestors: Tensor
-    choices: Tensor
-    are_laws: Tensor
-    logits: Tensor | None = None
-    features: Tensor | None = None
 
 
 class GraphedModels:
@@ -60,7 +35,7 @@ class GraphedModels:
         self._passes: dict[Hashable, TreePass] = {}
         self._fresh: dict[int, Tensor] = {}
         self._first_places: dict[int, Tensor] = {}
-        self._drafts_are_laws = self._flag()
+        self._drafts_are_laws = torch.ones((), dtype=torch.bool, device=target.device)
         self._fresh_start, self._root, self._root_position = (self._number() for _ in range(3))
         self._waiting: list[Tensor] = []
 
@@ -105,7 +80,7 @@ class GraphedModels:
     def place(self, token: int, position: int, wants_logits: bool) -> None:
         """Put a token where the next `step` reads it."""
         held = self._pass(1, False, wants_logits)
-        self._send(torch.tensor([[token], [position], [_NO_PARENT]]), held.nodes)
+        self._send(torch.tensor([[token], [position], [NO_PARENT]]), held.nodes)
 
     def step(self, position: int, wants_logits: bool) -> TreePass:
         """Launch the target's pass over one token; the likeliest one after it is what the next step reads.
@@ -138,7 +113,7 @@ class GraphedModels:
         Returns:
             Rows that the drafter is to read, padding counted; for `draft`.
         """
-        num_kept = min(len(held.choices), max(self.num_fresh, deepest + 1))
+        num_kept = min(held.num_rows, max(self.num_fresh, deepest + 1))
         num_fresh = max(self.num_fresh, num_kept)
         fresh = None if held.features is None else self._fresh_rows(num_fresh, held.features)
         key = ("keep", num_kept, id(held))
@@ -214,9 +189,6 @@ class GraphedModels:
             self._held.rows = self._held.rows.grown(room)
             self._context = None if self._context is None else self._context.grown(room)
 
-    def _flag(self) -> Tensor:
-        return torch.ones((), dtype=torch.bool, device=self.target.device)
-
     def _number(self) -> Tensor:
         return torch.zeros(1, dtype=torch.int64, device=self.target.device)
 
@@ -231,12 +203,7 @@ class GraphedModels:
         key = (num_rows, wants_features, wants_logits)
         if key not in self._passes:
             device, target = self.target.device, self.target
-            held = TreePass(
-                torch.zeros(3, num_rows, dtype=torch.int64, device=device),
-                torch.eye(num_rows, dtype=torch.bool, device=device),
-                torch.zeros(num_rows, dtype=torch.int64, device=device),
-                self._flag(),
-            )
+            held = empty_pass(num_rows, device)
             if wants_logits:
                 held.logits = torch.zeros(num_rows, target.vocab_size, device=device)
             if wants_features:
@@ -251,12 +218,7 @@ class GraphedModels:
         return self._fresh[num_fresh]
 
     def _load(self, tree: DraftTree, position: int, held: TreePass) -> None:
-        num, num_rows = tree.num_nodes, len(held.choices)
-        nodes = np.zeros((3, num_rows), np.int64)
-        nodes[1], nodes[2] = position, _NO_PARENT
-        nodes[0, :num], nodes[1, :num], nodes[2, 1:num] = tree.tokens, position + tree.depths(), tree.parents[1:]
-        ancestors = np.eye(num_rows, dtype=np.bool_)
-        ancestors[:num, :num] = tree.ancestor_mask()
+        nodes, ancestors = rows_of(tree, position, held.num_rows)
         self._send(torch.from_numpy(nodes), held.nodes)
         self._send(torch.from_numpy(ancestors), held.ancestors)
 
@@ -280,16 +242,8 @@ class GraphedModels:
             held.logits.copy_(logits)
 
     def _keep(self, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
-        tokens, positions, parents = held.nodes
-        nodes = torch.arange(len(tokens), device=tokens.device)
-        # A node is accepted when it and all its ancestors are what the target chose after their parents.
-        is_chosen = (tokens == held.choices[parents.clamp(min=0)]) & (parents >= 0) | (nodes == 0)
-        accepted = ~(held.ancestors & ~is_chosen).any(dim=1)
-        # One at each depth; the other places keep what they have. The last place takes all that were not accepted.
-        places = torch.where(accepted, positions - positions[0], len(tokens))
-        path = torch.arange(len(tokens) + 1, device=tokens.device).scatter(0, places, nodes)
-        num_accepted = accepted.sum().view(1)
-        kept, start = path[:num_kept], positions[:1]
+        path, num_accepted = accepted_path(held)
+        kept, start = path[:num_kept], held.nodes[1, :1]
         self._held.rows.move(start, kept)
         if fresh is not None and held.features is not None:
             fresh[:, :num_kept] = held.features.index_select(1, kept)

@@ -19,7 +19,8 @@ from simlab.real_runner.answers import sequence_key
 from simlab.real_runner.batched_speculation import RunningText
 from simlab.real_runner.choice import Choose, chooser
 from simlab.real_runner.decoded import RanRound
-from simlab.real_runner.graph_models import GraphedModels, TreePass
+from simlab.real_runner.graph_models import GraphedModels
+from simlab.real_runner.graph_tree import TreePass
 from simlab.real_runner.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
 from simlab.real_runner.speculation import check_drafted, width_read

@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from simlab.real_runner.dflash_files import checkpoint_digest
+from simlab.real_runner.hub_files import repository_of
 from simlab.real_runner.models import Models
 from simlab.real_runner.options import RecordOptions
 from simlab.real_runner.prompts import PromptRecord, render
@@ -48,7 +49,7 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
 def _draft_set(options: RecordOptions, models: Models) -> DraftSet:
     config = models.drafter.config
     return DraftSet(
-        model=ModelInfo(options.draft, models.draft_revision, checkpoint_digest(models.draft_folder)),
+        model=ModelInfo(repository_of(options.draft), models.draft_revision, checkpoint_digest(models.draft_folder)),
         block_size=config.block_size,
         depth=config.depth,
         min_width=options.min_width,

@@ -13,6 +13,7 @@ from simlab.real_runner.dflash import DFlashDrafter
 from simlab.real_runner.dflash_config import check_taps
 from simlab.real_runner.dflash_files import find_drafter, load_drafter
 from simlab.real_runner.dumped_states import DumpedStates
+from simlab.real_runner.execution import EAGER, prepare
 from simlab.real_runner.target import Target, load_target
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ _NO_MEMORY = ("out of memory", "can't allocate memory")
 class Models:
     """Both models, loaded, and where the drafter's files lie.
 
-    ``dumped``: hidden states in place of the target's layers, which are then not loaded. ``graphs``: captured passes,
-    which decoding then uses.
+    ``dumped``: hidden states in place of the target's layers, which are then not loaded. ``fixed_rows``: so many
+    rows has every pass that decides a token, see `simlab.real_runner.batch_invariant`; 0: as many as there are tokens.
+    ``execution``: one of `simlab.real_runner.execution.EXECUTIONS`, as which both already run.
+    ``graphs``: captured passes, which decoding then uses.
     """
 
     target: Target
@@ -36,10 +39,14 @@ class Models:
     draft_folder: Path
     draft_revision: str
     dumped: DumpedStates | None = None
+    fixed_rows: int = 0
+    execution: str = EAGER
     graphs: "GraphedModels | None" = None
 
 
-def load_models(target: str, draft: str, dtype: str, device: str, tap_offset: int | None = None) -> Models:
+def load_models(
+    target: str, draft: str, dtype: str, device: str, tap_offset: int | None = None, execution: str = EAGER
+) -> Models:
     """Load both models and see that they fit.
 
     Args:
@@ -48,9 +55,10 @@ def load_models(target: str, draft: str, dtype: str, device: str, tap_offset: in
         dtype: of both.
         device: as torch names it.
         tap_offset: what to add to the drafter's layer numbers; None: as its format has it.
+        execution: one of `simlab.real_runner.execution.EXECUTIONS`.
 
     Raises:
-        ModelError: they cannot be loaded, or the drafter belongs to another target.
+        ModelError: they cannot be loaded, the drafter belongs to another target, or they cannot be executed so.
     """
     kind = dtype_of(dtype)
     check_device(device)
@@ -58,7 +66,8 @@ def load_models(target: str, draft: str, dtype: str, device: str, tap_offset: in
     drafter = load_drafter(found.folder, kind, device, tap_offset)
     loaded = load_target(target, kind, device)
     check_fit(loaded, drafter)
-    return Models(loaded, drafter, found.folder, found.revision)
+    graphs = prepare(loaded, drafter, execution)
+    return Models(loaded, drafter, found.folder, found.revision, execution=execution, graphs=graphs)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ The layers stay on disk: they are read neither into memory nor, where the hub ha
 files, from the network.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -15,15 +14,12 @@ from torch import Tensor, nn
 
 from simlab.errors import ModelError
 from simlab.real_runner import attention, builtin
-from simlab.real_runner.target import Target, stop_token_ids, weights_digest
+from simlab.real_runner.hub_files import repository_of
+from simlab.real_runner.target import Target, stop_token_ids, target_files, weights_digest
 from simlab.real_runner.target_support import HEAD_FIELDS
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
-
-_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
-_INDEX = "model.safetensors.index.json"
-_WHOLE = "model.safetensors"
 
 
 def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
@@ -36,15 +32,15 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     """
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
+    folder, revision = target_files(name, _is_needed)
     try:
-        folder, revision = _folder_of(name)
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         num_layers = int(config.num_hidden_layers)
         model = _without_layers(name, config, dtype)
         _fill(name, model, folder)
         if (folder / "generation_config.json").is_file():
             model.generation_config = GenerationConfig.from_pretrained(folder)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
@@ -55,9 +51,9 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     # A window limits the target's own passes, which have been made.
     model.config.sliding_window = None
     return Target(
-        name=name,
+        name=repository_of(name),
         revision=revision,
-        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder),
+        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder, _is_needed),
         model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),
@@ -76,22 +72,8 @@ def final_norm(target: Target) -> nn.Module:
     return found
 
 
-def _folder_of(name: str) -> tuple[Path, str]:
-    """Where the files are, and the revision; of a hub id only the files that are needed are fetched."""
-    if name == builtin.NAME:
-        return builtin.builtin_target_dir(), ""
-    if Path(name).is_dir():
-        return Path(name), ""
-    from huggingface_hub import snapshot_download
-
-    folder = Path(snapshot_download(name, allow_patterns=list(_SMALL_FILES)))
-    index = folder / _INDEX
-    wanted = [_WHOLE]
-    if index.is_file():
-        placed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        wanted = sorted({file for tensor, file in placed.items() if ".layers." not in tensor})
-    folder = Path(snapshot_download(name, allow_patterns=[*_SMALL_FILES, *wanted]))
-    return folder, folder.name
+def _is_needed(tensor: str) -> bool:
+    return ".layers." not in tensor
 
 
 def _without_layers(name: str, config: "PretrainedConfig", dtype: torch.dtype) -> "PreTrainedModel":

@@ -56,7 +56,7 @@ def profile(options: ProfileOptions) -> Profiled:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     offset = given_offset(options.tap_offset)
-    models = load_models(options.target, options.draft, options.dtype, options.device, offset)
+    models = load_models(options.target, options.draft, options.dtype, options.device, offset, options.execution)
     if options.tap_offset == AUTO:
         settle(models, options.tap_offset, _samples(models.target, options.text))
     check_grid(models, options.contexts[-1], options.node_counts[-1])

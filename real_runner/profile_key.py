@@ -8,6 +8,7 @@ import torch
 
 from simlab.errors import CostError
 from simlab.real_runner.dflash_files import checkpoint_digest
+from simlab.real_runner.hub_files import repository_of
 from simlab.real_runner.machine import hardware_name, library_versions, system_name
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile_options import ProfileOptions
@@ -65,13 +66,14 @@ def setting_of(models: Models, draft: str, dtype: str, device: str, sampling: Sa
         threads=torch.get_num_threads(),
         system=system_name(),
         target=ModelInfo(target.name, target.revision, target.digest),
-        drafter=ModelInfo(draft, models.draft_revision, checkpoint_digest(models.draft_folder)),
+        drafter=ModelInfo(repository_of(draft), models.draft_revision, checkpoint_digest(models.draft_folder)),
         block_size=models.drafter.config.block_size,
         dtype=dtype,
         attention=str(target.model.config._attn_implementation),
         temperature=sampling.temperature,
         top_k=sampling.top_k,
         top_p=sampling.top_p,
+        execution=models.execution,
         versions=library_versions(),
         contexts=(1,),
         node_counts=(0,),

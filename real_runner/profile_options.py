@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from simlab.real_runner.execution import CUDA_GRAPHS, EAGER, check_execution
+from simlab.real_runner.graph_sizes import node_counts_at_steps
 from simlab.sampling import Sampling
 from simlab.traces.cost_file import CostFile
 
@@ -25,6 +27,7 @@ class ProfileOptions:
         resume: go on with the file that is at ``out``.
         batch: texts at a time; node counts and contexts are those of each.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        execution: one of `simlab.real_runner.execution.EXECUTIONS`.
     """
 
     target: str
@@ -43,6 +46,7 @@ class ProfileOptions:
     resume: bool = False
     batch: int = 1
     tap_offset: str | None = None
+    execution: str = EAGER
 
     def __post_init__(self) -> None:
         if not self.text:
@@ -55,6 +59,7 @@ class ProfileOptions:
             raise ValueError(
                 f"repeats, batch and threads must be at least 1; got {self.repeats}, {self.batch} and {self.threads}"
             )
+        check_execution(self.execution, self.batch)
         # Sampling refuses what is no temperature, share or count.
         _ = self.sampling
 
@@ -64,11 +69,16 @@ class ProfileOptions:
         return Sampling(self.temperature, self.top_k, self.top_p, seed=0)
 
 
+def node_counts_for(execution: str) -> tuple[int, ...]:
+    """The grid where none is given: captured passes have sizes, and their prices step from one to the next."""
+    return node_counts_at_steps(NODE_COUNTS[-1]) if execution == CUDA_GRAPHS else NODE_COUNTS
+
+
 def options_of(file: CostFile) -> dict[str, object]:
     """The options under which a file was begun, by name; its device is a name that torch does not know."""
-    names = ("node_counts", "contexts", "repeats", "temperature", "top_p", "top_k", "dtype", "threads", "batch")
+    grid, sampling = ("node_counts", "contexts", "repeats", "batch"), ("temperature", "top_p", "top_k")
     models: dict[str, object] = {"target": file.target.name, "draft": file.drafter.name}
-    return models | {name: getattr(file, name) for name in names}
+    return models | {name: getattr(file, name) for name in (*grid, *sampling, "dtype", "threads", "execution")}
 
 
 def _rise(values: Sequence[int]) -> bool:

@@ -19,6 +19,7 @@ from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.answers import sequence_key
+from simlab.real_runner.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.batched_target import trees_pass
 from simlab.real_runner.choice import Choose, chooser
 from simlab.real_runner.decoded import RanRound
@@ -73,7 +74,9 @@ class Speculation:
         self._tokens = np.zeros(self._start + max_new_tokens, np.int32)
         self._tokens[: self._start] = prompt.token_ids
         self._length = self._start
-        room = len(self._tokens) + policy.budget if policy.budget < 1 << 15 else 0
+        rows = models.fixed_rows
+        self._shape = fixed_shape(rows, self._start, max_new_tokens) if rows else None
+        room = len(self._tokens) + (rows or policy.budget) if rows or policy.budget < 1 << 15 else 0
         self._cache = BufferCache(models.target, room)
         self._drafter = LiveDrafter(models, width_read(policy), len(self._tokens)) if policy.needs.draft else None
         self._state = policy.start(prompt)
@@ -141,15 +144,20 @@ class Speculation:
         self._append((choose(0, self._start),))
 
     def _pass(
-        self, ids: Tensor, visible: Tensor | None, positions: Tensor | None, packed: PackedPass | None = None
+        self,
+        ids: Tensor,
+        visible: Tensor | None,
+        positions: Tensor | None,
+        packed: PackedPass | None = None,
+        fixed: FixedPass | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """States ``[1, L, H]`` of the target, and tapped ones ``[1, L, taps x H]`` where they are wanted."""
         target = self._models.target
         if self._drafter is None:
-            return target.states(ids, self._cache, visible, positions, packed), None
+            return target.states(ids, self._cache, visible, positions, packed, fixed), None
         layer_ids = self._models.drafter.config.target_layer_ids
         with tapped(target, layer_ids) as taken:
-            states = target.states(ids, self._cache, visible, positions, packed)
+            states = target.states(ids, self._cache, visible, positions, packed, fixed)
         return states, features_of(taken, layer_ids)
 
     def _chooser(self, states: Tensor) -> Choose:
@@ -162,7 +170,12 @@ class Speculation:
         return Draft(marginals, root, read_only(self._tokens[: self._length]), position)
 
     def _read_tree(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
-        device = self._models.target.device
+        target = self._models.target
+        device = target.device
+        if self._shape is not None:
+            heads, dtype = target.heads_per_group, target.dtype
+            ids, positions, fixed = self._shape.tree_pass(tree, position, heads, dtype, device)
+            return self._pass(ids, None, positions, None, fixed)
         if position < LONG_CONTEXT:
             return self._pass(*pass_of(tree, position, device))
         packed, ids, positions = trees_pass([tree], [0], [position], device)

@@ -15,13 +15,18 @@ from torch import Tensor, nn
 from simlab.arrays import Floats
 from simlab.errors import ModelError
 from simlab.real_runner import attention, builtin
+from simlab.real_runner.hub_files import fetch_target, is_hub_id, repository_of, weight_names
 from simlab.real_runner.target_support import check_supported, longest_context
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from transformers.cache_utils import Cache
 
+    from simlab.real_runner.batch_invariant import FixedPass
     from simlab.real_runner.packed_attention import PackedPass
+
+
+_EXPECTED = f"{builtin.NAME!r}, a folder with config.json and safetensors, or a Hugging Face id such as ORG/NAME"
 
 
 class TargetConfig(Protocol):
@@ -118,7 +123,8 @@ class Target:
         return self.config.vocab_size
 
     @property
-    def _heads_per_group(self) -> int:
+    def heads_per_group(self) -> int:
+        """Query heads that share a key."""
         return self.config.num_attention_heads // self.config.num_key_value_heads
 
     def states(
@@ -128,6 +134,7 @@ class Target:
         visible: Tensor | None = None,
         positions: Tensor | None = None,
         packed: "PackedPass | None" = None,
+        fixed: "FixedPass | None" = None,
     ) -> Tensor:
         """One pass through the decoder.
 
@@ -137,18 +144,19 @@ class Target:
             visible: bool ``[S, 1, L, past + L]``; None: everything before each token.
             positions: int64 ``[S, L]``; None: they follow the cache.
             packed: which token belongs to which sequence, in place of ``visible``; positions must be given.
+            fixed: likewise, what each row of a pass of fixed shape attends to.
 
         Returns:
             ``[S, L, H]``, after the final norm.
         """
         decoder = cast(Callable[..., nn.Module], self.model.get_decoder())
         num_before = 0 if cache is None else cache.get_seq_length()
-        if packed is None and visible is None and num_before and ids.shape[1] > 1:
+        places = {name: value for name, value in (("packed", packed), ("fixed", fixed)) if value is not None}
+        if not places and visible is None and num_before and ids.shape[1] > 1:
             visible = attention.causal_after(num_before, ids.shape[1], self.device)
-        added = None if visible is None else attention.additive_mask(visible, self._heads_per_group, self.dtype)
+        added = None if visible is None else attention.additive_mask(visible, self.heads_per_group, self.dtype)
         masks = {"attention_mask": added, "position_ids": positions}
-        parts = {} if packed is None else {"packed": packed}
-        found = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **parts)
+        found = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **places)
         return cast(Tensor, found.last_hidden_state)
 
     def logits(self, states: Tensor) -> Tensor:
@@ -182,22 +190,23 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    place = str(builtin.builtin_target_dir()) if name == builtin.NAME else name
+    folder, revision = target_files(name)
     try:
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            place, dtype=dtype, attn_implementation=attention.NAME
+            folder, dtype=dtype, attn_implementation=attention.NAME, use_safetensors=True, trust_remote_code=False
         )
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
-        folder, revision = (Path(place), "") if Path(place).is_dir() else _snapshot(place)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        remedy = f"expected {builtin.NAME!r}, a folder with config.json and safetensors, or a Hugging Face id"
+        if "trust_remote_code" in str(error):
+            reason = "it needs code of its own, and simlab runs no code of a checkpoint"
+        remedy = f"expected {_EXPECTED}"
         if name == builtin.NAME:
-            remedy = f"delete {place} and run the command again"
+            remedy = f"delete {folder} and run the command again"
         raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
     check_supported(name, model)
     return Target(
-        name=name,
+        name=repository_of(name),
         revision=revision,
         digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder),
         model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
@@ -213,17 +222,30 @@ def stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase
     return tuple(sorted({token for token in ids if isinstance(token, int)}))
 
 
-def _snapshot(name: str) -> tuple[Path, str]:
-    """Where the files of a hub model lie, now that it is loaded, and their revision."""
-    from huggingface_hub import snapshot_download
+def target_files(name: str, is_needed: Callable[[str], bool] = lambda _tensor: True) -> tuple[Path, str]:
+    """The folder of the built-in target, of a local one, or of one fetched from the hub, and its revision there.
 
-    folder = Path(snapshot_download(name, local_files_only=True))
-    return folder, folder.name
+    Args:
+        name: see `load_target`.
+        is_needed: by the name of a tensor; what the hub keeps in files of other tensors is not fetched.
+
+    Raises:
+        ModelError: there is none of that name.
+    """
+    if name == builtin.NAME:
+        return builtin.builtin_target_dir(), ""
+    if Path(name).is_dir():
+        return Path(name), ""
+    if not is_hub_id(name):
+        raise ModelError(f"the target {name!r} could not be loaded: nothing has that name; expected {_EXPECTED}")
+    found = fetch_target(name, is_needed)
+    return found.folder, found.revision
 
 
-def weights_digest(folder: Path) -> str:
+def weights_digest(folder: Path, is_needed: Callable[[str], bool] = lambda _tensor: True) -> str:
     """A digest of the weights' files. The built-in target has another: that of the file it is unpacked from."""
-    return files_digest(sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin")))
+    listed = [folder / name for name in weight_names(folder, is_needed)]
+    return files_digest(listed if all(path.is_file() for path in listed) else sorted(folder.glob("*.safetensors")))
 
 
 def files_digest(paths: Sequence[Path]) -> str:

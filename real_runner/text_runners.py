@@ -50,5 +50,5 @@ def plain_decoding(
 ) -> AnyPlainDecoding:
     """A text without a drafter, its prompt read; arguments and errors as for `speculation`."""
     if models.graphs is None:
-        return PlainDecoding(models.target, prompt, sampling, max_new_tokens, clock)
+        return PlainDecoding(models.target, prompt, sampling, max_new_tokens, clock, models.fixed_rows)
     return GraphPlainDecoding(models.target, models.graphs, prompt, sampling, max_new_tokens)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simlab.command_confirm_chosen import chosen_of
 from simlab.command_confirm_run import confirm
 from simlab.command_line import Parser, UsageError, add_command, at_the_door, needing_models, positive
-from simlab.command_record import add_sampling, add_tap_offset, check_sampling
+from simlab.command_record import add_execution, add_sampling, add_tap_offset, check_sampling
 from simlab.command_replay import with_references
 from simlab.command_replay_run import first_prompts
 from simlab.command_shelf import shelf_of_models
@@ -26,7 +26,8 @@ FAILED = 1
 _WITHOUT_CHOICE = ("ddtree:budget=16",)
 _MIN_WIDTH, _EXACT_BUDGET = 64, 512
 _SAMPLING = ("temperature", "top_p", "top_k", "seed", "max_new_tokens", "chat_template_kwargs")
-_RUN = ("out", "target", "draft", "dtype", "device", "threads", "limit", "repeats", "resume", "until_interval")
+_MODELS = ("target", "draft", "dtype", "device", "execution", "threads")
+_RUN = (*_MODELS, "out", "limit", "repeats", "batch", "batch_invariant", "resume", "until_interval")
 _MOST_REPEATS = 10
 """Where a stop rule decides, and nothing else was asked for: repeats make the clock's noise small, and no more."""
 
@@ -39,9 +40,17 @@ Exit code 1: a text is not the target's, or rounds are not those of their replay
 With --from it runs what `simlab optimize` chose: its best policy, the closest rivals and the chain.
 --until-interval X ends the run when every speed ratio is known to a share X of it, --time-limit M after M minutes,
 whichever comes first; where prompts are used up before, each is run again.
+--batch N serves N texts at a time, under plain decoding too: prompts in groups, each served from its first text to
+the end of its last by every policy in turn. It confirms `simlab replay --batch N`, at prices of `simlab profile
+--batch N`.
+--batch-invariant gives every pass of the target the shape of the largest one, so that in bfloat16 too every policy
+writes the text of plain decoding, token for token. Plain decoding then pays for as many rows, so speeds and speedups
+are those of this mode, and nothing is predicted.
 
   simlab confirm -p ddtree:budget=16 --dtype bfloat16 --cost runs/cost.json
   simlab confirm --from runs/optimize.json --cost runs/cost.json --until-interval 0.03 --time-limit 20
+  simlab confirm --batch 4 -p ddtree:budget=8 -p joint:budget=32 --cost runs/cost4.json --out runs/batches
+  simlab confirm --batch-invariant -p ddtree:budget=8 --dtype bfloat16 --limit 8 --out runs/invariant
   simlab confirm -p ddtree:budget=8/16/32 --prompts prompts.jsonl --limit 20 --out runs/mine"""
 
 
@@ -64,6 +73,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
         help="prices: a cost file of just what is run, or a shipped one",
     )
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
+    parser.add_argument("--batch", type=positive, metavar="N", help="serve N texts at a time; without it each alone")
     parser.add_argument("--by", choices=("dataset", "context", "turn"), help="a table for each, and one of all")
     parser.add_argument(
         "--out",
@@ -87,6 +97,10 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
     add_tap_offset(group, "as the trace was recorded")
     group.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default float32")
     group.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
+    add_execution(group)
+    group.add_argument(
+        "--batch-invariant", action="store_true", help="passes of one fixed shape: the same text in any dtype, slower"
+    )
     group.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
     group.add_argument(
         "--repeats",
@@ -176,7 +190,7 @@ def _policies(
         options: as they were typed.
         trace: whose models artefacts must be of; None where they are not known yet.
     """
-    shelf = shelf_of_models(options.cost, trace, options.draft, options.dtype)
+    shelf = shelf_of_models(options.cost, trace, options.draft, options.dtype, options.batch or 1)
     found = with_references(list(dict.fromkeys(asked)), shelf)
     return found, shelf.in_sample(found)
 

@@ -36,6 +36,12 @@ class Chosen:
     policy_id: str | None
     in_sample: tuple[str, ...]
 
+    def id_at(self, batch: int) -> str | None:
+        """The id of the best policy where so many texts run at a time."""
+        from simlab.command_replay_batch import policy_id_at
+
+        return self.policy_id if self.policy_id is None or batch == 1 else policy_id_at(self.policy_id, batch)
+
     def lines(self, prices: "Prices") -> list[tuple[str, str]]:
         """For the heading: what was chosen where, and what was predicted of it.
 

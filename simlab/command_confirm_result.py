@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from simlab.command_confirm_batch import BatchRan
 from simlab.command_confirm_chosen import Chosen
 from simlab.command_cost import Prices
 from simlab.command_shelf import in_sample_note
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
     from simlab.analysis.rank_agreement import RankAgreement
 
 _STOPPED = (
-    "The run ended when its intervals were tight, not after a number of prompts fixed beforehand. That was looked at\n"
-    "after 20 prompts and whenever a quarter more had run; who was ahead was not looked at."
+    "The run ended when its intervals were tight, not after a number of {units} fixed beforehand. That was looked at\n"
+    "after 20 {units} and whenever a quarter more had run; who was ahead was not looked at."
 )
+_FIXED = "Plain decoding ran in passes of the same rows, so these speedups are not over its fastest path."
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Ran:
         half_width: of the widest 95 % interval of a speed ratio, relative; infinite where not known.
         until_interval: what it was to be; None: nothing was asked for.
         time_limit_s: likewise.
+        batch: how several texts were served at a time; None: each ran alone.
+        bound: how far the difference of two logits may be off in this dtype, as measured.
     """
 
     machine: Mapping[str, str | int]
@@ -41,10 +45,13 @@ class Ran:
     half_width: float
     until_interval: float | None
     time_limit_s: float | None
+    batch: BatchRan | None = None
+    bound: float = 0.0
 
     def text(self) -> str:
         """How the run ended, in a line."""
         runs = "" if self.prompt_runs == self.prompts else f", {self.prompt_runs} runs of a prompt"
+        runs = runs if self.batch is None else self.batch.text()
         why = {
             "all": "every text was run",
             "interval": "the intervals are tight",
@@ -60,6 +67,8 @@ class Ran:
         """For scripts."""
         return {
             **self.machine,
+            **({"batch": 1} if self.batch is None else self.batch.value()),
+            "bound": self.bound,
             "versions": dict(self.versions),
             "prompts": self.prompts,
             "prompt_runs": self.prompt_runs,
@@ -142,6 +151,7 @@ class Confirmation:
             parts.append(confirm_table(self.policies))
         else:
             parts.append(confirm_blocks(self.slices, self.policies, self.by))
+        parts += [self._same_texts(), self._machine()]
         parts += [stage_table(self.policies), error_table(self.errors), agreement_text(self.order)]
         parts += [] if self.differences is None else [differences_text(self.differences)]
         parts += [self._notes(), in_sample_note(self.in_sample), self.chosen.note() if self.chosen is not None else ""]
@@ -181,20 +191,39 @@ class Confirmation:
     def _rows(self) -> list[dict[str, object]]:
         errors = {one.policy_id: one.row() for one in self.errors}
         names: Sequence[str] = list(next(iter(errors.values()), {}))
+        served = () if self.ran.batch is None else self.ran.batch.machine
+        machine = {one.policy_id: one.row() for one in served}
         return [
             {
                 **one.row(),
                 **errors.get(one.predicted.policy_id, dict.fromkeys(names)),
+                **machine.get(one.predicted.policy_id, {}),
                 "in_sample": one.policy in self.all_in_sample,
             }
             for one in self.policies
         ]
 
+    def _same_texts(self) -> str:
+        from simlab.analysis.confirm_text import same_texts
+
+        return same_texts(self.policies)
+
+    def _machine(self) -> str:
+        """What all texts together were written at; empty where they ran alone."""
+        from simlab.analysis.confirm_groups import machine_table
+
+        served = self.ran.batch
+        return "" if served is None else machine_table(served.machine, served.batch)
+
     def _notes(self) -> str:
         from simlab.analysis.confirm_error_text import ERROR_NOTES
         from simlab.analysis.confirm_text import confirm_notes
 
-        notes = [confirm_notes(self.policies, self.prices.why_none)]
+        served = self.ran.batch
+        units = "prompts" if served is None else "groups"
+        notes = [] if served is None else [served.note()]
+        notes += [confirm_notes(self.policies, self.prices.why_none, None if served is None else served.groups)]
+        notes += [_FIXED] if self.ran.machine["fixed_rows"] else []
         notes += [ERROR_NOTES] if self.prediction else []
-        notes += [_STOPPED] if self.ran.ended == "interval" else []
+        notes += [_STOPPED.format(units=units)] if self.ran.ended == "interval" else []
         return "\n".join(notes)

@@ -46,6 +46,7 @@ def judged_by_policy(
     from simlab.analysis.confirm_table import Judged
 
     prompts = {record.index: record.prompt for record in setup.records}
+    plain = [run.text for seq in sequences for run in seq.runs if run.policy_id == setup.plain_id]
     found = {}
     for one in setup.policies:
         runs = [(seq.index, run) for seq in sequences for run in seq.runs if run.policy_id == one.policy_id]
@@ -64,6 +65,7 @@ def judged_by_policy(
             num_equal=len(runs) - len(unequal),
             num_texts=len(runs),
             unequal=unequal[0] if unequal else "",
+            num_same_texts=sum(run.text == text for (_, run), text in zip(runs, plain, strict=True)),
         )
     return found
 

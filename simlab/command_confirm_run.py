@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from simlab.command_confirm_batch import BatchRan, batch_ran, policies_at, predicted_groups
 from simlab.command_confirm_chosen import Chosen
 from simlab.command_confirm_result import Confirmation, Ran
 from simlab.command_confirm_rows import differences_of, judged_by_policy, measured_rows
@@ -17,7 +18,7 @@ from simlab.command_replay_text import heading
 from simlab.errors import CostError, TraceError
 
 if TYPE_CHECKING:
-    from simlab.analysis.confirm_table import Judged
+    from simlab.analysis.confirm_table import ConfirmedPolicy, Judged
     from simlab.policies.spec import NamedPolicy
     from simlab.real_runner.confirm_entries import FinishedSequence
     from simlab.real_runner.confirm_options import ConfirmOptions
@@ -32,7 +33,12 @@ RESULTS, SUMMARY = "results.parquet", "confirm.json"
 _SMALLER = "give --dtype bfloat16, or policies of smaller budgets"
 _NO_PRICES = (
     "Nothing is predicted: simlab ships no prices for just these models, this machine and these settings; measure them "
-    "with `simlab profile`, and give the file with --cost."
+    "with `simlab profile{options}`, and give the file with --cost."
+)
+
+_OTHER_PASSES = (
+    "with --batch-invariant every pass has the rows of the largest budget, and no cost file was measured so: nothing "
+    "is predicted"
 )
 
 
@@ -67,12 +73,16 @@ def confirm(
 
     with needing_models("confirm"):
         from simlab.real_runner.confirm import finished, measure
-        from simlab.real_runner.confirm_audit import audit, verdicts
+        from simlab.real_runner.confirm_audit import audit, bound_of, verdicts
+        from simlab.real_runner.confirm_batch import measure_groups
         from simlab.real_runner.confirm_log import ConfirmLog, check_out
         from simlab.real_runner.confirm_setup import check_trace, load_setup
         from simlab.real_runner.confirm_stop import StopRule
         from simlab.real_runner.models import within_memory
 
+    if options.batch_invariant and cost is not None:
+        raise CostError(f"{_OTHER_PASSES}; leave --cost out")
+    policies = policies_at(policies, options.batch)
     check_out(options.out, options.resume)
     check_trace(trace, policies)
     wanted = set(first_prompts(trace, options.limit))
@@ -83,13 +93,16 @@ def confirm(
         setup = load_setup(options, trace, policies, records)
         prices = prices_for(cost, setup)
         asked = Asked(prices, tuple(policies))
-        predicted = replay_trace(trace, setup.draft, [asked], options.limit, Manner(best_budgets=False))
+        if options.batch == 1:
+            predicted = replay_trace(trace, setup.draft, [asked], options.limit, Manner(best_budgets=False))
+        else:
+            predicted = predicted_groups(trace, setup.draft, asked, setup.groups, options.batch)
         log = ConfirmLog(options.out, setup.key(), options.resume)
         rule = StopRule(widest_half_width, options.until_interval, options.time_limit_s)
-        measure(setup, log, rule)
+        (measure if options.batch == 1 else measure_groups)(setup, log, rule)
         audit(setup, log)
     sequences = finished(log)
-    ran = ran_of(setup, sequences, rule)
+    ran = replace(ran_of(setup, sequences, rule, batch_ran(setup, log)), bound=bound_of(log))
     predicted = predicted.filter(predicted["sequence"].is_in([one.index for one in sequences]))
     results = joined_results([predicted, results_frame(measured_rows(setup, sequences))])
     judged = judged_by_policy(setup, sequences, verdicts(setup, log))
@@ -122,12 +135,13 @@ def _judged(
 ) -> Confirmation:
     """Everything that result rows and verdicts say."""
     from simlab.analysis.confirm_errors import prediction_errors
-    from simlab.analysis.confirm_table import confirmed_policies, contest, measured_runs
+    from simlab.analysis.confirm_table import contest, measured_runs
     from simlab.analysis.rank_agreement import rank_agreement
 
-    found = confirmed_policies(results, judged)
+    found = _policies(setup, results, judged)
     predicted = {one.policy: one.predicted.speed.tokens_per_s for one in found}
-    chosen_id = None if marks.chosen is None else marks.chosen.policy_id
+    chosen_id = None if marks.chosen is None else marks.chosen.id_at(setup.options.batch)
+    units = _by_unit(setup, results)
     return Confirmation(
         simlab_version=metadata.version("simlab"),
         text_id=setup.trace.text_id,
@@ -136,18 +150,38 @@ def _judged(
         heading=first_lines,
         ran=ran,
         policies=tuple(found),
-        won=contest(found, results, chosen_id),
-        errors=tuple(prediction_errors(results)),
-        order=rank_agreement(measured_runs(found, results), predicted),
+        won=contest(found, units, chosen_id),
+        errors=tuple(prediction_errors(units)),
+        order=rank_agreement(measured_runs(found, units), predicted),
         differences=None,
         in_sample=marks.in_sample,
         by=marks.by,
-        slices=() if marks.by is None else tuple(confirmed_policies(results, judged, marks.by)),
+        slices=() if marks.by is None else tuple(_policies(setup, results, judged, marks.by)),
         chosen=marks.chosen,
     )
 
 
-def ran_of(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]", rule: "StopRule") -> Ran:
+def _policies(
+    setup: "ConfirmSetup", results: "Results", judged: "Mapping[str, Judged]", by: str | None = None
+) -> "list[ConfirmedPolicy]":
+    """A row per policy, with intervals over what was run whole."""
+    from simlab.analysis.confirm_groups import with_prompts
+    from simlab.analysis.confirm_table import confirmed_policies
+
+    found = confirmed_policies(_by_unit(setup, results, by), judged, by)
+    return found if setup.options.batch == 1 else with_prompts(found, results, by)
+
+
+def _by_unit(setup: "ConfirmSetup", results: "Results", by: str | None = None) -> "Results":
+    """The rows under the names of what was run whole: prompts, or groups of several texts at a time."""
+    from simlab.analysis.confirm_groups import by_group
+
+    return results if setup.options.batch == 1 else by_group(results, setup.units, by)
+
+
+def ran_of(
+    setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]", rule: "StopRule", batch: BatchRan | None = None
+) -> Ran:
     """How far a run came, and why it ended."""
     from simlab.real_runner.confirm_stop import Ending
 
@@ -159,17 +193,20 @@ def ran_of(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]", rule:
             "device": str(key["--device"]),
             "threads": int(str(key["threads"])),
             "dtype": options.dtype,
+            "execution": options.execution,
+            "fixed_rows": setup.models.fixed_rows,
             "target": setup.manifest.target.name,
             "drafter": setup.draft_set.model.name,
             "repeats": options.repeats,
         },
         versions={name: str(version) for name, version in cast(Mapping[str, object], key["versions"]).items()},
         prompts=len({prompts[one.index] for one in sequences}),
-        prompt_runs=ending.num_whole,
+        prompt_runs=ending.num_whole if batch is None else len({(one.repeat, prompts[one.index]) for one in sequences}),
         ended="interval" if ending.is_tight else "all" if is_all else "time",
         half_width=ending.half_width,
         until_interval=options.until_interval,
         time_limit_s=options.time_limit_s,
+        batch=batch,
     )
 
 
@@ -182,17 +219,19 @@ def prices_for(path: Path | None, setup: "ConfirmSetup") -> Prices:
     from simlab.traces.cost_file import packaged_cost_files, read_cost_file
 
     asked = (setup.trace, setup.draft, setup.policies, setup.options.limit)
+    if setup.options.batch_invariant:
+        return Prices(None, "none", f"{_OTHER_PASSES[0].upper()}{_OTHER_PASSES[1:]}.")
     if path is not None:
         found = setup.price_difference(read_cost_file(path))
         if found is not None:
             raise CostError(
                 f"{path} was measured with {found}; a prediction that is to be confirmed needs prices of just what is "
-                "run: measure them with `simlab profile --out FILE`, or leave --cost out"
+                f"run: measure them with `simlab profile{_profile_options(setup)} --out FILE`, or leave --cost out"
             )
         return replay_prices(path, *asked)
     fitting = [one for one in packaged_cost_files() if setup.price_difference(read_cost_file(one)) is None]
     if not fitting:
-        return Prices(None, "none", _NO_PRICES)
+        return Prices(None, "none", _NO_PRICES.format(options=_profile_options(setup)))
     try:
         prices = replay_prices(fitting[0], *asked)
     except CostError as error:
@@ -201,6 +240,15 @@ def prices_for(path: Path | None, setup: "ConfirmSetup") -> Prices:
     if prices.cost is not None and most > prices.cost.most_drafted:
         return Prices(None, "none", _too_small(most, prices.cost.most_drafted))
     return prices
+
+
+def _profile_options(setup: "ConfirmSetup") -> str:
+    """What a profile of just this run is to be given, where that is not what it has anyway."""
+    from simlab.real_runner.execution import EAGER
+
+    options = setup.options
+    batch = "" if options.batch == 1 else f" --batch {options.batch}"
+    return batch if options.execution == EAGER else f"{batch} --execution {options.execution}"
 
 
 def _too_small(most: int, priced: int) -> str:
@@ -214,9 +262,17 @@ def _run_lines(setup: "ConfirmSetup", ran: Ran, prices: Prices, chosen: Chosen |
     """What was run, in the form of the heading."""
     options, machine = setup.options, ran.machine
     line = f"{options.dtype} on {machine['device']}, threads {machine['threads']}, repeats {options.repeats}"
+    if machine["execution"] != "eager":
+        line = f"{machine['execution']}, {line}"
+    if options.batch != 1:
+        line += f", {options.batch} texts at a time"
+    if options.batch_invariant:
+        line += f", batch-invariant passes of {machine['fixed_rows']} rows"
     if options.dtype != setup.manifest.dtype:
         line += f"; the trace is {setup.manifest.dtype}, from which a {options.dtype} text may part"
-    lines = [("run", line), ("ended", ran.text()), *([] if chosen is None else chosen.lines(prices))]
+    bound = f"logits of {machine['target']} in {options.dtype} may be off by {ran.bound:.2g}"
+    lines = [("run", line), ("bound", bound), ("ended", ran.text())]
+    lines += [] if chosen is None else chosen.lines(prices)
     return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
 
 

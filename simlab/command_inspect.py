@@ -7,7 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.command_inspect_checkpoint import checkpoint_json, checkpoint_text, looks_like_checkpoint
+from simlab.command_inspect_checkpoint import (
+    checkpoint_json,
+    checkpoint_text,
+    fetched_checkpoint,
+    looks_like_checkpoint,
+)
 from simlab.command_inspect_cost import cost_json, cost_text
 from simlab.command_inspect_fitted import ngram_json, ngram_text, table_json, table_text
 from simlab.command_line import Parser, UsageError, add_command
@@ -24,11 +29,12 @@ beginning of what they say, of a choice of `simlab optimize` the verdict and the
 the summaries. A file that comes with simlab may be named without its path.
 
   simlab inspect runs/dev
+  simlab inspect z-lab/Qwen3-8B-DFlash-b16
   simlab inspect smollm2-135m-calibration"""
 
 
 _KINDS = (
-    "a trace (folder or address), a drafter checkpoint (folder or *.safetensors), a cost file, a fitted table, "
+    "a trace (folder or address), a drafter checkpoint (folder, *.safetensors or Hub id), a cost file, a fitted table, "
     "the counts of a 3-gram, a choice of `simlab optimize`, or results (*.parquet)"
 )
 _TOGETHER = ("text_id", "draft_id", "kind", "cost_id")
@@ -56,6 +62,8 @@ def _run(options: argparse.Namespace) -> int:
         value, text = checkpoint_json(place), checkpoint_text(place)
     elif place.is_file():
         value, text = _file(place, format_of(place))
+    elif (fetched := fetched_checkpoint(options.path)) is not None:
+        value, text = checkpoint_json(fetched), checkpoint_text(fetched)
     else:
         raise UsageError(f"there is nothing at {options.path}; expected {_KINDS}")
     print(json.dumps(value, indent=1, allow_nan=False) if options.json else text)

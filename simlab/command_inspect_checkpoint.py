@@ -32,6 +32,27 @@ def looks_like_checkpoint(place: Path) -> bool:
     return (place.is_file() and place.suffix == ".safetensors") or (place / "config.json").is_file()
 
 
+def fetched_checkpoint(name: str) -> Path | None:
+    """The folder of a drafter that is fetched from the hub; None where a name is no ``ORG/NAME``.
+
+    Of another model its configuration is fetched, and not its weights.
+
+    Raises:
+        ModelError: it cannot be had, or is no drafter.
+    """
+    from simlab.real_runner.hub_files import CONFIG, at_revision, fetch, fetch_drafter, is_hub_id
+
+    if name.count("/") != 1 or not is_hub_id(name):
+        return None
+    try:
+        first = fetch("drafter", name, [CONFIG])
+    except ModuleNotFoundError:
+        return None
+    if (first.folder / CONFIG).is_file():
+        _fields(first.folder / CONFIG)
+    return fetch_drafter(at_revision(name, first.revision)).folder
+
+
 def read_checkpoint(place: Path) -> "tuple[Explained | None, list[TensorInfo]]":
     """What the drafter is, if a ``config.json`` lies there, and its tensors.
 

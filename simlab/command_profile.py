@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from simlab.command_line import Parser, add_command, at_the_door, needing_models, not_negative, positive
-from simlab.command_record import add_tap_offset
+from simlab.command_record import add_execution, add_tap_offset
 
 _PROMPTS = Path(__file__).parent / "data" / "demo_prompts.jsonl"
 _MODELS = {"target": "smollm2-135m", "draft": "dflash-smollm2-135m"}
@@ -50,7 +50,8 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
         "--node-counts",
         type=_node_counts,
         metavar="LIST",
-        help="drafted tokens, such as 1,2,8..12; 0 is always measured (default 18 numbers from 0 to 512)",
+        help="drafted tokens, such as 1,2,8..12; 0 is always measured (default 18 numbers from 0 to 512; with cuda_graphs "
+        "both ends of each size of a pass)",
     )
     group.add_argument(
         "--contexts", type=_contexts, metavar="LIST", help="tokens before the root (default 128,256,512,1024,2048)"
@@ -73,6 +74,7 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
 def _add_running(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default float32")
     group.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
+    add_execution(group)
     group.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
 
 
@@ -124,14 +126,17 @@ def _run(options: argparse.Namespace) -> int:
 
 def _given(options: argparse.Namespace) -> dict[str, object]:
     """What was typed; before it what the file says that is gone on with, and before that the defaults."""
-    from simlab.real_runner.profile_options import options_of
+    from simlab.real_runner.profile_options import node_counts_for, options_of
     from simlab.traces.cost_file import read_cost_file
 
     typed = {name: value for name, value in vars(options).items() if value is not None}
     for name in ("run", "command", "json"):
         typed.pop(name)
     begun = options_of(read_cost_file(options.out)) if options.resume and options.out.is_file() else {}
-    return {**_MODELS, "text": reading_text(), **begun, **typed}
+    found = {**_MODELS, "text": reading_text(), **begun, **typed}
+    if "node_counts" not in found and "execution" in found:
+        found["node_counts"] = node_counts_for(str(found["execution"]))
+    return found
 
 
 def reading_text() -> str:

@@ -86,6 +86,13 @@ def add_tap_offset(group: argparse._ActionsContainer, default: str) -> None:
     )
 
 
+def add_execution(group: argparse._ActionsContainer) -> None:
+    """Add the option that says how the models' operations are started; not given, it is None."""
+    from simlab.real_runner.execution import EXECUTIONS, execution_help
+
+    group.add_argument("--execution", choices=tuple(EXECUTIONS), help=execution_help())
+
+
 def _layers(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"\d+(,\d+)*", text):
         raise argparse.ArgumentTypeError(f"expected layer numbers such as 2,10,18,36; got {text!r}")

@@ -35,8 +35,9 @@ With several --cost there is a table for each, and all rows are in one result fi
 of them, a machine that nobody measured: "verify*0.5" scales a stage (draft, select, verify, commit, plain), tile=64
 lets passes fill whole tiles, batch=8 lets texts share a pass, convex takes the convex view; a comma joins changes.
 --batch N replays texts as a server does that decodes N at a time, round after round together; with it
--p joint:budget=B shares B drafted tokens out over the whole batch. Prices of one text become those of N by --what-if's
-rule, unless a file of `simlab profile --batch N` is given.
+-p joint:budget=B shares B drafted tokens out over the whole batch, and joint-throughput:budget=B chooses by the prices
+how many, up to B. Prices of one text become those of N by --what-if's rule, unless a file of
+`simlab profile --batch N` is given.
 
   simlab replay -p ddtree:budget=16/32/64
   simlab replay --trace runs/mine -p chain:length=1..7 --by dataset --out results.parquet

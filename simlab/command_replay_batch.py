@@ -32,15 +32,18 @@ def replay_batches(
     Raises:
         MissingChannelError: the trace does not hold what a policy reads; nothing was replayed.
         CostError: a round has a longer context or larger trees than has a price.
+        PolicyError: a policy of the batch has no prices for as many texts; nothing was replayed.
     """
     from tqdm import tqdm
 
+    from simlab.policies.joint_budget import check_batch
     from simlab.recorded import texts_of
     from simlab.traces.results import in_order_asked, joined_results
 
     kept = trace.manifest.draft_sets[draft]
     for one in (one for each in asked for one in each.policies):
         check_needs(one.policy, kept.exact_budget, kept.min_width)
+        check_batch(one.policy, batch)
     rows = [batch_row(policy_row(one, each.prices), batch) for each in asked for one in each.policies]
     wanted = first_prompts(trace, limit)
     texts = texts_of([one for part in trace.recorded_texts(draft, wanted) for one in part.sequences])
@@ -60,9 +63,14 @@ def replay_batches(
 
 def batch_row(row: Row, batch: int) -> Row:
     """A policy in a batch: its rounds may be other ones, and its seconds mean something else, so its id differs."""
+    return replace(row, identity={**row.identity, "policy_id": policy_id_at(row.policy_id, batch)})
+
+
+def policy_id_at(policy_id: str, batch: int) -> str:
+    """The id of a policy in a batch, from its id alone."""
     from simlab.ids import content_id
 
-    return replace(row, identity={**row.identity, "policy_id": content_id({"policy": row.policy_id, "batch": batch})})
+    return content_id({"policy": policy_id, "batch": batch})
 
 
 def _sums(row: Row, texts: "RecordedTexts", batch: int) -> "Sums":

@@ -176,7 +176,9 @@ def _models(trace: "Trace", draft: str) -> tuple[str, str, int]:
     return trace.manifest.target.digest, kept.model.digest, kept.block_size
 
 
-def shelf_of_models(cost: Path | None, trace: "Trace | None", draft: str | None, dtype: str) -> CommandShelf:
+def shelf_of_models(
+    cost: Path | None, trace: "Trace | None", draft: str | None, dtype: str, batch: int = 1
+) -> CommandShelf:
     """The artefacts for running models: prices of a file, else those that come with simlab for the trace's models.
 
     Args:
@@ -184,6 +186,7 @@ def shelf_of_models(cost: Path | None, trace: "Trace | None", draft: str | None,
         trace: None where it is still to be recorded.
         draft: the drafter as it was asked for; None: the only one of the trace.
         dtype: in which the models run.
+        batch: texts at a time; those that come with simlab are prices of one.
 
     Raises:
         CostError: the cost file cannot be read, or is not finished.
@@ -196,7 +199,7 @@ def shelf_of_models(cost: Path | None, trace: "Trace | None", draft: str | None,
     found = None
     if cost is not None:
         found = read_cost_file(cost)
-    elif trace is not None and name is not None:
+    elif trace is not None and name is not None and batch == 1:
         found = find_packaged(*_models(trace, name), dtype)
     table = None if found is None else cost_table_of(found, cost)
     return CommandShelf(Prices(table, "none", _NAME_PRICES), trace, name)

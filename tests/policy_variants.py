@@ -10,6 +10,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "chain": ("", "length=3"),
     "ddtree": ("budget=24",),
     "joint": ("budget=24",),
+    "joint-throughput": ("budget=24", "budget=24,look_ahead=1"),
     "entropy-width": (
         "budget=24",
         "budget=24,power=2,base_width=2,most_width=5,top_k=16",

@@ -76,3 +76,18 @@ def hold(folder: Path, out: Path) -> None:
     """A first process with another that never ends."""
     with others(folder, out, stays) as o:
         o.wait()
+
+
+def run_and_tell_who(arguments: list[str], path: Path) -> None:
+    """The command line; a file gets the process ids of the other devices."""
+    real = OtherDevices.__enter__
+
+    def told(self: OtherDevices) -> OtherDevices:
+        entered = real(self)
+        half = path.with_suffix(".partial")
+        half.write_text(" ".join(str(process.pid) for process in self._processes.values()))
+        half.rename(path)
+        return entered
+
+    OtherDevices.__enter__ = told  # type: ignore[method-assign]
+    tiny_models.run_simlab(arguments)

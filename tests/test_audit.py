@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from simlab.arrays import Floats, Ints
 from simlab.draft import Prompt
+from simlab.real_runner import audit
 from simlab.real_runner.answers import sequence_key
 from simlab.real_runner.audit import Losses, audit_text, measured_bound
 from simlab.real_runner.generate import generate
@@ -178,6 +180,31 @@ def test_bfloat16_is_within_its_bound_and_another_text_is_not(
         assert verdict(calm, prompt, plain(half, prompt, other), text, sampling, bound).kind == "FAILED"
 
 
+def test_a_fault_just_beyond_the_bound_fails_and_one_just_within_is_a_tie(calm: Target, prompts: list[Prompt]) -> None:
+    """Of all single tokens that a runner could have got wrong, the two that lose closest to the measured bound."""
+    half = replace(calm, model=copy.deepcopy(calm.model).bfloat16())
+    prompt, text = long_one(calm, prompts, GREEDY)
+    bound = max(measured_bound(half, calm, one, plain(half, one, GREEDY)) for one in prompts)
+    faults = []
+    for place in range(len(text) - 1):
+        logits = logits_at(calm, prompt, text, place).astype(np.float64)
+        tokens = set(range(tiny_models.VOCAB_SIZE)) - {int(text[place]), *calm.stop_token_ids}
+        faults += [(float(logits.max() - logits[token]), place, token) for token in tokens]
+    # The passes are of other lengths, so the last bits differ.
+    within, beyond = (
+        max(one for one in faults if one[0] < bound - 1e-4),
+        min(one for one in faults if one[0] > bound + 1e-4),
+    )
+    assert bound - within[0] < 0.05 > beyond[0] - bound
+    for (loss, place, token), kind in ((within, "ties"), (beyond, "FAILED")):
+        flipped = text[: place + 1].copy()
+        flipped[place] = token
+        audited = audit_text(calm, prompt, flipped, GREEDY)
+        found = verdict_of(flipped, text, audited, bound, calm.stop_token_ids, place + 1)
+        assert found.kind == kind
+        assert found.worst_gap == pytest.approx(loss, abs=1e-4)
+
+
 @torch.inference_mode()
 def test_the_bound_is_twice_the_largest_error_of_a_gap(place: str, target: Target, prompts: list[Prompt]) -> None:
     half, prompt = load_target(place, torch.bfloat16), prompts[0]
@@ -190,6 +217,40 @@ def test_the_bound_is_twice_the_largest_error_of_a_gap(place: str, target: Targe
         errors += [abs((found[i] - found[first]) - (reference[i] - reference[first])) for i in ids]
     # The passes are of other lengths, so the last bits differ.
     assert measured_bound(half, target, prompt, text) == pytest.approx(2 * max(errors), rel=0.5)
+
+
+@torch.inference_mode()
+def test_the_bound_is_measured_in_passes_of_all_sizes(
+    target: Target, prompts: list[Prompt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One token as in plain decoding, and trees up to 257 nodes; each state is that of the text alone."""
+    prompt, text = max(((one, plain(target, one, GREEDY)) for one in prompts), key=lambda found: len(found[1]))
+    whole = target.states(torch.from_numpy(np.concatenate([prompt.token_ids, text]).astype(np.int64))[None])[0]
+    sizes, real = [], Target.states
+
+    def watched(self: Target, ids: torch.Tensor, *more: object) -> torch.Tensor:
+        sizes.append(ids.shape[1])
+        return real(self, ids, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Target, "states", watched)
+    found = audit._states_in_pieces(target, prompt, text)
+    assert len(found) == len(text) + 1
+    assert torch.allclose(found, whole[len(prompt.token_ids) - 1 :], atol=1e-3)
+    assert {1, 9, 17, 33, 65, 129, 257} <= set(sizes)
+
+
+@torch.inference_mode()
+def test_no_pass_goes_beyond_the_positions(tmp_path: Path, prompts: list[Prompt]) -> None:
+    prompt = prompts[0]
+    positions = len(prompt.token_ids) + 60
+    place = tiny_models.make_target(tmp_path, seed=1, max_positions=positions)
+    short, seen = load_target(str(place), torch.float32), []
+    short.model.get_decoder().register_forward_hook(
+        lambda _module, _inputs, named, _output: seen.append(int(named["past_key_values"].get_seq_length())),
+        with_kwargs=True,
+    )
+    audit._states_in_pieces(short, prompt, np.resize(prompt.token_ids[-5:], 60))
+    assert max(seen) == positions
 
 
 def test_float32_has_a_bound_too(target: Target, prompts: list[Prompt]) -> None:

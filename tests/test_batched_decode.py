@@ -11,14 +11,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossless_checks import assert_same_rounds, check_rounds
+from made_up_shelf import MadeUpShelf
 from torch import Tensor
 
+from simlab.arrays import Doubles
+from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.draft import Draft, Prompt
 from simlab.errors import ModelError, PolicyError
 from simlab.policies.autoregressive import Autoregressive
 from simlab.policies.best_first import DDTree
 from simlab.policies.chain import Chain
+from simlab.policies.composition import Composition
 from simlab.policies.joint_budget import JointBudget
+from simlab.policies.joint_throughput import JointThroughput
 from simlab.policies.lock_step import rounds_of_policy, serve
 from simlab.policy import AnyPolicy, Needs
 from simlab.real_runner import batched_buffers, batched_drafter, batched_speculation, packed_attention
@@ -200,10 +205,24 @@ def own_texts(found: Sequence[Decoded]) -> list[RecordedSequence]:
 BLOCK_DEPTH = random_trees.BLOCK_SIZE - 1
 
 
+def by_throughput(budget: int, most_priced: int) -> Composition:
+    """The number of drafted tokens by made-up prices, at which a token should be likely to be worth its time."""
+    each: Doubles = 1 + 0.25 * np.arange(most_priced + 1, dtype=np.float64)[None]
+    seconds = dict.fromkeys(STAGES, each)
+    cost = CostTable("made-up", np.array([8]), seconds | {PLAIN: np.ones((1, 1))})
+    return JointThroughput(budget).compose(MadeUpShelf(cost))
+
+
+OF_THE_BATCH: tuple[AnyPolicy, ...] = (JointBudget(9), by_throughput(24, 24))
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "warm"])
 @pytest.mark.parametrize("batch", [1, 2, 4])
-def test_a_joint_budget_runs_as_it_replays_on_its_own_rows(batch: int, sampling: Sampling) -> None:
-    policy = JointBudget(9)
+@pytest.mark.parametrize("policy", OF_THE_BATCH, ids=["joint", "throughput"])
+def test_a_policy_of_the_batch_runs_as_it_replays_on_its_own_rows(
+    policy: AnyPolicy, batch: int, sampling: Sampling
+) -> None:
+    totals = set()
     for family, seed in (("llama", 3), ("qwen3", 4), ("llama", 7)):
         models, prompts = models_of(family, seed), prompts_of(seed, 7)
         found = decode_batch(models, policy, prompts, sampling, 18, batch)
@@ -218,6 +237,18 @@ def test_a_joint_budget_runs_as_it_replays_on_its_own_rows(batch: int, sampling:
             assert [one.num_drafted for one in ran] == replayed.num_drafted.tolist()
             assert [one.num_accepted for one in ran] == replayed.num_accepted.tolist()
             assert [one.num_committed for one in ran] == replayed.num_committed.tolist()
+        totals |= set((served.mean_drafted * batch).tolist())
+    assert isinstance(policy, JointBudget) or len(totals) > 3
+
+
+def test_a_batch_that_empties_tries_no_number_without_a_price() -> None:
+    models, prompts = models_of("llama", 3), prompts_of(3, 4)
+    policy = by_throughput(12, 3)
+    found = decode_batch(models, policy, prompts, GREEDY, 18, 4)
+    plain = alone(models, Autoregressive(), prompts, GREEDY, 18)
+    assert [one.text.tolist() for one in found] == [one.text.tolist() for one in plain]
+    with pytest.raises(PolicyError, match="budget of at most 9"):
+        decode_batch(models, policy, prompts, GREEDY, 18, 3)
 
 
 def test_a_joint_budget_alone_is_ddtree_and_in_a_batch_is_shared() -> None:

@@ -89,6 +89,62 @@ def test_prices_of_one_text_become_those_of_a_batch(
     assert "speeds of each of 3 texts at a time" in capsys.readouterr().out
 
 
+THROUGHPUT = "joint-throughput:budget=60"
+
+
+def test_a_number_by_throughput_is_chosen_by_the_prices_of_the_table(
+    trace: Path, costs: dict[int, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixed = "joint:budget=2/4/8/12/16/24/36/48/60"
+    typed = ["-p", THROUGHPUT, "-p", fixed, "--batch", "3", "--cost"]
+    measured = replayed(capsys, trace, *typed, str(costs[3]))
+    reckoned = replayed(capsys, trace, *typed, str(costs[1]))
+    cheaper = replayed(capsys, trace, *typed, str(costs[1]), "--what-if", "draft*20")
+    drafted = [rows[THROUGHPUT]["drafted"] / rows[THROUGHPUT]["rounds"] for rows in (measured, reckoned, cheaper)]
+    # The same numbers as prices of three texts are cheaper than as prices of one.
+    assert 0 < drafted[1] < drafted[0] < 20
+    assert drafted[1] < drafted[2]
+    for rows in (measured, reckoned):
+        best = max(row["tokens_per_s"] for label, row in rows.items() if label.startswith("joint:"))
+        assert rows[THROUGHPUT]["tokens_per_s"] > 0.9 * best
+
+
+def test_a_number_by_throughput_for_one_text_is_caddtrees(
+    trace: Path, costs: dict[int, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    single = "caddtree:budget=60,look_ahead=0,overhead=true"
+    asked = ("-p", THROUGHPUT, "-p", single, "--cost", str(costs[1]))
+    for extra in ((), ("--batch", "1")):
+        rows = replayed(capsys, trace, *asked, *extra)
+        for name in ("rounds", "drafted", "committed", "tokens_per_s"):
+            assert rows[THROUGHPUT][name] == pytest.approx(rows[single][name])
+
+
+def test_a_number_by_throughput_reads_the_prices_that_it_names(
+    trace: Path, costs: dict[int, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(costs[3].parent)
+    named = f"{THROUGHPUT},cost={costs[3].name}"
+    rows = replayed(capsys, trace, "-p", THROUGHPUT, "-p", named, "--batch", "3", "--cost", str(costs[1]))
+    assert rows[named]["drafted"] > rows[THROUGHPUT]["drafted"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ([THROUGHPUT], "it weighs tokens against seconds, and there are no prices"),
+        (["joint-throughput:budget=64", "--cost", "COST1"], "budget of at most 60, or measure more with"),
+        (["joint-throughput", "--cost", "COST1"], "needs a budget"),
+    ],
+)
+def test_a_number_by_throughput_without_prices_is_refused(
+    typed: list[str], said: str, trace: Path, costs: dict[int, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(costs[1]) if one == "COST1" else one for one in typed]
+    assert main(["replay", "--trace", str(trace), "--batch", "3", "-p", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("extra", "said"),
     [

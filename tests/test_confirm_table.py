@@ -13,7 +13,7 @@ from simlab.analysis.confirm_text import confirm_blocks, confirm_table, differen
 from simlab.traces.results import results_frame
 
 NUM_PROMPTS = 30
-EXACT = Judged("exact", 0, 0.0, 1e-4, "", NUM_PROMPTS, NUM_PROMPTS, "")
+EXACT = Judged("exact", 0, 0.0, 1e-4, "", NUM_PROMPTS, NUM_PROMPTS, "", NUM_PROMPTS)
 FAILED = replace(EXACT, lossless="FAILED", worst_gap=3.0, fault="prompt 'p1', turn 0: token 7 is wrong")
 SPEEDS = {"autoregressive": 10.0, "chain": 14.0, "ddtree:budget=8": 20.0, "ddtree:budget=16": 20.2}
 

@@ -35,6 +35,7 @@ SETTINGS: dict[str, list[str]] = {
     "chain": ["", "length=1/3"],
     "ddtree": ["budget=1/2/9/64/512"],
     "joint": ["budget=1/9/64"],
+    "joint-throughput": ["budget=1/9/64", "budget=64,look_ahead=1"],
     "caddtree": ["", "look_ahead=0/3", "tile=8,look_ahead=2", "budget=20,overhead=true"],
     "bastion": ["", "floor=1,step=1,overhead=false", "floor=4,doubling=true", "top_k=5,floor=8,step=3"],
     "price": ["", "rate=0/20/300", "memory=0", "look_ahead=2,budget=30"],

@@ -21,9 +21,10 @@ from simlab.policies.spec import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decode import decode
 from simlab.real_runner.decoded import Decoded
-from simlab.real_runner.graph_models import GraphedModels, TreePass
+from simlab.real_runner.graph_models import GraphedModels
 from simlab.real_runner.graph_rounds import GraphSpeculation
 from simlab.real_runner.graph_sizes import context_for, node_counts_at_steps, rows_for
+from simlab.real_runner.graph_tree import TreePass
 from simlab.real_runner.models import Models
 from simlab.real_runner.own_rows import first_unequal
 from simlab.sampling import Sampling

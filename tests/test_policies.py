@@ -25,6 +25,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "chain": [{}, {"length": 1}, {"length": 3}],
     "ddtree": [{"budget": 1}, {"budget": 5}, {"budget": 16}, {"budget": 64}],
     "joint": [{"budget": 1}, {"budget": 16}],
+    "joint-throughput": [{"budget": 16}, {"budget": 64, "look_ahead": 1}],
     "entropy-width": [{}, {"caps": "coverage"}, {"caps": "probability"}, {"caps": "bins"}],
     "bastion": [{}, {"cost_model": "roofline"}],
     "sequoia": [{}, {"size": "hardware"}],

@@ -14,7 +14,7 @@ from test_confirm_table import SPEEDS, judged, results
 from simlab.analysis.confirm_table import Judged, confirmed_policies, measured_runs
 from simlab.analysis.rank_agreement import RankAgreement, agreement_text, rank_agreement
 
-FAILED = Judged("FAILED", 0, 3.0, 1e-4, "token 7", 30, 30, "")
+FAILED = Judged("FAILED", 0, 3.0, 1e-4, "token 7", 30, 30, "", 30)
 
 
 @cache

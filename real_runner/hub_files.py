@@ -1,0 +1,168 @@
+"""Files of models on the Hugging Face Hub: what is fetched, at which revision, and what is said when it cannot be.
+
+Weights are fetched as safetensors only; code and pickles of a repository are not even asked for.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from simlab.errors import ModelError
+
+CONFIG = "config.json"
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+SMALL_FILES = ("*.json", "*.txt", "*.model", "*.tiktoken", "*.jinja")
+_ID = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HubFolder:
+    """Where the fetched files of a repository lie, and the commit they are of."""
+
+    folder: Path
+    revision: str
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name has the form ``ORG/NAME`` or ``ORG/NAME@REVISION``."""
+    return _ID.fullmatch(name) is not None
+
+
+def repository_of(name: str) -> str:
+    """A hub id without its revision; another name as it is."""
+    found = _ID.fullmatch(name)
+    return name if found is None or Path(name).exists() else found["repository"]
+
+
+def at_revision(name: str, revision: str) -> str:
+    """A hub id that will always fetch the same files.
+
+    Args:
+        name: of a model that was loaded.
+        revision: of its files; empty where they were not the hub's.
+    """
+    return f"{repository_of(name)}@{revision}" if revision else name
+
+
+def fetch(kind: str, name: str, patterns: Sequence[str]) -> HubFolder:
+    """Fetch some files of a repository, or find them in the cache.
+
+    Args:
+        kind: what it is, ``target`` or ``drafter``.
+        name: ``ORG/NAME`` or ``ORG/NAME@REVISION``; a branch, a tag or a commit.
+        patterns: names of files, ``*`` for anything.
+
+    Raises:
+        ModelError: it is no hub id, or the files cannot be had; says why.
+    """
+    from huggingface_hub import HfApi, constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    found = _ID.fullmatch(name)
+    if found is None:
+        raise ModelError(f"{name!r} is neither a folder here nor of the form ORG/NAME or ORG/NAME@REVISION")
+    repository, revision = found["repository"], found["revision"]
+    # The base of all failures on the way, of whichever HTTP library huggingface_hub was built on.
+    transport = cast(type[Exception], HfHubHTTPError.__bases__[0])
+    refused: Exception | None = None
+    try:
+        try:
+            # Asked first and once: where nobody answers, the downloading functions would wait for minutes.
+            HfApi().model_info(repository, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+        except (OSError, transport) as error:
+            refused = error
+        wanted, cached = list(patterns), refused is not None
+        found_at = snapshot_download(repository, revision=revision, allow_patterns=wanted, local_files_only=cached)
+    except (OSError, ValueError, transport) as error:
+        first = refused or error.__cause__
+        is_known = isinstance(error, LocalEntryNotFoundError) and isinstance(first, OSError | transport)
+        cause = cast(Exception, first) if is_known else error
+        said = f"the {kind} {name!r} could not be fetched: there is no such folder here, and "
+        raise ModelError(said + _reason(cause, repository, revision)) from error
+    return HubFolder(Path(found_at), Path(found_at).name)
+
+
+def fetch_target(name: str, is_needed: Callable[[str], bool] = lambda _tensor: True) -> HubFolder:
+    """Fetch a target: configuration, tokenizer, and the weights that its index lists.
+
+    Args:
+        name: a hub id.
+        is_needed: by the name of a tensor, where not all are.
+
+    Raises:
+        ModelError: see `fetch`; or the repository has no safetensors.
+    """
+    small = fetch("target", name, SMALL_FILES)
+    weights = weight_names(small.folder, is_needed)
+    whole = fetch("target", at_revision(name, small.revision), [*SMALL_FILES, *weights])
+    _check_weights("target", name, whole.folder, weights)
+    return whole
+
+
+def fetch_drafter(name: str) -> HubFolder:
+    """Fetch a drafter: its configuration and its weights.
+
+    Raises:
+        ModelError: see `fetch`; or the repository has no safetensors.
+    """
+    small = fetch("drafter", name, [CONFIG, INDEX])
+    weights = weight_names(small.folder)
+    whole = fetch("drafter", at_revision(name, small.revision), [CONFIG, INDEX, *weights])
+    _check_weights("drafter", name, whole.folder, weights)
+    return whole
+
+
+def weight_names(folder: Path, is_needed: Callable[[str], bool] = lambda _tensor: True) -> list[str]:
+    """The files with weights that transformers would read: one, or those of the index.
+
+    Raises:
+        ModelError: the index cannot be read.
+    """
+    index = folder / INDEX
+    if (folder / WHOLE).is_file() or not index.is_file():
+        return [WHOLE]
+    try:
+        placed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        names = sorted({str(file) for tensor, file in placed.items() if is_needed(tensor)})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{index} is no index of weights; fetch the checkpoint again") from error
+    if any("/" in name or not name.endswith(".safetensors") for name in names):
+        raise ModelError(f"{index} lists files that are no safetensors beside it; choose another checkpoint")
+    return names
+
+
+def _check_weights(kind: str, name: str, folder: Path, weights: Sequence[str]) -> None:
+    missing = [weight for weight in weights if not (folder / weight).is_file()]
+    if missing:
+        raise ModelError(
+            f"the {kind} {name!r} has no {missing[0]} on the hub; simlab reads weights from safetensors only, so "
+            "choose a repository or a revision that has them"
+        )
+
+
+def _reason(error: Exception, repository: str, revision: str | None) -> str:
+    """Why files could not be had, and what to do, in words that follow "and"."""
+    from huggingface_hub import constants, errors
+
+    hub = constants.ENDPOINT
+    login = "log in with `hf auth login` or set HF_TOKEN"
+    if isinstance(error, errors.GatedRepoError):
+        return f"{hub} lets only some read it: ask for access at {hub}/{repository}, then {login}"
+    status = error.response.status_code if isinstance(error, errors.HfHubHTTPError) else None
+    # The hub says 401 of what is not there as well as of what is private.
+    if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
+        return f"{hub} has no model of that name that you may read; check the spelling, or {login} if it is private"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"the repository has no revision {revision!r}"
+    if isinstance(error, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
+        return "the cache has not all of its files; unset HF_HUB_OFFLINE to fetch them"
+    if status is not None:
+        return f"{hub} answered {status}; try again later, or {login}"
+    if isinstance(error, errors.HFValidationError):
+        return "the hub knows no ids of that form; expected ORG/NAME or ORG/NAME@REVISION"
+    if isinstance(error, OSError) and error.strerror:
+        return f"the files could not be written ({error.strerror})"
+    return f"{hub} does not answer ({type(error).__name__}); check the network, or give a folder"
