@@ -50,8 +50,8 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
         "--node-counts",
         type=_node_counts,
         metavar="LIST",
-        help="drafted tokens, such as 1,2,8..12; 0 is always measured (default 18 numbers from 0 to 512; with cuda_graphs "
-        "both ends of each size of a pass)",
+        help="drafted tokens, such as 1,2,8..12; 0 is always measured (default 18 numbers from 0 to 512; with "
+        "cuda_graphs both ends of each size of a pass)",
     )
     group.add_argument(
         "--contexts", type=_contexts, metavar="LIST", help="tokens before the root (default 128,256,512,1024,2048)"
