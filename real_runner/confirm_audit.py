@@ -14,7 +14,8 @@ from simlab.real_runner.confirm_setup import ConfirmSetup
 from simlab.real_runner.execution import EAGER
 from simlab.real_runner.hub_files import at_revision
 from simlab.real_runner.models import dtype_of
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 from simlab.real_runner.verdict import Verdict, verdict_of
 from simlab.traces.json_fields import Json, JsonFields
 

@@ -14,7 +14,8 @@ from simlab.real_runner.dflash_config import check_taps
 from simlab.real_runner.dflash_files import find_drafter, load_drafter
 from simlab.real_runner.dumped_states import DumpedStates
 from simlab.real_runner.execution import EAGER, prepare
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 
 if TYPE_CHECKING:
     from simlab.real_runner.graph_models import GraphedModels

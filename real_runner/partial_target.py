@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from simlab.errors import ModelError
 from simlab.real_runner import attention, builtin
 from simlab.real_runner.hub_files import repository_of
-from simlab.real_runner.target import Target, stop_token_ids, target_files, weights_digest
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import stop_token_ids, target_files, weights_digest
 from simlab.real_runner.target_support import HEAD_FIELDS
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from simlab.real_runner.models import Models
 from simlab.real_runner.packed_attention import PackedPass
 from simlab.real_runner.target import features_of, tapped
 from simlab.real_runner.timer import Clock
+from simlab.real_runner.tree_mask import TreeMask
 from simlab.real_runner.tree_pass import follow, pass_of
 from simlab.replay import Round, check_tree
 from simlab.sampling import Sampling
@@ -79,6 +80,7 @@ class Speculation:
         room = len(self._tokens) + (rows or policy.budget) if rows or policy.budget < 1 << 15 else 0
         self._cache = BufferCache(models.target, room)
         self._drafter = LiveDrafter(models, width_read(policy), len(self._tokens)) if policy.needs.draft else None
+        self._mask = TreeMask(models.target)
         self._state = policy.start(prompt)
         self._read_prompt()
 
@@ -177,7 +179,7 @@ class Speculation:
             ids, positions, fixed = self._shape.tree_pass(tree, position, heads, dtype, device)
             return self._pass(ids, None, positions, None, fixed)
         if position < LONG_CONTEXT:
-            return self._pass(*pass_of(tree, position, device))
+            return self._pass(*pass_of(tree, position, self._mask))
         packed, ids, positions = trees_pass([tree], [0], [position], device)
         return self._pass(ids, None, positions, packed)
 

@@ -1,22 +1,18 @@
-"""The target model: loading, and reading hidden states off its layers."""
+"""The target model: its passes, and reading hidden states off its layers."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from simlab.arrays import Floats
 from simlab.errors import ModelError
-from simlab.real_runner import attention, builtin
-from simlab.real_runner.hub_files import fetch_target, is_hub_id, repository_of, weight_names
-from simlab.real_runner.target_support import check_supported, longest_context
+from simlab.real_runner import attention
+from simlab.real_runner.target_support import longest_context
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -24,9 +20,6 @@ if TYPE_CHECKING:
 
     from simlab.real_runner.batch_invariant import FixedPass
     from simlab.real_runner.packed_attention import PackedPass
-
-
-_EXPECTED = f"{builtin.NAME!r}, a folder with config.json and safetensors, or a Hugging Face id such as ORG/NAME"
 
 
 class TargetConfig(Protocol):
@@ -141,7 +134,8 @@ class Target:
         Args:
             ids: int64 ``[S, L]``.
             cache: takes part in the pass and receives its keys and values.
-            visible: bool ``[S, 1, L, past + L]``; None: everything before each token.
+            visible: bool ``[S, 1, L, past + L]``, or what `additive_mask` makes of that; None: everything before each
+                token.
             positions: int64 ``[S, L]``; None: they follow the cache.
             packed: which token belongs to which sequence, in place of ``visible``; positions must be given.
             fixed: likewise, what each row of a pass of fixed shape attends to.
@@ -154,7 +148,9 @@ class Target:
         places = {name: value for name, value in (("packed", packed), ("fixed", fixed)) if value is not None}
         if not places and visible is None and num_before and ids.shape[1] > 1:
             visible = attention.causal_after(num_before, ids.shape[1], self.device)
-        added = None if visible is None else attention.additive_mask(visible, self.heads_per_group, self.dtype)
+        added = visible
+        if visible is not None and visible.dtype == torch.bool:
+            added = attention.additive_mask(visible, self.heads_per_group, self.dtype)
         masks = {"attention_mask": added, "position_ids": positions}
         found = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **places)
         return cast(Tensor, found.last_hidden_state)
@@ -178,84 +174,6 @@ class Target:
         """What is raised where a row of logits is no law."""
         kind = str(self.dtype).removeprefix("torch.")
         return ModelError(f"the logits of {self.name} are not numbers in {kind}; give another --dtype, such as float32")
-
-
-def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
-    """Load the built-in target, a local folder, or a Hugging Face id.
-
-    Raises:
-        ModelError: nothing can be loaded under that name.
-    """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
-    folder, revision = target_files(name)
-    try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=attention.NAME, use_safetensors=True, trust_remote_code=False
-        )
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if "trust_remote_code" in str(error):
-            reason = "it needs code of its own, and simlab runs no code of a checkpoint"
-        remedy = f"expected {_EXPECTED}"
-        if name == builtin.NAME:
-            remedy = f"delete {folder} and run the command again"
-        raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
-    check_supported(name, model)
-    return Target(
-        name=repository_of(name),
-        revision=revision,
-        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder),
-        model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
-        tokenizer=tokenizer,
-        stop_token_ids=stop_token_ids(model, tokenizer),
-    )
-
-
-def stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
-    """The tokens that end a text: those of the model's generation settings, and the tokenizer's own."""
-    found = model.generation_config.eos_token_id
-    ids: list[object] = [*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id]
-    return tuple(sorted({token for token in ids if isinstance(token, int)}))
-
-
-def target_files(name: str, is_needed: Callable[[str], bool] = lambda _tensor: True) -> tuple[Path, str]:
-    """The folder of the built-in target, of a local one, or of one fetched from the hub, and its revision there.
-
-    Args:
-        name: see `load_target`.
-        is_needed: by the name of a tensor; what the hub keeps in files of other tensors is not fetched.
-
-    Raises:
-        ModelError: there is none of that name.
-    """
-    if name == builtin.NAME:
-        return builtin.builtin_target_dir(), ""
-    if Path(name).is_dir():
-        return Path(name), ""
-    if not is_hub_id(name):
-        raise ModelError(f"the target {name!r} could not be loaded: nothing has that name; expected {_EXPECTED}")
-    found = fetch_target(name, is_needed)
-    return found.folder, found.revision
-
-
-def weights_digest(folder: Path, is_needed: Callable[[str], bool] = lambda _tensor: True) -> str:
-    """A digest of the weights' files. The built-in target has another: that of the file it is unpacked from."""
-    listed = [folder / name for name in weight_names(folder, is_needed)]
-    return files_digest(listed if all(path.is_file() for path in listed) else sorted(folder.glob("*.safetensors")))
-
-
-def files_digest(paths: Sequence[Path]) -> str:
-    """sha256 over the contents of the files, in order."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    return digest.hexdigest()
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from simlab.real_runner.dflash import DFlashDrafter
 from simlab.real_runner.dflash_files import save_drafter, write_json, write_text
 from simlab.real_runner.model_card import CardFacts, TrainingData, model_card
 from simlab.real_runner.models import check_device
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 from simlab.real_runner.train_dflash import Trainer, training_dtype
 from simlab.real_runner.train_options import TrainOptions
 from simlab.real_runner.training_curve import CurvePoint, DevScore, row_of

@@ -7,27 +7,24 @@ import torch
 from torch import Tensor
 
 from simlab.real_runner.choice import Choose
+from simlab.real_runner.tree_mask import TreeMask
 from simlab.tree import DraftTree
 
 
-def pass_of(tree: DraftTree, position: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def pass_of(tree: DraftTree, position: int, mask: TreeMask) -> tuple[Tensor, Tensor, Tensor]:
     """What the target reads, sees and where.
 
     Args:
         tree: of ``N + 1`` nodes.
         position: absolute position of the root; so many tokens lie before it.
-        device: of the target.
+        mask: of the text.
 
     Returns:
-        Token ids int64 ``[1, N + 1]``; visible, bool ``[1, 1, N + 1, position + N + 1]``: the text before
-        the root, a node's ancestors and itself; absolute positions int64 ``[1, N + 1]``.
+        Token ids int64 ``[1, N + 1]``; what `TreeMask.of` gives; absolute positions int64 ``[1, N + 1]``.
     """
-    num_nodes = tree.num_nodes
-    visible = torch.ones(1, 1, num_nodes, position + num_nodes, dtype=torch.bool)
-    visible[0, 0, :, position:] = torch.from_numpy(tree.ancestor_mask())
     positions = torch.from_numpy(position + tree.depths().astype(np.int64))
-    ids = torch.from_numpy(tree.tokens.astype(np.int64))
-    return ids[None].to(device), visible.to(device), positions[None].to(device)
+    ids, added = torch.from_numpy(tree.tokens.astype(np.int64)), mask.of(tree, position)
+    return ids[None].to(added.device), added, positions[None].to(added.device)
 
 
 def follow(

@@ -21,7 +21,9 @@ from simlab.real_runner import builtin
 from simlab.real_runner.audit import measured_bound
 from simlab.real_runner.kv_buffers import BufferCache
 from simlab.real_runner.models import dtype_of
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
+from simlab.real_runner.tree_mask import TreeMask
 from simlab.real_runner.tree_pass import pass_of
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.tree import DraftTree
@@ -140,21 +142,17 @@ def _in_trees(num_nodes: int) -> Read:
     def read(target: Target, prompt: Prompt, text: Ints) -> Tensor:
         random = np.random.default_rng(num_nodes)
         cache, parts = _begun(target, prompt, len(text) + num_nodes)
-        start, first = len(prompt.token_ids), 0
+        start, first, mask = len(prompt.token_ids), 0, TreeMask(target)
         while first < len(text) - 1:
             tree, path = tree_around(text[first : min(first + DEPTH + 1, len(text) - 1)], num_nodes, random, target)
-            states = target.states(*_reordered(pass_of(tree, start + first, target.device), cache))[0]
+            ids, visible, positions = pass_of(tree, start + first, mask)
+            states = target.states(ids, cache, visible, positions)[0]
             parts.append(states[path])
             cache.compact(start + first, torch.from_numpy(path))
             first += len(path)
         return torch.cat(parts)
 
     return read
-
-
-def _reordered(passed: tuple[Tensor, Tensor, Tensor], cache: BufferCache) -> tuple[Tensor, BufferCache, Tensor, Tensor]:
-    ids, visible, positions = passed
-    return ids, cache, visible, positions
 
 
 def tree_around(text: Ints, num_nodes: int, random: np.random.Generator, target: Target) -> tuple[DraftTree, Longs]:

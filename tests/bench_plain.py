@@ -18,7 +18,8 @@ from simlab.real_runner import builtin
 from simlab.real_runner.attention import NAME as OURS
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.plain import PlainDecoding
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 from simlab.sampling import Sampling
 
 

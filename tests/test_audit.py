@@ -17,7 +17,8 @@ from simlab.real_runner.audit import Losses, audit_text, measured_bound
 from simlab.real_runner.generate import generate
 from simlab.real_runner.least_error import least_error
 from simlab.real_runner.prompts import read_prompts, render
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 from simlab.real_runner.verdict import Verdict, verdict_of
 from simlab.sampling import Sampling, choose, gap_of
 

@@ -22,7 +22,7 @@ from simlab.real_runner import builtin
 from simlab.real_runner.generate import generate
 from simlab.real_runner.prompt_rows import Message
 from simlab.real_runner.prompts import render
-from simlab.real_runner.target import load_target
+from simlab.real_runner.target_loading import load_target
 from simlab.sampling import Sampling
 
 WEIGHTS = b"weights"

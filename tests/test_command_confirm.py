@@ -28,6 +28,7 @@ from simlab.traces.results import read_results
 WHERE = ("draft", "select", "verify", "commit")
 STAGES = tuple(f"{stage}_s" for stage in WHERE)
 OF_CONFIRM = {
+    "num_same_texts",
     "measured_acceptance_length",
     "measured_tokens_per_s",
     "measured_tokens_per_s_ci_low",
@@ -209,7 +210,7 @@ def refusal(made: Made, capsys: pytest.CaptureFixture[str], out: Path, *more: st
         (("--cost", "absent.json"), "expected a cost file at absent.json"),
         (("--dtype", "int8"), "int8"),
         (("--repeats", "0"), "at least 1"),
-        (("--target", "smollm2-absent"), "could not be loaded"),
+        (("--target", "smollm2-absent"), "the target 'smollm2-absent' could not be"),
     ],
 )
 def test_a_mistake_is_one_sentence(

@@ -27,7 +27,8 @@ from simlab.real_runner.confirm_options import ConfirmOptions
 from simlab.real_runner.decode import decode
 from simlab.real_runner.decoded import Decoded, RanRound
 from simlab.real_runner.models import Models
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 from simlab.real_runner.timer import Clock
 from simlab.replay import Round, replay_sequence
 from simlab.sampling import Sampling

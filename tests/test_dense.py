@@ -15,7 +15,8 @@ from simlab.real_runner.dflash_files import load_drafter
 from simlab.real_runner.draft_rows import Kept, draft_columns, marginals_of
 from simlab.real_runner.kv_buffers import BufferCache
 from simlab.real_runner.record import forward_text
-from simlab.real_runner.target import Target, features_of, load_target, tapped
+from simlab.real_runner.target import Target, features_of, tapped
+from simlab.real_runner.target_loading import load_target
 from simlab.traces.records import DraftColumns
 
 TOLERANCE = 1e-4

@@ -32,7 +32,8 @@ from simlab.real_runner.profile import profile
 from simlab.real_runner.profile_key import setting_of
 from simlab.real_runner.profile_options import ProfileOptions, options_of
 from simlab.real_runner.profile_rounds import RoundsAt
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 from simlab.real_runner.timer import clock_of
 from simlab.sampling import Sampling
 from simlab.traces import cost_file

@@ -12,7 +12,8 @@ from simlab.errors import ModelError
 from simlab.real_runner.generate import Continuation, generate
 from simlab.real_runner.models import within_memory
 from simlab.real_runner.prompts import read_prompts, render
-from simlab.real_runner.target import Target, features_of, load_target, tapped
+from simlab.real_runner.target import Target, features_of, tapped
+from simlab.real_runner.target_loading import load_target
 from simlab.sampling import Choice, Sampling, choose, noise_key
 
 GREEDY = Sampling(0.0, 0, 1.0, 0)

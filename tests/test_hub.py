@@ -14,7 +14,7 @@ from hub_server import Hub, Said, run_commands, serving
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from simlab.real_runner.target import files_digest
+from simlab.real_runner.target_loading import files_digest
 
 NOBODY = "http://127.0.0.1:9"
 MARK = "import pathlib\npathlib.Path({!r}).write_text('ran')\n"

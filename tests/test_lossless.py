@@ -22,7 +22,7 @@ from simlab.policy import AnyPolicy, Needs, Stateless
 from simlab.real_runner.decode import decode
 from simlab.real_runner.dflash_files import load_drafter
 from simlab.real_runner.models import Models
-from simlab.real_runner.target import load_target
+from simlab.real_runner.target_loading import load_target
 from simlab.sampling import Sampling
 from simlab.tree import DraftTree
 

@@ -16,6 +16,7 @@ from simlab.policies.best_first import DDTree
 from simlab.policies.chain import Chain
 from simlab.policy import AnyPolicy
 from simlab.real_runner import choice, plain, speculation
+from simlab.real_runner.attention import additive_mask
 from simlab.real_runner.choice import Choose
 from simlab.real_runner.decode import decode
 from simlab.real_runner.dense import block_logits, draft_logits
@@ -26,6 +27,7 @@ from simlab.real_runner.ranked import first_marginals
 from simlab.real_runner.record import forward_text
 from simlab.real_runner.row_comparison import compare_rows
 from simlab.real_runner.target import Target, features_of
+from simlab.real_runner.tree_mask import TreeMask
 from simlab.real_runner.tree_pass import follow, pass_of
 from simlab.sampling import Sampling
 from simlab.tree import DraftTree
@@ -40,10 +42,11 @@ def in_the_pass(change: Callable[[DraftTree, int, Tensor, Tensor, Tensor], None]
     """Change, in place, what the target reads (token ids), sees and where."""
 
     def plant(monkeypatch: pytest.MonkeyPatch) -> None:
-        def faulty(tree: DraftTree, position: int, device: torch.device) -> Pass:
-            found = pass_of(tree, position, device)
-            change(tree, position, *found)
-            return found
+        def faulty(tree: DraftTree, position: int, mask: TreeMask) -> Pass:
+            ids, added, positions = pass_of(tree, position, mask)
+            visible = added[:, :, : tree.num_nodes] == 0
+            change(tree, position, ids, visible, positions)
+            return ids, additive_mask(visible, added.shape[2] // tree.num_nodes, added.dtype), positions
 
         monkeypatch.setattr(speculation, "pass_of", faulty)
 

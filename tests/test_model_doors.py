@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from simlab.main import main
-from simlab.real_runner.target import load_target
+from simlab.real_runner.target_loading import load_target
 
 Change = Callable[[Path], object]
 
@@ -114,6 +114,10 @@ def test_a_drafter(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 TARGETS: dict[str, tuple[Change, str]] = {
+    "a tensor less": (
+        with_tensors(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),
+        "lacks 1 of the tensors.*layers.1.mlp.up_proj.weight",
+    ),
     "no config": (without("config.json"), "could not be loaded"),
     "no weights": (without("model.safetensors"), "could not be loaded"),
     "cut weights": (cut("model.safetensors", 3000), "could not be loaded"),

@@ -19,7 +19,7 @@ from simlab.main import main
 from simlab.real_runner.options import RecordOptions
 from simlab.real_runner.partial_target import final_norm, load_partial_target
 from simlab.real_runner.record import record
-from simlab.real_runner.target import load_target
+from simlab.real_runner.target_loading import load_target
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 

@@ -37,7 +37,8 @@ from simlab.real_runner.decode import decode
 from simlab.real_runner.dflash_files import PACKAGED, load_drafter
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.own_rows import own_sequence
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.records import SequenceRecord
 

@@ -22,7 +22,8 @@ from simlab.real_runner.draft_vocabulary import vocabulary_of
 from simlab.real_runner.live_drafter import LiveDrafter
 from simlab.real_runner.models import load_models
 from simlab.real_runner.record import forward_text
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 from simlab.traces.reader import open_trace
 
 try:

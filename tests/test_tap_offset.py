@@ -20,7 +20,8 @@ from simlab.real_runner.prompt_rows import Message
 from simlab.real_runner.prompts import render
 from simlab.real_runner.record import forward_text
 from simlab.real_runner.tap_offset import Text, Trial, clearly_best, given_offset, readings, settle, try_offset
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 from simlab.sampling import Sampling
 from simlab.traces.reader import open_trace
 

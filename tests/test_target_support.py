@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from simlab.errors import ModelError
 from simlab.main import main
 from simlab.real_runner.generate import generate
-from simlab.real_runner.target import load_target
+from simlab.real_runner.target_loading import load_target
 from simlab.real_runner.target_support import check_supported, longest_context, window_of
 from simlab.sampling import Sampling
 

@@ -22,7 +22,8 @@ from simlab.main import main
 from simlab.real_runner import features, train
 from simlab.real_runner.dflash_files import load_drafter
 from simlab.real_runner.initialise import config_for, from_target
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 from simlab.real_runner.train_dflash import Trainer
 from simlab.real_runner.training_data import FeatureStore
 from simlab.real_runner.training_setup import mask_token_id, spread_taps

@@ -16,7 +16,8 @@ from simlab.real_runner.dense import draft_logits
 from simlab.real_runner.dflash_files import load_drafter, save_drafter
 from simlab.real_runner.layer_views import PLAIN, LayerView
 from simlab.real_runner.record import forward_text
-from simlab.real_runner.target import Target, load_target
+from simlab.real_runner.target import Target
+from simlab.real_runner.target_loading import load_target
 
 TOKENS = torch.arange(5, 75) % VOCAB_SIZE
 ROOTS = [1, 2, 6, 13, 40, 66]
