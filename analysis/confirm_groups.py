@@ -4,6 +4,7 @@ Texts that are served together share the seconds of their rounds, and what distu
 are no independent measurements, and intervals resample groups, as they resample prompts where texts run alone.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -73,9 +74,9 @@ class MachineSpeed:
         """Flat scalars."""
         ends = {f"_ci_{name}": getattr(self.interval, name) for name in ("low", "high")}
         values = {"": self.tokens_per_s, **ends}
-        # A number that is not known is not equal to itself.
         return {
-            f"measured_machine_tokens_per_s{name}": value if value == value else None for name, value in values.items()
+            f"measured_machine_tokens_per_s{name}": None if math.isnan(value) else value
+            for name, value in values.items()
         }
 
 
@@ -101,6 +102,6 @@ def machine_table(found: Sequence[MachineSpeed], batch: int) -> str:
 
 
 def _with_interval(one: MachineSpeed) -> str:
-    known = one.interval.low == one.interval.low
+    known = not math.isnan(one.interval.low)
     ends = f" [{one.interval.low:.1f}, {one.interval.high:.1f}]" if known else ""
     return f"{one.tokens_per_s:.1f}{ends}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from simlab.analysis.confirm_table import FAILED, ConfirmedPolicy, Contest, stages_per_round
 from simlab.analysis.intervals import FEW_PROMPTS, Interval
-from simlab.analysis.table_text import SPEEDUP, aligned, number, with_interval
+from simlab.analysis.table_text import aligned, number, with_interval
 from simlab.analysis.tables import BASELINE
 from simlab.analysis.verdicts import standing, verdict
 from simlab.cost import STAGES
@@ -27,16 +27,22 @@ _HEADINGS = (
 _LEFT = {"policy", "tokens/s", "lossless"}
 
 
-def verdict_text(found: Sequence[ConfirmedPolicy], won: Contest | None) -> str:
-    """What came out, a sentence a line: failures first, then where the chosen or fastest policy stands."""
+def verdict_text(found: Sequence[ConfirmedPolicy], won: Contest | None, unit: str = "prompt") -> str:
+    """What came out, a sentence a line: failures first, then where the chosen or fastest policy stands.
+
+    Args:
+        found: the rows of the table.
+        won: None where no policy can have won.
+        unit: what intervals resample, in the singular.
+    """
     lines = [line for one in found for line in _failures(one)]
     if won is None:
         return "\n".join([*lines, "No policy has both a speed and a text that is the target's."])
     if won.comparisons:
         first, *others = won.comparisons
-        sentence = standing(won.comparisons) if others else verdict(first)
+        sentence = standing(won.comparisons, unit) if others else verdict(first, unit)
         lines.append(f"No{sentence[2:]}." if sentence.startswith("no ") else f"{sentence}.")
-    return "\n".join([*lines, *map(_claim, [won.first, *won.rivals, *won.ahead])])
+    return "\n".join([*lines, *(_claim(one, unit) for one in (won.first, *won.rivals, *won.ahead))])
 
 
 def _failures(one: ConfirmedPolicy) -> list[str]:
@@ -54,22 +60,22 @@ def _failures(one: ConfirmedPolicy) -> list[str]:
     return lines
 
 
-def _claim(one: ConfirmedPolicy) -> str:
+def _claim(one: ConfirmedPolicy, unit: str) -> str:
     assert one.measured is not None
     assert one.judged is not None
     speed, predicted = one.measured.speed, one.predicted.speed.speedup
     foreseen = "" if math.isnan(predicted) else f" (predicted {predicted:.2f})"
     return (
         f"{one.policy} writes {with_interval(speed.speedup, speed.interval).strip()} times as many tokens/s as plain "
-        f"decoding{foreseen}{_doubt(speed.interval)}, text {one.judged.lossless}"
+        f"decoding{foreseen}{_doubt(speed.interval, unit)}, text {one.judged.lossless}"
     )
 
 
-def _doubt(interval: Interval) -> str:
+def _doubt(interval: Interval, unit: str) -> str:
     """What an interval of a speedup says beside its numbers."""
     if interval.low > 1:
         return ""
-    return ", so it is slower" if interval.high < 1 else ", which these prompts cannot tell from 1"
+    return ", so it is slower" if interval.high < 1 else f", which these {unit}s cannot tell from 1"
 
 
 def confirm_table(found: Sequence[ConfirmedPolicy]) -> str:
@@ -162,19 +168,22 @@ def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
     return "\n".join(lines)
 
 
-def confirm_notes(found: Sequence[ConfirmedPolicy], why_unpriced: str, num_groups: int | None = None) -> str:
+def confirm_notes(
+    found: Sequence[ConfirmedPolicy], why_unpriced: str, speedup: str, num_groups: int | None = None
+) -> str:
     """What a reader must know beside the numbers, a sentence a line.
 
     Args:
         found: the rows of the table.
         why_unpriced: why nothing is predicted, where nothing is; else empty.
+        speedup: over what speedups are, in a sentence.
         num_groups: of texts that were served together, where intervals are over these; None: they are over prompts.
     """
     units = "prompts" if num_groups is None else "groups"
     num = min(one.predicted.prompts for one in found) if num_groups is None else num_groups
     lines = [
         f"Speeds exclude prefill and begin after token 0; [95 %] over {units}.",
-        SPEEDUP,
+        speedup,
         "Worst gap: the largest loss of an emitted token against a float32 pass over its text, in units of a logit.",
         "Its bound is twice the largest error of logits on the texts of plain decoding.",
     ]

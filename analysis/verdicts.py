@@ -26,31 +26,35 @@ def measure_name(measure: str) -> str:
     return _SAID[measure]
 
 
-def verdict(one: Comparison) -> str:
+def verdict(one: Comparison, unit: str = "prompt") -> str:
     """In a sentence without a full stop.
 
     ``A is faster than B by 31.2 % [27.0, 35.1]``, ``no winner between A and B: differences under 3.1 % cannot be
     resolved with 40 prompts`` and, where every prompt has the same in both, ``no difference between A and B``.
+
+    Args:
+        one: the comparison.
+        unit: what its intervals resample, in the singular.
     """
     both = f"{one.first} and {one.second}"
     if math.isnan(one.ratio):
         return f"{both} cannot be compared: their {_SAID[one.measure]} is not known"
     if one.equal and one.prompts:
-        return f"no difference between {both}: their {_SAID[one.measure]} is the same on {_all(one.prompts)}"
+        return f"no difference between {both}: their {_SAID[one.measure]} is the same on {_all(one.prompts, unit)}"
     if not one.is_known:
         return (
-            f"no verdict on {both}: {_prompts(one.prompts)} that carry a sum alone allow no interval "
+            f"no verdict on {both}: {_prompts(one.prompts, unit)} that carry a sum alone allow no interval "
             f"({_signed(one.ratio)} %)"
         )
     if not one.differs:
-        return f"no winner between {both}: {_unresolved(one)}"
+        return f"no winner between {both}: {_unresolved(one, unit)}"
     interval = one.ratio_interval
     if one.ratio < 1:
-        return _ahead(one, one.second, one.first, 1 / one.ratio, 1 / interval.high, 1 / interval.low)
-    return _ahead(one, one.first, one.second, one.ratio, interval.low, interval.high)
+        return _ahead(one, one.second, (1 / one.ratio, 1 / interval.high, 1 / interval.low), unit)
+    return _ahead(one, one.first, (one.ratio, interval.low, interval.high), unit)
 
 
-def standing(found: Sequence[Comparison]) -> str:
+def standing(found: Sequence[Comparison], unit: str = "prompt") -> str:
     """Where one run stands among several, in a sentence without a full stop.
 
     ``A is faster than each of 3 others, the closest being B, by 4.1 % [2.0, 6.2]`` or ``no winner among A, B and C:
@@ -59,6 +63,7 @@ def standing(found: Sequence[Comparison]) -> str:
 
     Args:
         found: comparisons of that run with each of the others, by one measure, of one family.
+        unit: what their intervals resample, in the singular.
 
     Raises:
         ValueError: they are of several runs or measures, or there is none.
@@ -75,7 +80,7 @@ def standing(found: Sequence[Comparison]) -> str:
         limits = [one.detectable for one in level if not math.isnan(one.detectable)]
         limit = f"differences under {_percent(max(limits))} % " if limits else "differences "
         names = _listed([first, *(one.second for one in level)])
-        return f"no winner among {names}: {limit}cannot be resolved with {_prompts(found[0].prompts)}"
+        return f"no winner among {names}: {limit}cannot be resolved with {_prompts(found[0].prompts, unit)}"
     closest = min(found, key=lambda one: one.ratio)
     low, high = closest.ratio_interval.low, closest.ratio_interval.high
     by = f"{_percent(closest.ratio)} % [{_percent(low)}, {_percent(high)}]"
@@ -90,25 +95,27 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
-def _ahead(one: Comparison, winner: str, loser: str, ratio: float, low: float, high: float) -> str:
-    than = f"{_AHEAD[one.measure]} than {loser} by"
-    return f"{winner} {than} {_percent(ratio)} % [{_percent(low)}, {_percent(high)}], on {_prompts(one.prompts)}"
+def _ahead(one: Comparison, winner: str, ratios: tuple[float, float, float], unit: str) -> str:
+    """By a ratio with the ends of its interval, all above 1."""
+    loser = one.second if winner == one.first else one.first
+    ratio, low, high = map(_percent, ratios)
+    return f"{winner} {_AHEAD[one.measure]} than {loser} by {ratio} % [{low}, {high}], on {_prompts(one.prompts, unit)}"
 
 
-def _unresolved(one: Comparison) -> str:
+def _unresolved(one: Comparison, unit: str) -> str:
     among = f" among {one.family} comparisons" if one.family > 1 else ""
     return (
-        f"differences under {_percent(one.detectable)} % cannot be resolved with {_prompts(one.prompts)}{among} "
+        f"differences under {_percent(one.detectable)} % cannot be resolved with {_prompts(one.prompts, unit)}{among} "
         f"(seen: {_signed(one.ratio)} %)"
     )
 
 
-def _prompts(num: int) -> str:
-    return f"{num} prompt" + ("" if num == 1 else "s")
+def _prompts(num: int, unit: str) -> str:
+    return f"{num} {unit}" + ("" if num == 1 else "s")
 
 
-def _all(num: int) -> str:
-    return "the one prompt" if num == 1 else f"each of {num} prompts"
+def _all(num: int, unit: str) -> str:
+    return f"the one {unit}" if num == 1 else f"each of {num} {unit}s"
 
 
 def _percent(ratio: float) -> str:

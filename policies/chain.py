@@ -19,6 +19,21 @@ LONGEST_BLOCK = 2**15
 """Above any block; a chain of no given length names it as its budget, and drafts as deep as the draft is."""
 
 
+def most_drafted(budget: int, depth: int) -> int:
+    """The most tokens that a policy of this budget drafts in a round.
+
+    A chain of no given length names a budget above any block, and drafts as deep as the draft is.
+
+    Args:
+        budget: of the policy.
+        depth: positions that the drafter fills.
+
+    >>> most_drafted(LONGEST_BLOCK, 7), most_drafted(40_000, 7)
+    (7, 40000)
+    """
+    return depth if budget == LONGEST_BLOCK else budget
+
+
 @dataclass(frozen=True, slots=True)
 class Spine:
     """The first candidates, one below the other, as far as there are any."""

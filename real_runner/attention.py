@@ -64,7 +64,8 @@ def grouped_attention(
     mixed = nn.functional.scaled_dot_product_attention(
         side_by_side, key, value, attn_mask=attention_mask, scale=scaling
     )
-    return mixed.view(s, a, length, f).transpose(1, 2), None
+    # Some kernels hand over other strides.
+    return mixed.reshape(s, a, length, f).transpose(1, 2), None
 
 
 def additive_mask(visible: Tensor, heads_per_group: int, dtype: torch.dtype) -> Tensor:

@@ -83,15 +83,16 @@ def _losses(logits: Floats, text: Ints, sampling: Sampling, key: int, positions:
 
 @torch.inference_mode()
 def measured_bound(target: Target, target32: Target, prompt: Prompt, text: Ints) -> float:
-    """How much a difference between two logits may be off in ``target`` as it is run; no loss may be larger.
+    """How much a difference between two logits may be off in ``target``; no loss may be larger.
 
     Measured at every token of a text: the 16 tokens that float32 finds most probable, and the one
     that follows, each against the first. Twice the largest error is given, since it is a difference of two
     such that decides between two tokens; and at least one float32 step of the largest logit.
-    Take the largest over some texts of plain decoding.
+    Take the largest over some texts of plain decoding. Passes here are ordinary ones, also of a target that is run in
+    passes of one fixed shape or in captured ones.
 
     Args:
-        target: as it is run, through a cache and in passes of the sizes that trees have.
+        target: as it was loaded, through a cache and in passes of the sizes that trees have.
         target32: the same in float32, in one pass over everything.
         prompt: what the text answers.
         text: int32 ``[T]``.

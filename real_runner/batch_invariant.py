@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from simlab.arrays import Bools, Longs
 from simlab.errors import PolicyError
-from simlab.policies.chain import LONGEST_BLOCK
+from simlab.policies.chain import most_drafted
 from simlab.policy import AnyPolicy
 from simlab.tree import DraftTree
 
@@ -93,14 +93,20 @@ class FixedShape:
 
 
 def fixed_shape(num_rows: int, num_prompt: int, max_new_tokens: int) -> FixedShape:
-    """The shape for one text, the same under every policy."""
+    """The shape for one text, the same under every policy.
+
+    Args:
+        num_rows: of a pass, into which the trees of all policies fit; see `rows_for`.
+        num_prompt: tokens of its prompt.
+        max_new_tokens: that may follow them.
+    """
     num_tokens = num_prompt + max_new_tokens
     return FixedShape(num_rows, -(-num_tokens // _TOKENS_STEP) * _TOKENS_STEP)
 
 
 def rows_for(policies: Iterable[AnyPolicy], depth: int) -> int:
     """Rows into which the trees of all policies fit; a chain of any length is as long as the drafter is deep."""
-    most = max([1, *(_most_nodes(policy, depth) for policy in policies)])
+    most = 1 + max((most_drafted(policy.budget, depth) for policy in policies), default=0)
     return -(-most // ROWS_STEP) * ROWS_STEP
 
 
@@ -110,16 +116,12 @@ def check_rows(policy: AnyPolicy, num_rows: int, depth: int) -> None:
     Raises:
         PolicyError: its budget does not fit.
     """
-    most = _most_nodes(policy, depth)
+    most = 1 + most_drafted(policy.budget, depth)
     if most > num_rows:
         raise PolicyError(
             f"{policy!r} may draft {most - 1} tokens, so its passes have {most} rows with the root, and the fixed "
             f"shape of this run has {num_rows}; give it more rows, or the policy a smaller budget"
         )
-
-
-def _most_nodes(policy: AnyPolicy, depth: int) -> int:
-    return 1 + (policy.budget if policy.budget < LONGEST_BLOCK else depth)
 
 
 def _slots_of(tree: DraftTree, position: int, num_rows: int, num_tokens: int) -> tuple[Longs, Bools]:

@@ -1,5 +1,7 @@
 """Whether fixed shapes are enough on this machine: is a row the same wherever and beside whatever it stands?"""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,6 +13,26 @@ from simlab.real_runner.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
 from simlab.real_runner.target import Target
 from simlab.tree import DraftTree
+
+MOST_SHAPES = 4
+"""As many shapes of passes are tried before a run."""
+
+
+def check_shapes_agree(models: Models, prompts: Sequence[Ints], max_new_tokens: int) -> None:
+    """`check_rows_agree` on a prompt of each shape that passes will have; of many on four, from short to long texts.
+
+    Args:
+        models: with fixed rows.
+        prompts: int32 token ids of each.
+        max_new_tokens: that may follow each of them.
+
+    Raises:
+        ModelError: a logit differs in any bit.
+    """
+    of_shape = {fixed_shape(models.fixed_rows, len(ids), max_new_tokens).num_tokens: ids for ids in prompts}
+    shapes = sorted(of_shape)
+    for place in np.linspace(0, len(shapes) - 1, min(len(shapes), MOST_SHAPES)).round().astype(int).tolist():
+        check_rows_agree(models, of_shape[shapes[place]], max_new_tokens)
 
 
 def check_rows_agree(models: Models, token_ids: Ints, max_new_tokens: int) -> None:

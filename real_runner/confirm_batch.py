@@ -1,12 +1,12 @@
 """Measuring several texts at a time: every policy in turn serves the same group of texts from start to end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from simlab.policies.spec import NamedPolicy
 from simlab.real_runner.confirm import NEVER, WARM_UP_TOKENS, Bar, differences_in
 from simlab.real_runner.confirm_batch_check import first_unequal_of_each, policies_on_record
 from simlab.real_runner.confirm_batch_entries import GROUP, FinishedGroup, MachineRun, finished_groups
-from simlab.real_runner.confirm_batch_groups import Group
+from simlab.real_runner.confirm_batch_groups import Group, of_groups
 from simlab.real_runner.confirm_batch_serving import ServedGroup, serve_group
 from simlab.real_runner.confirm_entries import Difference, FinishedRun, FinishedSequence, finished_run
 from simlab.real_runner.confirm_log import ConfirmLog
@@ -34,14 +34,14 @@ def measure_groups(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER)
     done = {(one.repeat, one.group) for one in before}
     texts = [sequence for one in before for sequence in one.sequences]
     ending = Ending(setup, rule, texts)
-    missing = [place for place in _places(setup) if place not in done]
-    if not missing or ending.is_reached:
+    places = {(repeat, number) for repeat in range(setup.options.repeats) for number in range(len(setup.groups))}
+    if done >= places or ending.is_reached:
         return
     clock = clock_of(setup.models.target.device)
     with Bar(setup, {(one.repeat, one.index) for one in texts}, ending, rule.may_stop) as bar:
         _warm_up(setup, clock, bar)
-        for repeat, number in missing:
-            group = _measured(setup, repeat, number, clock, bar)
+        for repeat, number, records in _all_missing(setup, done):
+            group = _measured(setup, repeat, number, records, clock, bar)
             log.append(GROUP, group.to_json())
             for sequence in group.sequences:
                 ending.add(sequence)
@@ -49,10 +49,21 @@ def measure_groups(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER)
                 return
 
 
-def _places(setup: ConfirmSetup) -> Iterator[tuple[int, int]]:
-    """Repeat and number of every group."""
-    numbers = range(len(setup.groups))
-    return ((repeat, number) for repeat in range(setup.options.repeats) for number in numbers)
+def _all_missing(setup: ConfirmSetup, done: set[tuple[int, int]]) -> Iterator[tuple[int, int, Group]]:
+    """Repeat, number and records of each group that is still to be served, repeat by repeat."""
+    groups = setup.groups
+    for repeat in range(setup.options.repeats):
+        numbers = [number for number in range(len(groups)) if (repeat, number) not in done]
+        records = _records(setup, [groups[number] for number in numbers])
+        yield from ((repeat, number, each) for number, each in zip(numbers, records, strict=True))
+
+
+def _records(setup: ConfirmSetup, groups: Sequence[Group]) -> Iterator[Group]:
+    """Each group with what was recorded of its texts, read once, where it is compared; else nothing of it."""
+    if not setup.is_reference:
+        return iter([()] * len(groups))
+    wanted = [record.index for group in groups for record in group]
+    return of_groups(groups, setup.trace.records([setup.draft], wanted))
 
 
 def _warm_up(setup: ConfirmSetup, clock: Clock, bar: Bar) -> None:
@@ -67,7 +78,7 @@ def _served(setup: ConfirmSetup, one: NamedPolicy, group: Group, most: int, cloc
     return serve_group(setup.models, one.policy, prompts, setup.sampling, most, setup.options.batch, clock)
 
 
-def _measured(setup: ConfirmSetup, repeat: int, number: int, clock: Clock, bar: Bar) -> FinishedGroup:
+def _measured(setup: ConfirmSetup, repeat: int, number: int, records: Group, clock: Clock, bar: Bar) -> FinishedGroup:
     """Judged outside of all timing."""
     group = setup.groups[number]
     order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
@@ -78,7 +89,6 @@ def _measured(setup: ConfirmSetup, repeat: int, number: int, clock: Clock, bar: 
         found = served[one.policy_id] = _served(setup, one, group, setup.manifest.max_new_tokens, clock)
         tokens, seconds = _of_texts(found)
         bar.ends(one, tokens, seconds, len(group))
-    records = _records(setup, group)
     runs = [_finished(setup, one, served[one.policy_id], records) for one in setup.policies]
     sequences = tuple(
         FinishedSequence(repeat, record.index, tuple(of_policy[place] for of_policy in runs))
@@ -95,15 +105,6 @@ def _of_texts(served: ServedGroup) -> tuple[int, float]:
 
 def _machine(policy_id: str, served: ServedGroup) -> MachineRun:
     return MachineRun(policy_id, served.num_committed, served.total_s)
-
-
-def _records(setup: ConfirmSetup, group: Group) -> Group:
-    """The same with what was recorded of each text, where it is compared; else nothing."""
-    if not setup.is_reference:
-        return ()
-    wanted = [record.index for record in group]
-    found = {record.index: record for record in setup.trace.records([setup.draft], wanted)}
-    return tuple(found[index] for index in wanted)
 
 
 def _finished(setup: ConfirmSetup, one: NamedPolicy, served: ServedGroup, records: Group) -> list[FinishedRun]:

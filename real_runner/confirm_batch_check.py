@@ -27,7 +27,12 @@ _SECONDS = "seconds"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenTrees:
-    """A policy that has chosen already, for one text."""
+    """A policy that has chosen already, for one text.
+
+    Attributes:
+        needs: of the policy of the batch; likewise ``budget``.
+        trees: what it chose for the text, by the tokens before each root.
+    """
 
     needs: Needs
     budget: int

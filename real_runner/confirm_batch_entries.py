@@ -16,6 +16,7 @@ class MachineRun:
     """All rounds of the batch in which a policy served a group.
 
     Attributes:
+        policy_id: of the policy.
         committed: tokens that all texts wrote in them, company's too.
         total_s: seconds.
     """
@@ -30,6 +31,7 @@ class FinishedGroup:
     """A group under all policies.
 
     Attributes:
+        repeat: from 0.
         group: its number.
         sequences: its texts, in the order in which they came.
         machine: a run for each policy.

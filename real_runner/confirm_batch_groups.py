@@ -1,6 +1,7 @@
 """Groups of texts that a confirmation serves from start to end, several at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from simlab.traces.records import SequenceRecord
 
@@ -11,6 +12,18 @@ Group = tuple[SequenceRecord, ...]
 
 ROUNDS_OF_BATCH = 2
 """A group has at least so many texts for each place of the batch."""
+
+
+class OfSequence(Protocol):
+    """What was read of a sequence."""
+
+    @property
+    def index(self) -> int:
+        """The place of the sequence in the trace."""
+        ...
+
+
+Read = TypeVar("Read", bound=OfSequence)
 
 
 def groups_of(records: Sequence[SequenceRecord], batch: int) -> tuple[Group, ...]:
@@ -36,6 +49,21 @@ def groups_of(records: Sequence[SequenceRecord], batch: int) -> tuple[Group, ...
         last = found.pop()
         found[-1] += last
     return tuple(tuple(group) for group in found)
+
+
+def of_groups(groups: Iterable[Group], read: Iterable[Read]) -> Iterator[tuple[Read, ...]]:
+    """The texts of one group after the other, from a single pass over what was read of all of them.
+
+    Args:
+        groups: in any order; in that of the trace no text waits for an earlier one.
+        read: of each text of the groups once.
+    """
+    coming, waiting = iter(read), dict[int, Read]()
+    for group in groups:
+        while any(record.index not in waiting for record in group):
+            one = next(coming)
+            waiting[one.index] = one
+        yield tuple(waiting.pop(record.index) for record in group)
 
 
 def units_of(records: Sequence[SequenceRecord], batch: int) -> dict[int, Unit]:

@@ -10,7 +10,7 @@ from simlab.errors import MissingChannelError, TraceError
 from simlab.policies.spec import NamedPolicy
 from simlab.policy import is_plain_decoding
 from simlab.real_runner.batch_invariant import rows_for
-from simlab.real_runner.batch_invariant_check import check_rows_agree
+from simlab.real_runner.batch_invariant_check import check_shapes_agree
 from simlab.real_runner.confirm_batch_groups import Group, Unit, groups_of, units_of
 from simlab.real_runner.confirm_options import ConfirmOptions
 from simlab.real_runner.decode import check_runs
@@ -173,7 +173,7 @@ def load_setup(
         for record in records:
             check_runs(models, one.policy, record.prompt, manifest.max_new_tokens)
     if options.batch_invariant:
-        check_rows_agree(models, records[0].prompt.token_ids, manifest.max_new_tokens)
+        check_shapes_agree(models, [record.prompt.token_ids for record in records], manifest.max_new_tokens)
     return ConfirmSetup(options, trace, draft, models, tuple(policies), tuple(records))
 
 

@@ -110,8 +110,8 @@ class Ending:
         return self.is_tight or (limit is not None and time.monotonic() - self._begun >= limit)
 
     def text(self) -> str:
-        """How wide the widest interval is, for a progress bar; empty while that is not known."""
-        if not math.isfinite(self.half_width):
+        """How wide the widest interval is, for a progress bar; empty while that says nothing."""
+        if not self.half_width < 1:
             return ""
         until = self._rule.until_interval
         wanted = "" if until is None else f", wanted {100 * until:g} %"

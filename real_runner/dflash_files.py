@@ -1,10 +1,8 @@
 """Drafter checkpoints on disk: ``config.json`` and safetensors beside it. No code of a checkpoint is run."""
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -18,7 +16,15 @@ from simlab.real_runner.checkpoint_config import read_config
 from simlab.real_runner.checkpoint_parts import BESIDE_THE_LAYERS, EMBEDDING, HEAD, IGNORED, MASK, OFFSETS, check_names
 from simlab.real_runner.dflash import DFlashDrafter
 from simlab.real_runner.draft_vocabulary import DraftVocabulary, vocabulary_of
-from simlab.real_runner.hub_files import CONFIG, WHOLE, fetch_drafter, is_hub_id, weight_names
+from simlab.real_runner.hub_files import (
+    CONFIG,
+    WHOLE,
+    FoundModel,
+    fetch_drafter,
+    files_digest,
+    is_hub_id,
+    weight_names,
+)
 
 
 def save_drafter(drafter: DFlashDrafter, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -61,24 +67,16 @@ PACKAGED = "dflash-smollm2-135m"
 _PARTS = "model-*-of-*.safetensors"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundDrafter:
-    """Where a drafter's files lie, a folder or a weights file, and the revision they are of (empty on a disk)."""
-
-    folder: Path
-    revision: str
-
-
-def find_drafter(name: str) -> FoundDrafter:
+def find_drafter(name: str) -> FoundModel:
     """The files of the packaged drafter, of a local one, or of one fetched from the hub.
 
     Raises:
         ModelError: there is none of that name.
     """
     if name == PACKAGED:
-        return FoundDrafter(Path(__file__).parent / "data" / PACKAGED, "")
+        return FoundModel(Path(__file__).parent / "data" / PACKAGED, "")
     if Path(name).is_dir() or name.endswith(".safetensors"):
-        return FoundDrafter(Path(name), "")
+        return FoundModel(Path(name), "")
     if Path(name).is_file():
         raise ModelError(f"{name} is no safetensors file; simlab reads a drafter's weights from no other kind")
     if not is_hub_id(name):
@@ -87,14 +85,17 @@ def find_drafter(name: str) -> FoundDrafter:
             "with config.json and model.safetensors, such a file beside its config.json, or a Hugging Face id such as "
             "ORG/NAME"
         )
-    found = fetch_drafter(name)
-    return FoundDrafter(found.folder, found.revision)
+    return fetch_drafter(name)
 
 
 def checkpoint_files(place: Path) -> tuple[Path, ...]:
     """``config.json`` and the files with weights, whether or not they are there.
 
-    place: the folder, or the one file with weights beside its ``config.json``.
+    Args:
+        place: the folder, or the one file with weights beside its ``config.json``.
+
+    Raises:
+        ModelError: the index cannot be read.
     """
     if place.suffix == ".safetensors":
         return place.parent / CONFIG, place
@@ -105,13 +106,12 @@ def checkpoint_files(place: Path) -> tuple[Path, ...]:
 
 
 def checkpoint_digest(place: Path) -> str:
-    """sha256 over the contents of a checkpoint's files, in order."""
-    digest = hashlib.sha256()
-    for path in checkpoint_files(place):
-        with path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    return digest.hexdigest()
+    """sha256 over the contents of a checkpoint's files, in order.
+
+    Raises:
+        ModelError: the index cannot be read.
+    """
+    return files_digest(checkpoint_files(place))
 
 
 def read_fields(config: Path) -> dict[str, object]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from simlab.errors import ModelError
 from simlab.real_runner.dflash_files import find_drafter, load_drafter
 from simlab.real_runner.dumped_states import check_layers, normed, open_dump
-from simlab.real_runner.models import Models, check_device, check_fit, dtype_of
+from simlab.real_runner.models import Models, check_device, check_fit, dtype_of, settle_device
 from simlab.real_runner.options import RecordOptions
 from simlab.real_runner.partial_target import final_norm, load_partial_target
 from simlab.real_runner.prompts import PromptRecord
@@ -27,6 +27,7 @@ def load_dumped_models(options: RecordOptions) -> Models:
         raise ValueError("hidden_states must be given")
     kind = dtype_of(options.dtype)
     check_device(options.device)
+    settle_device(options.device)
     found = find_drafter(options.draft)
     drafter = load_drafter(found.folder, kind, options.device, given_offset(options.tap_offset))
     target = load_partial_target(options.target, kind, options.device)

@@ -28,17 +28,27 @@ def execution_help() -> str:
     return f"how the models' operations are started. {listed} (default {EAGER})"
 
 
-def check_execution(name: str, batch: int = 1) -> None:
-    """Refuse a value that is not in the list, or not for so many texts at a time.
+def check_execution(name: str, batch: int, device: str) -> None:
+    """Refuse a value that is not in the list, or not for so many texts at a time or such a device.
+
+    Args:
+        name: the value.
+        batch: texts at a time.
+        device: as torch names it, such as ``cuda:1``.
 
     Raises:
-        ValueError: it is none of `EXECUTIONS`, or captures passes of one text.
+        ValueError: it is none of `EXECUTIONS`, or captures passes of one text on a GPU.
     """
     if name not in EXECUTIONS:
         raise ValueError(f"execution must be one of {', '.join(EXECUTIONS)}; got {name!r}")
     if name == CUDA_GRAPHS and batch != 1:
         raise ValueError(
             f"--execution {CUDA_GRAPHS} captures passes of one text at a time, and --batch is {batch}; leave one out"
+        )
+    if name == CUDA_GRAPHS and device.partition(":")[0] != "cuda":
+        raise ValueError(
+            f"--execution {CUDA_GRAPHS} needs a GPU, and the device is {device}; give --device cuda, or "
+            f"--execution {EAGER}"
         )
 
 
@@ -52,7 +62,7 @@ def prepare(target: "Target", drafter: "DFlashDrafter", execution: str) -> "Grap
         ModelError: there is no such execution, or these models or this machine do not allow it.
     """
     try:
-        check_execution(execution)
+        check_execution(execution, 1, target.device.type)
     except ValueError as error:
         raise ModelError(str(error)) from error
     if execution == COMPILED:
@@ -62,10 +72,5 @@ def prepare(target: "Target", drafter: "DFlashDrafter", execution: str) -> "Grap
     if execution == CUDA_GRAPHS:
         from simlab.real_runner.graph_models import GraphedModels
 
-        if target.device.type != "cuda":
-            raise ModelError(
-                f"--execution {CUDA_GRAPHS} needs a GPU, and the models are on {target.device.type}; give "
-                f"--device cuda, or --execution {EAGER}"
-            )
         return GraphedModels(target, drafter)
     return None

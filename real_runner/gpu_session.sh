@@ -64,6 +64,8 @@ record() { # folder, prompts, further options
         --prompts "$from" --out "$folder" $(again "$folder") "$@"
 }
 
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
 step "the machine"
 { nvidia-smi || true; python -c 'import platform, torch; print(platform.platform(), "torch", torch.__version__, torch.cuda.is_available())'; simlab version; } | tee "$out/machine.txt"
 
@@ -71,9 +73,18 @@ step "tests that need a GPU"
 if [ "$device" = cpu ]; then
     echo "left out: the device is the CPU"
 else
-    here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
     (cd "$here" && python -m pytest -q -m gpu tests) | tee "$out/tests.txt" || echo "tests failed: see $out/tests.txt"
 fi
+
+for execution in $executions; do
+    step "beside the models and beside the released runner, $execution (the packaged pair)"
+    python "$here/tests/bench_overhead.py" --device "$device" --dtype "$dtype" --execution "$execution" | tee "$out/overhead_$execution.txt"
+    if python -c 'import dflash' 2> /dev/null; then
+        python "$here/tests/bench_dflash.py" --device "$device" --dtype "$dtype" --execution "$execution" | tee "$out/dflash_$execution.txt"
+    else
+        echo "left out: PyPI dflash is not installed (pip install --no-deps dflash==0.1.0)"
+    fi
+done
 
 step "prompts"
 head -n "$limit" "$prompts" > "$out/prompts.jsonl"

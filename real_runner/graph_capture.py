@@ -22,6 +22,9 @@ class Graphs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._captured: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        # One stream of its own for warm-ups and captures: what libraries keep for a stream then lies outside the
+        # memory of the graphs, and is shared with no other captures.
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self.seconds = 0.0
 
@@ -33,32 +36,41 @@ class Graphs:
             work: launches.
             changed: what it reads and then changes; capturing does the work several times, and puts these back.
         """
-        if self._device.type != "cuda":
+        if self._stream is None:
             work()
             return
         if key not in self._captured:
-            self._captured[key] = self._capture(work, changed)
+            self._captured[key] = self._capture(work, changed, self._stream)
         self._captured[key].replay()
 
     def forget(self) -> None:
-        """After addresses have changed."""
+        """After addresses have changed. A pool that has lost all its graphs cannot be used again."""
         self._captured.clear()
+        self._pool = torch.cuda.graph_pool_handle() if self._stream is not None else None
 
-    def _capture(self, work: Work, changed: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
+    def _capture(self, work: Work, changed: Sequence[Tensor], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
         torch.cuda.synchronize(self._device)
         began = time.perf_counter()
         before = [tensor.clone() for tensor in changed]
-        side = torch.cuda.Stream(self._device)
-        side.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(side):
+
+        def put_back() -> None:
+            for tensor, was in zip(changed, before, strict=True):
+                tensor.copy_(was)
+
+        current = torch.cuda.current_stream(self._device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):
                 work()
-        torch.cuda.current_stream(self._device).wait_stream(side)
+                put_back()
+        current.wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # The outer one brings the stream back where a capture fails.
+        with torch.cuda.stream(current), torch.cuda.graph(graph, pool=self._pool, stream=stream):
             work()
-        for tensor, was in zip(changed, before, strict=True):
-            tensor.copy_(was)
+        # The first replay takes longer.
+        graph.replay()
+        put_back()
         torch.cuda.synchronize(self._device)
         self.seconds += time.perf_counter() - began
         return graph

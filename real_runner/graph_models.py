@@ -13,6 +13,7 @@ from torch import Tensor
 
 from simlab.arrays import Longs
 from simlab.draft import Marginals
+from simlab.errors import ModelError
 from simlab.real_runner.dense import block_logits
 from simlab.real_runner.dflash import Context, DFlashDrafter
 from simlab.real_runner.graph_cache import FixedCache, FixedRows
@@ -28,6 +29,16 @@ class GraphedModels:
     """Passes over keys and values that never move. Of one text at a time: the next one takes the place of the last."""
 
     def __init__(self, target: Target, drafter: DFlashDrafter) -> None:
+        """Nothing captured yet.
+
+        Raises:
+            ModelError: a pass of the target looks at numbers on the host, so it cannot be captured.
+        """
+        if "dynamic" in str(target.config.rope_parameters):
+            raise ModelError(
+                f"the target {target.name!r} has rotary embeddings that change with the length of a text (dynamic), "
+                "which no captured pass can do; give --execution eager"
+            )
         self.target, self.drafter = target, drafter
         self.graphs = Graphs(target.device)
         self._cache: FixedCache | None = None
@@ -37,7 +48,6 @@ class GraphedModels:
         self._first_places: dict[int, Tensor] = {}
         self._drafts_are_laws = torch.ones((), dtype=torch.bool, device=target.device)
         self._fresh_start, self._root, self._root_position = (self._number() for _ in range(3))
-        self._waiting: list[Tensor] = []
 
     @property
     def num_fresh(self) -> int:
@@ -52,7 +62,6 @@ class GraphedModels:
             context: of the drafter; None: it is not used.
             room: tokens of prompt, text and a tree; where more come everything is captured anew.
         """
-        self._waiting = []
         if self._cache is None:
             self._cache = FixedCache(FixedRows(rows, 0))
         filled = None
@@ -103,11 +112,12 @@ class GraphedModels:
         """Put other choices in place of the likeliest tokens, int64 ``[N]``; -1 where there is none."""
         self._send(torch.from_numpy(choices), held.choices[: len(choices)])
 
-    def keep(self, held: TreePass, deepest: int) -> int:
+    def keep(self, held: TreePass, position: int, deepest: int) -> int:
         """Launch the walk down the tree, and move what was accepted into place.
 
         Args:
             held: what `verify` returned.
+            position: absolute, of the root.
             deepest: depth of the tree.
 
         Returns:
@@ -117,8 +127,8 @@ class GraphedModels:
         num_fresh = max(self.num_fresh, num_kept)
         fresh = None if held.features is None else self._fresh_rows(num_fresh, held.features)
         key = ("keep", num_kept, id(held))
-        changed = [self._held.rows.tensor, self._fresh_start, self._root, self._root_position]
-        self.graphs.run(key, lambda: self._keep(held, fresh, num_kept), changed)
+        moved = self._held.rows.tensor[:, :, :, position : position + num_kept]
+        self.graphs.run(key, lambda: self._keep(held, fresh, num_kept), [moved])
         return num_fresh
 
     def draft(self, num_fresh: int, most: int, width: int) -> None:
@@ -159,8 +169,9 @@ class GraphedModels:
         copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in found]
         for copy, tensor in zip(copies, found, strict=True):
             copy.copy_(tensor, non_blocking=True)
-        torch.cuda.current_stream(self.target.device).synchronize()
-        self._waiting = []
+        done = torch.cuda.Event()
+        done.record()
+        done.synchronize()
         return copies
 
     def drafted(self, width: int) -> tuple[Tensor, Tensor]:
@@ -183,8 +194,10 @@ class GraphedModels:
 
     def _reserve(self, room: int) -> None:
         """Have so many slots, and those that a draft writes behind the last token."""
-        room = context_for(room + self.num_fresh + 1)
-        if room > self._held.rows.room:
+        room, held = context_for(room + self.num_fresh + 1), self._held.rows.room
+        if room > held:
+            # Doubled, since everything is captured anew.
+            room = max(room, context_for(2 * held))
             self.graphs.forget()
             self._held.rows = self._held.rows.grown(room)
             self._context = None if self._context is None else self._context.grown(room)
@@ -193,11 +206,8 @@ class GraphedModels:
         return torch.zeros(1, dtype=torch.int64, device=self.target.device)
 
     def _send(self, tensor: Tensor, onto: Tensor) -> None:
-        """Copy to the device; the host's copy is kept until the device was waited for."""
-        if self.target.device.type == "cuda":
-            tensor = tensor.pin_memory()
-            self._waiting.append(tensor)
-        onto.copy_(tensor, non_blocking=True)
+        """Copy to the device without a wait."""
+        onto.copy_(tensor.pin_memory() if self.target.device.type == "cuda" else tensor, non_blocking=True)
 
     def _pass(self, num_rows: int, wants_features: bool, wants_logits: bool) -> TreePass:
         key = (num_rows, wants_features, wants_logits)
@@ -240,6 +250,8 @@ class GraphedModels:
         held.are_laws.copy_(values.isfinite().all())
         if held.logits is not None:
             held.logits.copy_(logits)
+        # What was made within a capture is not kept beyond it.
+        cache.slots = torch.empty(0, dtype=torch.int64)
 
     def _keep(self, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
         path, num_accepted = accepted_path(held)

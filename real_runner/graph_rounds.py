@@ -20,6 +20,7 @@ from simlab.real_runner.batched_speculation import RunningText
 from simlab.real_runner.choice import Choose, chooser
 from simlab.real_runner.decoded import RanRound
 from simlab.real_runner.graph_models import GraphedModels
+from simlab.real_runner.graph_sizes import rows_for
 from simlab.real_runner.graph_tree import TreePass
 from simlab.real_runner.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
@@ -30,8 +31,8 @@ from simlab.real_runner.tree_pass import follow
 from simlab.replay import Round
 from simlab.sampling import Sampling
 
-_MOST_ROWS = 512
-"""Of a tree, for which there is place from the beginning; policies that know no limit draft less."""
+_MOST_DRAFTED = 512
+"""Tokens of a tree for which there is place from the beginning; policies that know no limit draft less."""
 
 
 class GraphSpeculation:
@@ -105,7 +106,7 @@ class GraphSpeculation:
             follow(tree, self._drawing(held, drawn), position, one.num_left, self._models.target.stop_token_ids)
             graphed.choose(held, _places(drawn, tree.num_nodes))
         self._marks.mark()
-        num_fresh = graphed.keep(held, int(tree.depths().max()))
+        num_fresh = graphed.keep(held, position, int(tree.depths().max()))
         self._marks.mark()
         if self._width:
             graphed.draft(num_fresh, position + num_fresh + 1, self._width)
@@ -150,7 +151,7 @@ class GraphSpeculation:
         assert rows is not None
         features = features_of(taken, layer_ids) if self._width else None
         context = None if features is None else self._models.drafter.context(features)
-        room = len(one.tokens) + min(self._policy.budget + 1, _MOST_ROWS)
+        room = len(one.tokens) + rows_for(1 + min(self._policy.budget, _MOST_DRAFTED))
         graphed.begin(rows[:, :, :, :start], context, room)
         one.append((chooser(target, target.logits(states[:, -1]), self._sampling, one.key)(0, start),))
         if features is not None:

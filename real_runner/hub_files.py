@@ -1,8 +1,9 @@
-"""Files of models on the Hugging Face Hub: what is fetched, at which revision, and what is said when it cannot be.
+"""Files of models: which hold weights, what is fetched from the Hugging Face Hub and at which revision.
 
 Weights are fetched as safetensors only; code and pickles of a repository are not even asked for.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -19,11 +20,19 @@ _ID = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*(/[\w.-]+)?)(@(?P<revision>[
 
 
 @dataclass(frozen=True, slots=True)
-class HubFolder:
-    """Where the fetched files of a repository lie, and the commit they are of."""
+class FoundModel:
+    """Where the files of a model lie: a folder, or of a drafter also the one file with weights.
+
+    ``revision``: the commit they are of; empty where they are not the hub's.
+    """
 
     folder: Path
     revision: str
+
+
+def every_tensor(_name: str) -> bool:
+    """Of a checkpoint that is needed whole."""
+    return True
 
 
 def is_hub_id(name: str) -> bool:
@@ -47,7 +56,7 @@ def at_revision(name: str, revision: str) -> str:
     return f"{repository_of(name)}@{revision}" if revision else name
 
 
-def fetch(kind: str, name: str, patterns: Sequence[str]) -> HubFolder:
+def fetch(kind: str, name: str, patterns: Sequence[str]) -> FoundModel:
     """Fetch some files of a repository, or find them in the cache.
 
     Args:
@@ -82,10 +91,10 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> HubFolder:
         cause = cast(Exception, first) if is_known else error
         said = f"the {kind} {name!r} could not be fetched: there is no such folder here, and "
         raise ModelError(said + _reason(cause, repository, revision)) from error
-    return HubFolder(Path(found_at), Path(found_at).name)
+    return FoundModel(Path(found_at), Path(found_at).name)
 
 
-def fetch_target(name: str, is_needed: Callable[[str], bool] = lambda _tensor: True) -> HubFolder:
+def fetch_target(name: str, is_needed: Callable[[str], bool] = every_tensor) -> FoundModel:
     """Fetch a target: configuration, tokenizer, and the weights that its index lists.
 
     Args:
@@ -102,7 +111,7 @@ def fetch_target(name: str, is_needed: Callable[[str], bool] = lambda _tensor: T
     return whole
 
 
-def fetch_drafter(name: str) -> HubFolder:
+def fetch_drafter(name: str) -> FoundModel:
     """Fetch a drafter: its configuration and its weights.
 
     Raises:
@@ -115,7 +124,7 @@ def fetch_drafter(name: str) -> HubFolder:
     return whole
 
 
-def weight_names(folder: Path, is_needed: Callable[[str], bool] = lambda _tensor: True) -> list[str]:
+def weight_names(folder: Path, is_needed: Callable[[str], bool] = every_tensor) -> list[str]:
     """The files with weights that transformers would read: one, or those of the index.
 
     Raises:
@@ -132,6 +141,16 @@ def weight_names(folder: Path, is_needed: Callable[[str], bool] = lambda _tensor
     if any("/" in name or not name.endswith(".safetensors") for name in names):
         raise ModelError(f"{index} lists files that are no safetensors beside it; choose another checkpoint")
     return names
+
+
+def files_digest(paths: Sequence[Path]) -> str:
+    """sha256 over the contents of the files, in order."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _check_weights(kind: str, name: str, folder: Path, weights: Sequence[str]) -> None:

@@ -63,6 +63,7 @@ def load_models(
     """
     kind = dtype_of(dtype)
     check_device(device)
+    settle_device(device)
     found = find_drafter(draft)
     drafter = load_drafter(found.folder, kind, device, tap_offset)
     loaded = load_target(target, kind, device)
@@ -98,6 +99,16 @@ def check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ModelError(f"torch knows no device {device!r}; expected cpu, cuda or cuda:1") from error
+
+
+def settle_device(device: str) -> None:
+    """How a GPU is used, whatever runs on it."""
+    if torch.device(device).type != "cuda":
+        return
+    if torch.device(device).index is not None:
+        torch.cuda.set_device(device)
+    # cuDNN's attention makes a plan for every number of keys that it meets, and decoding has another one each round.
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def check_fit(target: Target, drafter: DFlashDrafter) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from simlab.errors import ModelError
 from simlab.real_runner import attention, builtin
-from simlab.real_runner.hub_files import repository_of
+from simlab.real_runner.hub_files import every_tensor, repository_of
 from simlab.real_runner.target import Target
 from simlab.real_runner.target_loading import stop_token_ids, target_files, weights_digest
 from simlab.real_runner.target_support import HEAD_FIELDS
@@ -33,7 +33,8 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     """
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-    folder, revision = target_files(name, _is_needed)
+    place = target_files(name, _is_needed)
+    folder = place.folder
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         num_layers = int(config.num_hidden_layers)
@@ -51,10 +52,12 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     model.config.num_hidden_layers = num_layers
     # A window limits the target's own passes, which have been made.
     model.config.sliding_window = None
+    # Of a folder all files are at hand, as for `load_target`; of the hub's only those that were fetched.
+    is_hashed = _is_needed if place.revision else every_tensor
     return Target(
         name=repository_of(name),
-        revision=revision,
-        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder, _is_needed),
+        revision=place.revision,
+        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder, is_hashed),
         model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),

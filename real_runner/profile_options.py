@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simlab.real_runner.execution import CUDA_GRAPHS, EAGER, check_execution
 from simlab.real_runner.graph_sizes import node_counts_at_steps
+from simlab.real_runner.hub_files import at_revision
 from simlab.sampling import Sampling
 from simlab.traces.cost_file import CostFile
 
@@ -59,7 +60,7 @@ class ProfileOptions:
             raise ValueError(
                 f"repeats, batch and threads must be at least 1; got {self.repeats}, {self.batch} and {self.threads}"
             )
-        check_execution(self.execution, self.batch)
+        check_execution(self.execution, self.batch, self.device)
         # Sampling refuses what is no temperature, share or count.
         _ = self.sampling
 
@@ -77,7 +78,8 @@ def node_counts_for(execution: str) -> tuple[int, ...]:
 def options_of(file: CostFile) -> dict[str, object]:
     """The options under which a file was begun, by name; its device is a name that torch does not know."""
     grid, sampling = ("node_counts", "contexts", "repeats", "batch"), ("temperature", "top_p", "top_k")
-    models: dict[str, object] = {"target": file.target.name, "draft": file.drafter.name}
+    named = {"target": file.target, "draft": file.drafter}
+    models: dict[str, object] = {name: at_revision(model.name, model.revision) for name, model in named.items()}
     return models | {name: getattr(file, name) for name in (*grid, *sampling, "dtype", "threads", "execution")}
 
 

@@ -42,12 +42,22 @@ class _SharedList:
     numbers: tuple[int, ...]
     num_taken: "Synchronized[int]"
 
-    def taken(self, done: Callable[[int], object]) -> Iterator[int]:
-        """The numbers that this process takes, each when it asks for it; ``done`` is called when it asks again."""
+    def taken(self, done: Callable[[int], object], look: Callable[[], object]) -> Iterator[int]:
+        """The numbers that this process takes, each when it asks for it.
+
+        Args:
+            done: called with a number when the next is asked for.
+            look: called now and then while another process holds the list; one that was killed holds it for ever.
+        """
+        lock = self.num_taken.get_lock()
         while True:
-            with self.num_taken.get_lock():
+            while not lock.acquire(timeout=_SECONDS_BETWEEN_LOOKS):
+                look()
+            try:
                 place = self.num_taken.value
                 self.num_taken.value = place + 1
+            finally:
+                lock.release()
             if place >= len(self.numbers):
                 return
             yield self.numbers[place]
@@ -118,8 +128,12 @@ class OtherDevices:
         self._messages.close()
 
     def taken(self) -> Iterator[int]:
-        """The shards that are left to the calling process."""
-        return self._shared.taken(self._left.discard)
+        """The shards that are left to the calling process.
+
+        Raises:
+            ModelError: a process failed, or ended before it was done.
+        """
+        return self._shared.taken(self._left.discard, self._read_messages)
 
     def decoded(self, num_tokens: int) -> None:
         """The calling process decoded so many tokens."""
@@ -205,9 +219,13 @@ def _record(
     torch.set_num_threads(num_threads)
     told = _Told(messages)
     try:
-        recorder(options, writer, shared.taken(told.written), told)
+        recorder(options, writer, shared.taken(told.written, _nothing), told)
     except SimlabError as error:
         messages.put(("failed", f"on {options.device}: {error}"))
+
+
+def _nothing() -> None:
+    """What the other processes do while they wait: the first one notices who was killed, and ends them."""
 
 
 def _end_with_parent() -> None:

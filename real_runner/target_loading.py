@@ -1,7 +1,6 @@
 """Loading a target, and saying which files it is made of."""
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,7 +10,15 @@ from torch import nn
 
 from simlab.errors import ModelError
 from simlab.real_runner import attention, builtin
-from simlab.real_runner.hub_files import fetch_target, is_hub_id, repository_of, weight_names
+from simlab.real_runner.hub_files import (
+    FoundModel,
+    every_tensor,
+    fetch_target,
+    files_digest,
+    is_hub_id,
+    repository_of,
+    weight_names,
+)
 from simlab.real_runner.target import Target
 from simlab.real_runner.target_support import check_supported
 
@@ -31,32 +38,33 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    folder, revision = target_files(name)
+    place = target_files(name)
     try:
         found: object = AutoModelForCausalLM.from_pretrained(
-            folder,
+            place.folder,
             dtype=dtype,
             attn_implementation=attention.NAME,
             use_safetensors=True,
+            ignore_mismatched_sizes=True,
             trust_remote_code=False,
             output_loading_info=True,
         )
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if "trust_remote_code" in str(error):
             reason = "it needs code of its own, and simlab runs no code of a checkpoint"
         remedy = f"expected {_EXPECTED}"
         if name == builtin.NAME:
-            remedy = f"delete {folder} and run the command again"
+            remedy = f"delete {place.folder} and run the command again"
         raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
     model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", found)
     _check_whole(name, loaded)
     check_supported(name, model)
     return Target(
         name=repository_of(name),
-        revision=revision,
-        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder),
+        revision=place.revision,
+        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(place.folder),
         model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),
@@ -64,16 +72,22 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
 
 
 def _check_whole(name: str, loaded: dict[str, Any]) -> None:
-    """Refuse a checkpoint that lacks tensors: transformers makes them up at random.
+    """Refuse a checkpoint that is not what its config.json says: transformers makes up at random what it lacks.
 
     Raises:
-        ModelError: it does, or has some of another shape.
+        ModelError: it lacks tensors, or has some of another shape.
     """
-    missing = sorted(loaded["missing_keys"])
+    missing, reshaped = sorted(loaded["missing_keys"]), sorted(loaded["mismatched_keys"])
     if missing:
         raise ModelError(
             f"the checkpoint of the target {name!r} lacks {len(missing)} of the tensors that its config.json asks "
             f"for, such as {missing[0]!r}; give a whole checkpoint of a causal language model"
+        )
+    if reshaped:
+        key, shape, expected = reshaped[0]
+        raise ModelError(
+            f"{key!r} of the target {name!r} is {list(shape)}, and its config.json makes it {list(expected)}; fetch "
+            "the checkpoint again"
         )
 
 
@@ -84,8 +98,8 @@ def stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase
     return tuple(sorted({token for token in ids if isinstance(token, int)}))
 
 
-def target_files(name: str, is_needed: Callable[[str], bool] = lambda _tensor: True) -> tuple[Path, str]:
-    """The folder of the built-in target, of a local one, or of one fetched from the hub, and its revision there.
+def target_files(name: str, is_needed: Callable[[str], bool] = every_tensor) -> FoundModel:
+    """The files of the built-in target, of a local one, or of one fetched from the hub.
 
     Args:
         name: see `load_target`.
@@ -95,26 +109,23 @@ def target_files(name: str, is_needed: Callable[[str], bool] = lambda _tensor: T
         ModelError: there is none of that name.
     """
     if name == builtin.NAME:
-        return builtin.builtin_target_dir(), ""
+        return FoundModel(builtin.builtin_target_dir(), "")
     if Path(name).is_dir():
-        return Path(name), ""
+        return FoundModel(Path(name), "")
     if not is_hub_id(name):
         raise ModelError(f"the target {name!r} could not be loaded: nothing has that name; expected {_EXPECTED}")
-    found = fetch_target(name, is_needed)
-    return found.folder, found.revision
+    return fetch_target(name, is_needed)
 
 
-def weights_digest(folder: Path, is_needed: Callable[[str], bool] = lambda _tensor: True) -> str:
-    """A digest of the weights' files. The built-in target has another: that of the file it is unpacked from."""
+def weights_digest(folder: Path, is_needed: Callable[[str], bool] = every_tensor) -> str:
+    """A digest of the weights' files. The built-in target has another: that of the file it is unpacked from.
+
+    Args:
+        folder: with the weights.
+        is_needed: by the name of a tensor; files of other tensors are left out, where an index tells them apart.
+
+    Raises:
+        ModelError: the index cannot be read.
+    """
     listed = [folder / name for name in weight_names(folder, is_needed)]
     return files_digest(listed if all(path.is_file() for path in listed) else sorted(folder.glob("*.safetensors")))
-
-
-def files_digest(paths: Sequence[Path]) -> str:
-    """sha256 over the contents of the files, in order."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    return digest.hexdigest()

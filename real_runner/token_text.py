@@ -14,26 +14,32 @@ def load_decoder(name: str) -> Callable[[list[int]], str]:
     Raises:
         ModelError: there is no tokenizer under that name.
     """
-    return _decoder_in(str(builtin.builtin_target_dir()) if name == builtin.NAME else name, name, fetch=True)
+    return _decoder_in(str(builtin.builtin_target_dir()) if name == builtin.NAME else name, name, "", fetch=True)
 
 
-def decoder_at_hand(name: str) -> Callable[[list[int]], str]:
+def decoder_at_hand(name: str, revision: str) -> Callable[[list[int]], str]:
     """The same where nothing must be fetched for it.
+
+    Args:
+        name: see `load_decoder`.
+        revision: of a hub's model; else empty.
 
     Raises:
         ModelError: the tokenizer is not on this machine.
     """
     if name != builtin.NAME:
-        return _decoder_in(name, name, fetch=False)
+        return _decoder_in(name, name, revision, fetch=False)
     folder = builtin.target_at_hand()
     if folder is None:
         raise ModelError(f"the target {name} was not fetched yet")
-    return _decoder_in(str(folder), name, fetch=False)
+    return _decoder_in(str(folder), name, "", fetch=False)
 
 
-def _decoder_in(place: str, name: str, *, fetch: bool) -> Callable[[list[int]], str]:
+def _decoder_in(place: str, name: str, revision: str, *, fetch: bool) -> Callable[[list[int]], str]:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=not fetch)
+        tokenizer = AutoTokenizer.from_pretrained(
+            place, revision=revision or "main", local_files_only=not fetch, trust_remote_code=False
+        )
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"the tokenizer of {name!r} could not be loaded ({reason})") from error

@@ -15,7 +15,7 @@ from simlab.real_runner.dev_score import dev_score
 from simlab.real_runner.dflash import DFlashDrafter
 from simlab.real_runner.dflash_files import save_drafter, write_json, write_text
 from simlab.real_runner.model_card import CardFacts, TrainingData, model_card
-from simlab.real_runner.models import check_device
+from simlab.real_runner.models import check_device, settle_device
 from simlab.real_runner.target import Target
 from simlab.real_runner.target_loading import load_target
 from simlab.real_runner.train_dflash import Trainer, training_dtype
@@ -56,6 +56,7 @@ def train(options: TrainOptions) -> Path:
 def _check(options: TrainOptions) -> None:
     """Refuse at once what would be refused after minutes."""
     check_device(options.device)
+    settle_device(options.device)
     for path in (options.text, options.prompts, *options.dev):
         if path is not None and not path.is_file():
             raise PromptError(f"there is no file {path}; expected texts or prompts")

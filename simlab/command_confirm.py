@@ -99,7 +99,10 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
     add_execution(group)
     group.add_argument(
-        "--batch-invariant", action="store_true", help="passes of one fixed shape: the same text in any dtype, slower"
+        "--batch-invariant",
+        action="store_true",
+        help="passes of one fixed shape: the same text in any dtype, slower; caddtree, bastion and price may draft 512 "
+        "tokens unless told less, and then every pass has 520 rows: give them budget=16",
     )
     group.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
     group.add_argument(

@@ -1,18 +1,16 @@
 """``simlab confirm --batch N``: texts that are served N at a time, group by group, predicted and run alike."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simlab.command_replay_batch import policy_id_at
 from simlab.command_replay_rows import Asked, policy_row, results_of
 from simlab.replay import check_needs
 
 if TYPE_CHECKING:
     from simlab.analysis.confirm_groups import MachineSpeed
-    from simlab.policies.spec import NamedPolicy
     from simlab.real_runner.confirm_batch_groups import Group
     from simlab.real_runner.confirm_log import ConfirmLog
     from simlab.real_runner.confirm_setup import ConfirmSetup
@@ -55,16 +53,6 @@ class BatchRan:
         return {"batch": self.batch, "groups": self.groups, "group_runs": self.group_runs}
 
 
-def policies_at(policies: "Sequence[NamedPolicy]", batch: int) -> "tuple[NamedPolicy, ...]":
-    """Policies where so many texts run at a time: the number is a setting, and they have ids of their own."""
-    if batch == 1:
-        return tuple(policies)
-    return tuple(
-        replace(one, policy_id=policy_id_at(one.policy_id, batch), settings={**one.settings, "batch": batch})
-        for one in policies
-    )
-
-
 def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence[Group]", batch: int) -> "Results":
     """Result rows, for each sequence one per policy, of just the groups that run.
 
@@ -84,6 +72,7 @@ def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence
 
     from simlab.policies.joint_budget import check_batch
     from simlab.policies.lock_step import served_sums
+    from simlab.real_runner.confirm_batch_groups import of_groups
     from simlab.recorded import texts_of
     from simlab.traces.results import in_order_asked, joined_results
 
@@ -92,18 +81,17 @@ def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence
         check_needs(one.policy, kept.exact_budget, kept.min_width)
         check_batch(one.policy, batch)
     rows = [policy_row(one, asked.prices) for one in asked.policies]
+    served = [record.index for group in groups for record in group]
     parts: list[Results] = []
     with tqdm(total=len(groups), desc="replay", unit="group", delay=2) as bar:
-        for group in groups:
-            wanted = [record.index for record in group]
-            found = {one.index: one for one in trace.recorded(draft, wanted)}
-            texts = texts_of([found[index] for index in wanted])
+        for read in of_groups(groups, trace.recorded(draft, served)):
+            texts = texts_of(read)
             for row, one in zip(rows, asked.policies, strict=True):
                 sums = served_sums(one.policy, texts, batch, cost)
                 parts.append(results_of([row], sums, texts, trace, draft))
             bar.update()
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    return in_order_asked(joined_results(parts), order, [record.index for group in groups for record in group])
+    return in_order_asked(joined_results(parts), order, served)
 
 
 def batch_ran(setup: "ConfirmSetup", log: "ConfirmLog") -> BatchRan | None:

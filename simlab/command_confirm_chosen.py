@@ -42,11 +42,12 @@ class Chosen:
 
         return self.policy_id if self.policy_id is None or batch == 1 else policy_id_at(self.policy_id, batch)
 
-    def lines(self, prices: "Prices") -> list[tuple[str, str]]:
+    def lines(self, prices: "Prices", batch: int) -> list[tuple[str, str]]:
         """For the heading: what was chosen where, and what was predicted of it.
 
         Args:
             prices: at which the confirmation predicts.
+            batch: texts at a time; a choice is of single texts.
         """
         made = self.optimum
         best = f"{made.best.policy}, best of {made.searched} by {_BY[made.objective]}"
@@ -54,6 +55,8 @@ class Chosen:
             ("chosen", f"{best}, on {_read(made.chosen_on)}"),
             ("optimize", f"{made.verdict.rstrip('.')}; on {_read(made.reported_on)}{self._foreseen()}"),
         ]
+        if batch != 1:
+            lines.append(("", f"chosen for one text at a time, and run here {batch} at a time"))
         if self.policy_id != made.best.policy_id:
             lines.append(("", "the best policy here reads other prices or tables than when it was chosen"))
         if made.cost_ids and prices.cost_id is not None and prices.cost_id not in made.cost_ids:

@@ -18,7 +18,8 @@ _STOPPED = (
     "The run ended when its intervals were tight, not after a number of {units} fixed beforehand. That was looked at\n"
     "after 20 {units} and whenever a quarter more had run; who was ahead was not looked at."
 )
-_FIXED = "Plain decoding ran in passes of the same rows, so these speedups are not over its fastest path."
+_OVER_FIXED = "Speedup: over plain decoding in passes of the same rows, so not over its fastest path; same prompts."
+_OVER_BATCH = "Speedup: over plain decoding of as many texts at a time, one token of each in a pass; same prompts."
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Ran:
     """What was run.
 
     Attributes:
-        machine: flat facts: device, threads, dtype, repeats at most.
+        machine: flat facts: device, threads, dtype, execution, names of target and drafter, repeats at most; and as
+            ``fixed_rows`` the rows of each pass where all have as many, else 0.
         versions: of the libraries.
         prompts: that were run whole, each once; ``prompt_runs`` counts each repeat.
         ended: ``all`` texts were run, the ``interval`` was tight, or the ``time`` was up.
@@ -47,6 +49,11 @@ class Ran:
     time_limit_s: float | None
     batch: BatchRan | None = None
     bound: float = 0.0
+
+    @property
+    def unit(self) -> str:
+        """What intervals resample, in the singular."""
+        return "prompt" if self.batch is None else "group"
 
     def text(self) -> str:
         """How the run ended, in a line."""
@@ -125,7 +132,7 @@ class Confirmation:
         """What came out, a sentence a line."""
         from simlab.analysis.confirm_text import verdict_text
 
-        return verdict_text(self.policies, self.won)
+        return verdict_text(self.policies, self.won, self.ran.unit)
 
     @property
     def prediction(self) -> str:
@@ -220,10 +227,17 @@ class Confirmation:
         from simlab.analysis.confirm_text import confirm_notes
 
         served = self.ran.batch
-        units = "prompts" if served is None else "groups"
+        num_groups = None if served is None else served.groups
         notes = [] if served is None else [served.note()]
-        notes += [confirm_notes(self.policies, self.prices.why_none, None if served is None else served.groups)]
-        notes += [_FIXED] if self.ran.machine["fixed_rows"] else []
+        notes += [confirm_notes(self.policies, self.prices.why_none, self._over(), num_groups)]
         notes += [ERROR_NOTES] if self.prediction else []
-        notes += [_STOPPED.format(units=units)] if self.ran.ended == "interval" else []
+        notes += [_STOPPED.format(units=f"{self.ran.unit}s")] if self.ran.ended == "interval" else []
         return "\n".join(notes)
+
+    def _over(self) -> str:
+        """Over what speedups are, in a sentence."""
+        from simlab.analysis.table_text import SPEEDUP
+
+        if self.ran.machine["fixed_rows"]:
+            return _OVER_FIXED
+        return SPEEDUP if self.ran.batch is None else _OVER_BATCH

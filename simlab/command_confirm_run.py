@@ -6,16 +6,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from simlab.command_confirm_batch import BatchRan, batch_ran, policies_at, predicted_groups
+from simlab.command_confirm_batch import BatchRan, batch_ran, predicted_groups
 from simlab.command_confirm_chosen import Chosen
+from simlab.command_confirm_prices import prices_for
 from simlab.command_confirm_result import Confirmation, Ran
 from simlab.command_confirm_rows import differences_of, judged_by_policy, measured_rows
 from simlab.command_cost import Prices
 from simlab.command_line import needing_models
-from simlab.command_replay_rows import Asked, largest_budget
-from simlab.command_replay_run import Manner, first_prompts, replay_prices, replay_trace
+from simlab.command_replay_batch import policies_at
+from simlab.command_replay_rows import Asked
+from simlab.command_replay_run import Manner, first_prompts, replay_trace
 from simlab.command_replay_text import heading
-from simlab.errors import CostError, TraceError
+from simlab.errors import TraceError
 
 if TYPE_CHECKING:
     from simlab.analysis.confirm_table import ConfirmedPolicy, Judged
@@ -31,15 +33,6 @@ RESULTS, SUMMARY = "results.parquet", "confirm.json"
 """The files beside the log."""
 
 _SMALLER = "give --dtype bfloat16, or policies of smaller budgets"
-_NO_PRICES = (
-    "Nothing is predicted: simlab ships no prices for just these models, this machine and these settings; measure them "
-    "with `simlab profile{options}`, and give the file with --cost."
-)
-
-_OTHER_PASSES = (
-    "with --batch-invariant every pass has the rows of the largest budget, and no cost file was measured so: nothing "
-    "is predicted"
-)
 
 
 def confirm(
@@ -60,7 +53,8 @@ def confirm(
         options: which models to run, and how.
         trace: whose prompts are run.
         policies: plain decoding among them; see `simlab.command_replay.with_references`.
-        cost: the prices of the prediction; None: those that come with simlab, if they are of just this.
+        cost: the prices of the prediction; None: those that come with simlab, if they are of just this. With passes
+            of one fixed shape nothing is predicted; see `simlab.command_confirm_prices`.
         in_sample: labels to be marked; see `simlab.command_shelf`.
         by: a table for each dataset, context or turn as well.
         chosen: what was chosen beforehand; its best policy is held against the others.
@@ -80,8 +74,6 @@ def confirm(
         from simlab.real_runner.confirm_stop import StopRule
         from simlab.real_runner.models import within_memory
 
-    if options.batch_invariant and cost is not None:
-        raise CostError(f"{_OTHER_PASSES}; leave --cost out")
     policies = policies_at(policies, options.batch)
     check_out(options.out, options.resume)
     check_trace(trace, policies)
@@ -210,54 +202,6 @@ def ran_of(
     )
 
 
-def prices_for(path: Path | None, setup: "ConfirmSetup") -> Prices:
-    """The prices of a file that was measured with just what is run, or shipped ones of that kind.
-
-    Raises:
-        CostError: the file that was asked for was measured with anything else, or does not reach far enough.
-    """
-    from simlab.traces.cost_file import packaged_cost_files, read_cost_file
-
-    asked = (setup.trace, setup.draft, setup.policies, setup.options.limit)
-    if setup.options.batch_invariant:
-        return Prices(None, "none", f"{_OTHER_PASSES[0].upper()}{_OTHER_PASSES[1:]}.")
-    if path is not None:
-        found = setup.price_difference(read_cost_file(path))
-        if found is not None:
-            raise CostError(
-                f"{path} was measured with {found}; a prediction that is to be confirmed needs prices of just what is "
-                f"run: measure them with `simlab profile{_profile_options(setup)} --out FILE`, or leave --cost out"
-            )
-        return replay_prices(path, *asked)
-    fitting = [one for one in packaged_cost_files() if setup.price_difference(read_cost_file(one)) is None]
-    if not fitting:
-        return Prices(None, "none", _NO_PRICES.format(options=_profile_options(setup)))
-    try:
-        prices = replay_prices(fitting[0], *asked)
-    except CostError as error:
-        return Prices(None, "none", f"Nothing is predicted: {error}")
-    most = largest_budget(setup.policies, setup.draft_set.depth)
-    if prices.cost is not None and most > prices.cost.most_drafted:
-        return Prices(None, "none", _too_small(most, prices.cost.most_drafted))
-    return prices
-
-
-def _profile_options(setup: "ConfirmSetup") -> str:
-    """What a profile of just this run is to be given, where that is not what it has anyway."""
-    from simlab.real_runner.execution import EAGER
-
-    options = setup.options
-    batch = "" if options.batch == 1 else f" --batch {options.batch}"
-    return batch if options.execution == EAGER else f"{batch} --execution {options.execution}"
-
-
-def _too_small(most: int, priced: int) -> str:
-    return (
-        f"Nothing is predicted: a policy may draft {most:,} tokens, and the shipped prices reach {priced:,}; measure "
-        "more with `simlab profile --node-counts ...`, and give the file with --cost."
-    )
-
-
 def _run_lines(setup: "ConfirmSetup", ran: Ran, prices: Prices, chosen: Chosen | None) -> str:
     """What was run, in the form of the heading."""
     options, machine = setup.options, ran.machine
@@ -272,7 +216,7 @@ def _run_lines(setup: "ConfirmSetup", ran: Ran, prices: Prices, chosen: Chosen |
         line += f"; the trace is {setup.manifest.dtype}, from which a {options.dtype} text may part"
     bound = f"logits of {machine['target']} in {options.dtype} may be off by {ran.bound:.2g}"
     lines = [("run", line), ("bound", bound), ("ended", ran.text())]
-    lines += [] if chosen is None else chosen.lines(prices)
+    lines += [] if chosen is None else chosen.lines(prices, options.batch)
     return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
 
 

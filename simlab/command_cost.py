@@ -64,7 +64,7 @@ def prices_of(path: Path | None, trace: "Trace", draft: str, longest_context: in
         cost = cost_table_of(file, path)
         cost.curve(PLAIN, longest_context)
         return _prices(file, cost, trace)
-    shipped = find_packaged(manifest.target.digest, kept.model.digest, kept.block_size, manifest.dtype)
+    shipped = find_packaged(manifest.target, kept.model, kept.block_size, manifest.dtype)
     if shipped is None:
         return Prices(None, "none", _NO_FILE)
     cost = cost_table_of(shipped)
@@ -152,8 +152,7 @@ def check_models(path: Path, file: "CostFile", trace: "Trace", draft: str) -> No
         CostError: the file was not timed with the trace's target, drafter and block.
     """
     kept = trace.manifest.draft_sets[draft]
-    timed = (file.target.digest, file.drafter.digest, file.block_size)
-    if timed != (trace.manifest.target.digest, kept.model.digest, kept.block_size):
+    if not file.fits(trace.manifest.target, kept.model, kept.block_size):
         raise CostError(
             f"{path} has prices of {_models(file.target, file.drafter, file.block_size)}; the trace is of "
             f"{_models(trace.manifest.target, kept.model, kept.block_size)}. Give a cost file of the trace's models, "

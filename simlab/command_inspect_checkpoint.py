@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from simlab.real_runner.checkpoint_explained import Explained
 
 _SAID = ("layer_views", "tap_offset")
+_FILES = (".json", ".parquet", ".safetensors")
 _LENGTH = struct.Struct("<Q")
 _LONGEST_HEADER = 100_000_000
 
@@ -33,23 +34,26 @@ def looks_like_checkpoint(place: Path) -> bool:
 
 
 def fetched_checkpoint(name: str) -> Path | None:
-    """The folder of a drafter that is fetched from the hub; None where a name is no ``ORG/NAME``.
+    """The folder of a drafter that is fetched from the hub; None where a name is rather of a file or a folder here.
 
     Of another model its configuration is fetched, and not its weights.
 
     Raises:
-        ModelError: it cannot be had, or is no drafter.
+        ModelError: it cannot be had, has no configuration, or is no drafter.
     """
     from simlab.real_runner.hub_files import CONFIG, at_revision, fetch, fetch_drafter, is_hub_id
 
-    if name.count("/") != 1 or not is_hub_id(name):
+    repository = Path(name.partition("@")[0])
+    is_elsewhere = len(repository.parts) == 2 and repository.suffix not in _FILES and not repository.parent.is_dir()
+    if not is_elsewhere or not is_hub_id(name):
         return None
     try:
         first = fetch("drafter", name, [CONFIG])
     except ModuleNotFoundError:
         return None
-    if (first.folder / CONFIG).is_file():
-        _fields(first.folder / CONFIG)
+    if not (first.folder / CONFIG).is_file():
+        raise ModelError(f"{name!r} has no {CONFIG} on the hub, so it is no drafter that simlab can run")
+    _fields(first.folder / CONFIG)
     return fetch_drafter(at_revision(name, first.revision)).folder
 
 

@@ -196,19 +196,17 @@ def _halves(trace: "Trace") -> "tuple[tuple[Prompt, ...], tuple[Prompt, ...]]":
 
 
 def _check_same_models(trace: "Trace", draft: str, other: "Trace", other_draft: str) -> None:
-    def facts(one: "Trace", name: str) -> dict[str, object]:
-        manifest, kept = one.manifest, one.manifest.draft_sets[name]
-        sampling = manifest.sampling
-        return {
-            "the target": manifest.target.digest,
-            "the drafter": kept.model.digest,
-            "the block": kept.block_size,
-            "the sampling": (sampling.temperature, sampling.top_p, sampling.top_k),
-            "the dtype": manifest.dtype,
-        }
-
-    ours, theirs = facts(trace, draft), facts(other, other_draft)
-    differing = [name for name, value in ours.items() if theirs[name] != value]
+    first, second = trace.manifest, other.manifest
+    ours, theirs = first.draft_sets[draft], second.draft_sets[other_draft]
+    laws = [(one.temperature, one.top_p, one.top_k) for one in (first.sampling, second.sampling)]
+    is_same = {
+        "the target": first.target.is_same(second.target),
+        "the drafter": ours.model.is_same(theirs.model),
+        "the block": ours.block_size == theirs.block_size,
+        "the sampling": laws[0] == laws[1],
+        "the dtype": first.dtype == second.dtype,
+    }
+    differing = [name for name, same in is_same.items() if not same]
     if differing:
         raise TraceError(
             f"{other.place} differs from {trace.place} in {' and '.join(differing)}; what is chosen on one says little "

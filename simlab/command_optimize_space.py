@@ -119,10 +119,9 @@ def within_cap(points: Sequence[Point], inputs: Inputs) -> list[Point]:
 
 
 def _most_drafted(point: Point, side: Side) -> int:
-    from simlab.policies.chain import LONGEST_BLOCK
+    from simlab.policies.chain import most_drafted
 
-    budget = point.policies[0].policy.budget
-    return budget if budget < LONGEST_BLOCK else side.depth
+    return most_drafted(point.policies[0].policy.budget, side.depth)
 
 
 def _check_fits(point: Point, side: Side) -> None:

@@ -11,6 +11,7 @@ from simlab.replay import check_needs
 
 if TYPE_CHECKING:
     from simlab.policies.engine import Sums
+    from simlab.policies.spec import NamedPolicy
     from simlab.recorded import RecordedTexts
     from simlab.traces.reader import Trace
     from simlab.traces.results import Results
@@ -44,7 +45,7 @@ def replay_batches(
     for one in (one for each in asked for one in each.policies):
         check_needs(one.policy, kept.exact_budget, kept.min_width)
         check_batch(one.policy, batch)
-    rows = [batch_row(policy_row(one, each.prices), batch) for each in asked for one in each.policies]
+    rows = [policy_row(one, each.prices) for each in asked for one in policies_at(each.policies, batch)]
     wanted = first_prompts(trace, limit)
     texts = texts_of([one for part in trace.recorded_texts(draft, wanted) for one in part.sequences])
     shown = sys.stderr.isatty() if manner.progress is None else manner.progress
@@ -61,13 +62,21 @@ def replay_batches(
     return in_order_asked(joined_results(found), order, wanted)
 
 
-def batch_row(row: Row, batch: int) -> Row:
-    """A policy in a batch: its rounds may be other ones, and its seconds mean something else, so its id differs."""
-    return replace(row, identity={**row.identity, "policy_id": policy_id_at(row.policy_id, batch)})
+def policies_at(policies: "Sequence[NamedPolicy]", batch: int) -> "tuple[NamedPolicy, ...]":
+    """Policies where so many texts run at a time: the number is a setting, and with more than one ids differ.
+
+    Their rounds may be other ones then, and their seconds mean something else.
+    """
+    if batch == 1:
+        return tuple(policies)
+    return tuple(
+        replace(one, policy_id=policy_id_at(one.policy_id, batch), settings={**one.settings, "batch": batch})
+        for one in policies
+    )
 
 
 def policy_id_at(policy_id: str, batch: int) -> str:
-    """The id of a policy in a batch, from its id alone."""
+    """The id of a policy where so many texts, more than one, run at a time; from its id alone."""
     from simlab.ids import content_id
 
     return content_id({"policy": policy_id, "batch": batch})
@@ -84,5 +93,6 @@ def batch_note(batch: int) -> str:
     """What to know of such a table."""
     return (
         f"{batch} texts at a time, in the order of the trace; where one ends the next begins, and behind the last,\n"
-        "some from the beginning run uncounted. A text waits for the whole round of its batch; speeds are of each."
+        "some from the beginning run uncounted. A text waits for the whole round of its batch; speeds are of each;\n"
+        "plain decoding is one token of each in a pass."
     )

@@ -99,13 +99,10 @@ def _bound(
 
 
 def largest_budget(policies: "Sequence[NamedPolicy]", depth: int) -> int:
-    """The most tokens that any of the policies drafts in a round, and at least a whole block.
+    """The most tokens that any of the policies drafts in a round, and at least a whole block."""
+    from simlab.policies.chain import most_drafted
 
-    A chain that is as long as any block names a budget above all of them, and drafts no more than the block.
-    """
-    from simlab.policies.chain import LONGEST_BLOCK
-
-    return max([depth] + [one.policy.budget for one in policies if one.policy.budget < LONGEST_BLOCK])
+    return max([depth, *(most_drafted(one.policy.budget, depth) for one in policies)])
 
 
 class ReadyRows:

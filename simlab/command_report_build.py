@@ -32,7 +32,7 @@ class BuiltPage:
     Attributes:
         html: the file.
         verdict: its first sentence.
-        missing: what is not in it, and why, a sentence each.
+        missing: what is not in it, and why, and what must be known of the rest, a sentence each.
     """
 
     html: str
@@ -59,7 +59,7 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     shown = _shown(inputs, verdict)
     first = FirstScreen(
         verdict.sentence,
-        [*verdict.more, *(f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict)],
+        [*verdict.more, *_measured(inputs), *([inputs.served] if inputs.served else [])],
         policy_table(inputs.results, verdict.best),
         speed_chart(inputs.results),
         marks_of(inputs, _choice(inputs)),
@@ -68,6 +68,11 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
     sections = list(_sections(inputs, shown, num_texts, missing))
     html = report_page(title, first, sections, footer_text(inputs))
     return BuiltPage(html, verdict.sentence, tuple(missing))
+
+
+def _measured(inputs: ReportInputs) -> list[str]:
+    """What each confirmation says first."""
+    return [f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict]
 
 
 def _choice(inputs: ReportInputs) -> "Choice":

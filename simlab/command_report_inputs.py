@@ -1,6 +1,7 @@
 """What a report is of: result rows, the trace they come from, prices, and what was chosen beforehand."""
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -48,8 +49,9 @@ class ReportInputs:
         shelf: artefacts for policies.
         optimum: what `simlab optimize` chose.
         confirmed: summaries of the confirmations.
-        missing: what cannot be shown, and why, a sentence each.
+        missing: what cannot be shown, and why, and what must be known of the rest, a sentence each.
         wanted: sequences of the trace that have rows.
+        served: how texts were served and what that does to intervals, where several were at a time; else empty.
     """
 
     rows: "Results"
@@ -62,12 +64,13 @@ class ReportInputs:
     confirmed: "tuple[Confirmed, ...]"
     missing: tuple[str, ...]
     wanted: tuple[int, ...]
+    served: str
 
     @property
-    def judged(self) -> dict[str, str]:
-        """Of each policy that ran, by label: whether its text is the target's."""
+    def judged(self) -> tuple[tuple[str, str], ...]:
+        """Of each policy that ran, its label and whether its text is the target's; of several confirmations all."""
         rows = [row for one in self.confirmed for row in one.rows if row.get("lossless")]
-        return {str(row["policy"]): str(row["lossless"]) for row in rows}
+        return tuple(dict.fromkeys((str(row["policy"]), str(row["lossless"])) for row in rows))
 
     @property
     def cost(self) -> "CostTable | None":
@@ -114,7 +117,7 @@ def _of_replay(options: argparse.Namespace) -> ReportInputs:
     texts = options.policy or (_WITHOUT_PRICES if priced.cost is None else USUAL)
     (asked,) = asked_for(texts, [options.cost] if options.cost else [], trace, draft, options.limit)
     rows = replay_trace(trace, draft, [asked], options.limit)
-    return _joined(rows, asked.prices.cost_id, trace, draft, asked.prices, ())
+    return _joined(rows, asked.prices.cost_id, trace, draft, asked.prices, (), "")
 
 
 def _of_results(options: argparse.Namespace) -> ReportInputs:
@@ -128,12 +131,13 @@ def _of_results(options: argparse.Namespace) -> ReportInputs:
     texts = list(rows["text_id"].unique(maintain_order=True))
     if len(texts) > 1:
         raise UsageError(f"a report is of one set of texts; the results are of {', '.join(texts)}: give those of one")
+    served = _served(rows)
     confirmed = tuple(read_confirmation(path) for path in options.results if path.is_dir())
     trace = _trace_of(options, texts[0])
     draft = None if trace is None else _draft_of(options, trace, rows)
     cost_id = _cost_id(rows)
     prices = None if trace is None or draft is None else _prices_of(options, trace, draft, cost_id)
-    return _joined(rows, cost_id, trace, draft, prices, confirmed)
+    return _joined(rows, cost_id, trace, draft, prices, confirmed, served)
 
 
 def _joined(
@@ -143,6 +147,7 @@ def _joined(
     draft: str | None,
     prices: Prices | None,
     confirmed: "tuple[Confirmed, ...]",
+    served: str,
 ) -> ReportInputs:
     from simlab.analysis.report_results import split_rows
 
@@ -153,9 +158,33 @@ def _joined(
         missing.append("Sections about prices need the cost file of the rows: give it with --cost FILE.")
     shelf = None if trace is None or draft is None else CommandShelf(prices or Prices(None, "none", ""), trace, draft)
     wanted = tuple(sorted(set(rows["sequence"].to_list())))
+    missing += [served] if served else []
     return ReportInputs(
-        rows, split_rows(rows, cost_id), trace, draft, prices, shelf, None, confirmed, tuple(missing), wanted
+        rows, split_rows(rows, cost_id), trace, draft, prices, shelf, None, confirmed, tuple(missing), wanted, served
     )
+
+
+def _served(rows: "Results") -> str:
+    """What to know of rows of several texts at a time; empty where each ran alone.
+
+    Raises:
+        UsageError: the rows are of several numbers of texts at a time, under the same labels.
+    """
+    from simlab.analysis.tables import BASELINE
+
+    # Plain decoding has no setting of its own.
+    settings = rows.filter(rows["name"] == BASELINE)["settings"].unique()
+    batches = sorted({int(json.loads(one).get("batch", 1)) for one in settings})
+    if len(batches) > 1:
+        listed = " and ".join(map(str, batches))
+        raise UsageError(f"a report is of one number of texts at a time; the results are of {listed}: give one's alone")
+    if batches in ([], [1]):
+        return ""
+    if "measured" in set(rows["kind"]):
+        narrow = "intervals here are over prompts and too narrow: those of confirm.json are over groups"
+    else:
+        narrow = "intervals are over prompts, and leave out that texts of a batch wait for each other"
+    return f"Texts were served {batches[0]} at a time, under plain decoding too; {narrow}."
 
 
 def _trace_of(options: argparse.Namespace, text_id: str) -> "Trace | None":

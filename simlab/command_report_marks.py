@@ -21,12 +21,12 @@ def _text_mark(inputs: ReportInputs) -> "Mark":
     name = "The text"
     if not inputs.judged:
         return Mark(name, "not run here", "Replayed only. `simlab confirm` runs the policies and audits every text.")
-    failed = [label for label, verdict in inputs.judged.items() if verdict.startswith("FAILED")]
+    failed = [label for label, verdict in inputs.judged if verdict.startswith("FAILED")]
     if failed:
         return Mark(name, "FAILED", f"The text of {', '.join(failed)} is not the target's.", "caution")
-    if set(inputs.judged.values()) == {"exact"}:
+    if {verdict for _, verdict in inputs.judged} == {"exact"}:
         return Mark(name, "lossless: exact", "Every text that ran is plain decoding's, token for token.", "good")
-    ties = ", ".join(f"{label} {verdict}" for label, verdict in inputs.judged.items())
+    ties = ", ".join(f"{label} {verdict}" for label, verdict in inputs.judged)
     detail = f"A float32 audit would choose otherwise at close calls only, all within its bound: {ties}."
     return Mark(name, "lossless up to ties", detail, "good")
 

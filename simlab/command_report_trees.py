@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from simlab.analysis.report_parts import Part
     from simlab.analysis.report_trees import Decode
     from simlab.policies.spec import NamedPolicy
+    from simlab.traces.manifest import ModelInfo
 
 
 def explorer(inputs: ReportInputs, named: "Sequence[NamedPolicy]", num_texts: int, missing: list[str]) -> "Part":
@@ -25,7 +26,7 @@ def explorer(inputs: ReportInputs, named: "Sequence[NamedPolicy]", num_texts: in
     from simlab.analysis.report_trees import ShownPolicy, TreeCollector
 
     assert inputs.trace is not None
-    decode = _decoder(inputs.trace.manifest.target.name)
+    decode = _decoder(inputs.trace.manifest.target)
     if decode is None:
         missing.append(
             "Trees show token ids, not words: the target's tokenizer is not here (pip install 'simlab[models]', and "
@@ -50,13 +51,13 @@ def _spread(inputs: ReportInputs, number: int) -> list[int]:
     return sorted(in_turn[:number])
 
 
-def _decoder(target: str) -> "Decode | None":
+def _decoder(target: "ModelInfo") -> "Decode | None":
     """From ids to text, where the tokenizer is at hand; nothing is fetched."""
     try:
         from simlab.real_runner.token_text import decoder_at_hand
     except ModuleNotFoundError:
         return None
     try:
-        return decoder_at_hand(target)
+        return decoder_at_hand(target.name, target.revision)
     except SimlabError:
         return None

@@ -189,9 +189,8 @@ def _check_disjoint(trace: "Trace", dev: "Trace", limit: int | None) -> None:
 def _check_alike(trace: "Trace", draft: str, dev: "Trace", dev_draft: str) -> None:
     first, second = trace.manifest, dev.manifest
     kept, other = first.draft_sets[draft], second.draft_sets[dev_draft]
-    ours = (first.target.digest, kept.model.digest, kept.block_size)
-    theirs = (second.target.digest, other.model.digest, other.block_size)
-    if ours != theirs:
+    is_same = first.target.is_same(second.target) and kept.model.is_same(other.model)
+    if not is_same or kept.block_size != other.block_size:
         raise UsageError(f"{trace.place} and {dev.place} are of different models or blocks; expected the same of both")
 
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from simlab.command_cost import Prices, check_models, cost_table_of
 from simlab.cost import CostTable
-from simlab.errors import PolicyError, SimlabError
+from simlab.errors import CostError, PolicyError, SimlabError
 
 if TYPE_CHECKING:
     from simlab.policies.ngram import Counts
     from simlab.policies.spec import NamedPolicy
+    from simlab.traces.manifest import ModelInfo
     from simlab.traces.reader import Trace
 
 AUTO = "auto"
@@ -29,7 +30,7 @@ AUTO = "auto"
 _SLASHES = (
     "A path with slashes stands in double quotes, -p 'NAME:key=\"runs/FILE\"'; without them a/b lists two values."
 )
-_NAME_PRICES = "Measure them with `simlab profile`, and give the file with --cost."
+_NAME_PRICES = "Measure them with `simlab profile{options}`, and give the file with --cost."
 
 
 class CommandShelf:
@@ -142,7 +143,7 @@ class CommandShelf:
         again = "name the target's config.json, or the folder of its weights: target_config=FILE"
         if self._models is None:
             raise PolicyError(f"it needs the sizes of the target's layers, and the models are not known yet; {again}")
-        found = find_packaged_config(self._models[0])
+        found = find_packaged_config(self._models[0].digest)
         if found is None:
             raise PolicyError(
                 f"it needs the sizes of the target's layers, and simlab does not know this target; {again}"
@@ -170,10 +171,10 @@ def in_sample_note(labels: Sequence[str]) -> str:
     )
 
 
-def _models(trace: "Trace", draft: str) -> tuple[str, str, int]:
-    """Digests of target and drafter, and the block."""
+def _models(trace: "Trace", draft: str) -> "tuple[ModelInfo, ModelInfo, int]":
+    """Target, drafter and block."""
     kept = trace.manifest.draft_sets[draft]
-    return trace.manifest.target.digest, kept.model.digest, kept.block_size
+    return trace.manifest.target, kept.model, kept.block_size
 
 
 def shelf_of_models(
@@ -184,22 +185,32 @@ def shelf_of_models(
     Args:
         cost: the cost file that was asked for.
         trace: None where it is still to be recorded.
-        draft: the drafter as it was asked for; None: the only one of the trace.
+        draft: the drafter as it was asked for; None: the only one of the trace. That one may have any name: files move,
+            and what they are is seen when they are loaded.
         dtype: in which the models run.
         batch: texts at a time; those that come with simlab are prices of one.
 
     Raises:
-        CostError: the cost file cannot be read, or is not finished.
+        CostError: the cost file cannot be read, is not finished, or is of another number of texts at a time.
     """
+    from simlab.real_runner.hub_files import repository_of
     from simlab.traces.cost_file import find_packaged, read_cost_file
 
     sets = {} if trace is None else trace.manifest.draft_sets
-    names = [name for name, kept in sets.items() if draft in (None, name, kept.model.name)]
+    asked = None if draft is None else repository_of(draft)
+    named = [name for name, kept in sets.items() if asked in (name, kept.model.name)]
+    names = list(sets) if len(sets) == 1 else named
     name = names[0] if len(names) == 1 else None
     found = None
+    options = "" if batch == 1 else f" --batch {batch}"
     if cost is not None:
         found = read_cost_file(cost)
+        if found.batch != batch:
+            raise CostError(
+                f"{cost} was measured with batch {found.batch}, and this run has {batch}; measure just what is run "
+                f"with `simlab profile{options} --out FILE`, or leave --cost out"
+            )
     elif trace is not None and name is not None and batch == 1:
         found = find_packaged(*_models(trace, name), dtype)
     table = None if found is None else cost_table_of(found, cost)
-    return CommandShelf(Prices(table, "none", _NAME_PRICES), trace, name)
+    return CommandShelf(Prices(table, "none", _NAME_PRICES.format(options=options)), trace, name)

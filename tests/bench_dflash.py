@@ -22,7 +22,9 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner import builtin
 from simlab.real_runner.decode import decode
 from simlab.real_runner.dflash_files import PACKAGED, find_drafter
+from simlab.real_runner.execution import EAGER, EXECUTIONS
 from simlab.real_runner.models import Models, dtype_of, load_models
+from simlab.real_runner.timer import clock_of
 from simlab.sampling import Sampling
 from simlab.traces.reader import open_trace, packaged_trace
 
@@ -32,10 +34,10 @@ released: Any = importlib.import_module("dflash.model")
 GREEDY = Sampling(0.0, 0, 1.0, 0)
 
 
-def theirs(models: tuple[object, object], prompt: Prompt, num_tokens: int, stop: list[int]) -> tuple[float, list[int]]:
+def theirs(models: tuple[Any, Any], prompt: Prompt, num_tokens: int, stop: list[int]) -> tuple[float, list[int]]:
     """Seconds a token, and the text."""
-    ids = torch.from_numpy(prompt.token_ids.astype(np.int64))[None]
     drafter, target = models
+    ids = torch.from_numpy(prompt.token_ids.astype(np.int64))[None].to(target.device)
     found = released.dflash_generate(drafter, target, ids, num_tokens, stop, return_stats=True)
     text = found.output_ids[0, found.num_input_tokens :].tolist()
     return found.time_per_output_token * found.num_output_tokens / max(len(text) - 1, 1), text
@@ -43,7 +45,7 @@ def theirs(models: tuple[object, object], prompt: Prompt, num_tokens: int, stop:
 
 def ours(models: Models, policy: AnyPolicy, prompt: Prompt, num_tokens: int) -> tuple[float, list[int]]:
     """Seconds a token, and the text."""
-    found = decode(models, policy, prompt, GREEDY, num_tokens)
+    found = decode(models, policy, prompt, GREEDY, num_tokens, clock_of(models.target.device))
     text = found.text.tolist()
     return sum(one.seconds.total_s for one in found.rounds) / max(len(text) - 1, 1), text
 
@@ -54,12 +56,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--execution", choices=EXECUTIONS, default=EAGER, help="of ours")
     arguments = parser.parse_args()
     dtype = dtype_of(arguments.dtype)
     if arguments.device == "cpu":
         # Their clock asks CUDA to finish, also where there is none.
         released._cuda_time = time.perf_counter
-    models = load_models(builtin.NAME, PACKAGED, arguments.dtype, arguments.device)
+    models = load_models(builtin.NAME, PACKAGED, arguments.dtype, arguments.device, execution=arguments.execution)
     target: Any = AutoModelForCausalLM.from_pretrained(str(builtin.builtin_target_dir()), dtype=dtype)
     drafter = released.DFlashDraftModel.from_pretrained(find_drafter(PACKAGED).folder, dtype=dtype)
     pair = (drafter.eval().to(arguments.device), target.eval().to(arguments.device))
@@ -86,7 +89,7 @@ def main() -> None:
         print(f"{name:26} {1e3 * statistics.median(all_s):.1f} ms a token, {ratio:.2f} of simlab's chain")
     print(
         f"{len(prompts)} prompts, up to {arguments.tokens} tokens, {arguments.dtype}, {arguments.device}, "
-        f"{torch.get_num_threads()} threads; texts alike in {alike} of {len(prompts)}"
+        f"ours {arguments.execution}, {torch.get_num_threads()} threads; texts alike in {alike} of {len(prompts)}"
     )
 
 

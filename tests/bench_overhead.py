@@ -2,7 +2,7 @@
 
 The drafter's pass is all of drafting: layers, head, log-softmax and the first candidates of each depth. The target's
 is its layers and its head. What is left is choosing the tree, its mask and positions, following it, and moving keys
-and values.
+and values. Of captured passes the device says how long the two take (`--execution cuda_graphs`, on a GPU).
 """
 
 import argparse
@@ -15,9 +15,11 @@ import torch
 from simlab.policies.spec import parse_policies
 from simlab.real_runner import builtin
 from simlab.real_runner.dflash_files import PACKAGED
+from simlab.real_runner.execution import EAGER, EXECUTIONS
 from simlab.real_runner.models import load_models
 from simlab.real_runner.speculation import Speculation
 from simlab.real_runner.target import Target
+from simlab.real_runner.text_runners import speculation
 from simlab.real_runner.timer import clock_of
 from simlab.sampling import Sampling
 from simlab.traces.reader import open_trace, packaged_trace
@@ -35,8 +37,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--execution", choices=EXECUTIONS, default=EAGER)
     arguments = parser.parse_args()
-    models = load_models(builtin.NAME, PACKAGED, arguments.dtype, arguments.device)
+    models = load_models(builtin.NAME, PACKAGED, arguments.dtype, arguments.device, execution=arguments.execution)
     clock, spent, verifying = clock_of(torch.device(arguments.device)), [0.0], [False]
 
     def timed(method: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
@@ -60,14 +63,15 @@ def main() -> None:
 
         return watched
 
-    Speculation._verify = verify(Speculation._verify)  # type: ignore[method-assign]
-    Target.states, Target.logits = timed(Target.states), timed(Target.logits)  # type: ignore[method-assign]
+    if models.graphs is None:
+        Speculation._verify = verify(Speculation._verify)  # type: ignore[method-assign]
+        Target.states, Target.logits = timed(Target.states), timed(Target.logits)  # type: ignore[method-assign]
     prompts = [one.prompt for one in open_trace(packaged_trace()).sequences()][: arguments.prompts]
     for policy in parse_policies([f"ddtree:budget={'/'.join(map(str, BUDGETS))}"]):
         total = draft = select = commit = target = 0.0
         rounds = 0
         for number, prompt in enumerate([prompts[0], *prompts]):
-            running = Speculation(models, policy.policy, prompt, GREEDY, arguments.tokens, clock)
+            running = speculation(models, policy.policy, prompt, GREEDY, arguments.tokens, clock)
             spent[0] = 0.0
             own = []
             while not running.ended:
@@ -78,7 +82,7 @@ def main() -> None:
             draft += sum(one.draft_s for one in own)
             select += sum(one.select_s for one in own)
             commit += sum(one.commit_s for one in own)
-            target += spent[0]
+            target += spent[0] if models.graphs is None else sum(one.verify_s for one in own)
             rounds += len(own)
         beside = total - draft - target
         print(
@@ -86,7 +90,8 @@ def main() -> None:
             f"{100 * target / total:4.1f} % target, {100 * beside / total:4.1f} % beside "
             f"(select {100 * select / total:.1f}, commit {100 * commit / total:.1f})"
         )
-    print(f"{len(prompts)} prompts of {arguments.tokens} tokens, {arguments.dtype}, {torch.get_num_threads()} threads")
+    how = f"{arguments.dtype}, {arguments.execution}, {torch.get_num_threads()} threads"
+    print(f"{len(prompts)} prompts of {arguments.tokens} tokens, {how}")
 
 
 if __name__ == "__main__":

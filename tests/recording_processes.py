@@ -1,5 +1,6 @@
 """What other processes run in the tests of several devices: they import it by this name, which a test file has not."""
 
+import inspect
 import os
 import time
 from collections.abc import Iterator
@@ -56,6 +57,13 @@ def refuses(_options: RecordOptions, _writer: TraceWriter, _numbers: Iterator[in
 
 def dies(_options: RecordOptions, _writer: TraceWriter, numbers: Iterator[int], _told: Reporting) -> None:
     next(numbers)
+    os._exit(9)
+
+
+def dies_holding_the_list(
+    _options: RecordOptions, _writer: TraceWriter, numbers: Iterator[int], _told: Reporting
+) -> None:
+    inspect.getgeneratorlocals(numbers)["self"].num_taken.get_lock().acquire()  # type: ignore[arg-type]
     os._exit(9)
 
 

@@ -9,27 +9,30 @@ import numpy as np
 import pytest
 import random_trees
 import torch
-from confirm_runs import Made, confirmed, make
+from confirm_runs import Made, confirmed, make, setup_of
+from made_up_costs import filled
 from test_policies import EVERY_POLICY
 from torch import Tensor
 
-from simlab.command_confirm_run import confirm
+from simlab.arrays import Ints
 from simlab.draft import Prompt
-from simlab.errors import CostError, ModelError, PolicyError, TraceError
+from simlab.errors import ModelError, PolicyError, TraceError
 from simlab.main import main
 from simlab.policies.autoregressive import Autoregressive
 from simlab.policies.best_first import DDTree
 from simlab.policies.chain import Chain
 from simlab.policy import AnyPolicy
-from simlab.real_runner import batch_invariant, plain, speculation
+from simlab.real_runner import batch_invariant, batch_invariant_check, plain, speculation
 from simlab.real_runner.batch_invariant import FixedShape, check_rows, fixed_shape, rows_for
-from simlab.real_runner.batch_invariant_check import check_rows_agree
+from simlab.real_runner.batch_invariant_check import check_rows_agree, check_shapes_agree
 from simlab.real_runner.choice import Choose, chooser
 from simlab.real_runner.confirm_options import ConfirmOptions
 from simlab.real_runner.decode import decode
 from simlab.real_runner.models import Models
+from simlab.real_runner.profile_key import setting_of
 from simlab.real_runner.target import Target
 from simlab.sampling import Sampling
+from simlab.traces.cost_file import write_cost_file
 from simlab.tree import DraftTree
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -212,6 +215,7 @@ def test_the_shape_depends_on_budgets_and_lengths_alone() -> None:
     assert rows_for([Autoregressive()], 7) == 8
     assert rows_for([Autoregressive(), Chain()], 7) == 8
     assert rows_for([Chain(), DDTree(8), DDTree(16)], 7) == 24
+    assert rows_for([Chain(), DDTree(40_000)], 7) == 40_008
     assert fixed_shape(8, 100, 28) == FixedShape(8, 128)
     assert fixed_shape(8, 100, 29) == FixedShape(8, 192)
 
@@ -242,6 +246,25 @@ def test_a_machine_that_does_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Target, "logits", later_rows_otherwise)
     with pytest.raises(ModelError, match="depend on the row of a token among 24"):
         check_rows_agree(models_of("llama", 2, torch.float32, 24), prompt_of(3).token_ids, MAX_NEW_TOKENS)
+
+
+def test_each_shape_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths of prompts in steps of 64 tokens; of many the shortest, the longest and two between."""
+    tried: list[int] = []
+
+    def noted(models: Models, token_ids: Ints, max_new_tokens: int) -> None:
+        tried.append(fixed_shape(models.fixed_rows, len(token_ids), max_new_tokens).num_tokens)
+
+    monkeypatch.setattr(batch_invariant_check, "check_rows_agree", noted)
+    models = models_of("llama", 2, torch.float32, 24)
+    for lengths, shapes in (
+        ((9,), [64]),
+        ((90, 9, 10, 91), [64, 128]),
+        ((600, 9, 100, 200, 300, 400, 500), [64, 256, 448, 640]),
+    ):
+        tried.clear()
+        check_shapes_agree(models, [np.ones(length, np.int32) for length in lengths], MAX_NEW_TOKENS)
+        assert tried == shapes
 
 
 @pytest.fixture(scope="module")
@@ -275,10 +298,13 @@ def test_without_the_mode_they_are_counted_too(made: Made, tmp_path: Path) -> No
 
 def test_what_goes_not_with_it_is_refused(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["confirm", "--trace", str(made.folder / "trace"), *made.models, "--out", str(tmp_path / "out")]
-    assert main([*command, "--batch-invariant", "--batch", "2"]) == 2
-    assert "--batch-invariant holds the shapes" in capsys.readouterr().err
-    with pytest.raises(CostError, match="leave --cost out"):
-        confirm(ConfirmOptions(tmp_path, batch_invariant=True), made.trace, [], tmp_path / "cost.json")
+    for more, said in (
+        (("--batch", "2"), "got --batch 2: leave it out"),
+        (("--execution", "compiled"), "got --execution compiled: leave it out"),
+        (("--batch", "2", "--execution", "compiled"), "got --batch 2 and --execution compiled: leave both out"),
+    ):
+        assert main([*command, "--batch-invariant", *more]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_the_command_runs_it(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,4 +312,29 @@ def test_the_command_runs_it(made: Made, tmp_path: Path, capsys: pytest.CaptureF
     assert main([*command, "-p", "ddtree:budget=3", "--batch-invariant", "--dtype", "bfloat16", "--limit", "1"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert value["ran"]["fixed_rows"] == 8
-    assert all(row["num_same_texts"] in (None, row["num_texts"]) for row in value["rows"])
+    ran = [row for row in value["rows"] if row["name"] != "hindsight"]
+    assert [row["policy"] for row in ran] == ["autoregressive", "chain", "ddtree:budget=3"]
+    assert [row["num_same_texts"] for row in ran] == [row["num_texts"] for row in ran] == [2, 2, 2]
+
+
+def test_prices_serve_the_policies_that_read_them(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup = setup_of(made, ConfirmOptions(made.folder / "unused"))
+    file = setting_of(setup.models, "d", "float32", "cpu", setup.sampling)
+    file = filled(replace(file, contexts=(16, 512), node_counts=(0, 8, 16), repeats=3))
+    write_cost_file(tmp_path / "cost.json", file)
+    command = ["confirm", "--trace", str(made.folder / "trace"), "--out", str(tmp_path / "out"), "--json"]
+    command += ["-p", "caddtree:budget=15", "--batch-invariant", "--limit", "1"]
+    assert main(command) == 2
+    assert "there are no prices" in capsys.readouterr().err
+    assert main([*command, "--cost", str(tmp_path / "cost.json")]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["ran"]["fixed_rows"], value["prices"]["cost_id"]) == (16, None)
+    assert value["rows"][2]["policy"] == "caddtree:budget=15"
+    assert value["rows"][2]["num_same_texts"] == value["rows"][2]["num_texts"] == 2
+    other = replace(file, target=replace(file.target, digest="another"))
+    write_cost_file(tmp_path / "other.json", other)
+    command[4] = str(tmp_path / "again")
+    assert main([*command, "--cost", str(tmp_path / "other.json")]) == 2
+    assert "has prices of" in capsys.readouterr().err

@@ -214,6 +214,16 @@ def test_a_shipped_file_needs_no_path(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "a fitted table, the counts of a 3-gram" in err
 
 
+@pytest.mark.parametrize("name", ["runs/mine", "runs/mine@v1", "gone/cost.json", "gone/rows.parquet"])
+def test_a_mistyped_path_is_not_looked_for_on_the_hub(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["inspect", name]) == 2
+    assert f"there is nothing at {name}; expected a trace (folder or address)" in capsys.readouterr().err
+
+
 def test_parquet_of_another_kind_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows of rounds, say; they are no damaged results."""
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=12)

@@ -46,7 +46,7 @@ def test_a_batch_of_one_is_the_ordinary_replay(
         for name, value in row.items():
             if isinstance(value, float):
                 assert value == pytest.approx(alone[label][name])
-            elif name != "policy_id":
+            else:
                 assert value == alone[label][name]
     columns = ("rounds", "committed", "tokens_per_s", "acceptance_length")
     assert [served[JOINT][name] for name in columns] == [served[SINGLE][name] for name in columns]
@@ -73,6 +73,7 @@ def test_a_batch_shares_its_budget_out_and_waits_together(
     again = tmp_path / "alone.parquet"
     replayed(capsys, trace, *typed[:-2], "--out", str(again))
     assert not set(kept["policy_id"]) & set(read_results(again)["policy_id"])
+    assert {json.loads(settings).get("batch") for settings in kept["settings"]} == {3}
 
 
 def test_prices_of_one_text_become_those_of_a_batch(

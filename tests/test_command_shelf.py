@@ -1,15 +1,19 @@
 """Which policies are judged in sample: by tables and counts of the very texts that are replayed."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from simlab.command_cost import Prices
-from simlab.command_shelf import CommandShelf, in_sample_note
+from simlab.command_shelf import CommandShelf, in_sample_note, shelf_of_models
 from simlab.main import main
+from simlab.policies.shelf import LEAST_WIDTH
 from simlab.policies.spec import NamedPolicy, parse_policies
 from simlab.traces.ngram_file import read_ngram_file
-from simlab.traces.reader import Trace, open_trace
+from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace
 from simlab.traces.table_file import read_table_file
 
@@ -50,6 +54,29 @@ def test_a_policy_that_does_not_ask_is_not_marked(traces: tuple[Trace, Trace], t
     assert main(["train", "ngram", "--trace", traces[0].place, "--out", str(path)]) == 0
     typed = [f'presto:ngram_weight=0,ngram="{path}"', f'presto:counts=text,ngram="{path}"', f'presto:ngram="{path}"']
     assert policies_on(traces[0], typed)[1] == (typed[2],)
+
+
+@pytest.mark.parametrize("draft", [None, "org/drafter@v1", "moved/elsewhere"])
+def test_the_only_draft_set_of_a_trace_is_meant_by_any_name(draft: str | None) -> None:
+    """Whether that drafter made it is seen when it is loaded; until then its prices and tables are at hand."""
+    trace = open_trace(packaged_trace())
+    shelf = shelf_of_models(None, trace, draft, trace.manifest.dtype)
+    found = parse_policies(["caddtree", "calibrated:budget=8"], shelf)
+    assert len(found) == 2
+
+
+def test_of_several_draft_sets_the_named_one_is_meant() -> None:
+    """By its repository, which the manifest has without the revision."""
+    trace = open_trace(packaged_trace())
+    (kept,) = trace.manifest.draft_sets.values()
+    sets = {
+        name: replace(kept, model=replace(kept.model, name=f"org/{name}"), min_width=width)
+        for name, width in (("one", 3), ("two", 5))
+    }
+    both = cast(Trace, SimpleNamespace(manifest=replace(trace.manifest, draft_sets=sets)))
+    widths = {asked: shelf_of_models(None, both, asked, "float32").min_width() for asked in ("org/one@v1", "two")}
+    assert widths == {"org/one@v1": 3, "two": 5}
+    assert shelf_of_models(None, both, None, "float32").min_width() == LEAST_WIDTH
 
 
 def test_the_note_names_them() -> None:

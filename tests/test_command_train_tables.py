@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up_costs import filled
+from made_up_costs import SYNTHETIC, filled
 
 from simlab.main import main
 from simlab.policies import POLICIES
@@ -64,7 +64,7 @@ def test_a_calibration_is_fitted_written_and_judged_on_prompts_held_out(
         number += len(recorded.text) - 1
     assert np.array_equal(edge_map_of({"values": file.values}), fit_map(counts))
     assert (file.text_id, file.draft_id) == (opened.text_id, opened.draft_ids["synthetic"])
-    assert file.fits("synthetic", "synthetic", 8)
+    assert file.fits(SYNTHETIC, SYNTHETIC, 8)
     assert (file.num_positions, found["num_positions"]) == (number, number)
     assert (found["path"], found["table_id"]) == (str(out), file.table_id)
     assert (found["num_prompts"], found["num_parts"]) == (18, 4)

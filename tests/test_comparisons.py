@@ -194,6 +194,16 @@ def test_a_family_makes_findings_harder() -> None:
         compared(prompt_sums(runs), ["A"], [(0, 1)], "tau")
 
 
+def test_what_was_resampled_is_named() -> None:
+    runs = [run("A", 1, 12), run("B", 2, 12, faster=1.003), run("C", 2, 12, faster=2.0)]
+    level, ahead, _ = (by_measure(compare_runs(runs, [pair]))["tokens_per_s"] for pair in ((0, 1), (0, 2), (1, 2)))
+    assert "cannot be resolved with 12 groups" in verdict(level, "group")
+    assert "cannot be resolved with 12 groups" in standing([level], "group")
+    assert verdict(ahead, "group").endswith(", on 12 groups")
+    same = by_measure(compare_runs([run("A", 1, 1), run("B", 1, 1)], [(0, 1)]))["tokens_per_s"]
+    assert verdict(same, "group").endswith("is the same on the one group")
+
+
 def standing_of(seed: int, faster: float) -> str:
     runs = [run("A", seed, 60, faster), *(run(name, place, 60) for place, name in enumerate("BCD", 5))]
     found = compare_runs(runs, [(0, 1), (0, 2), (0, 3)])

@@ -71,6 +71,7 @@ def test_two_that_differ_by_less_than_the_noise_have_no_winner() -> None:
         rf"No winner among {names}: differences under [\d.]+ % cannot be resolved with {NUM_PROMPTS} prompts\.\n", text
     )
     assert [line.split(" writes ")[0] for line in text.splitlines()[1:]] == names.split(" and ")
+    assert verdict_text(found, won, "group") == text.replace("prompts", "groups")
 
 
 def test_a_small_lead_wins_where_it_is_steady() -> None:
@@ -168,6 +169,7 @@ def test_a_speedup_that_is_none_is_said_to_be_none(chain: float, said: str | Non
     found = confirmed_policies(rows, judged())
     (line,) = verdict_text(found, contest(found, rows)).splitlines()
     assert (said in line) if said else ("so it is" not in line and "cannot" not in line)
+    assert verdict_text(found, contest(found, rows), "group") == line.replace("prompts", "groups")
 
 
 def test_one_prompt_has_no_interval_and_no_winner() -> None:

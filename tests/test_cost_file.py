@@ -241,6 +241,19 @@ def test_a_file_that_cannot_be_written_is_said_in_a_sentence(tmp_path: Path) -> 
         write_cost_file(tmp_path / "file" / "cost.json", EMPTY)
 
 
+def test_models_are_the_same_by_their_digests_or_as_one_commit_of_the_hub() -> None:
+    """Of a commit not every command fetches all files, and the digest is of those that were fetched."""
+    whole = ModelInfo("org/target", "0123", "of all files")
+    part, file = replace(whole, digest="of some files"), replace(EMPTY, target=whole)
+    assert file.fits(part, SYNTHETIC, 8)
+    assert file.fits(replace(whole, name="moved", revision=""), SYNTHETIC, 8)
+    for other in (replace(part, revision="4567"), replace(part, name="org/another"), replace(part, revision="")):
+        assert not file.fits(other, SYNTHETIC, 8)
+    assert not replace(EMPTY, target=replace(whole, revision="")).fits(replace(part, revision=""), SYNTHETIC, 8)
+    assert not file.fits(whole, OTHER, 8)
+    assert not file.fits(whole, SYNTHETIC, 16)
+
+
 def ship(monkeypatch: pytest.MonkeyPatch, folder: Path, *files: CostFile) -> None:
     """Let these be the files that come with simlab."""
     monkeypatch.setattr(cost_file, "PACKAGED", folder)
@@ -249,7 +262,7 @@ def ship(monkeypatch: pytest.MonkeyPatch, folder: Path, *files: CostFile) -> Non
 
 
 def found_for(file: CostFile, dtype: str) -> CostFile | None:
-    return find_packaged(file.target.digest, file.drafter.digest, file.block_size, dtype)
+    return find_packaged(file.target, file.drafter, file.block_size, dtype)
 
 
 def test_a_shipped_file_must_be_of_the_same_models_and_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -291,7 +304,7 @@ def test_what_is_shipped_prices_the_packaged_trace() -> None:
         assert cost_table_of(file).most_drafted == 512
         dtypes.add(file.dtype)
     assert dtypes == {"float32", "bfloat16"}
-    found = find_packaged(manifest.target.digest, kept.model.digest, kept.block_size, manifest.dtype)
+    found = find_packaged(manifest.target, kept.model, kept.block_size, manifest.dtype)
     assert found is not None
     assert found.dtype == manifest.dtype
 

@@ -26,7 +26,7 @@ from simlab.real_runner.audit import Losses, audit_text
 from simlab.real_runner.compiled_layers import compile_drafter, compile_target
 from simlab.real_runner.confirm_options import ConfirmOptions
 from simlab.real_runner.decode import decode
-from simlab.real_runner.execution import COMPILED, EAGER, EXECUTIONS, execution_help
+from simlab.real_runner.execution import COMPILED, CUDA_GRAPHS, EAGER, EXECUTIONS, execution_help
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile import profile
 from simlab.real_runner.profile_key import setting_of
@@ -41,6 +41,7 @@ from simlab.traces.cost_file import CostFile, read_cost_file, write_cost_file
 
 GREEDY, SAMPLED = Sampling(0.0, 0, 1.0, 0), Sampling(0.8, 0, 1.0, 3)
 POLICIES = "ar", "chain", "ddtree:budget=1/2/3/8/40"
+DOCS = Path(__file__).parents[1] / "docs"
 TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
 
 needs_compiler = pytest.mark.skipif(
@@ -227,9 +228,12 @@ def test_memory_that_ends_while_compiling_is_told_as_such(
 
 
 def test_one_list_of_values() -> None:
+    """In the help of the option and in the pages about it."""
     assert EAGER == cost_file.EXECUTION
-    for name, meaning in EXECUTIONS.items():
-        assert f"{name}: {meaning}" in execution_help()
+    pages = [(DOCS / name).read_text(encoding="utf-8") for name in ("profiling.md", "cost_files.md")]
+    for name in EXECUTIONS:
+        assert f"{name}: " in execution_help()
+        assert all(f"`{name}`" in page for page in pages)
 
 
 @pytest.mark.parametrize("command", ["profile", "confirm"])
@@ -240,6 +244,30 @@ def test_another_value_is_refused(command: str, capsys: pytest.CaptureFixture[st
         ConfirmOptions(Path("x"), execution="fast")
     with pytest.raises(ValueError, match="execution must be one of eager, compiled"):
         ProfileOptions("t", "d", Path("x"), "text", execution="fast")
+
+
+@pytest.mark.parametrize("command", ["profile", "confirm"])
+def test_captured_passes_need_a_gpu(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before any model is loaded."""
+
+    def unwanted(*_: object, **__: object) -> Models:
+        raise AssertionError("models were loaded")
+
+    monkeypatch.setattr("simlab.real_runner.profile.load_models", unwanted)
+    monkeypatch.setattr("simlab.real_runner.confirm_setup.load_models", unwanted)
+    said = "--execution cuda_graphs needs a GPU, and the device is cpu; give --device cuda, or --execution eager"
+    assert main([command, "--execution", "cuda_graphs", "--out", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err
+    with pytest.raises(ValueError, match="captures passes of one text at a time, and --batch is 4"):
+        ConfirmOptions(Path("x"), execution=CUDA_GRAPHS, device="cuda:1", batch=4)
+    assert ConfirmOptions(Path("x"), execution=CUDA_GRAPHS, device="cuda:1").batch == 1
+
+
+def test_loaded_models_are_captured_on_a_gpu_only(pair: tuple[str, str]) -> None:
+    with pytest.raises(ModelError, match="needs a GPU, and the device is cpu"):
+        load_models(*pair, "float32", "cpu", execution=CUDA_GRAPHS)
 
 
 def test_an_unknown_execution_of_models_is_refused(pair: tuple[str, str]) -> None:

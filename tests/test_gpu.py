@@ -74,9 +74,10 @@ def test_captured_passes_write_the_same_text(tmp_path: Path, family: str, temper
     models = load_models(str(target), str(drafter), "float32", "cuda")
     captured = replace(models, graphs=GraphedModels(models.target, models.drafter))
     sampling, clock = Sampling(temperature, 0, 1.0, 7), clock_of(models.target.device)
-    for first in (5, 11, 5):
-        prompt = Prompt(f"p{first}", "made-up", 0, 0, np.arange(first, first + 20, dtype=np.int32))
-        for one in parse_policies(["ar", "chain", "ddtree:budget=1/8/32"]):
+    # 255 tokens are the last that a size of contexts holds; for the longest text all is captured anew.
+    for length in (255, 20, 300, 700, 20):
+        prompt = Prompt(f"p{length}", "made-up", 0, 0, (np.arange(length) % 50 + 5).astype(np.int32))
+        for one in parse_policies(["ar", "chain", "ddtree:budget=1/8/32", "ddtree:budget=520"]):
             ours = decode(captured, one.policy, prompt, sampling, 48, clock)
             theirs = decode(models, one.policy, prompt, sampling, 48, clock)
             assert ours.text.tolist() == theirs.text.tolist()
@@ -84,6 +85,31 @@ def test_captured_passes_write_the_same_text(tmp_path: Path, family: str, temper
             assert min(ran.seconds.total_s for ran in ours.rounds) > 0
     assert captured.graphs is not None
     assert captured.graphs.graphs.seconds > 0
+
+
+def test_two_sets_of_captured_passes_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """As a profile has them, one for each context; one of them takes new buffers meanwhile."""
+    target, drafter = make_pair(tmp_path)
+    models = load_models(str(target), str(drafter), "float32", "cuda")
+    both = [replace(models, graphs=GraphedModels(models.target, models.drafter)) for _ in range(2)]
+    (policy,) = parse_policies(["ddtree:budget=8"])
+    for number, length in ((0, 20), (1, 20), (0, 600), (1, 20), (0, 20)):
+        prompt = Prompt(f"p{length}", "made-up", 0, 0, (np.arange(length) % 50 + 5).astype(np.int32))
+        texts = [
+            decode(one, policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 48).text.tolist()
+            for one in (both[number], models)
+        ]
+        assert texts[0] == texts[1]
+
+
+def test_masked_attention_in_bfloat16_gives_numbers(tmp_path: Path) -> None:
+    target, drafter = make_pair(tmp_path)
+    models = load_models(str(target), str(drafter), "bfloat16", "cuda")
+    captured = replace(models, graphs=GraphedModels(models.target, models.drafter))
+    prompt = Prompt("p", "made-up", 0, 0, (np.arange(300) % 50 + 5).astype(np.int32))
+    for one in parse_policies(["ar", "chain", "ddtree:budget=32"]):
+        for loaded in (models, captured):
+            assert len(decode(loaded, one.policy, prompt, Sampling(0.0, 0, 1.0, 7), 48).text) > 0
 
 
 def test_a_captured_round_waits_for_the_device_at_one_place_only(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import dumped_files
 import pytest
 import tiny_models
 import torch
 from hub_server import Hub, Said, run_commands, serving
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
 
-from simlab.real_runner.target_loading import files_digest
+from simlab.real_runner.hub_files import files_digest
 
 NOBODY = "http://127.0.0.1:9"
 MARK = "import pathlib\npathlib.Path({!r}).write_text('ran')\n"
@@ -56,11 +56,15 @@ def as_speculators(drafter: Path, folder: Path) -> Path:
     return folder
 
 
-def sharded(target: Path, folder: Path) -> Path:
-    """The same target in several files and an index."""
-    AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).save_pretrained(folder, max_shard_size="20KB")
-    tiny_models.tiny_tokenizer().save_pretrained(folder)
-    return folder
+def serve(folder: Path, target: Path) -> None:
+    """Texts as of an engine, and the states after every layer, which it dumped."""
+    engine, rows = dumped_files.load_engine(target), []
+    for number in range(2):
+        prompt, answer = [1, 20 + number, 30], [40, 50 + number, 60, 2]
+        rows.append({"id": f"c{number}", "prompt_token_ids": prompt, "token_ids": answer})
+        path = folder / "dumped" / f"{number}.safetensors"
+        dumped_files.dump(engine, path, [*prompt, *answer], (1, 2, 3, 4), without_last=False)
+    (folder / "served.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def pickled(source: Path, folder: Path) -> Path:
@@ -77,7 +81,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target, drafter = tiny_models.make_pair(made)
     tiny_models.make_target(made / "older", seed=7)
     as_speculators(drafter, made / "speculators")
-    sharded(target, made / "sharded")
+    serve(made, target)
+    tiny_models.make_sharded(target, made / "sharded")
+    (made / "bare").mkdir()
+    shutil.copy(drafter / "model.safetensors", made / "bare")
     pickled(target, made / "pickled-target")
     pickled(drafter, made / "pickled-drafter")
     shutil.copytree(target, made / "foreign")
@@ -97,6 +104,9 @@ def hub(folder: Path) -> Iterator[Hub]:
         for name in ("target", "drafter", "speculators", "sharded", "pickled-target", "pickled-drafter", "foreign"):
             made.add(f"org/{name}", folder / name)
         made.add("org/only-inspected", folder / "target")
+        made.add("org/served", folder / "sharded")
+        made.add("org/bare", folder / "bare")
+        made.add("org/drafter", folder / "drafter", "refs/pr/3")
         made.add("org/target", folder / "older", "v1")
         made.add("org/gated", folder / "drafter")
         made.add("org/private", folder / "drafter")
@@ -112,6 +122,12 @@ def record(folder: Path, out: str, target: str = "org/target", draft: str = "org
     return ["record", "--target", target, "--draft", draft, *prompts, "--out", str(folder / out)]
 
 
+def record_served(folder: Path) -> list[str]:
+    text = ["--completions", str(folder / "served.jsonl"), "--hidden-states", str(folder / "dumped")]
+    kept = ["--hidden-layers", "1,2,3,4", "--out", str(folder / "served-trace")]
+    return ["record", "--target", "org/served", "--draft", "org/drafter", *text, *kept]
+
+
 def confirm(folder: Path, trace: str) -> list[str]:
     return ["confirm", "--trace", str(folder / trace), "-p", "ddtree:budget=8", "--out", str(folder / f"{trace}-run")]
 
@@ -123,10 +139,13 @@ def online(folder: Path, hub: Hub) -> dict[str, Said]:
         "speculators": record(folder, "other", draft="org/speculators"),
         "pinned": record(folder, "older-trace", target="org/target@v1"),
         "sharded": record(folder, "sharded-trace", target="org/sharded"),
+        "served": record_served(folder),
         "confirm": confirm(folder, "trace"),
         "confirm pinned": confirm(folder, "older-trace"),
         "inspect": ["inspect", "org/drafter"],
         "inspect speculators": ["inspect", "--json", "org/speculators"],
+        "inspect a request": ["inspect", "org/drafter@refs/pr/3"],
+        "inspect bare": ["inspect", "org/bare"],
         "inspect target": ["inspect", "org/only-inspected"],
     }
     said = run_commands(hub.address, folder / "home", list(commands.values()))
@@ -169,6 +188,17 @@ def test_all_files_of_the_index_make_the_digest(folder: Path, online: dict[str, 
     assert manifest(folder, "sharded-trace")["target"]["digest"] == files_digest(shards)
 
 
+def test_with_hidden_states_the_layers_are_not_fetched(folder: Path, hub: Hub, online: dict[str, Said]) -> None:
+    assert online["served"].code == 0, online["served"].err
+    placed = json.loads((folder / "sharded" / "model.safetensors.index.json").read_text())["weight_map"]
+    needed = sorted({file for tensor, file in placed.items() if ".layers." not in tensor})
+    assert {name for name in hub.files_asked("org/served") if name.startswith("model-")} == set(needed)
+    assert len(needed) < len(set(placed.values()))
+    named = manifest(folder, "served-trace")["target"]
+    assert named["digest"] == files_digest([folder / "sharded" / name for name in needed])
+    assert (named["name"], named["revision"]) == ("org/served", hub.commits["org/served"]["main"])
+
+
 def test_confirm_runs_the_commits_of_the_trace(online: dict[str, Said]) -> None:
     """Also that of a tag, although the manifest names the repository without it."""
     for name in ("confirm", "confirm pinned"):
@@ -177,7 +207,8 @@ def test_confirm_runs_the_commits_of_the_trace(online: dict[str, Said]) -> None:
 
 def test_inspect_takes_an_id(online: dict[str, Said]) -> None:
     assert online["inspect"].code == 0, online["inspect"].err
-    assert "will run   yes" in online["inspect"].out
+    for name in ("inspect", "inspect a request"):
+        assert "will run   yes" in online[name].out, online[name].err
     value = json.loads(online["inspect speculators"].out)
     assert (value["format"], value["will_run"]) == ("speculators", True)
 
@@ -186,6 +217,9 @@ def test_inspect_fetches_no_weights_of_a_target(hub: Hub, online: dict[str, Said
     assert online["inspect target"].code == 2
     assert "is not of a drafter" in online["inspect target"].err
     assert hub.files_asked("org/only-inspected") == {"config.json"}
+    assert online["inspect bare"].code == 2
+    assert "'org/bare' has no config.json on the hub" in online["inspect bare"].err
+    assert "model.safetensors" not in hub.files_asked("org/bare")
 
 
 def test_only_data_is_asked_for(hub: Hub, folder: Path, online: dict[str, Said]) -> None:
@@ -230,7 +264,7 @@ REFUSED = {
     "pickled target": ("org/pickled-target", "org/drafter", "has no model.safetensors on the hub; .* safetensors only"),
     "pickled drafter": ("org/target", "org/pickled-drafter", "has no model.safetensors on the hub"),
     "code of its own": ("org/foreign", "org/drafter", "runs no code of a checkpoint"),
-    "no target": ("org/drafter", "org/drafter", "do not fit a target of 2 layers"),
+    "no target": ("org/drafter", "org/drafter", "lacks 2 of the tensors that its config.json asks"),
     "no drafter": ("org/target", "org/target", "the drafter"),
 }
 

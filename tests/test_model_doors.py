@@ -12,8 +12,10 @@ import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
 
+from simlab.errors import ModelError
 from simlab.main import main
 from simlab.real_runner.target_loading import load_target
+from simlab.real_runner.token_text import decoder_at_hand
 
 Change = Callable[[Path], object]
 
@@ -123,7 +125,10 @@ TARGETS: dict[str, tuple[Change, str]] = {
     "cut weights": (cut("model.safetensors", 3000), "could not be loaded"),
     "cut config": (cut("config.json", 30), "could not be loaded"),
     "no tokenizer": (without("tokenizer.json"), "could not be loaded"),
-    "other sizes": (with_fields(intermediate_size=64), "could not be loaded"),
+    "other sizes": (
+        with_fields(intermediate_size=64),
+        r"layers.0.mlp.down_proj.weight' of the target .* is \[32, 48\], and its config.json makes it \[32, 64\]",
+    ),
     "unknown family": (with_fields(model_type="no-such-model", architectures=["X"]), "could not be loaded"),
 }
 
@@ -135,18 +140,29 @@ def test_a_target(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert_said(said, refusal(folder, capsys))
 
 
-def test_a_hub_model_has_the_digest_of_a_folder_with_its_files(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def cached(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The snapshot of a hub's ``org/tiny``, the target, in a cache without a network; no branch points to it."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     kept, commit = tmp_path / "hub" / "models--org--tiny", "0123456789abcdef0123456789abcdef01234567"
-    shutil.copytree(folder / "target", kept / "snapshots" / commit)
-    (kept / "refs").mkdir()
-    (kept / "refs" / "main").write_text(commit)
+    (kept / "refs").mkdir(parents=True)
+    return shutil.copytree(folder / "target", kept / "snapshots" / commit)
+
+
+def test_a_hub_model_has_the_digest_of_a_folder_with_its_files(folder: Path, cached: Path) -> None:
+    (cached.parent.parent / "refs" / "main").write_text(cached.name)
     here, hub = (load_target(name, torch.float32) for name in (str(folder / "target"), "org/tiny"))
-    assert hub.revision == commit
+    assert hub.revision == cached.name
     assert hub.digest == here.digest
+
+
+def test_the_tokenizer_is_that_of_the_commit(cached: Path) -> None:
+    """Which the cache may have although it has no ``main``."""
+    ids = tiny_models.tiny_tokenizer().encode("a tree")
+    assert decoder_at_hand("org/tiny", cached.name)(ids) == "a tree"
+    with pytest.raises(ModelError, match="the tokenizer of 'org/tiny' could not be loaded"):
+        decoder_at_hand("org/tiny", "")
 
 
 def test_a_target_with_sliding_windows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from made_up_costs import EMPTY
 from tiny_models import VOCAB_SIZE
 
 from simlab.cost import PLAIN, STAGES, StageSeconds
@@ -42,6 +43,7 @@ from simlab.real_runner.speculation import Speculation
 from simlab.real_runner.target import Target
 from simlab.sampling import Sampling
 from simlab.traces.cost_file import CostFile, read_cost_file
+from simlab.traces.manifest import ModelInfo
 
 DEPTH = 3
 POSITIONS = 1024
@@ -367,6 +369,13 @@ def test_a_file_names_the_options_it_was_begun_with(options: ProfileOptions) -> 
     file = profile(begun).file
     told = ProfileOptions(out=options.out, text=TEXT, **options_of(file))  # type: ignore[arg-type]
     assert told == begun
+
+
+def test_a_file_names_the_commits_of_models_from_the_hub() -> None:
+    """The branch may have moved on since."""
+    hub, here = ModelInfo("org/target", "0123abc", "x"), ModelInfo("runs/drafter", "", "y")
+    told = options_of(replace(EMPTY, target=hub, drafter=here))
+    assert (told["target"], told["draft"]) == ("org/target@0123abc", "runs/drafter")
 
 
 # Refusals

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from recording_processes import dies, hold, options_of, others, refuses, run_the_others_only, stays, takes_nothing
+from recording_processes import (
+    dies,
+    dies_holding_the_list,
+    hold,
+    options_of,
+    others,
+    refuses,
+    run_the_others_only,
+    stays,
+    takes_nothing,
+)
 
 from simlab.errors import ModelError
 from simlab.main import main
@@ -112,6 +122,15 @@ def test_a_process_that_dies_is_noticed(folder: Path, tmp_path: Path) -> None:
     said = r"the recording process 2 on cpu ended early \(exit code 9\); finished batches are kept: add --resume"
     with pytest.raises(ModelError, match=said), others(folder, tmp_path, dies) as o:
         o.wait()
+
+
+def test_a_process_that_dies_with_the_list_in_its_hands_is_noticed(folder: Path, tmp_path: Path) -> None:
+    """Killed just while it takes a shard, it never lets go of the list; who waits for it must see that."""
+    with others(folder, tmp_path, dies_holding_the_list) as o:
+        for process in o._processes.values():
+            process.join()
+        with pytest.raises(ModelError, match=r"process 2 on cpu ended early \(exit code 9\)"):
+            list(o.taken())
 
 
 def test_no_more_processes_than_shards(folder: Path, tmp_path: Path) -> None:

@@ -169,6 +169,14 @@ def test_what_is_loaded_is_the_targets_own(options: RecordOptions) -> None:
     assert len(part.layers) == 0
 
 
+def test_a_target_in_several_files_has_the_digest_of_all(options: RecordOptions, tmp_path: Path) -> None:
+    """By which prices of the whole target are known to be of it, although its layers are not read."""
+    sharded = str(tiny_models.make_sharded(Path(options.target), tmp_path / "sharded"))
+    whole, part = (load(sharded, torch.float32) for load in (load_target, load_partial_target))
+    assert whole.digest == part.digest
+    assert whole.digest != load_target(options.target, torch.float32).digest
+
+
 def test_a_dump_in_bfloat16_says_so(options: RecordOptions, tmp_path: Path) -> None:
     spoilt = copied(options, tmp_path)
     assert spoilt.hidden_states is not None

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -21,7 +22,8 @@ from simlab.analysis.report_results import ReportResults, family_label, split_ro
 from simlab.analysis.report_rounds import ENDS, RoundCounts
 from simlab.analysis.report_trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawing_rows, drawn_nodes
 from simlab.analysis.report_verdict import Choice, error_text, verdict_of
-from simlab.command_report_marks import _prices_mark
+from simlab.command_report_inputs import ReportInputs
+from simlab.command_report_marks import _prices_mark, _text_mark
 from simlab.made_up import random_sequence
 from simlab.main import main
 from simlab.policies.engine import Replay
@@ -300,6 +302,15 @@ def test_results_of_other_texts_than_the_traces_are_refused(tmp_path: Path, caps
     assert main(["report", str(tmp_path / "r.parquet"), "--out", str(tmp_path / "r.html")]) == 0
     assert "give it with --trace" in capsys.readouterr().out
     assert not math.isnan((tmp_path / "r.html").stat().st_size)
+
+
+def test_no_verdict_on_a_text_hides_another_under_the_same_label() -> None:
+    rows = [({"policy": "chain", "lossless": verdict},) for verdict in ("FAILED", "exact", "exact")]
+    confirmed: Any = tuple(SimpleNamespace(rows=one) for one in rows)
+    found = made_rows({"ar": 1.0, "chain": 1.5})
+    inputs = ReportInputs(found, of_rows(found), None, None, None, None, None, confirmed, (), (), "")
+    assert inputs.judged == (("chain", "FAILED"), ("chain", "exact"))
+    assert _text_mark(inputs).value == "FAILED"
 
 
 @pytest.mark.parametrize(("cost_id", "value"), [("c", "match the machine"), ("another", "match the models")])

@@ -149,14 +149,15 @@ def test_other_files_and_kinds_are_refused(tmp_path: Path) -> None:
 def test_the_shipped_table_of_the_models_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_file, "PACKAGED", tmp_path)
     assert packaged_table_files() == []
-    assert find_packaged_table(CALIBRATION, SYNTHETIC.digest, OTHER.digest, 8) is None
+    assert find_packaged_table(CALIBRATION, SYNTHETIC, OTHER, 8) is None
     write_table_file(tmp_path / "a.json", replace(TABLE, block_size=16))
     write_table_file(tmp_path / "b.json", SHARES)
     write_table_file(tmp_path / "c.json", TABLE)
-    found = find_packaged_table(CALIBRATION, SYNTHETIC.digest, OTHER.digest, 8)
+    found = find_packaged_table(CALIBRATION, SYNTHETIC, OTHER, 8)
     assert found is not None
     assert found.table_id == TABLE.table_id
-    assert find_packaged_table(CALIBRATION, OTHER.digest, OTHER.digest, 8) is None
+    assert find_packaged_table(CALIBRATION, OTHER, OTHER, 8) is None
+    assert find_packaged_table(CALIBRATION, SYNTHETIC, replace(OTHER, digest="of some of its files"), 8) is not None
     assert read_table_file("b").kind == RANKS
 
 

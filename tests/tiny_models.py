@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    AutoModelForCausalLM,
     GenerationConfig,
     LlamaConfig,
     LlamaForCausalLM,
@@ -84,6 +85,13 @@ def make_target(folder: Path, family: str = "llama", seed: int = 0, max_position
     _sharpen(made, seed)
     made.generation_config = GenerationConfig(eos_token_id=list(STOP_TOKEN_IDS))
     made.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def make_sharded(target: Path, folder: Path) -> Path:
+    """The same target in several files and an index."""
+    AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).save_pretrained(folder, max_shard_size="20KB")
     tiny_tokenizer().save_pretrained(folder)
     return folder
 

@@ -28,12 +28,12 @@ from simlab.command_shelf import shelf_of_models
 from simlab.ids import content_id
 from simlab.policies.spec import NamedPolicy
 from simlab.real_runner.dflash_files import PACKAGED, find_drafter
+from simlab.real_runner.hub_files import files_digest
 from simlab.real_runner.machine import hardware_name, library_versions
 from simlab.real_runner.manifests import manifest_of, recording_info
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.sources import Retold, Sources
 from simlab.real_runner.target import Target
-from simlab.real_runner.target_loading import files_digest
 from simlab.traces.files import write_beside
 from simlab.traces.manifest import Manifest
 from simlab.traces.reader import Trace, open_trace, packaged_trace

@@ -94,6 +94,10 @@ class CostFile:
                 for stage in STAGES:
                     yield stage, num_drafted, context
 
+    def fits(self, target: ModelInfo, drafter: ModelInfo, block_size: int) -> bool:
+        """Whether it has prices of these models and this block."""
+        return self.target.is_same(target) and self.drafter.is_same(drafter) and self.block_size == block_size
+
     def missing(self) -> tuple[Cell, ...]:
         """The cells without a sample."""
         return tuple(cell for cell in self.cells() if cell not in self.samples)
@@ -217,11 +221,10 @@ def packaged_cost_files() -> list[Path]:
     return sorted(PACKAGED.glob("*.json"))
 
 
-def find_packaged(target_digest: str, drafter_digest: str, block_size: int, dtype: str) -> CostFile | None:
+def find_packaged(target: ModelInfo, drafter: ModelInfo, block_size: int, dtype: str) -> CostFile | None:
     """The shipped cost file of these models and this block; of several the first in this dtype, else the first."""
-    wanted = (target_digest, drafter_digest, block_size)
     files = (read_cost_file(path) for path in packaged_cost_files())
-    found = [file for file in files if (file.target.digest, file.drafter.digest, file.block_size) == wanted]
+    found = [file for file in files if file.fits(target, drafter, block_size)]
     return next((file for file in found if file.dtype == dtype), found[0] if found else None)
 
 

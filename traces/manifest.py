@@ -27,6 +27,14 @@ class ModelInfo:
     revision: str
     digest: str
 
+    def is_same(self, other: "ModelInfo") -> bool:
+        """Whether both are the same weights: of one digest, or of one commit of the hub.
+
+        The second, since a digest is of the files that were fetched, and not every command fetches all.
+        """
+        here, there = ((one.name, one.revision) for one in (self, other))
+        return self.digest == other.digest or (here == there and self.revision != "")
+
 
 @dataclass(frozen=True, slots=True)
 class DraftSet:

@@ -64,9 +64,9 @@ class TableFile:
         check(values)
         object.__setattr__(self, "values", read_only(values))
 
-    def fits(self, target_digest: str, drafter_digest: str, block_size: int) -> bool:
+    def fits(self, target: ModelInfo, drafter: ModelInfo, block_size: int) -> bool:
         """Whether it is of these models and this block."""
-        return (self.target.digest, self.drafter.digest, self.block_size) == (target_digest, drafter_digest, block_size)
+        return self.target.is_same(target) and self.drafter.is_same(drafter) and self.block_size == block_size
 
     @property
     def table_id(self) -> str:
@@ -147,12 +147,10 @@ def packaged_table_files() -> list[Path]:
     return sorted(PACKAGED.glob("*.json"))
 
 
-def find_packaged_table(kind: str, target_digest: str, drafter_digest: str, block_size: int) -> TableFile | None:
+def find_packaged_table(kind: str, target: ModelInfo, drafter: ModelInfo, block_size: int) -> TableFile | None:
     """The first shipped table of a kind for these models and this block."""
     files = (read_table_file(path) for path in packaged_table_files())
-    return next(
-        (one for one in files if one.kind == kind and one.fits(target_digest, drafter_digest, block_size)), None
-    )
+    return next((one for one in files if one.kind == kind and one.fits(target, drafter, block_size)), None)
 
 
 def _read(fields: JsonFields) -> TableFile:
