@@ -39,6 +39,11 @@ class _Attention(Protocol):
     o_proj: nn.Module
 
 
+class _NormedAttention(Protocol):
+    q_norm: nn.Module
+    k_norm: nn.Module
+
+
 class _Layer(Protocol):
     self_attn: _Attention
     mlp: nn.Module
@@ -139,8 +144,9 @@ def _before_attention(layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tup
     attention, normed = layer.self_attn, layer.input_layernorm(x)
     shape = (*x.shape[:-1], -1, attention.head_dim)
     query, key = attention.q_proj(normed).view(shape), attention.k_proj(normed).view(shape)
-    if hasattr(attention, "q_norm") and hasattr(attention, "k_norm"):
-        query, key = attention.q_norm(query), attention.k_norm(key)
+    if hasattr(attention, "q_norm"):
+        normed_heads = cast(_NormedAttention, attention)
+        query, key = normed_heads.q_norm(query), normed_heads.k_norm(key)
     query, key = apply_rotary_pos_emb(query.transpose(1, 2), key.transpose(1, 2), cos, sin)
     return query, key, attention.v_proj(normed).view(shape).transpose(1, 2)
 

@@ -57,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
     hub: Hub
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *_said: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nobody reads it."""
 
     def do_HEAD(self) -> None:
