@@ -9,10 +9,11 @@ from simlab.cost import StageSeconds
 from simlab.draft import Prompt
 from simlab.policies.joint_budget import check_batch
 from simlab.policy import AnyPolicy, is_plain_decoding
-from simlab.real_runner.batched_speculation import BatchedSpeculation, RunningText
+from simlab.real_runner.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decode import check_runs
 from simlab.real_runner.decoded import Decoded, RanRound
 from simlab.real_runner.models import Models
+from simlab.real_runner.running_text import RunningText
 from simlab.real_runner.timer import Clock
 from simlab.sampling import Sampling
 

@@ -6,14 +6,12 @@ the whole batch, of a `simlab.policies.joint_budget.SharedRule`, sees all drafts
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.arrays import Ints, read_only
+from simlab.arrays import read_only
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Marginals, Prompt
 from simlab.policies.joint_budget import select_together, shared_composition
@@ -26,6 +24,7 @@ from simlab.real_runner.choice import chooser
 from simlab.real_runner.decoded import RanRound
 from simlab.real_runner.models import Models
 from simlab.real_runner.packed_attention import PackedPass
+from simlab.real_runner.running_text import RunningText
 from simlab.real_runner.speculation import Verified, check_drafted, width_read
 from simlab.real_runner.target import features_of, tapped
 from simlab.real_runner.timer import Clock
@@ -33,53 +32,6 @@ from simlab.real_runner.tree_pass import follow
 from simlab.replay import Round
 from simlab.sampling import Sampling
 from simlab.tree import DraftTree
-
-
-@dataclass(slots=True, eq=False)
-class RunningText:
-    """A text that is being written.
-
-    Attributes:
-        number: texts are numbered as they come.
-        key: of its noise.
-        tokens: int32 ``[P + T_most]``, prompt and text.
-        length: so many of them are there.
-        state: the policy's memory.
-        rounds: so far.
-    """
-
-    number: int
-    prompt: Prompt
-    key: int
-    tokens: Ints
-    length: int
-    state: Any
-    rounds: list[RanRound] = field(default_factory=list)
-
-    @property
-    def text(self) -> Ints:
-        """int32 ``[T]``, what was written so far."""
-        return self.tokens[len(self.prompt.token_ids) : self.length].copy()
-
-    @property
-    def position(self) -> int:
-        """Of the root."""
-        return self.length - 1
-
-    @property
-    def root(self) -> int:
-        """Its token."""
-        return int(self.tokens[self.length - 1])
-
-    @property
-    def num_left(self) -> int:
-        """Tokens that may still come."""
-        return len(self.tokens) - self.length
-
-    def append(self, tokens: Sequence[int]) -> None:
-        """Further tokens."""
-        self.tokens[self.length : self.length + len(tokens)] = tokens
-        self.length += len(tokens)
 
 
 class BatchedSpeculation:

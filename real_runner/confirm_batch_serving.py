@@ -10,10 +10,11 @@ from simlab.policies.joint_budget import check_batch
 from simlab.policies.lock_step import with_company
 from simlab.policy import AnyPolicy
 from simlab.real_runner.batched_decode import decoded_of
-from simlab.real_runner.batched_speculation import BatchedSpeculation, RunningText
+from simlab.real_runner.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decode import check_runs
 from simlab.real_runner.decoded import Decoded
 from simlab.real_runner.models import Models
+from simlab.real_runner.running_text import RunningText
 from simlab.real_runner.timer import Clock
 from simlab.sampling import Sampling
 

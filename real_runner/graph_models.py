@@ -76,7 +76,17 @@ class GraphedModels:
             self._context.fill(filled)
 
     def verify(self, tree: DraftTree, position: int, wants_features: bool, wants_logits: bool) -> TreePass:
-        """Launch the target's pass over a tree whose root stands at an absolute position."""
+        """Launch the target's pass over a tree.
+
+        Args:
+            tree: of any size.
+            position: absolute, of the root; all before it is held.
+            wants_features: the drafter is to read the accepted nodes.
+            wants_logits: the choices are made on the host; else the likeliest tokens are all that is asked for.
+
+        Returns:
+            Filled once the device was waited for, and valid until the next pass of as many rows.
+        """
         num_rows = rows_for(tree.num_nodes)
         num_seen = context_for(position + num_rows)
         self._reserve(position + num_rows)

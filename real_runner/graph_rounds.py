@@ -16,7 +16,6 @@ from simlab.cost import StageSeconds
 from simlab.draft import Draft, Marginals, Prompt
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.answers import sequence_key
-from simlab.real_runner.batched_speculation import RunningText
 from simlab.real_runner.choice import Choose, chooser
 from simlab.real_runner.decoded import RanRound
 from simlab.real_runner.graph_models import GraphedModels
@@ -24,6 +23,7 @@ from simlab.real_runner.graph_sizes import rows_for
 from simlab.real_runner.graph_tree import TreePass
 from simlab.real_runner.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
+from simlab.real_runner.running_text import RunningText
 from simlab.real_runner.speculation import check_drafted, width_read
 from simlab.real_runner.stage_marks import StageMarks
 from simlab.real_runner.target import features_of, tapped
