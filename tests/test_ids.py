@@ -107,5 +107,5 @@ def test_conformance(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", JSON_COMMANDS)
 def test_keys_of_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([name.split()[0], *JSON_COMMANDS[name], "--json"]) == 0
+    assert main([name.split(maxsplit=1)[0], *JSON_COMMANDS[name], "--json"]) == 0
     same(f"keys of {name}", shape_of(json.loads(capsys.readouterr().out)))
