@@ -2,7 +2,7 @@
 
 import numpy as np
 import oracle
-from test_best_first import grid_values, marginals_of, paths_of, rows_strategy
+from marginals import grid_values, marginals_of, paths_of, rows_strategy
 
 from simlab import Draft, rounds
 from simlab.columns import columns_of

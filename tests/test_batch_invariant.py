@@ -10,8 +10,8 @@ import pytest
 import random_trees
 import torch
 from confirm_runs import Made, confirmed, make, setup_of
+from every_policy import EVERY_POLICY
 from made_up_costs import filled
-from test_policies import EVERY_POLICY
 from torch import Tensor
 
 from simlab.arrays import Ints

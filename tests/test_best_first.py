@@ -5,47 +5,17 @@ import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marginals import marginals_of, paths_of, rows_strategy
 
 from simlab import Marginals
 from simlab.grid import path_weight, to_grid
 from simlab.policies.best_first import DDTree, best_first, ranks_used
 from simlab.policies.node_order import Nodes
 
-STEP = 2.0**-16
-
-grid_values = st.one_of(
-    st.sampled_from([-0.5, -0.5 - STEP, -1.0, -1.5]),  # sums tie across depths
-    st.sampled_from([0.0, -255.0]),
-    st.integers(-(1 << 20), 0).map(lambda steps: steps * STEP),
-)
-
-
-def rows_strategy(most_depths: int, most_ranks: int, fewest_ranks: int = 0) -> st.SearchStrategy[list[oracle.Row]]:
-    row = st.lists(grid_values, min_size=fewest_ranks, max_size=most_ranks).map(
-        lambda values: [(7 * rank + 1, value) for rank, value in enumerate(sorted(values, reverse=True))]
-    )
-    return st.lists(row, min_size=1, max_size=most_depths)
-
-
-def marginals_of(rows: list[oracle.Row]) -> Marginals:
-    flat = [pair for row in rows for pair in row]
-    return Marginals(
-        np.array([token for token, _ in flat], np.int32),
-        np.array([value for _, value in flat], np.float32),
-        np.cumsum([0, *map(len, rows)]).astype(np.int32),
-    )
-
 
 def as_lists(nodes: Nodes) -> list[list[float]]:
     integers = (nodes.tokens, nodes.parents, nodes.depths, nodes.ranks)
     return [*(values.tolist() for values in integers), nodes.scores.tolist()]
-
-
-def paths_of(nodes: Nodes) -> list[oracle.Path]:
-    paths: list[oracle.Path] = [()]
-    for parent, rank in zip(nodes.parents[1:].tolist(), nodes.ranks[1:].tolist(), strict=True):
-        paths.append((*paths[parent], rank))
-    return paths[1:]
 
 
 @settings(max_examples=300)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calibration_oracle import STEPS, class_by_hand, mapped_by_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
@@ -46,8 +47,6 @@ from simlab.recorded import DraftRows, texts_of
 from simlab.replay import rounds
 from simlab.testing import check_policy
 
-STEPS = 65536
-FIRST_RANKS = (0, 1, 2, 4, 8, 16, 32)
 Path = tuple[int, ...]
 Row = list[tuple[int, int]]  # token and cost in grid steps, by rank
 
@@ -68,20 +67,6 @@ def maps(draw: st.DrawFn) -> Doubles:
     num_depths = draw(st.integers(1, 3))
     size = num_depths * 2 * NUM_CLASSES
     return np.array(draw(st.lists(pairs, min_size=size, max_size=size))).reshape(num_depths, 2, NUM_CLASSES, 2)
-
-
-def class_by_hand(rank: int) -> int:
-    return sum(rank >= first for first in FIRST_RANKS) - 1
-
-
-def mapped_by_hand(cost: int, slope: float, intercept: float) -> int:
-    """Grid steps below 0 of the logistic of slope * logit + intercept."""
-    if (slope, intercept) == (1.0, 0.0):
-        return cost
-    prob = math.exp(-cost / STEPS)
-    score = slope * (-cost / STEPS - math.log1p(-min(prob, 1 - 1e-9))) + intercept
-    log_prob = score if score <= -30 else -math.log1p(math.exp(-score))
-    return round(min(max(-log_prob, 0.0), 255.0) * STEPS)
 
 
 def calibrated_paths(rows: list[Row], edge_map: Doubles, top_k: int, budget: int) -> tuple[list[Path], list[int]]:

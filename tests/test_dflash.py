@@ -3,85 +3,19 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from released_dflash import assert_close, drawn, model, random_drafter, their_block, theirs
 from tiny_models import drafter_config
-from torch import Tensor
-from transformers import DynamicCache
 
 from simlab.errors import ModelError
 from simlab.real_runner import builtin
-from simlab.real_runner.dflash import DFlashDrafter
-from simlab.real_runner.dflash_config import DFlashConfig
 from simlab.real_runner.dflash_files import PACKAGED, load_drafter, save_drafter
 from simlab.real_runner.zlab_config import config_from_json, default_taps
-
-model = pytest.importorskip("dflash.model", reason="dflash 0.1.0 is not installed: pip install --no-deps dflash==0.1.0")
-
-ALLOWED = 1e-4
-
-
-def random_drafter(config: DFlashConfig, seed: int = 0) -> DFlashDrafter:
-    """Every weight drawn anew, norms too, large enough that each of them matters."""
-    generator = torch.Generator().manual_seed(seed)
-    drafter = DFlashDrafter(config).eval().requires_grad_(False)
-    for parameter in drafter.parameters():
-        around, spread = (1.0, 0.3) if parameter.dim() == 1 else (0.0, 1.5 * parameter.shape[1] ** -0.5)
-        parameter.copy_(around + spread * torch.randn(parameter.shape, generator=generator))
-    return drafter
-
-
-class Released(Protocol):
-    """What is used of the authors' class, which comes without types."""
-
-    config: object
-    block_size: int
-    mask_token_id: int
-    target_layer_ids: list[int]
-
-    def save_pretrained(self, folder: Path) -> None: ...
-
-    def __call__(
-        self,
-        *,
-        target_hidden: Tensor,
-        noise_embedding: Tensor,
-        position_ids: Tensor,
-        past_key_values: DynamicCache | None,
-        use_cache: bool,
-    ) -> Tensor: ...
-
-
-def theirs(folder: Path) -> Released:
-    """The authors' class, loaded the way their own script does."""
-    return cast(Released, model.DFlashDraftModel.from_pretrained(folder, dtype=torch.float32).eval())
-
-
-def their_block(
-    drafter: Released, features: Tensor, embedded: Tensor, start: int, cache: DynamicCache | None = None
-) -> Tensor:
-    """One block of theirs: features that are not in the cache yet, then root and masks at ``start``."""
-    positions = torch.arange(start - features.shape[1], start + embedded.shape[1])[None]
-    with torch.inference_mode():
-        return drafter(
-            target_hidden=features,
-            noise_embedding=embedded,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=cache is not None,
-        )
-
-
-def drawn(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def assert_close(ours: Tensor, other: Tensor) -> None:
-    assert (ours - other).abs().max().item() < ALLOWED
 
 
 @pytest.mark.parametrize("block_size", [4, 8, 16])

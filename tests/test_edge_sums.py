@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import scoring_oracles as oracle
+from calibration_oracle import class_by_hand, mapped_by_hand
 from made_up_shelf import FullShelf
 from ngram_oracle import PlainNGram, PlainPresto
 from order_checks import texts
-from test_calibration import class_by_hand, mapped_by_hand
 
 from simlab.grid import to_grid
 from simlab.policies.best_first import BestFirst

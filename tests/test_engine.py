@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import filled, random_table
 from made_up_shelf import FullShelf
+from one_depth import of_one_depth
 from order_checks import check_columns, check_layer
-from test_recorded_texts import of_one_depth
 
 from simlab.columns import columns_of
 from simlab.command_cost import Prices, cost_table_of

@@ -9,10 +9,10 @@ import pytest
 import random_trees
 import tiny_models
 import torch
+from every_policy import EVERY_POLICY, LongerAfterSuccess
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from lossless_checks import Case, check_case, check_rounds, check_text, fixed_cases, kinds_of, plain_of
-from test_policies import EVERY_POLICY, LongerAfterSuccess
 
 from simlab.draft import Draft, Prompt
 from simlab.errors import MissingChannelError, ModelError, PolicyError

@@ -1,13 +1,13 @@
 """The contract, for every policy in the table; and policies that break it, each in its own way."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from every_policy import EVERY_POLICY, LongerAfterSuccess
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_shelf import FullShelf
 
 from simlab import Draft, DraftTree, Needs, Outcome, Policy, Prompt, Stateless, replay_sequence, rounds
 from simlab.draft import Marginals
@@ -15,30 +15,9 @@ from simlab.made_up import random_sequence
 from simlab.policies import POLICIES
 from simlab.policies.best_first import DDTree
 from simlab.policies.chain import Chain
-from simlab.policies.composition import Composed
 from simlab.policies.describe import describe_policies
 from simlab.policy import AnyPolicy
 from simlab.testing import check_policy, check_sequence
-
-# Settings under which each policy is checked; a new policy needs a line here only if it has required settings.
-SETTINGS: dict[str, list[dict[str, object]]] = {
-    "chain": [{}, {"length": 1}, {"length": 3}],
-    "ddtree": [{"budget": 1}, {"budget": 5}, {"budget": 16}, {"budget": 64}],
-    "joint": [{"budget": 1}, {"budget": 16}],
-    "joint-throughput": [{"budget": 16}, {"budget": 64, "look_ahead": 1}],
-    "entropy-width": [{}, {"caps": "coverage"}, {"caps": "probability"}, {"caps": "bins"}],
-    "bastion": [{}, {"cost_model": "roofline"}],
-    "sequoia": [{}, {"size": "hardware"}],
-}
-SHELF = FullShelf()
-
-
-def made(name: str, given: dict[str, object]) -> AnyPolicy:
-    policy = POLICIES[name](**given)
-    return replace(policy.compose(SHELF), label=f"{name}:{given}") if isinstance(policy, Composed) else policy
-
-
-EVERY_POLICY = [made(name, given) for name in POLICIES for given in SETTINGS.get(name, [{}])]
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY, ids=repr)
@@ -195,23 +174,6 @@ def test_memory_changed_in_place_is_named() -> None:
     policy: Policy[list[int]] = InPlace()
     with pytest.raises(AssertionError, match="changes its memory in place"):
         check_policy(policy)
-
-
-@dataclass(frozen=True, slots=True)
-class LongerAfterSuccess:
-    """A chain one longer than what was last accepted: memory as it is meant."""
-
-    budget: int = 8
-    needs: Needs = field(default_factory=lambda: Needs(top_k=1))
-
-    def start(self, prompt: Prompt) -> int:
-        return 1
-
-    def select(self, draft: Draft, state: int) -> DraftTree:
-        return Chain(min(state, self.budget)).select(draft)
-
-    def update(self, state: int, outcome: Outcome) -> int:
-        return outcome.num_accepted + 1
 
 
 def test_memory_handed_on_is_fine() -> None:

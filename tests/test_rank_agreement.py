@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 import polars as pl
 import pytest
+from confirm_results import SPEEDS, judged, results
 from hypothesis import given
 from hypothesis import strategies as st
-from test_confirm_table import SPEEDS, judged, results
 
 from simlab.analysis.confirm_table import Judged, confirmed_policies, measured_runs
 from simlab.analysis.rank_agreement import RankAgreement, agreement_text, rank_agreement

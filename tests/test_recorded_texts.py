@@ -6,21 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from one_depth import of_one_depth
 
-from simlab.made_up import random_sequence
 from simlab.policies.hindsight import fewest_rounds
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.replay import hindsight_rounds
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.synthetic import write_synthetic_trace
-
-
-def of_one_depth(seed: int, number: int) -> list[RecordedSequence]:
-    """Made-up texts of one drafter; some have a single token and no round."""
-    generator = np.random.default_rng(seed)
-    many = (random_sequence(generator, most_kept=6) for _ in range(1000))
-    alike = (one for one in many if one.rows is not None and one.rows.counts.shape[1] == 3)
-    return [next(alike) for _ in range(number)]
 
 
 def check_roots(texts: RecordedTexts, sequences: list[RecordedSequence]) -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_depth import of_one_depth
 from oracle import Path as Ranks
 from oracle import best_paths_by_heap, slow_walk
-from test_recorded_texts import of_one_depth
 
 from simlab.analysis.sparse import (
     ESTIMATORS,

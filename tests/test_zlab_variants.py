@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_dflash import assert_close, drawn, model, random_drafter, their_block, theirs
+from released_dflash import assert_close, drawn, model, random_drafter, their_block, theirs
 from tiny_models import VOCAB_SIZE, drafter_config, make_target
 from torch import Tensor
 
