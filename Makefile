@@ -31,7 +31,7 @@ test: .venv/ready-test
 check: test
 
 bench: .venv/ready-test
-	@for file in $(wildcard tests/bench_*.py); do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
+	@for file in $(wildcard tests/bench/bench_*.py); do echo "$$file"; PYTHONPATH=tests/helpers $(BIN)/python "$$file" || exit 1; done
 
 coverage: .venv/ready-test
 	$(BIN)/coverage run -m pytest
@@ -48,7 +48,7 @@ findings: .venv/ready-docs
 
 # Goes on where it was interrupted; writes docs/measurements/replay_is_the_runner.md.
 verify-real: .venv/ready-test
-	$(BIN)/python tests/verify_real.py
+	PYTHONPATH=tests/helpers $(BIN)/python tests/whole/verify_real.py
 
 # A folder without its stamp is a set-up that was cut short; installing again completes it.
 .venv/ready-demo: pyproject.toml constraints.txt | $(BIN)/pip

@@ -17,15 +17,15 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from simlab.analysis.scoring_figures import (
+from simlab.analysis.scoring.figures import (
     coverage_figure,
     first_candidates_figure,
     gap_figure,
     reliability_figure,
     waste_figure,
 )
-from simlab.analysis.sparse_figures import sparse_figure
-from simlab.main import main
+from simlab.analysis.sparse.figures import sparse_figure
+from simlab.cli.main import main
 
 SPARSE_LOGS = ("--recorded", "chain", "--recorded", "ddtree:budget=16", "--recorded", "ddtree:budget=64")
 

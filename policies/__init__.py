@@ -2,24 +2,24 @@
 
 from collections.abc import Callable
 
-from simlab.policies.adaflash import AdaFlash
-from simlab.policies.autoregressive import Autoregressive
-from simlab.policies.bastion import Bastion
-from simlab.policies.beam import Eagle2Beam
-from simlab.policies.best_first import DDTree
-from simlab.policies.caddtree import CaDDTree
-from simlab.policies.calibrated import CalibratedTree
-from simlab.policies.chain import Chain
-from simlab.policies.d2sd_boundary import D2SDBoundary
-from simlab.policies.entropy_width import EntropyWidth
-from simlab.policies.expand_parent import ExpandParentTree
-from simlab.policies.joint_budget import JointBudget
-from simlab.policies.joint_throughput import JointThroughput
-from simlab.policies.presto import Presto
-from simlab.policies.price import Price
-from simlab.policies.sequoia import Sequoia
-from simlab.policies.spine_gap import SpineGap
-from simlab.policies.survival import SurvivalThreshold
+from simlab.policies.named.adaflash import AdaFlash
+from simlab.policies.named.autoregressive import Autoregressive
+from simlab.policies.named.bastion import Bastion
+from simlab.policies.named.caddtree import CaDDTree
+from simlab.policies.named.calibrated import CalibratedTree
+from simlab.policies.named.chain import Chain
+from simlab.policies.named.d2sd_boundary import D2SDBoundary
+from simlab.policies.named.entropy_width import EntropyWidth
+from simlab.policies.named.expand_parent import ExpandParentTree
+from simlab.policies.named.joint_budget import JointBudget
+from simlab.policies.named.joint_throughput import JointThroughput
+from simlab.policies.named.presto import Presto
+from simlab.policies.named.price import Price
+from simlab.policies.named.sequoia import Sequoia
+from simlab.policies.named.spine_gap import SpineGap
+from simlab.policies.named.survival import SurvivalThreshold
+from simlab.policies.orders.beam import Eagle2Beam
+from simlab.policies.orders.best_first import DDTree
 from simlab.policy import AnyPolicy
 
 POLICIES: dict[str, Callable[..., AnyPolicy]] = {

@@ -9,11 +9,11 @@ import numpy as np
 
 from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
-from simlab.policies.budget_rules import BudgetRule
-from simlab.policies.node_order import Layer, NodeOrder, Nodes
-from simlab.policies.online_price import Memory, OnlinePrice
+from simlab.policies.orders.node_order import Layer, NodeOrder, Nodes
+from simlab.policies.orders.walk import walk_layer
+from simlab.policies.rules.budgets import BudgetRule
+from simlab.policies.rules.online_price import Memory, OnlinePrice
 from simlab.policies.shelf import EmptyShelf, Shelf
-from simlab.policies.walk import walk_layer
 from simlab.policy import Needs, Outcome
 from simlab.recorded import RecordedTexts
 from simlab.tree import DraftTree

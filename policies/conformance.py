@@ -13,7 +13,7 @@ from simlab.draft import Draft, Marginals
 from simlab.errors import PolicyError
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.round_costs import costs_at, round_costs
+from simlab.policies.costs.round_costs import costs_at, round_costs
 from simlab.policies.shelf import EmptyShelf
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence

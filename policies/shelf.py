@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from simlab.cost import CostTable
 from simlab.errors import PolicyError
-from simlab.policies.ngram import Counts
+from simlab.policies.edges.ngram import Counts
 
 Value = TypeVar("Value")
 

@@ -78,9 +78,9 @@ fi
 
 for execution in $executions; do
     step "beside the models and beside the released runner, $execution (the packaged pair)"
-    python "$here/tests/bench_overhead.py" --device "$device" --dtype "$dtype" --execution "$execution" | tee "$out/overhead_$execution.txt"
+    python "$here/tests/bench/bench_overhead.py" --device "$device" --dtype "$dtype" --execution "$execution" | tee "$out/overhead_$execution.txt"
     if python -c 'import dflash' 2> /dev/null; then
-        python "$here/tests/bench_dflash.py" --device "$device" --dtype "$dtype" --execution "$execution" | tee "$out/dflash_$execution.txt"
+        python "$here/tests/bench/bench_dflash.py" --device "$device" --dtype "$dtype" --execution "$execution" | tee "$out/dflash_$execution.txt"
     else
         echo "left out: PyPI dflash is not installed (pip install --no-deps dflash==0.1.0)"
     fi

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from simlab.errors import ModelError
-from simlab.real_runner.dflash import DFlashDrafter
-from simlab.real_runner.dflash_config import check_taps
-from simlab.real_runner.dflash_files import find_drafter, load_drafter
-from simlab.real_runner.dumped_states import DumpedStates
-from simlab.real_runner.execution import EAGER, prepare
-from simlab.real_runner.target import Target
-from simlab.real_runner.target_loading import load_target
+from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
+from simlab.real_runner.drafters.config import check_taps
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.execution.prepare import EAGER, prepare
+from simlab.real_runner.targets.dumped_states import DumpedStates
+from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.model import Target
 
 if TYPE_CHECKING:
-    from simlab.real_runner.graph_models import GraphedModels
+    from simlab.real_runner.execution.graph_models import GraphedModels
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SMALLER = "give a smaller --batch-size, or --dtype bfloat16"
@@ -30,8 +30,8 @@ class Models:
     """Both models, loaded, and where the drafter's files lie.
 
     ``dumped``: hidden states in place of the target's layers, which are then not loaded. ``fixed_rows``: so many
-    rows has every pass that decides a token, see `simlab.real_runner.batch_invariant`; 0: as many as there are tokens.
-    ``execution``: one of `simlab.real_runner.execution.EXECUTIONS`, as which both already run.
+    rows has every pass that decides a token, see `simlab.real_runner.attention.batch_invariant`; 0: as many as there
+    are tokens. ``execution``: one of `simlab.real_runner.execution.prepare.EXECUTIONS`, as which both already run.
     ``graphs``: captured passes, which decoding then uses.
     """
 
@@ -56,7 +56,7 @@ def load_models(
         dtype: of both.
         device: as torch names it.
         tap_offset: what to add to the drafter's layer numbers; None: as its format has it.
-        execution: one of `simlab.real_runner.execution.EXECUTIONS`.
+        execution: one of `simlab.real_runner.execution.prepare.EXECUTIONS`.
 
     Raises:
         ModelError: they cannot be loaded, the drafter belongs to another target, or they cannot be executed so.

@@ -16,12 +16,12 @@ from tqdm import tqdm
 
 from simlab.arrays import Doubles, Ints
 from simlab.errors import ModelError
-from simlab.real_runner.dense import draft_logits
-from simlab.real_runner.dflash_config import TAP_OFFSETS, DFlashConfig, check_taps
-from simlab.real_runner.generate import generate
+from simlab.real_runner.decoding.generate import generate
+from simlab.real_runner.drafters.config import TAP_OFFSETS, DFlashConfig, check_taps
+from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.models import Models
-from simlab.real_runner.target import features_of, tapped
-from simlab.sampling import Sampling
+from simlab.real_runner.targets.model import features_of, tapped
+from simlab.sampling.choice import Sampling
 
 Text: TypeAlias = tuple[Ints, Ints]
 """A prompt and what the target wrote after it, int32."""

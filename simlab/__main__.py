@@ -2,7 +2,7 @@
 
 import sys
 
-from simlab.main import main
+from simlab.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

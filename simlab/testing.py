@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from simlab.draft import Draft, Marginals
-from simlab.made_up import random_sequence
 from simlab.policy import AnyPolicy, Outcome, modelled_s
+from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
 from simlab.replay import draft_source, rounds
 from simlab.tree import DraftTree

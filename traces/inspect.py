@@ -9,11 +9,11 @@ import numpy as np
 
 from simlab.arrays import Longs
 from simlab.errors import TraceError
-from simlab.traces.checks import problem_with
-from simlab.traces.manifest import Manifest
+from simlab.traces.format.checks import problem_with
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.records import DraftColumns, SequenceRecord
+from simlab.traces.format.trace_ids import draft_digest, draft_id, text_digest, text_id
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.records import DraftColumns, SequenceRecord
-from simlab.traces.trace_ids import draft_digest, draft_id, text_digest, text_id
 
 
 @dataclass(frozen=True, slots=True)

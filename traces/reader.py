@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,10 @@ import polars as pl
 
 from simlab.errors import TraceError
 from simlab.recorded import RecordedSequence, RecordedTexts
-from simlab.traces.files import SEQUENCES, address, draft_file, tokens_file
-from simlab.traces.manifest import Manifest, read_manifest
-from simlab.traces.records import SequenceRecord, TokenRows
-from simlab.traces.shards import (
+from simlab.traces.format.files import SEQUENCES, address, draft_file, tokens_file
+from simlab.traces.format.manifest import Manifest, read_manifest
+from simlab.traces.format.records import SequenceRecord, TokenRows
+from simlab.traces.format.shards import (
     file_info,
     read_draft_rows,
     read_records,
@@ -171,7 +172,7 @@ def packaged_trace() -> Path:
     Raises:
         TraceError: this installation does not hold it.
     """
-    folder = Path(__file__).parent / "data" / "sample"
+    folder = Path(str(files("simlab.traces"))) / "data" / "sample"
     if not folder.is_dir():
         raise TraceError(f"the packaged trace is missing from {folder}; install simlab again, or give --trace.")
     return folder

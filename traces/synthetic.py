@@ -10,10 +10,10 @@ import numpy as np
 from simlab.arrays import Bools, Doubles, Floats, Ints, Longs
 from simlab.draft import Prompt
 from simlab.grid import to_grid
-from simlab.sampling import Sampling
-from simlab.traces.manifest import DraftSet, Manifest, ModelInfo
-from simlab.traces.records import DraftColumns, SequenceRecord, TokenRows
-from simlab.traces.schema import NUM_TOP
+from simlab.sampling.choice import Sampling
+from simlab.traces.format.manifest import DraftSet, Manifest, ModelInfo
+from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
+from simlab.traces.format.schema import NUM_TOP
 from simlab.traces.writer import TraceWriter
 
 DRAFT = "synthetic"

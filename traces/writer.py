@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from simlab.errors import TraceError
-from simlab.traces.checks import problem_with
-from simlab.traces.files import (
+from simlab.traces.format.checks import problem_with
+from simlab.traces.format.files import (
     MANIFEST,
     RECORDING,
     SEQUENCES,
@@ -25,13 +25,13 @@ from simlab.traces.files import (
     write_beside,
     write_frame,
 )
-from simlab.traces.frames import draft_frame, sequences_frame, tokens_frame
-from simlab.traces.json_fields import Json
-from simlab.traces.manifest import Contents, FileInfo, Manifest, manifest_from_text, read_manifest
-from simlab.traces.records import SequenceRecord
-from simlab.traces.schema import sequences_schema
-from simlab.traces.shards import read_records, read_sequences
-from simlab.traces.trace_ids import draft_digest, draft_id, text_digest, text_id
+from simlab.traces.format.frames import draft_frame, sequences_frame, tokens_frame
+from simlab.traces.format.json_fields import Json
+from simlab.traces.format.manifest import Contents, FileInfo, Manifest, manifest_from_text, read_manifest
+from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.schema import sequences_schema
+from simlab.traces.format.shards import read_records, read_sequences
+from simlab.traces.format.trace_ids import draft_digest, draft_id, text_digest, text_id
 
 
 class TraceWriter:

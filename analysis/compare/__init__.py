@@ -1,0 +1,1 @@
+"""Paired comparisons of two runs, and their verdicts. Begin with comparisons."""

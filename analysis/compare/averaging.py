@@ -1,0 +1,125 @@
+"""The two means of the acceptance length side by side, and whether they rank policies alike.
+
+Pooled: all tokens over all rounds. Per response: the mean of each text's own mean. A long text counts for more in the
+first; where texts of easy rounds are short, the second is larger.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from simlab.analysis.compare.comparisons import POWERS, Comparison
+from simlab.analysis.compare.runs import compare_runs
+from simlab.analysis.statistics.bootstrap import log_products
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of
+from simlab.analysis.table.prompt_sums import COLUMNS, Run, prompt_sums
+from simlab.analysis.table.summaries import Scalar
+
+POOLED, MACRO = "acceptance_length", "acceptance_length_macro"
+
+
+@dataclass(frozen=True, slots=True)
+class BothMeans:
+    """Of one policy on one set of prompts.
+
+    Attributes:
+        run: what it is of.
+        over: the mean per response over the pooled one, on the same prompts.
+    """
+
+    run: str
+    prompts: int
+    pooled: float
+    pooled_interval: Interval
+    macro: float
+    macro_interval: Interval
+    over: float
+    over_interval: Interval
+
+    def row(self) -> dict[str, Scalar]:
+        """Flat scalars, as a script reads them; what is not known is None."""
+        found: dict[str, Scalar] = {"run": self.run, "prompts": self.prompts}
+        names = ((POOLED, self.pooled, self.pooled_interval), (MACRO, self.macro, self.macro_interval))
+        for name, value, interval in (*names, ("macro_over_pooled", self.over, self.over_interval)):
+            found |= {name: finite(value), f"{name}_ci_low": finite(interval.low)}
+            found[f"{name}_ci_high"] = finite(interval.high)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """Two policies that the two means rank differently.
+
+    Attributes:
+        pooled: the comparison by the pooled mean.
+        macro: by the mean per response.
+    """
+
+    pooled: Comparison
+    macro: Comparison
+
+    @property
+    def is_told(self) -> bool:
+        """Whether both means tell the two apart, each in its own direction: no chance ranking."""
+        return self.pooled.differs and self.macro.differs
+
+    def row(self) -> dict[str, Scalar]:
+        """Flat scalars."""
+        found: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_told}
+        for name, one in (("pooled", self.pooled), ("macro", self.macro)):
+            found |= {f"{name}_ratio": one.ratio, f"{name}_differs": one.differs}
+            found |= {
+                f"{name}_ci_low": finite(one.ratio_interval.low),
+                f"{name}_ci_high": finite(one.ratio_interval.high),
+            }
+        return found
+
+
+def both_means(run: Run) -> BothMeans:
+    """The two means of a run's result rows, with intervals over prompts.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    sums = prompt_sums([run]).sums[:, 0]
+    columns: list[str] = list(COLUMNS)
+    powers = np.zeros((3, len(columns)))
+    for place, measure in enumerate((POOLED, MACRO)):
+        for name, power in POWERS[measure].items():
+            powers[place, columns.index(name)] = power
+    powers[2] = powers[1] - powers[0]
+    used = [columns.index(name) for measure in (POOLED, MACRO) for name in POWERS[measure]]
+    spread = log_products(np.ascontiguousarray(sums[:, used]), powers[:, used])
+    ends = intervals_of(spread)
+    (pooled, macro, over), intervals = np.exp(spread.whole).tolist(), [_exp(one) for one in ends]
+    return BothMeans(run.name, len(sums), pooled, intervals[0], macro, intervals[1], over, intervals[2])
+
+
+def flips(runs: Sequence[Run]) -> list[Flip]:
+    """The pairs of runs that the two means rank differently; all pairs are one family for each mean.
+
+    Args:
+        runs: of the same prompts.
+    """
+    pairs = list(combinations(range(len(runs)), 2))
+    if not pairs:
+        return []
+    found = {(one.measure, one.first, one.second): one for one in compare_runs(runs, pairs)}
+    both = [
+        Flip(found[POOLED, runs[one].name, runs[other].name], found[MACRO, runs[one].name, runs[other].name])
+        for one, other in pairs
+        if (POOLED, runs[one].name, runs[other].name) in found
+    ]
+    return [one for one in both if (one.pooled.ratio - 1) * (one.macro.ratio - 1) < 0]
+
+
+def finite(value: float) -> float | None:
+    """None where a number is not known."""
+    return value if math.isfinite(value) else None
+
+
+def _exp(interval: Interval) -> Interval:
+    return UNKNOWN if math.isnan(interval.low) else Interval(math.exp(interval.low), math.exp(interval.high))

@@ -1,0 +1,214 @@
+"""Runs compared on the same prompts, pair by pair: differences and ratios with paired intervals."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from scipy import stats
+
+from simlab.analysis.statistics.bootstrap import Spread, log_products
+from simlab.analysis.statistics.detectable import detectable_ratios
+from simlab.analysis.statistics.families import CORRECTIONS
+from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, degrees_of_freedom, intervals_of
+from simlab.analysis.statistics.slices import Slice
+from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums
+from simlab.arrays import Doubles
+
+POWERS: dict[str, dict[str, int]] = {
+    "acceptance_length": {"committed": 1, "rounds": -1},
+    "acceptance_length_macro": {"response_means": 1, "responses": -1},
+    "tokens_per_s": {"committed": 1, "seconds": -1},
+    "speedup": {"committed": 1, "seconds": -1, "plain_committed": -1, "plain_seconds": 1},
+}
+"""What can be compared, each a product of powers of sums over prompts; more is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One number of two runs on the same prompts.
+
+    Attributes:
+        measure: one of ``POWERS``, or `simlab.analysis.optimize.worst_case.WORST_SPEEDUP`.
+        first: name of a run.
+        second: name of the run that it is compared with.
+        slice: of which rows; None: all.
+        first_value: NaN where it is not known; likewise all that follows.
+        difference: the first value less the second.
+        ratio: the first value over the second.
+        p_value: of equal runs, two-sided, by Student's t on the logarithm of the ratio.
+        p_adjusted: the same in the family of comparisons that it is read in.
+        detectable: the ratio above 1 that so many prompts would find, 8 times in 10.
+        family: how many comparisons it is read among.
+        equal: whether every prompt has the same sums in both.
+    """
+
+    measure: str
+    first: str
+    second: str
+    slice: Slice
+    prompts: int
+    first_value: float
+    second_value: float
+    difference: float
+    difference_interval: Interval
+    ratio: float
+    ratio_interval: Interval
+    p_value: float
+    p_adjusted: float
+    log_error: float
+    degrees: float
+    detectable: float
+    family: int
+    equal: bool
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the prompts allow an interval."""
+        return not math.isnan(self.ratio_interval.low)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two can be told apart: the interval leaves out 1, and the adjusted p-value is below 5 %."""
+        interval = self.ratio_interval
+        return self.is_known and not interval.low <= 1 <= interval.high and self.p_adjusted < 1 - LEVEL
+
+    def row(self) -> dict[str, Slice]:
+        """Flat scalars, as a script reads them; what is not known is None."""
+        found: dict[str, Slice] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Interval):
+                stem = field.name.removesuffix("_interval")
+                found |= {f"{stem}_ci_low": _finite(value.low), f"{stem}_ci_high": _finite(value.high)}
+            else:
+                found[field.name] = _finite(value) if isinstance(value, float) else value
+        return found | {"differs": self.differs}
+
+
+def compared(
+    found: PromptSums, names: Sequence[str], pairs: Sequence[tuple[int, int]], measure: str, value: Slice = None
+) -> list[Comparison]:
+    """Each pair of runs by one measure, each alone; `in_family` reads them together.
+
+    Args:
+        found: of all runs.
+        names: of the runs.
+        pairs: places of two runs each.
+        measure: one of ``POWERS``.
+        value: the slice, if it is one.
+
+    Raises:
+        ValueError: there is no such measure, or no prompt.
+    """
+    if measure not in POWERS:
+        raise ValueError(f"measure must be one of {', '.join(POWERS)}; got {measure!r}")
+    columns = [COLUMNS.index(name) for name in POWERS[measure]]
+    sums = found.sums[:, :, columns]
+    logs = logs_of_runs(sums, np.array(list(POWERS[measure].values()), np.float64))
+    equal = [bool(np.array_equal(sums[:, one], sums[:, other])) for one, other in pairs]
+    return compared_logs(logs, equal, names, pairs, measure, value)
+
+
+def compared_logs(
+    logs: Spread,
+    equal: Sequence[bool],
+    names: Sequence[str],
+    pairs: Sequence[tuple[int, int]],
+    measure: str,
+    value: Slice = None,
+) -> list[Comparison]:
+    """Each pair of runs by logarithms of a number of theirs, each alone.
+
+    Args:
+        logs: of each run.
+        equal: of each pair whether every prompt has the same sums in both.
+        names: of the runs.
+        pairs: places of two runs each.
+        measure: what the number is.
+        value: the slice, if it is one.
+    """
+    first, second = (logs.take([pair[side] for pair in pairs]) for side in (0, 1))
+    ratio, difference = first.minus(second), first.exp().minus(second.exp())
+    errors, degrees = _errors(ratio), degrees_of_freedom(ratio)
+    p_values, detectable = _p_values(ratio.whole, errors, degrees), detectable_ratios(errors, degrees)
+    ratios, differences = intervals_of(ratio), intervals_of(difference)
+    return [
+        Comparison(
+            measure=measure,
+            first=names[one],
+            second=names[other],
+            slice=value,
+            prompts=logs.num_prompts,
+            first_value=float(np.exp(first.whole[place])),
+            second_value=float(np.exp(second.whole[place])),
+            difference=float(difference.whole[place]),
+            difference_interval=differences[place],
+            ratio=float(np.exp(ratio.whole[place])),
+            ratio_interval=_exp(ratios[place]),
+            p_value=float(p_values[place]),
+            p_adjusted=float(p_values[place]),
+            log_error=float(errors[place]),
+            degrees=float(degrees[place]),
+            detectable=float(detectable[place]),
+            family=1,
+            equal=equal[place],
+        )
+        for place, (one, other) in enumerate(pairs)
+    ]
+
+
+def in_family(comparisons: Sequence[Comparison], correction: str = "holm") -> list[Comparison]:
+    """The same, read together: p-values adjusted, and what is detectable among so many.
+
+    Args:
+        comparisons: of one measure; those of which nothing is known do not count.
+        correction: one of ``CORRECTIONS``.
+
+    Raises:
+        ValueError: there is no such correction.
+    """
+    if correction not in CORRECTIONS:
+        raise ValueError(f"correction must be one of {', '.join(CORRECTIONS)}; got {correction!r}")
+    p_values = np.array([one.p_value for one in comparisons], np.float64)
+    tested = max(1, int((~np.isnan(p_values)).sum()))
+    errors, degrees = (np.array([getattr(one, name) for one in comparisons]) for name in ("log_error", "degrees"))
+    adjusted, detectable = CORRECTIONS[correction](p_values), detectable_ratios(errors, degrees, tested)
+    return [
+        replace(one, p_adjusted=float(p_value), detectable=float(ratio), family=tested)
+        for one, p_value, ratio in zip(comparisons, adjusted, detectable, strict=True)
+    ]
+
+
+def logs_of_runs(sums: Doubles, powers: Doubles) -> Spread:
+    """Of each run, from float64 ``[prompts, runs, C]``; a column that is not known makes its run's number unknown."""
+    num_prompts, num_runs, num_columns = sums.shape
+    flat = np.nan_to_num(sums.reshape(num_prompts, -1), nan=0.0)
+    flat[:, np.isnan(sums.reshape(num_prompts, -1)).any(axis=0)] = 0.0
+    spread = np.zeros((num_runs, num_runs * num_columns))
+    for run in range(num_runs):
+        spread[run, run * num_columns : (run + 1) * num_columns] = powers
+    return log_products(flat, spread)
+
+
+def _errors(ratio: Spread) -> Doubles:
+    return ratio.standard_errors() if ratio.num_prompts > 1 else np.full(len(ratio.whole), np.nan)
+
+
+def _p_values(logs: Doubles, errors: Doubles, degrees: Doubles) -> Doubles:
+    """nan where there is no error to hold a difference against."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.where(logs == 0, 0.0, np.abs(logs) / errors)
+    found = 2 * stats.t.sf(distance, degrees)
+    return np.asarray(np.where(np.isfinite(errors) & np.isfinite(logs), found, np.nan), np.float64)
+
+
+def _exp(interval: Interval) -> Interval:
+    if math.isnan(interval.low):
+        return UNKNOWN
+    with np.errstate(over="ignore"):
+        return Interval(float(np.exp(interval.low)), float(np.exp(interval.high)))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,75 @@
+"""Comparisons as people read them: the verdicts, a table, and what to know beside it."""
+
+import math
+from collections.abc import Sequence
+
+from simlab.analysis.compare.comparisons import Comparison
+from simlab.analysis.compare.verdicts import measure_name, standing, verdict
+from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM
+from simlab.analysis.statistics.detectable import POWER
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.table.text import aligned, number
+
+_HEADINGS = ("", "first", "second", "difference [95 %]", "ratio [95 %]", "p", "detectable")
+_LEFT = ("", "difference [95 %]", "ratio [95 %]")
+
+
+def verdicts_text(found: Sequence[Comparison], by: str | None = None) -> str:
+    """A line for each, slices named; above them where one run stands, if all are of the same one."""
+    lines = [f"{_slice(one, by)}{verdict(one)}." for one in found]
+    if by is None and len(found) > 1 and len({one.first for one in found}) == 1:
+        lines.insert(0, f"{standing(found)}.")
+    return "\n".join(lines)
+
+
+def comparison_table(found: Sequence[Comparison], by: str | None = None) -> str:
+    """A row for each comparison."""
+    alone = len({(one.first, one.second) for one in found}) == 1
+    cells = [[_place(one, by, alone), *_cells(one)] for one in found]
+    return aligned([list(_HEADINGS), *cells], [heading in _LEFT for heading in _HEADINGS])
+
+
+def comparison_notes(found: Sequence[Comparison], correction: str) -> str:
+    """What a reader must know beside the numbers, a sentence a line."""
+    lines = [
+        "Differences and ratios are the first's against the second's, on the same prompts; [95 %] over prompts.",
+        f"Detectable: the difference that so many prompts like these would find with a chance of {100 * POWER:.0f} %.",
+    ]
+    if max(one.family for one in found) > 1:
+        name = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[correction]
+        lines.append(f"p is adjusted for the number of comparisons ({name}); the intervals are each comparison's own.")
+    fewest = min(one.prompts for one in found)
+    if fewest < FEW_PROMPTS:
+        lines.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
+    elif fewest < BOOTSTRAP_FROM:
+        lines.append(f"Fewer than {BOOTSTRAP_FROM} prompts: the intervals are Student's, not a bootstrap's.")
+    return "\n".join(lines)
+
+
+def _slice(one: Comparison, by: str | None) -> str:
+    return "" if by is None else f"{'all' if one.slice is None else f'{by} {one.slice}'}: "
+
+
+def _place(one: Comparison, by: str | None, alone: bool) -> str:
+    runs = "" if alone else f"{one.first} / {one.second}: "
+    return f"{_slice(one, by)}{runs}{measure_name(one.measure)}"
+
+
+def _cells(one: Comparison) -> list[str]:
+    share = 100 * (one.detectable - 1)
+    return [
+        number(one.first_value, 2),
+        number(one.second_value, 2),
+        _with_interval(one.difference, one.difference_interval, 2, sign=True),
+        _with_interval(one.ratio, one.ratio_interval, 3, sign=False),
+        "-" if math.isnan(one.p_adjusted) else "<0.001" if one.p_adjusted < 0.001 else f"{one.p_adjusted:.3f}",
+        "-" if math.isnan(share) else f"{share:.2g} %" if share < 100 else f"{share:.0f} %",
+    ]
+
+
+def _with_interval(value: float, interval: Interval, digits: int, sign: bool) -> str:
+    form = f"{'+' if sign else ''}.{digits}f"
+    if math.isnan(value):
+        return "-"
+    ends = "" if math.isnan(interval.low) else f" [{interval.low:{form}}, {interval.high:{form}}]"
+    return f"{value:{form}}{ends}"

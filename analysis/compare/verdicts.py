@@ -1,0 +1,128 @@
+"""What a comparison says, in a sentence: who is ahead and by how much, or which differences cannot be resolved."""
+
+import math
+from collections.abc import Sequence
+
+from simlab.analysis.compare.comparisons import Comparison
+
+_AHEAD = {
+    "acceptance_length": "has a longer acceptance length",
+    "acceptance_length_macro": "has a longer acceptance length per response",
+    "tokens_per_s": "is faster",
+    "speedup": "has a larger speedup",
+    "worst_speedup": "has a larger worst speedup",
+}
+_SAID = {
+    "acceptance_length": "acceptance length",
+    "acceptance_length_macro": "acceptance length per response",
+    "tokens_per_s": "tokens/s",
+    "speedup": "speedup",
+    "worst_speedup": "worst speedup",
+}
+
+
+def measure_name(measure: str) -> str:
+    """As it stands in tables."""
+    return _SAID[measure]
+
+
+def verdict(one: Comparison, unit: str = "prompt") -> str:
+    """In a sentence without a full stop.
+
+    ``A is faster than B by 31.2 % [27.0, 35.1]``, ``no winner between A and B: differences under 3.1 % cannot be
+    resolved with 40 prompts`` and, where every prompt has the same in both, ``no difference between A and B``.
+
+    Args:
+        one: the comparison.
+        unit: what its intervals resample, in the singular.
+    """
+    both = f"{one.first} and {one.second}"
+    if math.isnan(one.ratio):
+        return f"{both} cannot be compared: their {_SAID[one.measure]} is not known"
+    if one.equal and one.prompts:
+        return f"no difference between {both}: their {_SAID[one.measure]} is the same on {_all(one.prompts, unit)}"
+    if not one.is_known:
+        return (
+            f"no verdict on {both}: {_prompts(one.prompts, unit)} that carry a sum alone allow no interval "
+            f"({_signed(one.ratio)} %)"
+        )
+    if not one.differs:
+        return f"no winner between {both}: {_unresolved(one, unit)}"
+    interval = one.ratio_interval
+    if one.ratio < 1:
+        return _ahead(one, one.second, (1 / one.ratio, 1 / interval.high, 1 / interval.low), unit)
+    return _ahead(one, one.first, (one.ratio, interval.low, interval.high), unit)
+
+
+def standing(found: Sequence[Comparison], unit: str = "prompt") -> str:
+    """Where one run stands among several, in a sentence without a full stop.
+
+    ``A is faster than each of 3 others, the closest being B, by 4.1 % [2.0, 6.2]`` or ``no winner among A, B and C:
+    differences under 3.1 % cannot be resolved with 40 prompts``. It is fair to say of a run that was chosen on other
+    prompts; the best of many on these very prompts looks better than it is.
+
+    Args:
+        found: comparisons of that run with each of the others, by one measure, of one family.
+        unit: what their intervals resample, in the singular.
+
+    Raises:
+        ValueError: they are of several runs or measures, or there is none.
+    """
+    if len({(one.first, one.measure, one.slice) for one in found}) != 1:
+        raise ValueError("expected comparisons of one run with others, by one measure")
+    first, ahead = found[0].first, _AHEAD[found[0].measure]
+    better = [one.second for one in found if one.differs and one.ratio < 1]
+    level = [one for one in found if not one.differs]
+    if better:
+        many = len(better) > 1
+        return f"{_listed(better)} {_plural(ahead) if many else ahead} than {first}"
+    if level:
+        limits = [one.detectable for one in level if not math.isnan(one.detectable)]
+        limit = f"differences under {_percent(max(limits))} % " if limits else "differences "
+        names = _listed([first, *(one.second for one in level)])
+        return f"no winner among {names}: {limit}cannot be resolved with {_prompts(found[0].prompts, unit)}"
+    closest = min(found, key=lambda one: one.ratio)
+    low, high = closest.ratio_interval.low, closest.ratio_interval.high
+    by = f"{_percent(closest.ratio)} % [{_percent(low)}, {_percent(high)}]"
+    return f"{first} {ahead} than each of {len(found)} others, the closest being {closest.second}, by {by}"
+
+
+def _plural(ahead: str) -> str:
+    return ahead.replace("is ", "are ", 1).replace("has ", "have ", 1)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
+def _ahead(one: Comparison, winner: str, ratios: tuple[float, float, float], unit: str) -> str:
+    """By a ratio with the ends of its interval, all above 1."""
+    loser = one.second if winner == one.first else one.first
+    ratio, low, high = map(_percent, ratios)
+    return f"{winner} {_AHEAD[one.measure]} than {loser} by {ratio} % [{low}, {high}], on {_prompts(one.prompts, unit)}"
+
+
+def _unresolved(one: Comparison, unit: str) -> str:
+    among = f" among {one.family} comparisons" if one.family > 1 else ""
+    return (
+        f"differences under {_percent(one.detectable)} % cannot be resolved with {_prompts(one.prompts, unit)}{among} "
+        f"(seen: {_signed(one.ratio)} %)"
+    )
+
+
+def _prompts(num: int, unit: str) -> str:
+    return f"{num} {unit}" + ("" if num == 1 else "s")
+
+
+def _all(num: int, unit: str) -> str:
+    return f"the one {unit}" if num == 1 else f"each of {num} {unit}s"
+
+
+def _percent(ratio: float) -> str:
+    """Above 1, in per cent, with enough digits to be told from none."""
+    share = 100 * (ratio - 1)
+    return f"{share:.0f}" if share >= 100 else f"{share:.1f}" if abs(share) >= 0.1 else f"{share:.2g}"
+
+
+def _signed(ratio: float) -> str:
+    return f"{'+' if ratio >= 1 else '-'}{_percent(1 + abs(ratio - 1))}"

@@ -1,0 +1,189 @@
+"""How far predictions were from what was measured, and which part of a round explains how much of it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from simlab.analysis.statistics.bootstrap import log_products
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of
+from simlab.analysis.table.speeds import STAGE_COLUMNS
+from simlab.analysis.table.summaries import BASELINE, Scalar
+from simlab.arrays import Doubles
+
+TOLERANCE = 0.05
+"""A prediction of a speedup is good when it is within this of the measured one."""
+
+PARTS = ("rounds", "draft", "select", "verify", "commit")
+"""What the error of a speedup is split into: how many tokens a round commits, and the seconds of each stage."""
+
+_SEQUENCE = ("dataset", "prompt_id", "turn", "sample", "sequence")
+_COUNTS = ("rounds", "committed")
+_OWN = (*_COUNTS, *STAGE_COLUMNS, "all_s")
+_PLAIN = ("plain_committed", "plain_s")
+_POWERS: dict[str, dict[str, int]] = {
+    "acceptance_length": {"committed": 1, "rounds": -1},
+    **{f"{stage}_per_round": {stage: 1, "rounds": -1} for stage in STAGE_COLUMNS},
+    "round_s": {"all_s": 1, "rounds": -1},
+    "tokens_per_s": {"committed": 1, "all_s": -1},
+    "speedup": {"committed": 1, "all_s": -1, "plain_committed": -1, "plain_s": 1},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeError:
+    """Predicted over measured, less 1: above 0 the prediction was too high.
+
+    Attributes:
+        interval: 95 %, over prompts, each prompt's prediction paired with its measurement.
+    """
+
+    value: float
+    interval: Interval
+
+    @property
+    def is_within(self) -> bool:
+        """Whether it is no larger than ``TOLERANCE``."""
+        return abs(self.value) <= TOLERANCE
+
+    @property
+    def is_surely_within(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval.low >= -TOLERANCE and self.interval.high <= TOLERANCE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PredictionErrors:
+    """Of one policy.
+
+    Attributes:
+        errors: of ``acceptance_length``, the seconds of each stage ``_per_round``, all of them (``round_s``),
+            ``tokens_per_s`` and ``speedup``; NaN where a number is not known.
+        machine: logarithm of predicted over measured tokens/s of plain decoding: what slowed everything alike.
+        parts: by the names of ``PARTS``, logarithms that add up to that of predicted over measured speedup; with
+            ``machine`` to that of tokens/s. NaN without prices.
+    """
+
+    policy: str
+    policy_id: str
+    is_plain: bool
+    errors: Mapping[str, RelativeError]
+    machine: float
+    parts: Mapping[str, float]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of each part in the sum of their sizes; NaN where they are not known, or all none."""
+        whole = sum(map(abs, self.parts.values()))
+        return {name: abs(part) / whole if whole else math.nan for name, part in self.parts.items()}
+
+    def row(self) -> dict[str, Scalar]:
+        """Flat scalars; what is not known is None."""
+        found: dict[str, float] = {}
+        for name, one in self.errors.items():
+            low, high = one.interval.low, one.interval.high
+            found |= {f"error_{name}": one.value, f"error_{name}_ci_low": low, f"error_{name}_ci_high": high}
+        found |= {"log_error_machine": self.machine}
+        found |= {f"log_error_{name}": part for name, part in self.parts.items()}
+        found |= {f"error_share_{name}": share for name, share in self.shares.items()}
+        speedup = self.errors["speedup"]
+        known = not math.isnan(speedup.value)
+        row: dict[str, Scalar] = {name: value if math.isfinite(value) else None for name, value in found.items()}
+        return row | {"within_tolerance": speedup.is_within if known else None}
+
+
+def prediction_errors(results: pl.DataFrame) -> list[PredictionErrors]:
+    """Of each policy that was measured, in the order of its first row.
+
+    A text that was decoded several times counts as often in the prediction, so both sides are of the same prompts
+    with the same weights.
+
+    Args:
+        results: result rows of both kinds; plain decoding among them.
+    """
+    measured = results.filter(pl.col("kind") == "measured")
+    foreseen = results.filter(pl.col("kind") == "predicted").unique([*_SEQUENCE, "policy_id"], keep="first")
+    plain_ids = measured.filter(pl.col("name") == BASELINE)["policy_id"].unique()
+    if plain_ids.is_empty():
+        return []
+    plain_id = plain_ids[0]
+    plain = _sums_of(plain_id, foreseen, measured)
+    found = []
+    for policy, policy_id in measured.select("policy", "policy_id").unique(maintain_order=True).iter_rows():
+        sums = plain if policy_id == plain_id else _sums_of(policy_id, foreseen, measured)
+        if sums.shape == plain.shape and len(sums):
+            found.append(_errors(policy, policy_id, policy_id == plain_id, sums, plain))
+    return found
+
+
+def _errors(policy: str, policy_id: str, is_plain: bool, sums: Doubles, plain: Doubles) -> PredictionErrors:
+    """From float64 ``[prompts, 2, len(_OWN)]``, predicted and measured sums of a policy and of plain decoding."""
+    of_plain = plain[:, :, [_OWN.index("committed"), _OWN.index("all_s")]]
+    columns = (*_OWN, *_PLAIN)
+    both = np.concatenate([sums, of_plain], axis=2)
+    one = np.array([[powers.get(name, 0) for name in columns] for powers in _POWERS.values()], np.float64)
+    spread = log_products(both.reshape(len(both), -1), np.concatenate([one, -one], axis=1))
+    logs = dict(zip(_POWERS, spread.whole, strict=True))
+    errors = {
+        name: RelativeError(float(np.expm1(log)), _expm1(interval))
+        for (name, log), interval in zip(logs.items(), intervals_of(spread), strict=True)
+    }
+    machine = logs["tokens_per_s"] - logs["speedup"]
+    return PredictionErrors(policy, policy_id, is_plain, errors, float(machine), _parts(both.sum(axis=0), logs))
+
+
+def _parts(totals: Doubles, logs: Mapping[str, float]) -> dict[str, float]:
+    """How much of the logarithm of predicted over measured speedup each part explains; the parts add up to it.
+
+    Predicted seconds are first stretched by as much as plain decoding was slower than predicted. What is left of a
+    stage is weighed by the logarithmic mean of the whole rounds, which leaves no remainder (Ang 2005, Energy Policy
+    33:867-871, the LMDI decomposition).
+
+    Args:
+        totals: float64 ``[2, len(_OWN) + 2]``, predicted and measured.
+        logs: of predicted over measured.
+    """
+    if math.isnan(logs["speedup"]):
+        return dict.fromkeys(PARTS, math.nan)
+    stretch = math.exp(logs["tokens_per_s"] - logs["speedup"])
+    per_round = totals / totals[:, :1]
+    foreseen, seen = stretch * per_round[0], per_round[1]
+    mean = _logarithmic_mean(foreseen[_OWN.index("all_s")], seen[_OWN.index("all_s")])
+    stages = {
+        name.removesuffix("_s"): float(seen[_OWN.index(name)] - foreseen[_OWN.index(name)]) / mean
+        for name in STAGE_COLUMNS
+    }
+    return {"rounds": float(logs["acceptance_length"]), **stages}
+
+
+def _logarithmic_mean(one: float, other: float) -> float:
+    """Between the two; their common value where they are nearly equal."""
+    ratio = math.log(one / other)
+    return float(one if abs(ratio) < 1e-9 else (one - other) / ratio)
+
+
+def _sums_of(policy_id: str, foreseen: pl.DataFrame, measured: pl.DataFrame) -> Doubles:
+    """Sums of each prompt, float64 ``[prompts, 2, len(_OWN)]``, predicted and measured; unknown seconds are 0."""
+    ran = measured.filter(pl.col("policy_id") == policy_id)
+    ours = foreseen.filter(pl.col("policy_id") == policy_id)
+    predicted = ran.select(_SEQUENCE).join(ours, on=list(_SEQUENCE), how="left", maintain_order="left")
+    parts = [_by_prompt(one) for one in (predicted, ran)]
+    return np.stack(parts, axis=1) if len(parts[0]) == len(parts[1]) else parts[0][:0, None, :]
+
+
+def _by_prompt(rows: pl.DataFrame) -> Doubles:
+    seconds = [
+        pl.when(pl.col(name).is_null().any()).then(0.0).otherwise(pl.col(name).sum()).alias(name)
+        for name in STAGE_COLUMNS
+    ]
+    table = rows.group_by("dataset", "prompt_id").agg(pl.col(_COUNTS).cast(pl.Int64).sum(), *seconds)
+    table = table.sort("dataset", "prompt_id").with_columns(pl.sum_horizontal(STAGE_COLUMNS).alias("all_s"))
+    return table.select(_OWN).to_numpy().astype(np.float64)
+
+
+def _expm1(interval: Interval) -> Interval:
+    if math.isnan(interval.low):
+        return UNKNOWN
+    return Interval(math.expm1(interval.low), math.expm1(interval.high))

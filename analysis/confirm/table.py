@@ -1,0 +1,211 @@
+"""Predicted beside measured: one row per policy, and which policy won."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from simlab.analysis.compare.comparisons import Comparison, compared, in_family
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, ratio_interval
+from simlab.analysis.statistics.slices import sliced
+from simlab.analysis.table.prompt_sums import Run, prompt_sums
+from simlab.analysis.table.speeds import STAGE_COLUMNS
+from simlab.analysis.table.summaries import BASELINE, Scalar, Summary, summaries
+
+FAILED = "FAILED"
+"""The lossless verdict on texts that are not the target's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was found of the texts and rounds that a policy really had.
+
+    Attributes:
+        lossless: ``exact``, ``ties(3)`` or ``FAILED``.
+        worst_gap: the largest loss of a token against float32, in units of a logit.
+        bound: what a loss may be.
+        fault: of a failure, what was found first; else empty.
+        num_equal: decoded texts whose rounds equal the replay of their own rows.
+        num_texts: all decoded texts.
+        unequal: of the first text whose rounds do not, how they differ; else empty.
+        num_same_texts: decoded texts that are plain decoding's of the same run, token for token.
+    """
+
+    lossless: str
+    num_ties: int
+    worst_gap: float
+    bound: float
+    fault: str
+    num_equal: int
+    num_texts: int
+    unequal: str
+    num_same_texts: int
+
+    @property
+    def counts_equal_replay(self) -> bool:
+        """Whether all rounds equal their replay."""
+        return self.num_equal == self.num_texts
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedPolicy:
+    """One policy, as it was replayed and as it ran.
+
+    Attributes:
+        measured: None of the hindsight bound, which cannot run; likewise ``judged``.
+        tokens_per_s_interval: of the measured speed, over prompts.
+    """
+
+    predicted: Summary
+    measured: Summary | None
+    judged: Judged | None
+    tokens_per_s_interval: Interval
+
+    @property
+    def policy(self) -> str:
+        """As it stands in tables."""
+        return self.predicted.policy
+
+    def row(self) -> dict[str, Scalar]:
+        """What a replay says of it, then what was measured; what is not known is None."""
+        values: dict[str, Scalar] = {
+            **_measured_values(self.measured),
+            "measured_tokens_per_s_ci_low": self.tokens_per_s_interval.low,
+            "measured_tokens_per_s_ci_high": self.tokens_per_s_interval.high,
+            "predicted_speedup": self.predicted.speed.speedup,
+            **_judged_values(self.judged),
+        }
+        for kind, summary in (("predicted", self.predicted), ("measured", self.measured)):
+            for stage, seconds in zip(STAGE_COLUMNS, stages_per_round(summary), strict=True):
+                values[f"{kind}_{stage}_per_round"] = seconds
+        return self.predicted.row() | {key: _finite(value) for key, value in values.items()}
+
+
+def _measured_values(ran: Summary | None) -> dict[str, Scalar]:
+    return {
+        "measured_acceptance_length": None if ran is None else ran.totals.acceptance_length,
+        "measured_tokens_per_s": None if ran is None else ran.speed.tokens_per_s,
+        "measured_speedup": None if ran is None else ran.speed.speedup,
+        "measured_speedup_ci_low": None if ran is None else ran.speed.interval.low,
+        "measured_speedup_ci_high": None if ran is None else ran.speed.interval.high,
+    }
+
+
+def _judged_values(judged: Judged | None) -> dict[str, Scalar]:
+    audited, counted = ("lossless", "num_ties", "worst_gap", "bound"), ("num_same_texts", "num_equal", "num_texts")
+    names = (*audited, *counted, "counts_equal_replay")
+    return {name: None if judged is None else getattr(judged, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Where one policy stands among the others.
+
+    Attributes:
+        first: the policy that was chosen beforehand, else the fastest; its texts are the target's.
+        comparisons: of its measured speed with each other contender's, read as one family; as `simlab compare` does.
+        rivals: others that cannot be told from it.
+        ahead: others that are faster.
+    """
+
+    first: ConfirmedPolicy
+    comparisons: tuple[Comparison, ...]
+    rivals: tuple[ConfirmedPolicy, ...]
+    ahead: tuple[ConfirmedPolicy, ...]
+
+
+def stages_per_round(summary: Summary | None) -> tuple[float, ...]:
+    """Seconds of each stage per round; NaN where they are not known."""
+    if summary is None or summary.speed.seconds is None or not summary.totals.rounds:
+        return (math.nan,) * len(STAGE_COLUMNS)
+    return tuple(getattr(summary.speed.seconds, name) / summary.totals.rounds for name in STAGE_COLUMNS)
+
+
+def confirmed_policies(
+    results: pl.DataFrame, judged: Mapping[str, Judged], by: str | None = None
+) -> list[ConfirmedPolicy]:
+    """A row per policy, in the order of the predicted rows; with ``by``, slice by slice.
+
+    Args:
+        results: result rows of both kinds, on the same sequences.
+        judged: by the id of the policy, for each that was measured; slices are not judged.
+        by: one of `simlab.analysis.statistics.slices.SLICES`.
+    """
+    found = []
+    for value, part in sliced(results, by):
+        ran = part.filter(pl.col("kind") == "measured")
+        measured = {one.policy_id: one for one in summaries(ran)}
+        found += [
+            ConfirmedPolicy(
+                replace(one, slice=value),
+                measured.get(one.policy_id),
+                judged.get(one.policy_id) if by is None else None,
+                _tokens_per_s_interval(_of(ran, one)),
+            )
+            for one in summaries(part.filter(pl.col("kind") == "predicted"))
+        ]
+    return found
+
+
+def measured_runs(found: Sequence[ConfirmedPolicy], results: pl.DataFrame) -> list[Run]:
+    """The measured rows of each policy whose texts are the target's and whose speed is known, plain decoding's too.
+
+    Args:
+        found: from `confirmed_policies`.
+        results: the same.
+    """
+    ran = results.filter(pl.col("kind") == "measured")
+    plain = ran.filter(pl.col("name") == BASELINE)
+    return [Run(one.policy, _of(ran, one.predicted), plain) for one in found if _has_speed(one)]
+
+
+def contest(found: Sequence[ConfirmedPolicy], results: pl.DataFrame, chosen: str | None = None) -> Contest | None:
+    """Where the chosen or the fastest policy stands, plain decoding and failures left out; None where nobody is left.
+
+    Args:
+        found: from `confirmed_policies`.
+        results: the same.
+        chosen: id of a policy that was chosen on other prompts; where it cannot stand, the fastest does.
+    """
+    contenders = [one for one in found if _has_speed(one) and one.predicted.name != BASELINE]
+    if not contenders:
+        return None
+    first = max(contenders, key=_measured_speed)
+    first = next((one for one in contenders if one.predicted.policy_id == chosen), first)
+    others = [one for one in contenders if one is not first]
+    if not others:
+        return Contest(first, (), (), ())
+    runs = measured_runs([first, *others], results)
+    pairs = [(0, place) for place in range(1, len(runs))]
+    compared_all = in_family(compared(prompt_sums(runs), [run.name for run in runs], pairs, "tokens_per_s"))
+    level = [one for one, held in zip(others, compared_all, strict=True) if not held.differs]
+    ahead = [one for one, held in zip(others, compared_all, strict=True) if held.differs and held.ratio < 1]
+    return Contest(first, tuple(compared_all), tuple(level), tuple(ahead))
+
+
+def _has_speed(one: ConfirmedPolicy) -> bool:
+    if one.measured is None or one.judged is None or one.judged.lossless == FAILED:
+        return False
+    return not math.isnan(one.measured.speed.speedup)
+
+
+def _measured_speed(one: ConfirmedPolicy) -> float:
+    return math.nan if one.measured is None else one.measured.speed.speedup
+
+
+def _of(ran: pl.DataFrame, summary: Summary) -> pl.DataFrame:
+    return ran.filter((pl.col("policy_id") == summary.policy_id) & (pl.col("policy") == summary.policy))
+
+
+def _tokens_per_s_interval(rows: pl.DataFrame) -> Interval:
+    if rows.is_empty():
+        return UNKNOWN
+    total_s = pl.sum_horizontal(STAGE_COLUMNS).sum().alias("total_s")
+    prompts = rows.group_by("dataset", "prompt_id").agg(pl.col("committed").cast(pl.Int64).sum(), total_s)
+    prompts = prompts.sort("dataset", "prompt_id")
+    return ratio_interval(prompts["committed"].to_numpy(), prompts["total_s"].to_numpy())
+
+
+def _finite(value: Scalar) -> Scalar:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

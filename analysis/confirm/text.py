@@ -1,0 +1,193 @@
+"""A confirmation as a person reads it: the verdict, the table, the stages, the differences."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from simlab.analysis.compare.verdicts import standing, verdict
+from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, Contest, stages_per_round
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.table.summaries import BASELINE
+from simlab.analysis.table.text import aligned, number, with_interval
+from simlab.cost import STAGES
+
+MOST_DIFFERENCES = 20
+"""Differences from the trace that are written out; all are in the JSON and in the log."""
+
+_HEADINGS = (
+    ("policy", ""),
+    ("acceptance length", "replayed"),
+    ("", "measured"),
+    ("tokens/s", "measured [95 %]"),
+    ("speedup", "predicted"),
+    ("", "measured [95 %]"),
+    ("lossless", ""),
+    ("worst gap", "(bound)"),
+    ("rounds equal", "to replay"),
+)
+_LEFT = {"policy", "tokens/s", "lossless"}
+
+
+def verdict_text(found: Sequence[ConfirmedPolicy], won: Contest | None, unit: str = "prompt") -> str:
+    """What came out, a sentence a line: failures first, then where the chosen or fastest policy stands.
+
+    Args:
+        found: the rows of the table.
+        won: None where no policy can have won.
+        unit: what intervals resample, in the singular.
+    """
+    lines = [line for one in found for line in _failures(one)]
+    if won is None:
+        return "\n".join([*lines, "No policy has both a speed and a text that is the target's."])
+    if won.comparisons:
+        first, *others = won.comparisons
+        sentence = standing(won.comparisons, unit) if others else verdict(first, unit)
+        lines.append(f"No{sentence[2:]}." if sentence.startswith("no ") else f"{sentence}.")
+    return "\n".join([*lines, *(_claim(one, unit) for one in (won.first, *won.rivals, *won.ahead))])
+
+
+def _failures(one: ConfirmedPolicy) -> list[str]:
+    if one.judged is None:
+        return []
+    lines = []
+    if one.judged.lossless == FAILED:
+        lines.append(f"{FAILED}: the text of {one.policy} is not the target's: {one.judged.fault}.")
+    if not one.judged.counts_equal_replay:
+        num = one.judged.num_texts - one.judged.num_equal
+        lines.append(
+            f"{FAILED}: {num} of {one.judged.num_texts} texts of {one.policy} had other rounds than the replay of "
+            f"their own rows: {one.judged.unequal}."
+        )
+    return lines
+
+
+def _claim(one: ConfirmedPolicy, unit: str) -> str:
+    assert one.measured is not None
+    assert one.judged is not None
+    speed, predicted = one.measured.speed, one.predicted.speed.speedup
+    foreseen = "" if math.isnan(predicted) else f" (predicted {predicted:.2f})"
+    return (
+        f"{one.policy} writes {with_interval(speed.speedup, speed.interval).strip()} times as many tokens/s as plain "
+        f"decoding{foreseen}{_doubt(speed.interval, unit)}, text {one.judged.lossless}"
+    )
+
+
+def _doubt(interval: Interval, unit: str) -> str:
+    """What an interval of a speedup says beside its numbers."""
+    if interval.low > 1:
+        return ""
+    return ", so it is slower" if interval.high < 1 else f", which these {unit}s cannot tell from 1"
+
+
+def confirm_table(found: Sequence[ConfirmedPolicy]) -> str:
+    """A row per policy."""
+    cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(one) for one in found]
+    to_left = [first in _LEFT or second.endswith("[95 %]") for first, second in _HEADINGS]
+    return aligned(cells, to_left)
+
+
+def _cells(one: ConfirmedPolicy) -> list[str]:
+    ran, judged, predicted = one.measured, one.judged, one.predicted
+    first = [one.policy, number(predicted.totals.acceptance_length, 2)]
+    if ran is None:
+        return [*first, "-", "-", number(predicted.speed.speedup, 2), "-", "-", "-", "-"]
+    return [
+        *first,
+        number(ran.totals.acceptance_length, 2),
+        _wide(ran.speed.tokens_per_s, one.tokens_per_s_interval),
+        number(predicted.speed.speedup, 2),
+        with_interval(ran.speed.speedup, ran.speed.interval),
+        "-" if judged is None else judged.lossless,
+        "-" if judged is None else f"{judged.worst_gap:.2g} ({judged.bound:.2g})",
+        "-" if judged is None else f"{judged.num_equal} of {judged.num_texts}",
+    ]
+
+
+def same_texts(found: Sequence[ConfirmedPolicy]) -> str:
+    """In how many texts each policy wrote just what plain decoding wrote."""
+    others = [(one.policy, one.judged) for one in found if one.judged is not None and one.predicted.name != BASELINE]
+    counted = [f"{policy} {judged.num_same_texts} of {judged.num_texts}" for policy, judged in others]
+    return f"Texts that are plain decoding's, token for token: {', '.join(counted)}." if counted else ""
+
+
+def confirm_blocks(slices: Sequence[ConfirmedPolicy], whole: Sequence[ConfirmedPolicy], by: str) -> str:
+    """A table for each slice, and one of everything at the end; texts are judged as a whole, so slices are not."""
+    values = list(dict.fromkeys(one.predicted.slice for one in slices))
+    parts = [_block(f"{by} {value}", [one for one in slices if one.predicted.slice == value]) for value in values]
+    return "\n\n".join([*parts, _block("all", whole)])
+
+
+def _block(title: str, found: Sequence[ConfirmedPolicy]) -> str:
+    first = found[0].predicted
+    return f"{title}: {first.prompts} prompts, {first.sequences} sequences\n{confirm_table(found)}"
+
+
+def _wide(value: float, interval: Interval) -> str:
+    """With one decimal, for speeds."""
+    known = not math.isnan(interval.low)
+    return f"{number(value, 1)} [{interval.low:.1f}, {interval.high:.1f}]" if known else number(value, 1)
+
+
+def stage_table(found: Sequence[ConfirmedPolicy]) -> str:
+    """Milliseconds of each stage per round, predicted and measured."""
+    ran = [one for one in found if one.measured is not None]
+    heading = ["ms per round, predicted / measured", *STAGES, "all"]
+    cells = [[one.policy, *_stage_cells(one)] for one in ran]
+    return aligned([heading, *cells], [True, *[False] * (len(heading) - 1)])
+
+
+def _stage_cells(one: ConfirmedPolicy) -> list[str]:
+    predicted, measured = (stages_per_round(summary) for summary in (one.predicted, one.measured))
+    pairs = [*zip(predicted, measured, strict=True), (sum(predicted), sum(measured))]
+    return [f"{_milliseconds(foreseen)} / {_milliseconds(seen)}" for foreseen, seen in pairs]
+
+
+def _milliseconds(seconds: float) -> str:
+    return number(1e3 * seconds, 2)
+
+
+def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
+    """Where the run and the record part, the most telling first.
+
+    Args:
+        differences: flat, each with its ``kind`` (text, round or row), ``policy``, ``prompt_id``,
+            ``turn`` and what it ``says``.
+    """
+    kinds = ("text", "round", "row")
+    counts = [sum(one["kind"] == kind for one in differences) for kind in kinds]
+    if not differences:
+        return "Rounds and rows are those of the trace: no difference."
+    telling = sorted(differences, key=lambda one: kinds.index(str(one["kind"])))
+    counted = ", ".join(f"{num} {kind}{'' if num == 1 else 's'}" for num, kind in zip(counts, kinds, strict=True))
+    lines = [f"Differences from the trace: {counted}."]
+    lines += [
+        f"  {one['prompt_id']}, turn {one['turn']}, {one['policy']}: {one['says']}"
+        for one in telling[:MOST_DIFFERENCES]
+    ]
+    if len(telling) > MOST_DIFFERENCES:
+        lines.append(f"  ... and {len(telling) - MOST_DIFFERENCES:,} more, all with --json and in the log")
+    return "\n".join(lines)
+
+
+def confirm_notes(
+    found: Sequence[ConfirmedPolicy], why_unpriced: str, speedup: str, num_groups: int | None = None
+) -> str:
+    """What a reader must know beside the numbers, a sentence a line.
+
+    Args:
+        found: the rows of the table.
+        why_unpriced: why nothing is predicted, where nothing is; else empty.
+        speedup: over what speedups are, in a sentence.
+        num_groups: of texts that were served together, where intervals are over these; None: they are over prompts.
+    """
+    units = "prompts" if num_groups is None else "groups"
+    num = min(one.predicted.prompts for one in found) if num_groups is None else num_groups
+    lines = [
+        f"Speeds exclude prefill and begin after token 0; [95 %] over {units}.",
+        speedup,
+        "Worst gap: the largest loss of an emitted token against a float32 pass over its text, in units of a logit.",
+        "Its bound is twice the largest error of logits on the texts of plain decoding.",
+    ]
+    lines += [why_unpriced] if why_unpriced else []
+    if num < FEW_PROMPTS:
+        lines.append(f"Fewer than {FEW_PROMPTS} {units}: the intervals are rough.")
+    return "\n".join(lines)

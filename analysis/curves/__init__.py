@@ -1,0 +1,1 @@
+"""Expected tokens per second by tree size at each root, and what stopping rules lose. Begin with rows."""

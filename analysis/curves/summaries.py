@@ -1,0 +1,198 @@
+"""From rows of curves to one summary per edge model, machine and slice, with intervals over prompts."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from simlab.analysis.curves.rows import NOTABLE_SHARE, PRICE, SCAN, Setting
+from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
+from simlab.analysis.statistics.slices import Slice, sliced
+from simlab.arrays import Doubles
+
+Scalar = str | int | float | None
+
+_PROMPT = ("dataset", "prompt_id")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSummary:
+    """What one rule came to.
+
+    Attributes:
+        rule: its name.
+        drafted: tokens in a tree, mean over roots.
+        tokens_per_s: expected, of the whole: summed tokens over summed seconds.
+        behind_price: the share of the price rule's tokens per second that it lacks; below 0 where it is faster, which
+            only a slice allows.
+        behind_price_interval: of it, over prompts, paired; price and budget are held as they are.
+        regret: the share of the full scan's tokens per second that a round lacks, mean over roots.
+        regret_interval: of it, over prompts.
+        worst_regret: the largest.
+        notable: the share of roots where it is above `NOTABLE_SHARE`.
+        shorter: the share of roots where the tree is smaller than the full scan's.
+        longer: the share where it is larger.
+    """
+
+    rule: str
+    drafted: float
+    tokens_per_s: float
+    behind_price: float
+    behind_price_interval: Interval
+    regret: float
+    regret_interval: Interval
+    worst_regret: float
+    notable: float
+    shorter: float
+    longer: float
+
+
+@dataclass(frozen=True, slots=True)
+class CurveSummary:
+    """The curves of one edge model on one machine.
+
+    Attributes:
+        slice: the dataset, turn or range of contexts; None for everything.
+        edges: the edge model's name.
+        cost_id: of the machine's prices.
+        prompts: how many.
+        roots: how many, a curve each.
+        maxima: how many roots have one local maximum, two, and so on; the last counts the most there are.
+        several: the share of roots with more than one.
+        several_interval: of it, over prompts.
+        deep: the share with several of which each two are apart by a fall and a rise above `NOTABLE_SHARE`.
+        budget: the best fixed one of the whole.
+        rate: the price rule's price, tokens per second, of the whole.
+        rules: a summary each.
+    """
+
+    slice: Slice
+    edges: str
+    cost_id: str
+    prompts: int
+    roots: int
+    maxima: tuple[int, ...]
+    several: float
+    several_interval: Interval
+    deep: float
+    budget: int
+    rate: float
+    rules: tuple[RuleSummary, ...]
+
+    def rows(self) -> list[dict[str, Scalar]]:
+        """Flat scalars, one row a rule, as a script reads them; what is not known is None."""
+        first: dict[str, Scalar] = {} if self.slice is None else {"slice": self.slice}
+        first |= {"edges": self.edges, "cost_id": self.cost_id, "prompts": self.prompts, "roots": self.roots}
+        first |= {"several_maxima_share": self.several, **_ends("several_maxima_share", self.several_interval)}
+        first |= {"several_deep_maxima_share": self.deep}
+        first |= {"most_maxima": len(self.maxima), "best_fixed_budget": self.budget, "price_tokens_per_s": self.rate}
+        return [first | _rule_row(one) for one in self.rules]
+
+
+def _rule_row(one: RuleSummary) -> dict[str, Scalar]:
+    return {
+        "rule": one.rule,
+        "num_drafted": one.drafted,
+        "tokens_per_s": one.tokens_per_s,
+        "behind_price_share": one.behind_price,
+        **_ends("behind_price_share", one.behind_price_interval),
+        "regret_share": one.regret,
+        **_ends("regret_share", one.regret_interval),
+        "worst_regret_share": one.worst_regret,
+        "notable_regret_share": one.notable,
+        "shorter_than_scan_share": one.shorter,
+        "longer_than_scan_share": one.longer,
+    }
+
+
+def _ends(name: str, interval: Interval) -> dict[str, Scalar]:
+    low, high = interval.low, interval.high
+    return {f"{name}_ci_low": None if np.isnan(low) else low, f"{name}_ci_high": None if np.isnan(high) else high}
+
+
+def curve_summaries(rows: pl.DataFrame, settings: Iterable[Setting], by: str | None = None) -> list[CurveSummary]:
+    """One summary per setting; with ``by`` one per setting and slice.
+
+    Args:
+        rows: of `simlab.analysis.curves.rows.curve_rows`.
+        settings: from there as well.
+        by: one of `simlab.analysis.statistics.slices.SLICES`; a root's context is that of its text, the length of the
+            prompt.
+    """
+    found = []
+    for setting in settings:
+        of_setting = rows.filter(pl.col("edges") == setting.edges, pl.col("cost_id") == setting.cost_id)
+        of_setting = of_setting.with_columns((pl.col("context") - pl.col("position")).alias("context_length"))
+        parts = sliced(of_setting, by)
+        found += [_summary(part, value, setting) for value, part in parts]
+    return found
+
+
+def _summary(rows: pl.DataFrame, value: Slice, setting: Setting) -> CurveSummary:
+    rules = {part["rule"][0]: part for part in rows.partition_by("rule", maintain_order=True)}
+    scan = rules[SCAN]
+    maxima = np.bincount(scan["num_maxima"].to_numpy())[1:]
+    several = (pl.col("num_maxima") > 1).sum()
+    prompts = _by_prompt(scan, several.alias("several"))
+    price = _by_prompt(rules[PRICE])
+    return CurveSummary(
+        value,
+        setting.edges,
+        setting.cost_id,
+        prompts.height,
+        scan.height,
+        tuple(maxima.tolist()),
+        float(np.mean(_column(scan, "num_maxima") > 1)),
+        _share_interval(_column(prompts, "several"), _column(prompts, "roots")),
+        float(np.mean(_column(scan, "num_deep_maxima") > 1)),
+        setting.budget,
+        setting.rate,
+        tuple(_rule(rule, part, scan, price) for rule, part in rules.items()),
+    )
+
+
+def _rule(rule: str, rows: pl.DataFrame, scan: pl.DataFrame, price: pl.DataFrame) -> RuleSummary:
+    prompts = _by_prompt(rows, pl.col("regret_share").sum())
+    tokens, seconds = _column(prompts, "tokens"), _column(prompts, "seconds")
+    base_tokens, base_seconds = _column(price, "tokens"), _column(price, "seconds")
+    ratio = speedup_interval(tokens, seconds, base_tokens, base_seconds)
+    rate, base_rate = tokens.sum() / seconds.sum(), base_tokens.sum() / base_seconds.sum()
+    sizes, best_sizes, regret = rows["num_drafted"], scan["num_drafted"], _column(rows, "regret_share")
+    return RuleSummary(
+        rule,
+        float(_column(rows, "num_drafted").mean()),
+        float(rate),
+        float(1.0 - rate / base_rate),
+        Interval(1.0 - ratio.high, 1.0 - ratio.low),
+        float(regret.mean()),
+        _share_interval(_column(prompts, "regret_share"), _column(prompts, "roots")),
+        float(regret.max()),
+        float((regret > NOTABLE_SHARE).mean()),
+        float(np.mean((sizes < best_sizes).to_numpy())),
+        float(np.mean((sizes > best_sizes).to_numpy())),
+    )
+
+
+def _share_interval(parts: Doubles, wholes: Doubles) -> Interval:
+    """Where a share of many more prompts would lie, from 0 to 1.
+
+    Ratios are judged by their logarithms, which a share near 0 does not suit; so it is the larger of the two that is,
+    the share or what it leaves.
+    """
+    if 2 * parts.sum() >= wholes.sum():
+        found = ratio_interval(parts, wholes)
+        return Interval(found.low, min(found.high, 1.0))
+    rest = ratio_interval(wholes - parts, wholes)
+    return Interval(max(1.0 - rest.high, 0.0), 1.0 - rest.low)
+
+
+def _by_prompt(rows: pl.DataFrame, *more: pl.Expr) -> pl.DataFrame:
+    """Sums of each prompt, in an order that depends on the prompts alone."""
+    sums = (pl.col("expected_tokens").sum().alias("tokens"), pl.col("round_s").sum().alias("seconds"))
+    return rows.group_by(_PROMPT).agg(pl.len().alias("roots"), *sums, *more).sort(_PROMPT)
+
+
+def _column(rows: pl.DataFrame, name: str) -> Doubles:
+    values: Doubles = rows[name].to_numpy().astype(np.float64)
+    return values

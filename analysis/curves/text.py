@@ -1,0 +1,81 @@
+"""Summaries of curves as the tables that a person reads."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from simlab.analysis.curves.rows import FIXED, NOTABLE_SHARE, PRICE
+from simlab.analysis.curves.summaries import CurveSummary, RuleSummary
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.table.text import aligned, number
+
+_Column = tuple[str, str, Callable[[RuleSummary], str]]
+
+_COLUMNS: tuple[_Column, ...] = (
+    ("drafted", "/round", lambda one: number(one.drafted, 1)),
+    ("expected", "tokens/s", lambda one: number(one.tokens_per_s, 2)),
+    ("behind the price rule", "whole, % [95 %]", lambda one: _share(one.behind_price, one.behind_price_interval)),
+    ("behind the full scan", "per round, % [95 %]", lambda one: _share(one.regret, one.regret_interval)),
+    ("worst", "%", lambda one: _percent(one.worst_regret, 1)),
+    (f"> {100 * NOTABLE_SHARE:.0f} %", "% of rounds", lambda one: _percent(one.notable, 1)),
+    ("smaller", "than scan's, %", lambda one: _percent(one.shorter, 1)),
+)
+_LEFT = {"behind the price rule", "behind the full scan"}
+
+_NOTES = (
+    "A maximum is a size, or a run of equal ones, with less expected tokens per second on both sides.",
+    "first stop: the first size that brings no more ends the tree (caddtree); with convex it looks at the convex view",
+    "of the prices, and pays them as measured. full scan: the size with the most per round. price: the sizes with the",
+    "most of the whole, summed tokens over summed seconds. The fixed budget and the price were chosen on these very",
+    "roots, one for all slices. Intervals are over prompts.",
+)
+
+
+def curves_text(found: Sequence[CurveSummary], headings: Mapping[str, str], by: str | None = None) -> str:
+    """A table for each edge model, machine and slice, and what to know beside them.
+
+    Args:
+        found: the summaries.
+        headings: whose prices they are, by their ids.
+        by: the column of the slices.
+    """
+    parts: list[tuple[str, str]] = []
+    places = list(headings)
+    for one in sorted(found, key=lambda each: places.index(each.cost_id)):
+        if not parts or one.cost_id != parts[-1][0]:
+            parts.append((one.cost_id, f"prices   {headings[one.cost_id]}"))
+        parts.append((one.cost_id, _block(one, by)))
+    lines: list[str] = list(_NOTES)
+    if min(one.prompts for one in found) < FEW_PROMPTS:
+        lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
+    return "\n\n".join([*(text for _, text in parts), "\n".join(lines)])
+
+
+def _block(one: CurveSummary, by: str | None) -> str:
+    of = "" if one.slice is None else f", {by} {one.slice}"
+    title = f"{one.edges} probabilities{of}: {one.roots:,} curves, {one.prompts} prompts"
+    several = _share(one.several, one.several_interval).rstrip()
+    deep = f"with a valley of more than {100 * NOTABLE_SHARE:.0f} % between: {_percent(one.deep, 2)} %"
+    maxima = f"several maxima: {several} % of curves ({_maxima(one.maxima)}); {deep}"
+    cells = [["rule", *(first for first, _, _ in _COLUMNS)], ["", *(second for _, second, _ in _COLUMNS)]]
+    cells += [[_name(rule, one), *(text(rule) for _, _, text in _COLUMNS)] for rule in one.rules]
+    return f"{title}\n{maxima}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"
+
+
+def _maxima(counts: Sequence[int]) -> str:
+    return ", ".join(f"{place}: {count:,}" for place, count in enumerate(counts, 1) if count)
+
+
+def _name(rule: RuleSummary, one: CurveSummary) -> str:
+    if rule.rule == FIXED:
+        return f"{FIXED}, {one.budget}"
+    return f"{PRICE}, {one.rate:.1f} tokens/s" if rule.rule == PRICE else rule.rule
+
+
+def _share(value: float, interval: Interval) -> str:
+    low, high = 100 * interval.low, 100 * interval.high
+    known = not math.isnan(low) and low != high
+    return f"{_percent(value, 2)} [{low + 0.0:.2f}, {high + 0.0:.2f}]" if known else _percent(value, 2)
+
+
+def _percent(share: float, digits: int) -> str:
+    return number(round(100 * share, digits) + 0.0, digits)

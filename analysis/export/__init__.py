@@ -1,0 +1,1 @@
+"""The figures that engines' settings and papers' tables are made of."""

@@ -1,0 +1,129 @@
+"""How many tokens to draft at each batch size: the chain that is fastest by prediction, and those that may be as fast.
+
+Engines read such a choice as a table over ranges of batch sizes. A batch size between two that have prices takes the
+choice of the smaller one, as the engines themselves fill gaps.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+import polars as pl
+
+from simlab.analysis.compare.comparisons import compared, in_family
+from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table.prompt_sums import Run, prompt_sums
+from simlab.analysis.table.summaries import BASELINE, Scalar, Summary, summaries
+from simlab.errors import CostError
+
+MEASURE = "tokens_per_s"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPrices:
+    """Whose prices a batch size has.
+
+    Attributes:
+        batch: texts at a time.
+        cost_id: of the prices.
+        heading: whose they are, in one line.
+        what_if: whether they were worked out from those of another batch size.
+    """
+
+    batch: int
+    cost_id: str
+    heading: str
+    what_if: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChoice:
+    """The fastest chain at one batch size.
+
+    Attributes:
+        prices: of that batch size.
+        length: drafted tokens; 0 is plain decoding.
+        longest: the longest chain that was tried.
+        tokens_per_s: of each of the texts, by prediction.
+        speedup: over plain decoding at the same batch size; likewise ``interval``, over prompts.
+        alike: lengths whose speed these prompts cannot tell from the best one's, itself among them.
+    """
+
+    prices: BatchPrices
+    length: int
+    longest: int
+    tokens_per_s: float
+    speedup: float
+    interval: Interval
+    alike: tuple[int, ...]
+
+    def row(self) -> dict[str, Scalar | list[int]]:
+        """As a script reads it; an interval that is not known is None."""
+        known = self.interval.low == self.interval.low
+        return {
+            "batch": self.prices.batch,
+            "num_drafted": self.length,
+            "longest_tried": self.longest,
+            "tokens_per_s_of_each_text": self.tokens_per_s,
+            "speedup": self.speedup,
+            "speedup_ci_low": self.interval.low if known else None,
+            "speedup_ci_high": self.interval.high if known else None,
+            "not_told_apart": list(self.alike),
+            "what_if": self.prices.what_if,
+            "cost_id": self.prices.cost_id,
+            "prices": self.prices.heading,
+        }
+
+
+def batch_choice(rows: pl.DataFrame, lengths: Mapping[str, int], prices: BatchPrices) -> BatchChoice:
+    """The fastest of plain decoding and some chains; of equally fast ones the shortest.
+
+    Whether another length is as fast is asked of all lengths at once, so p-values are adjusted for their number.
+
+    Args:
+        rows: result rows of plain decoding and of the chains, all at these prices.
+        lengths: drafted tokens of each, by policy id.
+        prices: of the batch size.
+
+    Raises:
+        CostError: the prices have no seconds.
+    """
+    found: dict[int, Summary] = {lengths[one.policy_id]: one for one in summaries(rows) if one.policy_id in lengths}
+    if any(not one.speed.tokens_per_s > 0 for one in found.values()):
+        raise CostError(f"the prices {prices.cost_id} give no speed at batch size {prices.batch}; measure them again")
+    best = min(found, key=lambda length: (-found[length].speed.tokens_per_s, length))
+    speed = found[best].speed
+    alike = _alike(rows, {length: one.policy_id for length, one in found.items()}, best)
+    return BatchChoice(prices, best, max(found), speed.tokens_per_s, speed.speedup, speed.interval, alike)
+
+
+def _alike(rows: pl.DataFrame, policies: Mapping[int, str], best: int) -> tuple[int, ...]:
+    others = [length for length in policies if length != best]
+    if not others:
+        return (best,)
+    plain = rows.filter(pl.col("name") == BASELINE)
+    order = [best, *others]
+    runs = [Run(str(length), rows.filter(pl.col("policy_id") == policies[length]), plain) for length in order]
+    pairs = [(0, place) for place in range(1, len(runs))]
+    found = in_family(compared(prompt_sums(runs), [run.name for run in runs], pairs, MEASURE))
+    same = [length for length, one in zip(others, found, strict=True) if not one.differs]
+    return tuple(sorted([best, *same]))
+
+
+def batch_ranges(choices: Sequence[BatchChoice]) -> list[tuple[int, int, int]]:
+    """First and last batch size and drafted tokens of each range; neighbours of one length are one range.
+
+    Ranges begin at 1 and leave no gap; the last one ends at the largest batch size with prices.
+
+    Raises:
+        ValueError: there is no choice, or two of one batch size.
+    """
+    ordered = sorted(choices, key=lambda one: one.prices.batch)
+    batches = [one.prices.batch for one in ordered]
+    if not batches or any(low == high for low, high in pairwise(batches)):
+        raise ValueError(f"expected one choice of each batch size; got {batches}")
+    starts = [1, *batches[1:]]
+    ends = [*(start - 1 for start in starts[1:]), batches[-1]]
+    ranges = zip(starts, ends, (one.length for one in ordered), strict=True)
+    merged = [list(group) for _, group in groupby(ranges, key=lambda one: one[2])]
+    return [(group[0][0], group[-1][1], group[0][2]) for group in merged]

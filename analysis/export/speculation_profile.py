@@ -1,0 +1,89 @@
+"""``speculation_profile.json`` of NVIDIA's Model-Optimizer, of a replay. EXPERIMENTAL: its schema is in review.
+
+The schema is that of `simlab.analysis.export.engine_sources.MODELOPT`. Its rates are by drafted position, its histogram
+by tokens committed, bonus token included; its mean over steps is the pooled acceptance length here, and its mean per
+request the mean of the responses' means.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from simlab.analysis.export.engine_settings import Exported
+from simlab.analysis.export.engine_sources import MODELOPT, READ_ON
+
+SCHEMA_VERSION = "1.0"
+TOLERANCE = 0.02
+"""By how much mean and rates may disagree, in the schema; here they agree to a rounding error."""
+
+_TREE = "the vectors describe the accepted path of a tree, in passes wider than a chain of num_speculative_tokens"
+
+
+def speculation_profile(
+    one: Exported, version: str, target: Mapping[str, str], drafter: Mapping[str, str], by_length: Mapping[int, float]
+) -> dict[str, object]:
+    """The profile of one policy.
+
+    ``accept_length_model`` is ``measured_per_k``, since a drafter that fills a block may not be extrapolated over K.
+
+    Args:
+        one: what is exported.
+        version: of simlab.
+        target: name, revision and digest of the target.
+        drafter: likewise.
+        by_length: acceptance length of chains by their length; empty for a policy that drafts no chain.
+    """
+    pooled, positions = one.acceptance.pooled, one.deepest
+    marginal = pooled.marginal_rates(positions)
+    by_k = by_length or {positions: pooled.acceptance_length}
+    conditions = {**one.about, "policy": one.policy.label, "producer": f"simlab {version}, by replay of a trace"}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "experimental": True,
+        "schema_commit": next(iter(MODELOPT.files.values())),
+        "schema_read_on": READ_ON,
+        "producer": f"simlab {version}",
+        "measured": True,
+        "method": one.policy.name,
+        "draft_checkpoint": dict(drafter),
+        "target_model": dict(target),
+        "num_speculative_tokens": positions,
+        "block_size": one.block_size,
+        "max_supported_k": one.depth,
+        "verification_method": "longest_prefix",
+        "conditional_accept_rates": list(pooled.conditional_rates(positions)),
+        "marginal_accept_rates": list(marginal),
+        "mean_accept_length": pooled.acceptance_length,
+        "mean_accept_length_per_request": one.acceptance.acceptance_length_macro,
+        "accept_length_model": "measured_per_k",
+        "accept_length_by_k": {str(length): value for length, value in sorted(by_k.items())},
+        "acceptance_length_histogram": {str(length): n for length, n in enumerate(pooled.counts) if n},
+        "per_category": {
+            name: {"mean_accept_length": counts.acceptance_length, "num_steps": counts.rounds}
+            for name, counts in sorted(one.acceptance.by_dataset.items())
+        },
+        "measurement_conditions": conditions if one.is_chain else {**conditions, "note": _TREE},
+        "validation": {
+            "mean_consistency": _consistency(pooled.acceptance_length, marginal),
+            "marginal_monotonicity": _monotonicity(marginal),
+        },
+    }
+
+
+def _consistency(mean: float, marginal: tuple[float, ...]) -> dict[str, object]:
+    implied = 1.0 + sum(marginal)
+    return {
+        "implied_mean_accept_length": implied,
+        "reported_mean_accept_length": mean,
+        "abs_delta": abs(implied - mean),
+        "tolerance": TOLERANCE,
+        "passed": abs(implied - mean) <= TOLERANCE,
+    }
+
+
+def _monotonicity(marginal: tuple[float, ...]) -> dict[str, object]:
+    violations = [
+        {"position": place, "value": rate, "previous": before}
+        for place, (before, rate) in enumerate(pairwise(marginal), start=1)
+        if rate > before
+    ]
+    return {"passed": not violations, "violations": violations}

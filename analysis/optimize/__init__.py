@@ -1,0 +1,1 @@
+"""Candidates ranked by sums over prompts: finalists, halving, the worst of several prices."""

@@ -1,0 +1,140 @@
+"""What many policies came to on each prompt, as arrays, and the numbers by which a search ranks them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simlab.analysis.table.prompt_sums import Prompt
+from simlab.arrays import Doubles
+
+TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE = "tokens_per_s", "acceptance_length", "worst_case"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CandidateSums:
+    """Sums over the texts of each prompt, of P policies at the prices of M machines.
+
+    Attributes:
+        prompts: dataset and name of each.
+        committed: float64 ``[prompts]``; every policy commits the same text.
+        rounds: float64 ``[M, P, prompts]``; a rule that reads prices has other rounds at other prices.
+        drafted: float64 ``[M, P, prompts]``.
+        seconds: float64 ``[M, P, prompts]``; nan without prices.
+        plain_seconds: float64 ``[M, prompts]``, of plain decoding.
+
+    Raises:
+        ValueError: the arrays do not fit each other.
+    """
+
+    prompts: tuple[Prompt, ...]
+    committed: Doubles
+    rounds: Doubles
+    drafted: Doubles
+    seconds: Doubles
+    plain_seconds: Doubles
+
+    def __post_init__(self) -> None:
+        machines, policies, prompts = self.rounds.shape
+        if len(self.prompts) != prompts or self.committed.shape != (prompts,):
+            raise ValueError(f"expected sums of {prompts} prompts; got {len(self.prompts)}")
+        if self.drafted.shape != self.rounds.shape or self.seconds.shape != self.rounds.shape:
+            raise ValueError(f"expected [{machines}, {policies}, {prompts}] of each; got {self.seconds.shape}")
+        if self.plain_seconds.shape != (machines, prompts):
+            raise ValueError(f"plain_seconds must be [{machines}, {prompts}]; got {self.plain_seconds.shape}")
+
+    @property
+    def num_policies(self) -> int:
+        """P."""
+        return int(self.rounds.shape[1])
+
+    def take(self, places: Sequence[int]) -> "CandidateSums":
+        """Some of the policies."""
+        rounds, drafted, seconds = (part[:, list(places)] for part in (self.rounds, self.drafted, self.seconds))
+        return replace(self, rounds=rounds, drafted=drafted, seconds=seconds)
+
+    def on(self, places: Sequence[int]) -> "CandidateSums":
+        """The same policies on some of the prompts, in this order."""
+        parts = (self.committed, self.rounds, self.drafted, self.seconds, self.plain_seconds)
+        return CandidateSums(
+            tuple(self.prompts[place] for place in places), *(part[..., list(places)] for part in parts)
+        )
+
+    def beside(self, more: "CandidateSums") -> "CandidateSums":
+        """These policies and others on the same prompts."""
+        names = ("rounds", "drafted", "seconds")
+        rounds, drafted, seconds = (np.concatenate([getattr(self, one), getattr(more, one)], axis=1) for one in names)
+        return replace(self, rounds=rounds, drafted=drafted, seconds=seconds)
+
+    def same(self, one: int, other: int) -> bool:
+        """Whether two policies have the same sums on every prompt."""
+        parts = (self.rounds, self.drafted, self.seconds)
+        return all(np.array_equal(part[:, one], part[:, other], equal_nan=True) for part in parts)
+
+    def followed_by(self, more: "CandidateSums") -> "CandidateSums":
+        """The same policies on these prompts and on others."""
+        parts = [
+            np.concatenate([getattr(self, name), getattr(more, name)], axis=-1)
+            for name in ("committed", "rounds", "drafted", "seconds", "plain_seconds")
+        ]
+        return CandidateSums(self.prompts + more.prompts, *parts)
+
+
+def figures(found: CandidateSums, objective: str) -> Doubles:
+    """What is to be large, of each policy on all prompts, float64 ``[P]``.
+
+    Tokens per second at the first machine's prices; the acceptance length there, pooled; or the smallest speedup over
+    plain decoding among all machines.
+
+    Raises:
+        ValueError: there is no such objective.
+    """
+    return np.asarray(
+        np.exp(_worst(found)[0] if objective == WORST_CASE else _log_ratios(found, objective)), np.float64
+    )
+
+
+def log_influences(found: CandidateSums, objective: str) -> Doubles:
+    """How far each prompt moves the logarithm of a policy's figure, float64 ``[P, prompts]``.
+
+    The differences of two rows, squared and summed, are the variance of the logarithm of the policies' ratio.
+    """
+    share = found.committed / found.committed.sum()
+    if objective == ACCEPTANCE_LENGTH:
+        return np.asarray(share - _shares(found.rounds[0]), np.float64)
+    if objective == TOKENS_PER_S:
+        return np.asarray(share - _shares(found.seconds[0]), np.float64)
+    machines = _worst(found)[1]
+    seconds = found.seconds[machines, np.arange(found.num_policies)]
+    return np.asarray(_shares(found.plain_seconds[machines]) - _shares(seconds), np.float64)
+
+
+def best_places(found: CandidateSums, values: Doubles) -> list[int]:
+    """Policies from the largest figure to the smallest; of equal ones the one that drafts less, then the earlier.
+
+    Args:
+        found: the sums.
+        values: float64 ``[P]``, their figures; policies without one are left out.
+    """
+    known = np.flatnonzero(np.isfinite(values))
+    drafted = found.drafted.sum(axis=(0, 2))
+    order = np.lexsort((known, drafted[known], -values[known]))
+    return [int(place) for place in known[order]]
+
+
+def _log_ratios(found: CandidateSums, objective: str) -> Doubles:
+    """Logarithms of committed tokens over rounds or over seconds, ``[P]``."""
+    by = {ACCEPTANCE_LENGTH: found.rounds, TOKENS_PER_S: found.seconds}
+    if objective not in by:
+        raise ValueError(f"expected one of {TOKENS_PER_S}, {ACCEPTANCE_LENGTH}, {WORST_CASE}; got {objective!r}")
+    return np.asarray(np.log(found.committed.sum()) - np.log(by[objective][0].sum(axis=1)), np.float64)
+
+
+def _worst(found: CandidateSums) -> tuple[Doubles, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+    """Logarithms of the smallest speedups, ``[P]``, and the machines on which they are."""
+    logs = np.log(found.plain_seconds.sum(axis=1))[:, None] - np.log(found.seconds.sum(axis=2))
+    return logs.min(axis=0), logs.argmin(axis=0)
+
+
+def _shares(parts: Doubles) -> Doubles:
+    return np.asarray(parts / parts.sum(axis=-1, keepdims=True), np.float64)

@@ -1,0 +1,118 @@
+"""Of many searched policies the few that are reported, and how the chosen one stands among them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simlab.analysis.compare.comparisons import Comparison, compared, in_family
+from simlab.analysis.compare.verdicts import standing
+from simlab.analysis.optimize.candidate_sums import (
+    ACCEPTANCE_LENGTH,
+    TOKENS_PER_S,
+    WORST_CASE,
+    CandidateSums,
+    best_places,
+)
+from simlab.analysis.optimize.worst_case import WORST_SPEEDUP, compared_worst
+from simlab.analysis.table.prompt_sums import Run, prompt_sums
+from simlab.arrays import Doubles
+
+MOST_RIVALS = 4
+"""Each more makes every comparison harder to resolve."""
+
+MEASURES = {TOKENS_PER_S: TOKENS_PER_S, ACCEPTANCE_LENGTH: ACCEPTANCE_LENGTH, WORST_CASE: WORST_SPEEDUP}
+"""What is compared, by the objective."""
+
+
+def choose_finalists(
+    found: CandidateSums, values: Doubles, entries: Sequence[int], references: Sequence[int]
+) -> list[int]:
+    """Places of the best policy, its rivals, and the references, in this order.
+
+    A rival is the best setting of another entry; neighbours of the best among its own settings are none, since they
+    do nearly the same. Who does on every prompt just what another finalist does is left out.
+
+    Args:
+        found: sums on the prompts of the choice.
+        values: float64 ``[P]``, figures there.
+        entries: of each policy, which of the things that were asked for it belongs to.
+        references: places of policies that are always reported, such as the chain.
+    """
+    order = best_places(found, values)
+    chosen = [order[0]]
+    seen = {entries[order[0]]}
+    for place in order[1:]:
+        if len(chosen) > MOST_RIVALS:
+            break
+        if entries[place] not in seen:
+            seen.add(entries[place])
+            if place not in references and not any(found.same(place, other) for other in (*chosen, *references)):
+                chosen.append(place)
+    return chosen + [place for place in references if not any(found.same(place, other) for other in chosen)]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the chosen policy stands on prompts on which it was not chosen.
+
+    Attributes:
+        comparisons: of it with each other finalist, of one family.
+        verdict: in a sentence.
+        wins: whether it is ahead of all of them for sure.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    verdict: str
+    wins: bool
+
+
+def stand(machines: Sequence[Sequence[Run]], objective: str) -> Standing:
+    """How the first run stands among the others.
+
+    Args:
+        machines: the chosen policy and the other finalists, at each machine's prices.
+        objective: the number by which it was chosen.
+    """
+    runs = machines[0]
+    pairs = [(0, other) for other in range(1, len(runs))]
+    if not pairs:
+        return Standing((), f"no winner: every policy does the same as {runs[0].name}.", False)
+    if objective == WORST_CASE:
+        alone = compared_worst(machines, pairs)
+    else:
+        alone = compared(prompt_sums(runs), [run.name for run in runs], pairs, MEASURES[objective])
+    found = in_family(alone)
+    wins = all(one.differs and one.ratio > 1 for one in found)
+    return Standing(tuple(found), f"{standing(found)}.", wins)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One policy's figure on the prompts of the choice and on those of the report."""
+
+    policy: str
+    dev: float
+    evaluation: float
+
+
+def optimism(chosen: Figures, chain: Figures, best_there: Figures) -> Mapping[str, str | float]:
+    """What choosing on the prompts of the report would have claimed, and what of the choice was lost on the way.
+
+    Args:
+        chosen: the policy that was chosen on dev prompts.
+        chain: the chain, which was not chosen at all: its figures tell how much harder the other prompts are.
+        best_there: the policy that is the best on the evaluation prompts, chosen there by the same search.
+    """
+    ahead, kept = chosen.dev / chain.dev, chosen.evaluation / chain.evaluation
+    return {
+        "best_on_evaluation": best_there.policy,
+        "best_on_evaluation_figure": best_there.evaluation,
+        "chosen_figure": chosen.evaluation,
+        "optimism": best_there.evaluation - chosen.evaluation,
+        "optimism_share": best_there.evaluation / chosen.evaluation - 1,
+        "dev_figure": chosen.dev,
+        "shrinkage": chosen.dev - chosen.evaluation,
+        "shrinkage_share": 1 - chosen.evaluation / chosen.dev,
+        "dev_over_chain": ahead,
+        "evaluation_over_chain": kept,
+        "shrinkage_over_chain_share": 1 - kept / ahead,
+    }

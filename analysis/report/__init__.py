@@ -1,0 +1,1 @@
+"""The parts of the HTML report. Begin with parts and page."""

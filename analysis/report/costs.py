@@ -1,0 +1,148 @@
+"""Figures of a report about prices, and about expected tokens per second by the size of the tree."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from simlab.analysis.curves.examples import Example
+from simlab.analysis.curves.rows import FIRST, FIXED, PRICE, SCAN, Setting
+from simlab.analysis.curves.summaries import CurveSummary
+from simlab.analysis.figure_style import MARKERS, colour, figure, line
+from simlab.analysis.report.parts import Chart
+from simlab.cost import PLAIN, CostTable
+
+_RULES = (FIRST, SCAN, FIXED, PRICE)
+
+
+def cost_chart(measured: CostTable, convex: CostTable, context: int, most: int) -> Chart:
+    """Milliseconds of drafting and of verifying by drafted tokens, at three contexts and by the convex view."""
+    drawn = figure("drafted tokens per round", "milliseconds")
+    shortest, longest = int(measured.contexts[0]), measured.longest_context
+    contexts = sorted({context, longest, *((shortest,) if context > 2 * shortest else ())})
+    sizes = np.arange(min(most, measured.most_drafted) + 1)
+    for place, length in enumerate(contexts):
+        seconds = 1e3 * measured.curve("verify", length)[: len(sizes)]
+        drawn.add_trace(_curve(sizes, seconds, f"verifying, context {length:,}", place))
+    convex_s = 1e3 * convex.curve("verify", context)[: len(sizes)]
+    drawn.add_trace(_curve(sizes, convex_s, f"the same, convex view, context {context:,}", len(contexts), 1.5))
+    draft_s = 1e3 * measured.curve("draft", context)[: len(sizes)]
+    drawn.add_trace(_curve(sizes, draft_s, f"drafting, context {context:,}", len(contexts) + 1))
+    plain = 1e3 * float(measured.curve(PLAIN, context)[0])
+    drawn.add_trace(_curve(sizes[[0, -1]], np.array([plain, plain]), "one token of plain decoding", 5, 1.5))
+    drawn.update_yaxes(rangemode="tozero")
+    caption = (
+        "Measured seconds of a pass over one root and so many drafted tokens; between the sizes that were timed a "
+        "straight line. Cost-aware rules assume a convex curve; the convex view is the closest one."
+    )
+    return Chart("costs", drawn, "What a round costs", caption)
+
+
+def _curve(x: np.ndarray, y: np.ndarray, name: str, place: int, width: float = 2.0) -> go.Scatter:
+    hover = f"{name}<br>%{{y:.2f}} ms for %{{x}} drafted"
+    return go.Scatter(x=x.tolist(), y=y.tolist(), name=name, mode="lines", line=line(place, width), hovertemplate=hover)
+
+
+def maxima_chart(found: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
+    """How many roots have one local maximum, two, and so on."""
+    drawn = figure("local maxima of the curve at a root", "share of roots")
+    for place, (one, name) in enumerate(zip(found, names, strict=True)):
+        shares = np.array(one.maxima) / max(one.roots, 1)
+        drawn.add_trace(
+            go.Bar(
+                x=list(range(1, len(shares) + 1)),
+                y=shares.tolist(),
+                name=name,
+                marker={"color": colour(place)},
+                hovertemplate=f"{name}<br>%{{y:.1%}} of roots have %{{x}}",
+            )
+        )
+    drawn.update_layout(barmode="group")
+    drawn.update_xaxes(dtick=1)
+    drawn.update_yaxes(tickformat=".0%")
+    caption = (
+        "Of the curve of expected tokens per second over the size of the tree. Where costs are convex there is one, "
+        "and stopping at the first size that brings no more is best; with several it may stop too early."
+    )
+    return Chart("maxima", drawn, "One peak or several", caption)
+
+
+def regret_chart(found: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
+    """How far each rule is behind one price for all rounds."""
+    drawn = figure("expected tokens/s behind the price rule", "")
+    for place, (one, name) in enumerate(zip(found, names, strict=True)):
+        rules = [rule for rule in one.rules if rule.rule != PRICE]
+        drawn.add_trace(
+            go.Bar(
+                y=[rule.rule for rule in rules],
+                x=[rule.behind_price for rule in rules],
+                name=name,
+                orientation="h",
+                marker={"color": colour(place)},
+                error_x={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [rule.behind_price_interval.high - rule.behind_price for rule in rules],
+                    "arrayminus": [rule.behind_price - rule.behind_price_interval.low for rule in rules],
+                    "thickness": 1.2,
+                    "width": 3,
+                },
+                hovertemplate=f"{name}<br>%{{y}}: %{{x:.2%}} behind",
+            )
+        )
+    drawn.update_layout(barmode="group")
+    drawn.update_xaxes(tickformat=".1%")
+    drawn.update_yaxes(autorange="reversed", automargin=True)
+    caption = (
+        "What a rule for the size of the tree loses at the same roots, by its own probabilities: the first size that "
+        "brings no more (caddtree), also on the convex view of the prices; the best size of each round by itself; and "
+        "one size for all rounds."
+    )
+    return Chart("regret", drawn, "What stopping rules lose", caption, 160 + 60 * len(_RULES))
+
+
+def example_chart(one: Example) -> Chart:
+    """The curve at the root where the first stop lost most."""
+    drawn = figure("drafted tokens", "expected tokens/s")
+    drawn.add_trace(
+        go.Scatter(
+            x=list(range(len(one.curve))),
+            y=one.curve.tolist(),
+            mode="lines",
+            name=f"sequence {one.sequence}, token {one.position}",
+            line=line(0),
+            hovertemplate="%{y:.1f} tokens/s with %{x} drafted",
+        )
+    )
+    for place, rule in enumerate(_RULES):
+        if rule in one.sizes:
+            size = one.sizes[rule]
+            mark = {"color": colour(place + 1), "size": 12, "symbol": MARKERS[place + 1]}
+            drawn.add_trace(
+                go.Scatter(x=[size], y=[float(one.curve[size])], mode="markers", name=f"{rule}: {size}", marker=mark)
+            )
+    caption = (
+        f"Of all roots the one where the first stop loses most ({one.edges} probabilities, context {one.context:,})."
+    )
+    return Chart("worst", drawn, "The worst case of the first stop", caption)
+
+
+def budget_chart(settings: Sequence[Setting], names: Sequence[str]) -> Chart:
+    """Expected tokens per second of the whole under each fixed budget."""
+    drawn = figure("budget of every round", "expected tokens/s")
+    for place, (one, name) in enumerate(zip(settings, names, strict=True)):
+        drawn.add_trace(
+            go.Scatter(
+                x=list(range(len(one.budget_curve))),
+                y=one.budget_curve.tolist(),
+                mode="lines",
+                name=f"{name}, best {one.budget}",
+                line=line(place),
+                hovertemplate=f"{name}<br>%{{y:.1f}} tokens/s with budget %{{x}}",
+            )
+        )
+    drawn.update_xaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], tickformat="d")
+    caption = (
+        "By the drafter's own probabilities: a drafter that is too sure of itself promises more than a replay shows."
+    )
+    return Chart("budgets", drawn, "Expected speed of fixed budgets", caption)

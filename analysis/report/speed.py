@@ -1,0 +1,239 @@
+"""Figures and tables of a report about speed: against drafted tokens, by slice, and by stage."""
+
+import math
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+import polars as pl
+
+from simlab.analysis.figure_style import band, colour, figure, line, marker
+from simlab.analysis.report.parts import Chart, Grid
+from simlab.analysis.report.results import BOUNDS, ReportResults, family_label
+from simlab.analysis.statistics.intervals import Interval
+from simlab.analysis.table.speeds import STAGE_COLUMNS
+from simlab.analysis.table.summaries import BASELINE, Summary, summaries
+from simlab.analysis.table.text import number
+
+_STAGES = ("drafting", "selecting", "verifying", "committing")
+
+_ERRORS = (
+    "Prediction over measurement, less one, on the same texts; positive: predicted too high.",
+    "A machine that is slower than when it was profiled is so for plain decoding too; speedups bear that.",
+)
+
+
+def policy_table(results: ReportResults, best: Summary | None) -> Grid:
+    """The references and the best of each family; what was predicted beside what was measured."""
+    references = [one for one in results.found if one.name == BASELINE]
+    chain, bounds = results.chain(), [one for one in results.found if one.name in BOUNDS]
+    ran = [one for one in results.policies if one.policy_id in results.ran]
+    shown = [*references, *([chain] if chain else []), *([best] if best else []), *results.finalists, *ran, *bounds]
+    rows = list({(one.policy, one.policy_id): one for one in shown}.values())
+    heads = ["policy"]
+    heads += ["predicted speedup [95 %]"] if results.has_speeds else []
+    heads += ["measured speedup [95 %]"] if results.ran else []
+    heads += ["acceptance length [95 %]", "per response", "drafted per round"]
+    heads += ["predicted tokens/s"] if results.has_speeds else []
+    notes = ["Acceptance length: tokens committed per round, bonus token included, pooled over all rounds."]
+    if results.has_speeds:
+        notes.append("Speedup: over plain decoding on its own fastest path, same prompts; prefill is not in it.")
+    if bounds:
+        notes.append("Rows named hindsight are told the answer: bounds, not policies.")
+    left_out = len(results.policies) - len({one.policy_id for one in (*results.finalists, *ran)})
+    if left_out > 0:
+        notes.append(f"Of each family the best; {left_out} more policies are in the figure.")
+    strong = frozenset(place for place, one in enumerate(rows) if best is not None and one.policy == best.policy)
+    return Grid(heads, [_cells(results, one) for one in rows], notes, strong)
+
+
+def _cells(results: ReportResults, one: Summary) -> list[str]:
+    cells = [one.policy]
+    if results.has_speeds:
+        cells.append(_with_interval(one.speed.speedup, one.speed.interval))
+    if results.ran:
+        ran = results.ran.get(one.policy_id)
+        cells.append("-" if ran is None else _with_interval(ran.speed.speedup, ran.speed.interval))
+    cells += [
+        _with_interval(one.totals.acceptance_length, one.interval),
+        number(one.acceptance_length_macro, 2),
+        number(one.totals.nodes_per_round, 1),
+    ]
+    cells += [number(one.speed.tokens_per_s, 1)] if results.has_speeds else []
+    return cells
+
+
+def _with_interval(value: float, interval: Interval) -> str:
+    if math.isnan(interval.low) or interval.low == interval.high:
+        return number(value, 2)
+    return f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def speed_chart(results: ReportResults) -> Chart:
+    """Speedup against drafted tokens, a line for each family, with intervals; measured points on top."""
+    has_speeds = results.has_speeds
+    what = "speedup over plain decoding" if has_speeds else "acceptance length"
+    found = figure("drafted tokens per round", what)
+    for place, members in enumerate(results.families):
+        _add_family(found, members, place, has_speeds)
+    if results.ran and has_speeds:
+        for place, members in enumerate(results.families):
+            _add_measured(found, [one for one in members if one.policy_id in results.ran], results, place)
+    sizes = [one.totals.nodes_per_round for one in results.policies]
+    if sizes and max(sizes) > 4 * max(min(sizes), 1):
+        found.update_xaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], tickformat="d")
+    caption = "Mean over rounds; of a fixed budget it is the budget. Bands and bars are 95 % intervals over prompts."
+    if results.ran and has_speeds:
+        caption += " Open marks were measured, end to end, on the real models; lines and filled marks are predicted."
+    elif has_speeds:
+        caption += " All of it is predicted from measured prices."
+    return Chart("speed", found, f"{what[0].upper()}{what[1:]}, by size of the tree", caption, 330)
+
+
+def _value(one: Summary, has_speeds: bool) -> tuple[float, Interval]:
+    if has_speeds:
+        return one.speed.speedup, one.speed.interval
+    return one.totals.acceptance_length, one.interval
+
+
+def _add_family(found: go.Figure, members: Sequence[Summary], place: int, has_speeds: bool) -> None:
+    name = family_label(members)
+    x = [one.totals.nodes_per_round for one in members]
+    values = [_value(one, has_speeds) for one in members]
+    y = [value for value, _ in values]
+    low, high = [one.low for _, one in values], [one.high for _, one in values]
+    hover = [f"{one.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted" for one in members]
+    if len(members) > 2:
+        if not any(map(math.isnan, low)):
+            found.add_trace(band(x, low, high, place, name))
+        style: dict[str, object] = {"mode": "lines" if len(members) > 20 else "lines+markers"}
+    else:
+        errors = {"type": "data", "symmetric": False, "thickness": 1.2, "width": 3}
+        up = [top - value for top, value in zip(high, y, strict=True)]
+        down = [value - bottom for value, bottom in zip(y, low, strict=True)]
+        style = {"mode": "markers", "error_y": {**errors, "array": up, "arrayminus": down}}
+    found.add_trace(
+        go.Scatter(
+            x=x, y=y, name=name, legendgroup=name, line=line(place), marker=marker(place), hovertemplate=hover, **style
+        )
+    )
+
+
+def _add_measured(found: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
+    if not members:
+        return
+    ran = [results.ran[one.policy_id] for one in members]
+    y = [one.speed.speedup for one in ran]
+    found.add_trace(
+        go.Scatter(
+            x=[one.totals.nodes_per_round for one in ran],
+            y=y,
+            mode="markers",
+            name=f"{family_label(members)}, measured",
+            legendgroup=family_label(members),
+            marker={**marker(place, 11), "symbol": f"{marker(place)['symbol']}-open", "line": {"width": 2}},
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [one.speed.interval.high - value for one, value in zip(ran, y, strict=True)],
+                "arrayminus": [value - one.speed.interval.low for one, value in zip(ran, y, strict=True)],
+                "color": colour(place),
+                "width": 4,
+            },
+            hovertemplate=[f"{one.policy}<br>measured %{{y:.2f}}" for one in ran],
+        )
+    )
+
+
+def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Chart | None:
+    """Speedup, or acceptance length, slice by slice; None where there is one slice alone."""
+    rows = results.predicted if results.predicted.height else results.measured
+    found = [
+        one for one in summaries(rows, by) if (one.policy, one.policy_id) in {(a.policy, a.policy_id) for a in shown}
+    ]
+    slices = list(dict.fromkeys(str(one.slice) for one in found))
+    if len(slices) < 2:
+        return None
+    has_speeds = results.has_speeds
+    what = "speedup over plain decoding" if has_speeds else "acceptance length"
+    drawn = figure("", what)
+    for place, summary in enumerate(shown):
+        own = [one for one in found if one.policy_id == summary.policy_id]
+        values = [_value(one, has_speeds) for one in own]
+        drawn.add_trace(
+            go.Bar(
+                x=[f"{one.slice} ({one.prompts})" for one in own],
+                y=[value for value, _ in values],
+                name=summary.policy,
+                marker={"color": colour(place)},
+                error_y={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [one.high - value for value, one in values],
+                    "arrayminus": [value - one.low for value, one in values],
+                    "thickness": 1.2,
+                    "width": 3,
+                },
+            )
+        )
+    drawn.update_layout(barmode="group")
+    drawn.update_yaxes(range=[0, 1.5 * max(_value(one, has_speeds)[0] for one in found)])
+    caption = "In brackets the prompts of the slice; bars are 95 % intervals over them, the widest of them cut off."
+    return Chart(f"by-{by}", drawn, f"{what[0].upper()}{what[1:]}, by {by}", caption)
+
+
+def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | None:
+    """Milliseconds per round by stage, predicted beside measured where there is both; None without seconds."""
+    if not results.has_speeds:
+        return None
+    labels, seconds = [], []
+    for one in shown:
+        for kind, summary in (("predicted", one), ("measured", results.ran.get(one.policy_id))):
+            if summary is not None and summary.speed.seconds is not None and summary.totals.rounds:
+                labels.append(f"{one.policy}, {summary.kind if results.ran else kind}")
+                stages = summary.speed.seconds
+                seconds.append([1e3 * getattr(stages, name) / summary.totals.rounds for name in STAGE_COLUMNS])
+    drawn = figure("milliseconds per round", "", barmode="stack")
+    drawn.update_layout(legend={"traceorder": "normal"})
+    for place, name in enumerate(_STAGES):
+        drawn.add_trace(
+            go.Bar(
+                y=labels,
+                x=[row[place] for row in seconds],
+                name=name,
+                orientation="h",
+                marker={"color": colour(place)},
+                hovertemplate=f"{name} %{{x:.2f}} ms",
+            )
+        )
+    drawn.update_yaxes(autorange="reversed", automargin=True)
+    caption = "What a round costs, on average over the rounds that the policy had."
+    return Chart("stages", drawn, "Where a round's time goes", caption, 140 + 26 * len(labels))
+
+
+def stage_table(results: ReportResults, shown: Sequence[Summary]) -> Grid | None:
+    """Predicted against measured, stage by stage, on the texts that were run; None where nothing was."""
+    if not (results.ran and results.predicted.height and results.has_speeds):
+        return None
+    texts = results.measured["sequence"].unique().to_list()
+    alike = {one.policy_id: one for one in summaries(results.predicted.filter(pl.col("sequence").is_in(texts)))}
+    rows = []
+    plain = [one for one in results.found if one.name == BASELINE]
+    for one in (*plain, *shown):
+        ran, predicted = results.ran.get(one.policy_id), alike.get(one.policy_id)
+        if ran is not None and predicted is not None:
+            rows.append([one.policy, *_errors(predicted, ran)])
+    heads = ["policy", "tokens/s", "speedup", "acceptance length", *(f"{name}, s per round" for name in _STAGES)]
+    return Grid(heads, rows, _ERRORS)
+
+
+def _errors(predicted: Summary, ran: Summary) -> list[str]:
+    pairs = [
+        (predicted.speed.tokens_per_s, ran.speed.tokens_per_s),
+        (predicted.speed.speedup, ran.speed.speedup),
+        (predicted.totals.acceptance_length, ran.totals.acceptance_length),
+    ]
+    ours, theirs = predicted.speed.seconds, ran.speed.seconds
+    for name in STAGE_COLUMNS:
+        values = [getattr(side, name) if side is not None else math.nan for side in (ours, theirs)]
+        pairs.append((values[0] / max(predicted.totals.rounds, 1), values[1] / max(ran.totals.rounds, 1)))
+    return ["-" if not b or math.isnan(a / b) else f"{100 * (a / b - 1):+.1f} %" for a, b in pairs]

@@ -1,0 +1,96 @@
+"""Is a trace of what a published figure is of? Each thing that must be equal, theirs and ours."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simlab.analysis.reproduce.published import Published, Setup
+from simlab.analysis.table.summaries import Scalar
+from simlab.traces.format.manifest import DraftSet, Manifest
+
+EQUAL, DIFFERS, NOT_KNOWN, ON_PURPOSE = "equal", "differs", "not known", "on purpose"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must be equal.
+
+    Attributes:
+        state: ``equal``, ``differs``, ``not known``, or ``on purpose`` where ours is meant to be another.
+    """
+
+    what: str
+    theirs: str
+    ours: str
+    state: str
+
+    def row(self) -> dict[str, Scalar]:
+        """Flat scalars."""
+        return {"what": self.what, "theirs": self.theirs, "ours": self.ours, "state": self.state}
+
+
+def checks_of_trace(
+    published: Published, manifest: Manifest, draft: str, datasets: Iterable[str], num_prompts: int
+) -> list[Check]:
+    """What must be equal, read from the manifest of a trace; then what no manifest shows.
+
+    Args:
+        published: with a setup.
+        manifest: of the trace.
+        draft: the draft set.
+        datasets: those of its prompts.
+        num_prompts: turns and samples of one count once.
+
+    Raises:
+        ValueError: the published figure is of no trace.
+    """
+    setup = published.setup
+    if setup is None:
+        raise ValueError(f"{published.name} is of no trace")
+    kept = manifest.draft_sets[draft]
+    found = [
+        *_models(setup, manifest, kept),
+        *_text(setup, manifest),
+        *_prompts(setup, sorted(set(datasets)), num_prompts),
+    ]
+    found += [Check(what, theirs, "-", NOT_KNOWN) for what, theirs in published.not_known.items()]
+    return found + [Check(what, theirs, ours, ON_PURPOSE) for what, (theirs, ours) in published.on_purpose.items()]
+
+
+def _models(setup: Setup, manifest: Manifest, kept: DraftSet) -> list[Check]:
+    return [
+        _named("target", setup.target, manifest.target.name),
+        _named("drafter", setup.drafter, kept.model.name),
+        _check("block", setup.block_size, kept.block_size),
+        _check("dtype", setup.dtype, manifest.dtype),
+    ]
+
+
+def _text(setup: Setup, manifest: Manifest) -> list[Check]:
+    thinking = manifest.chat_template_kwargs.get("enable_thinking")
+    shown = {True: "on", False: "off"}
+    ours = shown.get(thinking, "not set") if isinstance(thinking, bool) else "not set"
+    return [
+        _check("temperature", f"{setup.temperature:g}", f"{manifest.sampling.temperature:g}"),
+        _check("thinking", shown[setup.thinking], ours),
+        _check("text", "generated", manifest.gt_mode),
+        _check("new tokens, at most", setup.max_new_tokens, manifest.max_new_tokens),
+    ]
+
+
+def _prompts(setup: Setup, datasets: list[str], num_prompts: int) -> list[Check]:
+    return [
+        _check("dataset", setup.dataset, ", ".join(datasets)),
+        _check("number of prompts", setup.num_prompts, num_prompts),
+    ]
+
+
+def _named(what: str, theirs: str, ours: str) -> Check:
+    """Names of models by their last part, since a folder holds what a hub does."""
+    last = ours.rstrip("/").rsplit("/", 1)[-1]
+    return Check(what, theirs, ours, EQUAL if last.lower() == theirs.lower() else DIFFERS)
+
+
+def _check(what: str, theirs: object, ours: object) -> Check:
+    if theirs is None:
+        return Check(what, "not said", str(ours), NOT_KNOWN)
+    return Check(what, str(theirs), str(ours), EQUAL if theirs == ours else DIFFERS)

@@ -1,0 +1,200 @@
+"""How much of the way from the chain to the hindsight bound a policy goes, and what its nodes are spent on."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simlab.analysis.statistics.intervals import Interval, intervals_of
+from simlab.analysis.statistics.prompt_spread import prompt_spread, share_intervals
+from simlab.arrays import Doubles, Longs
+from simlab.replay import Round
+
+ROUNDS, DRAFTED, ACCEPTED, COMMITTED, SIBLINGS, SECONDS, MEANS, RESPONSES = 0, 1, 2, 3, 4, 5, 6, 7
+"""What is summed over the rounds of a prompt; ``SIBLINGS`` are wrong tokens below a true parent, ``SECONDS`` are nan
+without prices, ``MEANS`` are the acceptance lengths of its ``RESPONSES`` that have rounds."""
+
+NUM_SUMS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundSums:
+    """The rounds of one policy or bound.
+
+    Attributes:
+        policy: its label.
+        budget: the most tokens that it drafts.
+        sums: float64 ``[P, 8]``, of each prompt.
+    """
+
+    policy: str
+    budget: int
+    sums: Doubles
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredRounds:
+    """Policies between two references.
+
+    Attributes:
+        chain: the whole chain.
+        policies: in the order asked.
+        bounds: for each policy the fewest rounds that any policy of its budget can have, told the answer.
+    """
+
+    chain: RoundSums
+    policies: tuple[RoundSums, ...]
+    bounds: tuple[RoundSums, ...]
+
+    def take(self, prompts: Longs) -> "ScoredRounds":
+        """The same of some prompts."""
+
+        def some(one: RoundSums) -> RoundSums:
+            return RoundSums(one.policy, one.budget, one.sums[prompts])
+
+        return ScoredRounds(some(self.chain), tuple(map(some, self.policies)), tuple(map(some, self.bounds)))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFigures:
+    """What a policy came to.
+
+    Attributes:
+        policy: its label.
+        budget: the most tokens that it drafts; the hindsight bound has no more.
+        acceptance_length: bonus token included, pooled.
+        acceptance_length_macro: mean over responses.
+        chain: the chain's.
+        hindsight: the bound's.
+        closed: (policy - chain) / (hindsight - chain).
+        closed_interval: of it, 95 % over prompts, paired.
+        against_first: ``closed`` less that of the first policy of the same budget; None for that policy itself.
+        against_first_interval: of it, paired.
+        tokens_per_s: by the prices; None without.
+        chain_tokens_per_s: likewise.
+        hindsight_tokens_per_s: likewise.
+        speed_closed: ``closed`` in tokens per second.
+        speed_closed_interval: of it.
+        drafted: tokens a round.
+        accepted_share: of the drafted tokens.
+        sibling_share: of the drafted tokens, wrong ones below a true parent, the root or an accepted token.
+        below_wrong_share: of the drafted tokens, those whose parent is wrong already.
+        intervals: of these three shares.
+    """
+
+    policy: str
+    budget: int
+    acceptance_length: float
+    acceptance_length_macro: float
+    chain: float
+    hindsight: float
+    closed: float
+    closed_interval: Interval
+    against_first: float | None
+    against_first_interval: Interval | None
+    tokens_per_s: float | None
+    chain_tokens_per_s: float | None
+    hindsight_tokens_per_s: float | None
+    speed_closed: float | None
+    speed_closed_interval: Interval | None
+    drafted: float
+    accepted_share: float
+    sibling_share: float
+    below_wrong_share: float
+    intervals: tuple[Interval, Interval, Interval]
+
+
+def wrong_siblings(rounds: Iterable[Round]) -> int:
+    """Drafted tokens that are wrong and whose parent is the root or was accepted."""
+    found = 0
+    for one in rounds:
+        is_true = np.zeros(one.num_drafted + 1, np.bool_)
+        is_true[[0, *one.path]] = True
+        found += int(is_true[one.tree.parents[1:]].sum()) - one.num_accepted
+    return found
+
+
+def policy_figures(rounds: ScoredRounds) -> list[PolicyFigures]:
+    """Of each policy."""
+    firsts: dict[int, RoundSums] = {}
+    for one in rounds.policies:
+        firsts.setdefault(one.budget, one)
+    pairs = zip(rounds.policies, rounds.bounds, strict=True)
+    return [_figures(rounds.chain, policy, bound, firsts[policy.budget]) for policy, bound in pairs]
+
+
+def macro(run: RoundSums) -> float:
+    """The acceptance length as a mean over responses; nan where there is none."""
+    responses = run.sums[:, RESPONSES].sum()
+    return float(run.sums[:, MEANS].sum() / responses) if responses else float("nan")
+
+
+def _figures(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: RoundSums) -> PolicyFigures:
+    runs = chain, policy, bound
+    against, against_interval = (None, None) if first is policy else _against(chain, policy, bound, first)
+    lengths, closed, closed_interval = _closed(runs, ROUNDS)
+    speeds, speed_closed, speed_interval = _closed(runs, SECONDS)
+    is_priced = not np.isnan(speeds).any()
+    sums = policy.sums
+
+    def shares(some: Doubles) -> Doubles:
+        drafted, accepted, siblings = some[..., 1:2], some[..., 2:3], some[..., 3:4]
+        found: Doubles = np.concatenate([accepted, siblings, drafted - accepted - siblings], axis=-1) / drafted
+        return found
+
+    spread = prompt_spread(sums[:, [ROUNDS, DRAFTED, ACCEPTED, SIBLINGS]], shares)
+    one, two, three = share_intervals(spread)
+    accepted, siblings, below = spread.whole.tolist()
+    return PolicyFigures(
+        policy.policy,
+        policy.budget,
+        lengths[1],
+        macro(policy),
+        lengths[0],
+        lengths[2],
+        closed,
+        closed_interval,
+        against,
+        against_interval,
+        speeds[1] if is_priced else None,
+        speeds[0] if is_priced else None,
+        speeds[2] if is_priced else None,
+        speed_closed if is_priced else None,
+        speed_interval if is_priced else None,
+        float(sums[:, DRAFTED].sum() / sums[:, ROUNDS].sum()),
+        accepted,
+        siblings,
+        below,
+        (one, two, three),
+    )
+
+
+def _closed(runs: Sequence[RoundSums], below: int) -> tuple[list[float], float, Interval]:
+    """Committed tokens over rounds or seconds of chain, policy and bound, and how far the second is from first to last.
+
+    The same prompts are drawn for all three.
+    """
+    sums = np.concatenate([one.sums[:, [COMMITTED, below]] for one in runs], axis=1)
+
+    def figures(some: Doubles) -> Doubles:
+        rates = some[..., 0::2] / some[..., 1::2]
+        far = (rates[..., 1:2] - rates[..., 0:1]) / (rates[..., 2:3] - rates[..., 0:1])
+        found: Doubles = np.concatenate([rates, far], axis=-1)
+        return found
+
+    spread = prompt_spread(sums, figures)
+    *rates, far = spread.whole.tolist()
+    return rates, far, intervals_of(spread)[3]
+
+
+def _against(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: RoundSums) -> tuple[float, Interval]:
+    """How much more of the gap a policy closes than another of the same bound."""
+    sums = np.concatenate([one.sums[:, [COMMITTED, ROUNDS]] for one in (chain, policy, bound, first)], axis=1)
+
+    def figures(some: Doubles) -> Doubles:
+        rates = some[..., 0::2] / some[..., 1::2]
+        found: Doubles = (rates[..., 1:2] - rates[..., 3:4]) / (rates[..., 2:3] - rates[..., 0:1])
+        return found
+
+    spread = prompt_spread(sums, figures)
+    return float(spread.whole[0]), intervals_of(spread)[0]

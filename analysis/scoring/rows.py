@@ -1,0 +1,194 @@
+"""Figures of a scoring as flat rows, as scripts, files and reports read them; what is not known is None."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from simlab.analysis.scoring.gap_and_waste import PolicyFigures, policy_figures
+from simlab.analysis.scoring.path_places import Coverage, OrderFigures, coverage, order_figures
+from simlab.analysis.scoring.reliability import (
+    Calibration,
+    EdgeSlice,
+    ScoredEdges,
+    calibration,
+    loss_against,
+    reliability,
+)
+from simlab.analysis.scoring.score import Scoring
+from simlab.analysis.statistics.intervals import Interval
+from simlab.policies.fits.edge_sums import RANK_CLASSES
+from simlab.traces.format.files import write_frame
+
+Scalar = str | int | float | bool | None
+Row = dict[str, Scalar]
+
+RELIABILITY_SCHEMA: dict[str, pl.DataType] = {
+    "slice": pl.String(),
+    "edges": pl.String(),
+    "has_probabilities": pl.Boolean(),
+    "place": pl.String(),
+    "depth": pl.Int32(),
+    "rank": pl.String(),
+    "num_edges": pl.Int64(),
+    "weight_share": pl.Float64(),
+    "predicted": pl.Float64(),
+    "observed": pl.Float64(),
+    "observed_ci_low": pl.Float64(),
+    "observed_ci_high": pl.Float64(),
+}
+"""One row is one bin of one edge model; see `simlab.analysis.scoring.reliability.ReliabilityBin`. ``slice`` is the
+dataset, or null for all; ``depth`` and ``rank`` are null for all."""
+
+
+def calibration_rows(scored: Scoring) -> list[Row]:
+    """A row for each edge model, place, and depth or class of rank."""
+    return [
+        _calibration_row(model, found, loss_against(model, scored.edges[0], where) if _is_whole(where) else None)
+        for model in scored.edges
+        for where in model.slices()
+        if (found := calibration(model, where)) is not None
+    ]
+
+
+def reliability_rows(scored: Scoring, every_depth: bool) -> list[Row]:
+    """A row for each bin of each edge model and place: of all its candidates, and of each class of rank and depth.
+
+    Args:
+        scored: what to tell.
+        every_depth: without it only all candidates, and the first ones.
+    """
+    rows: list[Row] = []
+    for model in scored.edges:
+        for where in model.slices():
+            is_first = where.depth is None and where.rank in (None, RANK_CLASSES[0])
+            if (where.depth is None or where.rank is None) and (every_depth or is_first):
+                rows += _reliability_rows(model, where)
+    return rows
+
+
+def order_rows(scored: Scoring) -> list[Row]:
+    """A row for each order of nodes."""
+    if scored.places is None:
+        return []
+    caps = scored.places.caps
+    return [_order_row(one, caps) for one in order_figures(scored.places)]
+
+
+def coverage_rows(scored: Scoring) -> list[Row]:
+    """A row for each order of nodes and depth."""
+    places = scored.places
+    if places is None:
+        return []
+    return [_coverage_row(one, places.caps) for order in places.orders for one in coverage(places, order)]
+
+
+def policy_rows(scored: Scoring) -> list[Row]:
+    """A row for each policy."""
+    return [_policy_row(one) for one in policy_figures(scored.rounds)]
+
+
+def with_slice(rows: Iterable[Row], value: str | None) -> list[Row]:
+    """The rows of one dataset, or, None, of all."""
+    first: Row = {"slice": value}
+    return [first | row for row in rows]
+
+
+def write_reliability(path: Path, rows: Sequence[Row], ids: Mapping[str, str]) -> None:
+    """Write bins as a Parquet file, whole or not at all.
+
+    Args:
+        path: the file.
+        rows: of `reliability_rows`, with their slices.
+        ids: columns with one value for all rows, which say where they come from.
+
+    Raises:
+        TraceError: it cannot be written.
+    """
+    frame = pl.DataFrame(rows, schema=RELIABILITY_SCHEMA, orient="row")
+    write_frame(path, frame.with_columns(**{name: pl.lit(value, pl.String) for name, value in ids.items()}))
+
+
+def _is_whole(where: EdgeSlice) -> bool:
+    return where.depth is None and where.rank is None
+
+
+def _calibration_row(model: ScoredEdges, one: Calibration, against: tuple[float, Interval] | None) -> Row:
+    ece = one.ece
+    return (
+        _slice_of(model, one.slice)
+        | {"num_nodes": one.nodes, "num_edges": one.edges}
+        | {"expected_per_node": one.expected, "true_per_node": one.observed}
+        | _with_ends("excess_per_node", one.excess, one.excess_interval)
+        | _with_ends("ece_per_node", None if ece is None else ece.value, None if ece is None else ece.interval)
+        | {"ece_per_node_raw": None if ece is None else ece.raw}
+        | _with_ends("log_loss_per_node", one.log_loss, one.log_loss_interval)
+        | _with_ends(
+            "log_loss_against_first",
+            None if against is None else against[0],
+            None if against is None else against[1],
+        )
+        | {"brier_per_node": one.brier}
+    )
+
+
+def _reliability_rows(model: ScoredEdges, where: EdgeSlice) -> list[Row]:
+    return [
+        _slice_of(model, where)
+        | {"num_edges": one.edges, "weight_share": one.weight, "predicted": one.predicted}
+        | _with_ends("observed", one.observed, one.interval)
+        for one in reliability(model, where)
+    ]
+
+
+def _slice_of(model: ScoredEdges, where: EdgeSlice) -> Row:
+    first: Row = {"edges": model.label, "has_probabilities": model.has_probabilities}
+    return first | {"place": where.place, "depth": where.depth, "rank": where.rank}
+
+
+def _order_row(one: OrderFigures, caps: Sequence[int]) -> Row:
+    row: Row = {"order": one.order}
+    row |= _with_ends("auc", one.auc, one.auc_interval)
+    row |= _with_ends("excess_nodes", one.excess, one.excess_interval)
+    for place, cap in enumerate(caps):
+        row[f"expected_accepted_{cap}"] = None if one.expected is None else _known(one.expected[place])
+        row[f"accepted_{cap}"] = _known(one.accepted[place])
+        interval = None if one.overstated_intervals is None else one.overstated_intervals[place]
+        row |= _with_ends(
+            f"overstated_share_{cap}", None if one.overstated is None else one.overstated[place], interval
+        )
+    return row
+
+
+def _coverage_row(one: Coverage, caps: Sequence[int]) -> Row:
+    row: Row = {"order": one.order, "depth": one.depth, "roots": one.roots}
+    for cap, share, interval in zip(caps, one.shares, one.intervals, strict=True):
+        row |= _with_ends(f"covered_share_{cap}", share, interval)
+    return row | {"nodes_median": one.median, "nodes_90_percent": one.ninety}
+
+
+def _policy_row(one: PolicyFigures) -> Row:
+    row: Row = {"policy": one.policy, "budget": one.budget, "acceptance_length": one.acceptance_length}
+    row |= {"acceptance_length_macro": _known(one.acceptance_length_macro)}
+    row |= {"chain_acceptance_length": one.chain, "hindsight_acceptance_length": one.hindsight}
+    row |= _with_ends("gap_closed_share", one.closed, one.closed_interval)
+    row |= _with_ends("gap_closed_against_first", one.against_first, one.against_first_interval)
+    row |= {"tokens_per_s": one.tokens_per_s, "chain_tokens_per_s": one.chain_tokens_per_s}
+    row |= {"hindsight_tokens_per_s": one.hindsight_tokens_per_s}
+    row |= _with_ends("speed_gap_closed_share", one.speed_closed, one.speed_closed_interval)
+    row |= {"num_drafted": one.drafted}
+    shares = {"accepted": one.accepted_share, "sibling": one.sibling_share, "below_wrong": one.below_wrong_share}
+    for (name, share), interval in zip(shares.items(), one.intervals, strict=True):
+        row |= _with_ends(f"{name}_share", share, interval)
+    return row
+
+
+def _with_ends(name: str, value: float | None, interval: Interval | None) -> Row:
+    known = None if value is None else _known(value)
+    low, high = (None, None) if interval is None else (_known(interval.low), _known(interval.high))
+    return {name: known, f"{name}_ci_low": low, f"{name}_ci_high": high}
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,209 @@
+"""A scoring as the tables that a person reads."""
+
+import math
+from collections.abc import Sequence
+
+from simlab.analysis.scoring.gap_and_waste import PolicyFigures, policy_figures
+from simlab.analysis.scoring.path_places import coverage, order_figures
+from simlab.analysis.scoring.reliability import (
+    OFF_SPINE,
+    ON_SPINE,
+    Calibration,
+    EdgeSlice,
+    ScoredEdges,
+    calibration,
+    loss_against,
+)
+from simlab.analysis.scoring.score import Scoring
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.table.text import aligned, number
+from simlab.policies.fits.edge_sums import RANK_CLASSES
+
+_THREE = ("expected", "true", "excess [95 %]")
+
+_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 15)
+"""Depths that are printed."""
+
+_GAP_HEADING = (
+    ("policy", ""),
+    ("acceptance length", "pooled"),
+    ("", "per response"),
+    ("chain", ""),
+    ("hindsight", ""),
+    ("gap closed, %", "[95 %]"),
+    ("against first", "[95 %]"),
+    ("tokens/s", ""),
+    ("gap closed, %", "[95 %]"),
+)
+
+_NOTES = (
+    "A node is the root or a node of the true path, which is what the text goes on with. spine: the root and nodes",
+    "that the drafter's first candidates alone reach; off-spine: all other nodes of true paths; lost: below a true",
+    "token that is no candidate; any prefix: all of them. expected, true: summed probabilities of the candidates",
+    "below a node, and how many of them came true. ECE: expected calibration error a node, less the part that few",
+    "prompts add. Log loss: of whether each candidate comes true, summed a node, in nats; against: less that of the",
+    "first edge model, paired. AUC: how often a node of the true path is before one that is not, in the order's own",
+    "first nodes. excess: how many times as many nodes as an oracle it takes to reach one. overstated: by how much",
+    "summed path probabilities exceed accepted tokens. Gap closed: (policy - chain) / (hindsight - chain); the",
+    "hindsight bound drafts no more than the policy's budget; against first: less the share of the first policy of",
+    "the same budget, paired. Of the drafted tokens some are accepted, some are wrong below a true parent, and some",
+    "hang below a wrong token. Intervals are 95 %, over prompts.",
+)
+
+
+def scoring_text(scored: Scoring, heading: str = "") -> str:
+    """The tables of a trace or a dataset.
+
+    Args:
+        scored: what to tell.
+        heading: stands above them.
+    """
+    few = len(scored.prompts) < FEW_PROMPTS
+    parts = [f"{heading}: {len(scored.prompts)} prompts" if heading else ""]
+    parts += [_edges(scored.edges), *(_first_candidates(one) for one in scored.edges)] if scored.edges else []
+    parts += [] if scored.places is None else [_orders(scored), _coverage(scored)]
+    policies = policy_figures(scored.rounds)
+    parts += [
+        _gaps(policies),
+        _waste(policies),
+        f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough." if few else "",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def notes() -> str:
+    """What a reader must know beside the numbers."""
+    return "\n".join(_NOTES)
+
+
+def _edges(models: Sequence[ScoredEdges]) -> str:
+    cells = [
+        [
+            "edge model",
+            "below",
+            "nodes",
+            "expected",
+            "true",
+            "excess [95 %]",
+            "ECE [95 %]",
+            "log loss",
+            "against [95 %]",
+        ]
+    ]
+    for model in models:
+        for where in (EdgeSlice(place) for place in model.places):
+            found = calibration(model, where)
+            if found is not None:
+                cells.append([_name(model), *_edge_cells(found), _against(model, models[0], where)])
+    return "Probabilities of the candidates below a node\n\n" + aligned(cells, [True, True, *[False] * 3, *[True] * 4])
+
+
+def _name(model: ScoredEdges) -> str:
+    return model.label if model.has_probabilities else f"{model.label} (no probabilities)"
+
+
+def _edge_cells(one: Calibration) -> list[str]:
+    ece = "" if one.ece is None else _number(one.ece.value, one.ece.interval, 3)
+    return [
+        one.slice.place,
+        f"{one.nodes:,}",
+        number(one.expected, 3),
+        number(one.observed, 3),
+        _number(one.excess, one.excess_interval, 3),
+        ece,
+        number(one.log_loss, 3),
+    ]
+
+
+def _against(model: ScoredEdges, first: ScoredEdges, where: EdgeSlice) -> str:
+    found = None if model is first else loss_against(model, first, where)
+    return "" if found is None else _number(*found, 3)
+
+
+def _first_candidates(model: ScoredEdges) -> str:
+    """Expected and true by depth, of first candidates, and by rank."""
+    cells = [["", *(f"{place}: {text}" for place in (ON_SPINE, OFF_SPINE) for text in _THREE)]]
+    rows = [(f"rank 0, depth {one}", one, RANK_CLASSES[0]) for one in _DEPTHS]
+    for name, depth, rank in [*rows, *((f"rank {one}", None, one) for one in RANK_CLASSES)]:
+        found = [calibration(model, EdgeSlice(place, depth, rank)) for place in (ON_SPINE, OFF_SPINE)]
+        if any(found):
+            cells.append([name, *(text for one in found for text in _three(one))])
+    title = f"{model.label}: true tokens a node, expected and true"
+    return f"{title}\n\n{aligned(cells, [True, *(False, False, True) * 2])}"
+
+
+def _three(one: Calibration | None) -> list[str]:
+    if one is None:
+        return [""] * 3
+    return [number(one.expected, 3), number(one.observed, 3), _number(one.excess, one.excess_interval, 3)]
+
+
+def _orders(scored: Scoring) -> str:
+    assert scored.places is not None
+    caps = scored.places.caps
+    cells = [["order of nodes", "AUC [95 %]", "excess [95 %]", *(f"overstated, {cap} nodes, %" for cap in caps)]]
+    for one in order_figures(scored.places):
+        over = [""] * len(caps)
+        if one.overstated is not None and one.overstated_intervals is not None:
+            over = [_percent(*pair) for pair in zip(one.overstated, one.overstated_intervals, strict=True)]
+        cells.append(
+            [one.order, _number(one.auc, one.auc_interval, 3), _number(one.excess, one.excess_interval, 2), *over]
+        )
+    title = f"Where the true path is among the first {scored.places.most} nodes, at every root"
+    return f"{title}\n\n{aligned(cells, [True] * len(cells[0]))}"
+
+
+def _coverage(scored: Scoring) -> str:
+    places = scored.places
+    assert places is not None
+    heading = [f"in {cap} nodes, %" for cap in places.caps]
+    cells = [["order of nodes", "depth", *heading, "nodes, median", "at 90 %"]]
+    for order in places.orders:
+        for one in coverage(places, order):
+            if one.depth in _DEPTHS:
+                shares = [_percent(*pair) for pair in zip(one.shares, one.intervals, strict=True)]
+                cells.append(
+                    [one.order, str(one.depth), *shares, *(_nodes(n, places.most) for n in (one.median, one.ninety))]
+                )
+    title = "Nodes that it takes to hold the true path down to a depth"
+    return f"{title}\n\n{aligned(cells, [True, False, *[True] * len(heading), False, False])}"
+
+
+def _nodes(nodes: int | None, most: int) -> str:
+    return f"> {most}" if nodes is None else str(nodes)
+
+
+def _gaps(found: Sequence[PolicyFigures]) -> str:
+    cells = [list(row) for row in zip(*_GAP_HEADING, strict=True)]
+    for one in found:
+        speed = "" if one.tokens_per_s is None else number(one.tokens_per_s, 1)
+        against = "" if one.against_first is None else _percent(one.against_first, one.against_first_interval)
+        closed = "" if one.speed_closed is None else _percent(one.speed_closed, one.speed_closed_interval)
+        lengths = (one.acceptance_length, one.acceptance_length_macro, one.chain, one.hindsight)
+        length_cells = [number(length, 2) for length in lengths]
+        cells.append([one.policy, *length_cells, _percent(one.closed, one.closed_interval), against, speed, closed])
+    is_left = [True, *[False] * 4, True, True, False, True]
+    return f"How far from the chain to the hindsight bound\n\n{aligned(cells, is_left)}"
+
+
+def _waste(found: Sequence[PolicyFigures]) -> str:
+    cells = [["policy", "drafted a round", "accepted, % [95 %]", "wrong siblings, %", "below wrong, %"]]
+    for one in found:
+        shares = (one.accepted_share, one.sibling_share, one.below_wrong_share)
+        share_cells = [_percent(*pair) for pair in zip(shares, one.intervals, strict=True)]
+        cells.append([one.policy, number(one.drafted, 1), *share_cells])
+    return f"What the drafted tokens are\n\n{aligned(cells, [True, False, True, True, True])}"
+
+
+def _number(value: float, interval: Interval, digits: int) -> str:
+    if math.isnan(value):
+        return "-"
+    text = number(value, digits)
+    if math.isnan(interval.low):
+        return text
+    return f"{text} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+
+
+def _percent(share: float, interval: Interval | None) -> str:
+    known = Interval(math.nan, math.nan) if interval is None else interval
+    return _number(100 * share, Interval(100 * known.low, 100 * known.high), 1)

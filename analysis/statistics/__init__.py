@@ -1,0 +1,1 @@
+"""Bootstrap intervals over prompts, slices, families of comparisons, what can be detected."""

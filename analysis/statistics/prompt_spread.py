@@ -1,0 +1,89 @@
+"""How any figure of sums over prompts varies when prompts are drawn again, and by how much it is too large."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import erf
+
+from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM, Spread, counts
+from simlab.analysis.statistics.intervals import Interval, intervals_of
+from simlab.arrays import Doubles
+
+
+def prompt_spread(sums: Doubles, figures: Callable[[Doubles], Doubles]) -> Spread:
+    """Some figures on all prompts, without each of them, and on prompts drawn again.
+
+    Args:
+        sums: float64 ``[P, C]``, of each prompt; the first column says how much a prompt carries, and is not negative.
+        figures: from sums of prompts, float64 ``[.., C]``, to numbers, float64 ``[.., M]``; nan where not known.
+
+    Raises:
+        ValueError: there is no prompt.
+    """
+    num_prompts = len(sums)
+    if not num_prompts:
+        raise ValueError("expected at least one prompt; got none")
+    total = sums.sum(axis=0)
+    shares = sums[:, 0] / total[0] if total[0] > 0 else np.full(num_prompts, 1 / num_prompts)
+    drawn = counts(num_prompts) @ sums if num_prompts >= BOOTSTRAP_FROM else sums[:0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole = figures(total)
+        found = whole, figures(total - sums), figures(drawn), np.full(len(whole), 1 / float((shares**2).sum()))
+    return Spread(*(np.asarray(one, np.float64) for one in found))
+
+
+def ratios(sums: Doubles) -> Doubles:
+    """All columns but the first, divided by the first."""
+    found: Doubles = sums[..., 1:] / sums[..., :1]
+    return found
+
+
+def share_intervals(spread: Spread) -> list[Interval]:
+    """Intervals of figures that lie between 0 and 1; Student's, of few prompts, may reach beyond and are cut there."""
+    return [Interval(*np.clip([one.low, one.high], 0.0, 1.0).tolist()) for one in intervals_of(spread)]
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """A sum of distances, whose noise does not cancel.
+
+    Attributes:
+        raw: as it is on these prompts.
+        value: less what noise is thought to add to it, and not below 0.
+        interval: of ``value``, 95 % over prompts; not below 0.
+    """
+
+    raw: float
+    value: float
+    interval: Interval
+
+
+def sum_of_distances(spread: Spread) -> Corrected:
+    """The sum of the absolute values of some signed figures, which is too large where few prompts make them noisy.
+
+    A figure b with a standard error s is expected to be |N(b, s)|, a folded normal, away from 0. Its excess over |b| is
+    taken off, with b^2 - s^2 in place of the unknown b^2, or 0 where that is negative. The interval is turned around as
+    the *basic* one of the bootstrap is (Davison and Hinkley 1997): prompts drawn again are about as much too noisy once
+    more, so only their distance from their own mean counts.
+    """
+    figures, errors = spread.whole, np.maximum(spread.standard_errors(), 1e-12)
+    there = np.sqrt(np.maximum(figures**2 - errors**2, 0.0))
+    folded = errors * np.sqrt(2 / np.pi) * np.exp(-((there / errors) ** 2) / 2) + there * erf(
+        there / errors / np.sqrt(2)
+    )
+    raw = float(np.abs(figures).sum())
+    value = max(raw - float((folded - there).sum()), 0.0)
+    total = Spread(
+        np.array([raw]),
+        np.abs(spread.without_each).sum(axis=1, keepdims=True),
+        np.abs(spread.resampled).sum(axis=1, keepdims=True),
+        spread.num_effective[:1],
+    )
+    (around,) = intervals_of(total)
+    if math.isnan(around.low):
+        return Corrected(raw, value, around)
+    centre = float(np.nanmean(total.resampled)) if len(total.resampled) else raw
+    interval = Interval(max(value - (around.high - centre), 0.0), value + (centre - around.low))
+    return Corrected(raw, value, interval)

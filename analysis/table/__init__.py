@@ -1,0 +1,1 @@
+"""Result rows summed up by policy: acceptance lengths, speeds, and their table as text."""

@@ -1,0 +1,123 @@
+"""Result rows of several runs as sums of each prompt."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from simlab.analysis.statistics.slices import Slice, sliced
+from simlab.analysis.table.speeds import STAGE_COLUMNS
+from simlab.arrays import Doubles
+
+COLUMNS = ("committed", "rounds", "response_means", "responses", "seconds", "plain_committed", "plain_seconds")
+"""What is summed of each prompt; ``response_means`` are over the ``responses`` that have a round."""
+
+Prompt: TypeAlias = tuple[str, str]
+"""Dataset and name."""
+
+_PROMPT = ("dataset", "prompt_id")
+_TEXT = (*_PROMPT, "turn", "sample")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One policy at one place: its result rows, all of one kind and at one machine's prices.
+
+    Attributes:
+        name: what it is called in comparisons.
+        rows: of the policy.
+        plain: of plain decoding at the same place; may be empty.
+    """
+
+    name: str
+    rows: pl.DataFrame
+    plain: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptSums:
+    """Of some prompts, in an order that depends on the prompts alone.
+
+    Attributes:
+        prompts: dataset and name of each.
+        sums: float64 ``[prompts, runs, len(COLUMNS)]``; nan where a run has no seconds, or plain decoding does not
+            have the same texts.
+    """
+
+    prompts: tuple[Prompt, ...]
+    sums: Doubles
+
+
+def shared_runs(runs: Sequence[Run]) -> tuple[list[Run], dict[str, tuple[Prompt, ...]]]:
+    """The runs on the prompts that all of them have, and which prompts are left out of each, by the run's name.
+
+    A prompt is left out too where runs have other turns or samples of it.
+    """
+    found = [{(dataset, prompt, texts) for dataset, prompt, texts, *_ in _by_prompt(run.rows)} for run in runs]
+    shared = set.intersection(*found)
+    prompts = sorted((dataset, prompt) for dataset, prompt, _ in shared)
+    table = pl.DataFrame(prompts, schema=dict.fromkeys(_PROMPT, pl.String), orient="row")
+    left_out = {
+        run.name: tuple(sorted((dataset, prompt) for dataset, prompt, _ in own - shared))
+        for run, own in zip(runs, found, strict=True)
+    }
+    return [_restricted(run, table, _PROMPT) for run in runs], left_out
+
+
+def runs_by_slice(runs: Sequence[Run], by: str | None) -> list[tuple[Slice, list[Run]]]:
+    """The same runs slice by slice; what a text's slice is, the first run says, so that no text is lost between two.
+
+    Args:
+        runs: of the same prompts.
+        by: as for `simlab.analysis.statistics.slices.sliced`.
+    """
+    return [
+        (value, [_restricted(run, rows.select(_TEXT).unique(), _TEXT) for run in runs])
+        for value, rows in sliced(runs[0].rows, by)
+    ]
+
+
+def prompt_sums(runs: Sequence[Run]) -> PromptSums:
+    """Sums over the turns, samples and repeats of each prompt.
+
+    Args:
+        runs: of the same prompts.
+
+    Raises:
+        ValueError: they are not.
+    """
+    tables = [{(row[0], row[1]): row[2:] for row in _by_prompt(run.rows)} for run in runs]
+    prompts = tuple(sorted(tables[0]))
+    sums = np.full((len(prompts), len(runs), len(COLUMNS)), np.nan)
+    for place, (run, table) in enumerate(zip(runs, tables, strict=True)):
+        if set(table) != set(prompts):
+            raise ValueError(f"the runs {runs[0].name} and {run.name} are not of the same prompts")
+        plain = {(row[0], row[1]): row[2:] for row in _by_prompt(run.plain)}
+        for number, prompt in enumerate(prompts):
+            texts, *values = table[prompt]
+            sums[number, place, :5] = values
+            if prompt in plain and plain[prompt][0] == texts:
+                sums[number, place, 5:] = plain[prompt][1], plain[prompt][5]
+    return PromptSums(prompts, sums)
+
+
+def _restricted(run: Run, keys: pl.DataFrame, columns: Sequence[str]) -> Run:
+    rows, plain = (part.join(keys, on=list(columns), how="semi") for part in (run.rows, run.plain))
+    return Run(run.name, rows, plain)
+
+
+def _by_prompt(rows: pl.DataFrame) -> list[tuple[Any, ...]]:
+    """Of each prompt its dataset, its name, which turns and samples there are, and the first five columns."""
+    with_rounds = pl.col("rounds") > 0
+    seconds = pl.sum_horizontal(pl.col(STAGE_COLUMNS), ignore_nulls=False)
+    table = rows.group_by(*_PROMPT).agg(
+        pl.format("{}/{}", "turn", "sample").unique().sort().str.join(" ").alias("texts"),
+        pl.col("committed", "rounds").cast(pl.Int64).sum(),
+        (pl.col("committed") / pl.col("rounds")).filter(with_rounds).sum().alias("response_means"),
+        with_rounds.sum().alias("responses"),
+        pl.when(seconds.is_null().any()).then(math.nan).otherwise(seconds.sum()).alias("seconds"),
+    )
+    return table.select(*_PROMPT, "texts", *COLUMNS[:5]).rows()

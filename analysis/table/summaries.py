@@ -1,0 +1,127 @@
+"""From result rows, one per policy and sequence, to one summary per policy and slice."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from simlab.analysis.statistics.intervals import Interval, ratio_interval
+from simlab.analysis.statistics.slices import sliced
+from simlab.analysis.table.speeds import STAGE_COLUMNS, Speed, speed_of
+from simlab.totals import Totals
+
+BASELINE = "ar"
+"""The name of the policy whose speed is the reference."""
+
+Scalar = str | int | float | bool | None
+
+_SUMS = ("rounds", "drafted", "verified", "accepted", "committed", "clipped")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one policy did on all sequences of a slice.
+
+    Attributes:
+        slice: the dataset, turn or range of contexts; None for everything.
+        kind: ``predicted`` or ``measured``.
+        settings: JSON text.
+        totals: sums over all sequences; the summaries of disjoint slices add up.
+        acceptance_length_macro: mean of the per-response means, responses without a round left out.
+        interval: of the pooled acceptance length, over prompts.
+        speed: seconds, tokens per second and speedup, as far as they are known.
+    """
+
+    slice: Scalar
+    kind: str
+    policy: str
+    policy_id: str
+    name: str
+    settings: str
+    prompts: int
+    sequences: int
+    totals: Totals
+    acceptance_length_macro: float
+    interval: Interval
+    speed: Speed
+
+    def row(self) -> dict[str, Scalar]:
+        """Flat scalars, as a script reads them; what is not known is None."""
+        first: dict[str, Scalar] = {} if self.slice is None else {"slice": self.slice}
+        stages = self.speed.seconds
+        values: dict[str, Scalar] = {
+            "policy": self.policy,
+            "policy_id": self.policy_id,
+            "name": self.name,
+            "settings": self.settings,
+            "prompts": self.prompts,
+            "sequences": self.sequences,
+            **{name: getattr(self.totals, name) for name in _SUMS},
+            "acceptance_length": self.totals.acceptance_length,
+            "acceptance_length_macro": self.acceptance_length_macro,
+            "acceptance_length_ci_low": self.interval.low,
+            "acceptance_length_ci_high": self.interval.high,
+            "nodes_per_round": self.totals.nodes_per_round,
+            "accepted_per_verified": self.totals.accepted_per_verified,
+            **{name: None if stages is None else getattr(stages, name) for name in STAGE_COLUMNS},
+            "tokens_per_s": self.speed.tokens_per_s,
+            "speedup": self.speed.speedup,
+            "speedup_ci_low": self.speed.interval.low,
+            "speedup_ci_high": self.speed.interval.high,
+        }
+        return first | {key: _finite(value) for key, value in values.items()}
+
+
+def summaries(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
+    """One summary per policy, policies in the order of their first row; with ``by``, slice by slice.
+
+    The speedup of a policy is over the rows of plain decoding among these results, if they are of
+    the same sequences.
+
+    Args:
+        results: result rows, one per policy and sequence; all predicted under the same prices, or
+            all measured.
+        by: one of `simlab.analysis.statistics.slices.SLICES`; slices come in the order of their first row, contexts
+            from short to long.
+
+    Raises:
+        ValueError: ``by`` is no slice, or the rows are of more than one kind or of several prices.
+    """
+    if results.n_unique(["kind", "cost_id"]) > 1:
+        raise ValueError("results of several kinds or prices do not add up; summarise each by itself")
+    return [summary for value, part in sliced(results, by) for summary in _of_slice(part, value)]
+
+
+def _of_slice(results: pl.DataFrame, value: Scalar) -> list[Summary]:
+    plain = results.filter(pl.col("name") == BASELINE)
+    parts = results.partition_by("policy", "policy_id", maintain_order=True)
+    return [_summary(part, plain, value) for part in parts]
+
+
+def _summary(part: pl.DataFrame, plain: pl.DataFrame, value: Scalar) -> Summary:
+    """Of the rows of one policy in one slice, and plain decoding's rows of the same slice."""
+    sums = part.select(pl.col(_SUMS).cast(pl.Int64).sum()).row(0, named=True)
+    prompts = part.group_by("dataset", "prompt_id").agg(pl.col("committed", "rounds").cast(pl.Int64).sum())
+    prompts = prompts.sort("dataset", "prompt_id")
+    with_rounds = part.filter(pl.col("rounds") > 0)
+    means = (with_rounds["committed"] / with_rounds["rounds"]).to_numpy()
+    first = part.row(0, named=True)
+    return Summary(
+        slice=value,
+        kind=first["kind"],
+        policy=first["policy"],
+        policy_id=first["policy_id"],
+        name=first["name"],
+        settings=first["settings"],
+        prompts=prompts.height,
+        sequences=part.height,
+        totals=Totals(**sums),
+        acceptance_length_macro=float(np.mean(means)) if len(means) else math.nan,
+        interval=ratio_interval(prompts["committed"].to_numpy(), prompts["rounds"].to_numpy()),
+        speed=speed_of(part, plain),
+    )
+
+
+def _finite(value: Scalar) -> Scalar:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

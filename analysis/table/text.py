@@ -1,0 +1,110 @@
+"""Summaries as the table that a person reads."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.table.summaries import Summary
+
+Column = tuple[str, str, Callable[[Summary], str]]
+"""Two lines of heading, and what stands below them."""
+
+_COUNTS: tuple[Column, ...] = (
+    ("policy", "", lambda one: one.policy),
+    ("acceptance length", "pooled [95 %]", lambda one: with_interval(one.totals.acceptance_length, one.interval)),
+    ("", "per response", lambda one: number(one.acceptance_length_macro, 2)),
+    ("nodes", "/round", lambda one: number(one.totals.nodes_per_round, 1)),
+    ("accepted", "/verified", lambda one: number(one.totals.accepted_per_verified, 3)),
+    ("rounds", "", lambda one: f"{one.totals.rounds:,}"),
+)
+_SPEEDS: tuple[Column, ...] = (
+    ("tokens/s", "", lambda one: number(one.speed.tokens_per_s, 1)),
+    ("speedup", "[95 %]", lambda one: with_interval(one.speed.speedup, one.speed.interval)),
+)
+_LEFT = {"policy", "acceptance length", "speedup"}
+
+NOTES = "Acceptance length: tokens committed per round, bonus token included; [95 %] over prompts."
+NO_SPEEDS = "No speeds: the seconds of these rows are not known; `simlab profile` measures what rounds cost."
+SPEEDS = {
+    "predicted": "Speeds are predicted from measured prices; prefill is not in them.",
+    "measured": "Speeds were measured; prefill is not in them.",
+}
+SPEEDUP = "Speedup: over plain decoding on its own fastest path, on the same prompts."
+
+
+def table(found: Sequence[Summary]) -> str:
+    """The rows of one slice, or of everything, under one heading; speeds only where some are known."""
+    columns = table_columns(found)
+    cells = [[first for first, _, _ in columns], [second for _, second, _ in columns]]
+    cells += [[text(one) for _, _, text in columns] for one in found]
+    return aligned(cells, [first in _LEFT for first, _, _ in columns])
+
+
+def table_columns(found: Sequence[Summary]) -> tuple[Column, ...]:
+    """The columns of a table; speeds only where some are known."""
+    return (*_COUNTS, *_SPEEDS) if has_speeds(found) else _COUNTS
+
+
+def has_speeds(found: Sequence[Summary]) -> bool:
+    """Whether the seconds of any of these policies are known."""
+    return any(one.speed.seconds is not None for one in found)
+
+
+def blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
+    """A table per slice, and one of everything at the end."""
+    values = list(dict.fromkeys(one.slice for one in slices))
+    parts = [_block(f"{by} {value}", [one for one in slices if one.slice == value]) for value in values]
+    return "\n\n".join([*parts, _block("all", whole)])
+
+
+def notes(found: Sequence[Summary], without_speeds: str = NO_SPEEDS) -> str:
+    """What a reader must know beside the numbers, a sentence a line.
+
+    Args:
+        found: the summaries of the table.
+        without_speeds: why there are no speeds, where there are none.
+    """
+    fewest = min(one.prompts for one in found)
+    lines = [NOTES, *((SPEEDS[found[0].kind], SPEEDUP) if has_speeds(found) else (without_speeds,))]
+    if fewest < FEW_PROMPTS:
+        lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
+    return "\n".join(lines)
+
+
+def _block(title: str, found: Sequence[Summary]) -> str:
+    return f"{title}: {found[0].prompts} prompts, {found[0].sequences} sequences\n{table(found)}"
+
+
+def with_interval(value: float, interval: Interval) -> str:
+    """A number with its interval, always as wide; a point or an unknown interval is left out."""
+    low, high = interval.low, interval.high
+    text = "" if math.isnan(low) or low == high else f"[{_end(low)}, {_end(high)}]"
+    return f"{number(value, 2)} {text.ljust(len('[1.00, 1.00]'))}"
+
+
+def _end(value: float) -> str:
+    """Of an interval; the far ends that a few prompts give are not worth their decimals."""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.3g}"
+
+
+def number(value: float, digits: int) -> str:
+    """A number with so many decimals, or a dash where it is not known."""
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def aligned(cells: Sequence[Sequence[str]], to_left: Sequence[bool]) -> str:
+    """Rows of cells as lines, each column as wide as its widest cell.
+
+    Args:
+        cells: rows of equally many cells.
+        to_left: for each column whether its cells begin at its left; else they end at its right.
+    """
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(_line(row, widths, to_left) for row in cells)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], to_left: Sequence[bool]) -> str:
+    padded = [
+        cell.ljust(width) if left else cell.rjust(width) for cell, width, left in zip(row, widths, to_left, strict=True)
+    ]
+    return "  ".join(padded).rstrip()

@@ -1,0 +1,163 @@
+"""What a pass of a target costs by a roofline: the slower of moving its bytes and doing its arithmetic.
+
+BASTION (2026, arXiv 2605.29727) puts the seconds of a pass of s tokens after c others at max(alpha_m T_mem + beta_m,
+alpha_c T_comp + beta_c), with T_mem and T_comp the bytes and operations of a dense transformer over the machine's
+peaks, and fits the four constants to measured seconds. The peaks only scale alpha_m and alpha_c, so they need not be
+known here. Both branches are convex in s, and so is the larger one.
+
+As released are the counts of bytes and operations, the sizes that are fitted (every 16th), and the weights: sigma grows
+with s, to 31 times what it is at the smallest. simlab's own are the measurement that is fitted (the price of a cell of
+a cost file, where the release has a mean of five), its contexts, the search, which does not depend on where it starts,
+and the seconds of the other stages: the release probes two means of its own, here they are means of the same file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+
+from simlab.arrays import Doubles, Longs
+from simlab.cost import CostTable
+from simlab.errors import PolicyError
+from simlab.policies.costs.layer_sizes import LayerSizes
+from simlab.policies.costs.roofline_fit import fit_larger_of_two
+from simlab.policies.costs.round_costs import RoundCosts
+
+SIZE_STEP = 16
+"""Passes of every so many tokens are fitted."""
+
+FEWEST_SIZES = 4
+"""With fewer sizes four constants say nothing."""
+
+SIGMA_SCALE = 30.0
+"""How much larger sigma is at the largest size than at the smallest, less 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Seconds of a target's pass.
+
+    Attributes:
+        sizes: of the target's layers.
+        byte_s: seconds for each byte moved; alpha_m over the memory's bandwidth.
+        memory_s: seconds that moving takes besides; beta_m.
+        flop_s: seconds for each operation; alpha_c over the peak of arithmetic.
+        compute_s: seconds that arithmetic takes besides; beta_c.
+
+    Raises:
+        ValueError: a constant is below 0 or no number, or all are 0.
+    """
+
+    sizes: LayerSizes
+    byte_s: float
+    memory_s: float
+    flop_s: float
+    compute_s: float
+
+    def __post_init__(self) -> None:
+        constants = (self.byte_s, self.memory_s, self.flop_s, self.compute_s)
+        if not all(0 <= one < float("inf") for one in constants) or not any(constants):
+            raise ValueError(f"the constants of a roofline must be at least 0, and one above; got {constants}")
+
+    def seconds(self, contexts: Doubles, tokens: Doubles) -> Doubles:
+        """Of a pass.
+
+        Args:
+            contexts: float64, tokens before the root.
+            tokens: float64, tokens of the pass, the root among them; of a shape that goes with ``contexts``.
+        """
+        moving = self.byte_s * self.sizes.moved_bytes(contexts, tokens) + self.memory_s
+        computing = self.flop_s * self.sizes.flops(contexts, tokens) + self.compute_s
+        return np.maximum(moving, computing)
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineRounds:
+    """Seconds of whole rounds: a pass by its roofline, and the other stages as one constant.
+
+    Attributes:
+        roofline: of the pass.
+        other_s: of all other stages that count.
+    """
+
+    roofline: Roofline
+    other_s: float
+
+    def costs(self, contexts: Longs, most_drafted: int) -> RoundCosts:
+        """At each of some contexts and for up to so many drafted tokens; exact at these contexts.
+
+        Args:
+            contexts: int64 ``[R]``, in any order.
+            most_drafted: the pass runs one token more.
+        """
+        rising = np.unique(contexts).astype(np.float64)
+        tokens = np.arange(1.0, most_drafted + 2.0)
+        return RoundCosts(rising, self.roofline.seconds(rising[:, None], tokens) + self.other_s)
+
+
+def fit_roofline(sizes: LayerSizes, contexts: Doubles, tokens: Doubles, seconds: Doubles) -> Roofline:
+    """The roofline that fits measured passes best.
+
+    Args:
+        sizes: of the target's layers.
+        contexts: float64 ``[P]``, tokens before the root.
+        tokens: float64 ``[P]``, tokens of each pass, the root among them.
+        seconds: float64 ``[P]``, measured.
+
+    Raises:
+        PolicyError: there are passes of fewer than four sizes, or one took no time.
+    """
+    different = np.unique(tokens)
+    if len(different) < FEWEST_SIZES:
+        raise PolicyError(
+            f"a roofline has four constants, and there are prices of {len(different)} sizes of a pass; it takes at "
+            f"least {FEWEST_SIZES}"
+        )
+    if not np.all((seconds > 0) & np.isfinite(seconds)):
+        raise PolicyError("a roofline is fitted to measured seconds, and some of these are 0 or no number")
+    sigma = 1.0 + SIGMA_SCALE * (tokens - different[0]) / (different[-1] - different[0])
+    moved, flops = sizes.moved_bytes(contexts, tokens), sizes.flops(contexts, tokens)
+    return Roofline(sizes, *fit_larger_of_two(moved, flops, seconds, sigma / sigma.mean()))
+
+
+@lru_cache(maxsize=64)
+def roofline_of(cost: CostTable, sizes: LayerSizes) -> Roofline:
+    """The roofline of a cost table's verification, fitted to passes of 16, 32, 48, ... tokens at all its contexts.
+
+    Raises:
+        PolicyError: the table ends below four such sizes.
+    """
+    columns = _fitted_columns(cost)
+    contexts = np.repeat(cost.contexts.astype(np.float64), len(columns))
+    tokens = np.tile(columns.astype(np.float64) + 1.0, len(cost.contexts))
+    return fit_roofline(sizes, contexts, tokens, cost.seconds["verify"][:, columns].ravel())
+
+
+def roofline_rounds(cost: CostTable, sizes: LayerSizes, stages: Sequence[str]) -> RooflineRounds:
+    """Rounds by the roofline of a cost table; each other stage takes its mean over what was fitted.
+
+    Args:
+        cost: what is fitted.
+        sizes: of the target's layers.
+        stages: that count; ``verify`` is the pass.
+
+    Raises:
+        PolicyError: the table ends below four sizes that can be fitted.
+    """
+    roofline, columns = roofline_of(cost, sizes), _fitted_columns(cost)
+    means = [float(cost.seconds[stage][:, columns].mean()) for stage in stages if stage != "verify"]
+    return RooflineRounds(roofline, sum(means))
+
+
+def _fitted_columns(cost: CostTable) -> Longs:
+    """int64, drafted tokens of the sizes that are fitted."""
+    columns = cast(Longs, np.arange(SIZE_STEP, cost.most_drafted + 2, SIZE_STEP) - 1)
+    if len(columns) < FEWEST_SIZES:
+        raise PolicyError(
+            f"a roofline is fitted to passes of {SIZE_STEP}, {2 * SIZE_STEP}, ... tokens, at least {FEWEST_SIZES} "
+            f"sizes, and these prices end at {cost.most_drafted} drafted tokens; measure up to "
+            f"{FEWEST_SIZES * SIZE_STEP - 1} or more with `simlab profile --node-counts`"
+        )
+    return columns

@@ -1,0 +1,1 @@
+"""Edge models: how likely is a token after its prefix? Begin with models."""

@@ -1,0 +1,168 @@
+"""How likely is a token after a path? What scores the edges of a tree."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints
+from simlab.ids import content_id
+from simlab.policies.edges.correction import Correction, no_correction
+from simlab.policies.edges.counted_text import counts_of_text
+from simlab.policies.edges.ngram import Counts, empty_counts
+from simlab.policies.edges.rank_classes import NUM_CLASSES
+
+NO_MAP: Doubles = np.empty((0, 2, NUM_CLASSES, 2), np.float64)
+"""Of no depth: log-probabilities stay what they are."""
+
+
+class EdgeModel(Protocol):
+    """What an edge score is made of.
+
+    Attributes:
+        key: equal keys give equal scores.
+        top_k: the first ranks that are read at each depth; None: every kept candidate.
+        has_probabilities: whether exp(score) is meant as a probability.
+        edge_map: float64 ``[D, 2, classes, 2]``, slope and intercept of a logistic map by depth, place below the spine
+            or elsewhere, and class of rank; of no depth: none.
+        is_corrected: whether it asks which tokens were before.
+        counts_text: whether it counts what was committed.
+    """
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def top_k(self) -> int | None: ...
+
+    @property
+    def has_probabilities(self) -> bool: ...
+
+    @property
+    def edge_map(self) -> Doubles: ...
+
+    @property
+    def is_corrected(self) -> bool: ...
+
+    @property
+    def counts_text(self) -> bool: ...
+
+    def correction(self, num_depths: int, num_tokens: int) -> Correction:
+        """What a 3-gram adds, with room for the counts of so many tokens of text, none of them counted yet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Marginal:
+    """The drafter's own probability of a token at its depth, whatever stands before it."""
+
+    top_k: int | None = None
+    has_probabilities: bool = field(default=True, init=False)
+    is_corrected: bool = field(default=False, init=False)
+    counts_text: bool = field(default=False, init=False)
+
+    @property
+    def key(self) -> str:
+        """Its settings."""
+        return f"marginal:{self.top_k}"
+
+    @property
+    def edge_map(self) -> Doubles:
+        """None."""
+        return NO_MAP
+
+    def correction(self, num_depths: int, num_tokens: int) -> Correction:
+        """None."""
+        return no_correction()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibrated:
+    """The drafter's probability after a fitted logistic map.
+
+    Attributes:
+        edge_map: float64 ``[D, 2, classes, 2]``; deeper ones are mapped as the last.
+        map_id: its content id.
+    """
+
+    edge_map: Doubles
+    map_id: str
+    top_k: int | None = 64
+    has_probabilities: bool = field(default=True, init=False)
+    is_corrected: bool = field(default=False, init=False)
+    counts_text: bool = field(default=False, init=False)
+
+    @property
+    def key(self) -> str:
+        """Its settings."""
+        return f"calibrated:{self.map_id}:{self.top_k}"
+
+    def correction(self, num_depths: int, num_tokens: int) -> Correction:
+        """None."""
+        return no_correction()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NGramCorrected:
+    """The drafter's log-probability and, weighted, that of a 3-gram.
+
+    Attributes:
+        weight: of the 3-gram.
+        corpus: its counts of a fixed text.
+        corpus_id: their content id.
+        text_share: how much the counts of prompt and committed text count beside them, from 0 to 1.
+        renormalised: whether the children of a node are made to sum to 1.
+        adaptive: whether the weight follows the drafter's entropy at each depth.
+        top_k: ranks that are read at each depth.
+    """
+
+    weight: float
+    corpus: Counts
+    corpus_id: str
+    text_share: float = 0.0
+    renormalised: bool = False
+    adaptive: bool = False
+    top_k: int | None = 64
+
+    @property
+    def key(self) -> str:
+        """Its settings."""
+        settings = [self.weight, self.corpus_id, self.text_share, self.renormalised, self.adaptive, self.top_k]
+        return f"ngram:{content_id(settings)}"
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Only where the children of a node sum to 1, or nothing is added."""
+        return self.renormalised or self.weight == 0.0
+
+    @property
+    def is_corrected(self) -> bool:
+        """Not with a weight of 0."""
+        return self.weight != 0.0
+
+    @property
+    def counts_text(self) -> bool:
+        """With a share of the text."""
+        return self.is_corrected and self.text_share > 0
+
+    @property
+    def edge_map(self) -> Doubles:
+        """None."""
+        return NO_MAP
+
+    def correction(self, num_depths: int, num_tokens: int) -> Correction:
+        """Its counts, and room for those of a text."""
+        if not self.is_corrected:
+            return no_correction()
+        vocab_size = int(self.corpus.totals[0])
+        text = empty_counts(vocab_size, num_tokens if self.text_share > 0 else 0)
+        weights = np.full(num_depths, self.weight, np.float64)
+        share, weight = float(self.text_share), float(self.weight)
+        return Correction(weights, self.corpus, text, share, self.renormalised, self.adaptive, weight)
+
+
+def counted(correction: Correction, committed: Ints) -> Correction:
+    """The same with the counts of the prompt and the committed text; valid until the next call on this thread."""
+    if correction.weights.size > 0 and correction.text_share > 0:
+        return correction._replace(text=counts_of_text(committed, int(correction.text.totals[0])))
+    return correction

@@ -1,0 +1,256 @@
+"""A 3-gram of token ids: how often a token followed the two before it.
+
+Probabilities are interpolated by Witten and Bell (1991, IEEE Transactions on Information Theory 37(4)): a context
+that was seen c times, with t different tokens after it, gives ``(count + t * shorter) / (c + t)``, where
+``shorter`` is the probability after the context without its first token; after no token at all the shorter one is
+``1 / vocab_size``. A context that was never seen gives what the shorter one gives.
+
+Where rare tokens are left out, what they had in ``c + t`` goes to the shorter one, so that the others keep theirs.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simlab.arrays import Ints, Longs
+from simlab.jit import borrowing_kernel, kernel
+from simlab.policies.edges.ngram_logs import LogTable, add_log, no_logs, region_of, room_for_logs
+
+MOST_TOKENS = (1 << 21) - 1
+"""Token ids are below it, so that three of them fit into one key."""
+
+KEYS_PER_TOKEN = 5
+"""The most entries that one more token of text adds: a triple, a pair, itself, and the contexts of the first two."""
+
+_TYPES = (1 << 32) - 1
+_THIRD, _SECOND = (1 << 21) - 1, 1 << 21
+_VOCAB_SIZE, _NUM_TOKENS, _NUM_TYPES = 0, 1, 2
+_KEY, _VALUE = 0, 1
+
+
+class Counts(NamedTuple):
+    """Counts of tokens, pairs and triples, in one hash table.
+
+    Attributes:
+        slots: int64 ``[S, 2]``, S a power of two. A key, -1 where a slot is free, and its value: how often the triple,
+            pair or token was seen, times 2**32; of a context how often it was, and in the lower half how many
+            different tokens followed.
+        totals: int64 ``[3]``, the size of the vocabulary, tokens counted, and different ones among them.
+        logs: the logarithms of all probabilities, where nothing will be counted any more; none of them elsewhere.
+    """
+
+    slots: Longs
+    totals: Longs
+    logs: LogTable
+
+
+def empty_counts(vocab_size: int, num_tokens: int) -> Counts:
+    """A table with room for so many tokens of text.
+
+    Raises:
+        ValueError: the vocabulary is too large for a key.
+    """
+    return _table(vocab_size, KEYS_PER_TOKEN * num_tokens)
+
+
+def counts_of(texts: list[Ints], vocab_size: int) -> Counts:
+    """The counts of some texts, each int32 ``[T]``; nothing is counted across their borders."""
+    found = empty_counts(vocab_size, sum(map(len, texts)))
+    for text in texts:
+        add_text(found, text)
+    return found
+
+
+def counts_from_rows(firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints, vocab_size: int) -> Counts:
+    """The table of counts that were made before, such as by `simlab.policies.edges.ngram_counting`.
+
+    Args:
+        firsts: int32 ``[R]``, the token two places before; -1 in the row of a pair or a token.
+        seconds: int32 ``[R]``, the token before; -1 in the row of a token.
+        thirds: int32 ``[R]``, the token that followed; -1: all that were left out after these.
+        counts: int32 ``[R]``, how often it did; of those left out, how much of ``c + t`` was theirs.
+        vocab_size: ids are below it.
+
+    Raises:
+        ValueError: the vocabulary is too large for a key.
+    """
+    contexts = np.unique(firsts.astype(np.int64) << 32 | seconds) if len(counts) else counts
+    found = _table(vocab_size, len(counts) + len(contexts))
+    _add_rows(found, firsts, seconds, thirds, counts)
+    return found._replace(logs=_logs_of(found))
+
+
+def _table(vocab_size: int, num_keys: int) -> Counts:
+    if not 0 < vocab_size <= MOST_TOKENS:
+        raise ValueError(f"a 3-gram holds vocabularies of 1 to {MOST_TOKENS:,} tokens; got {vocab_size:,}")
+    # At most two thirds are filled, and one slot at least stays free.
+    slots = np.zeros((1 << (3 * num_keys // 2 + 1).bit_length(), 2), np.int64)
+    slots[:, _KEY] = -1
+    return Counts(slots, np.array([vocab_size, 0, 0], np.int64), no_logs())
+
+
+@borrowing_kernel
+def key_of(first: int, second: int, third: int) -> int:
+    """The key of a triple; -1 stands for a token that is left out, at the front or, of a context, at the end."""
+    return int(((np.int64(first) + 1) << 42) | ((np.int64(second) + 1) << 21) | (np.int64(third) + 1))
+
+
+@borrowing_kernel
+def value_of(slots: Longs, key: int) -> int:
+    """The value of a key; 0 where it was never seen."""
+    place = _slot_of(slots, key)
+    return int(slots[place, _VALUE]) if slots[place, _KEY] == key else 0
+
+
+@borrowing_kernel
+def _slot_of(slots: Longs, key: int) -> int:
+    """Where a key is, or the free slot where it would be."""
+    mask = slots.shape[0] - 1
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    place = np.int64(mixed >> np.uint64(32)) & mask
+    while slots[place, _KEY] != key and slots[place, _KEY] != -1:
+        place = (place + 1) & mask
+    return int(place)
+
+
+@borrowing_kernel
+def _add(found: Counts, first: int, second: int, third: int, num: int) -> None:
+    """Count a token after a context of two, one or no tokens."""
+    key = key_of(first, second, third)
+    place = _slot_of(found.slots, key)
+    is_new = found.slots[place, _KEY] == -1
+    found.slots[place, _KEY] = key
+    found.slots[place, _VALUE] += np.int64(num) << 32
+    if second < 0:
+        found.totals[_NUM_TOKENS] += num
+        found.totals[_NUM_TYPES] += is_new
+    else:
+        _add_context(found, first, second, int((np.int64(num) << 32) + is_new))
+
+
+@borrowing_kernel
+def _add_context(found: Counts, first: int, second: int, value: int) -> None:
+    key = key_of(first, second, -1)
+    place = _slot_of(found.slots, key)
+    found.slots[place, _KEY] = key
+    found.slots[place, _VALUE] += value
+
+
+@borrowing_kernel
+def _add_rows(found: Counts, firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints) -> None:
+    for row in range(counts.size):
+        if thirds[row] >= 0:
+            _add(found, firsts[row], seconds[row], thirds[row], counts[row])
+        elif seconds[row] >= 0:
+            _add_context(found, firsts[row], seconds[row], counts[row])
+        else:
+            found.totals[_NUM_TYPES] += counts[row]
+
+
+@kernel
+def _logs_of(found: Counts) -> LogTable:
+    """The logarithms of all probabilities of a table."""
+    slots, totals = found.slots, found.totals
+    keys, places, num = np.empty(slots.shape[0], np.int64), np.full(slots.shape[0], -1, np.int64), 0
+    num_singles = totals[_VOCAB_SIZE]
+    for slot in range(slots.shape[0]):
+        key = slots[slot, _KEY]
+        if key >= _SECOND and key & _THIRD == 0 and slots[slot, _VALUE] > 0:
+            keys[num], places[slot] = key, num
+            num += 1
+        elif 0 <= key < _SECOND:
+            num_singles = max(num_singles, key)
+    nums = np.zeros(num, np.int64)
+    for slot in range(slots.shape[0]):
+        key = slots[slot, _KEY]
+        if key >= _SECOND and key & _THIRD != 0 and slots[slot, _VALUE] > 0:
+            nums[places[_slot_of(slots, key & ~_THIRD)]] += 1
+    table = room_for_logs(keys[:num], nums, num_singles + 1)
+    for token in range(num_singles + 1):
+        table.logs[table.tokens.size + token] = np.log(probability_after(slots, totals, 0, 0, -1, -1, token))
+    for slot in range(slots.shape[0]):
+        key, value = slots[slot, _KEY], slots[slot, _VALUE]
+        if key < _SECOND or value == 0:
+            continue
+        region = region_of(table.contexts, key & ~_THIRD)
+        if key & _THIRD == 0:
+            types = value & _TYPES
+            table.logs[(region >> 32) - 1] = np.log(types / ((value >> 32) + types))
+        else:
+            first, second, third = (key >> 42) - 1, ((key >> 21) & _THIRD) - 1, (key & _THIRD) - 1
+            two, one = context_of(slots, first, second)
+            add_log(table, region, third, np.log(probability_after(slots, totals, two, one, first, second, third)))
+    return table
+
+
+@borrowing_kernel
+def add_text(found: Counts, text: Ints) -> None:
+    """Count the tokens of a text, with the ones before them."""
+    add_tokens(found, text, 0)
+
+
+@borrowing_kernel
+def add_tokens(found: Counts, text: Ints, start: int) -> None:
+    """Count the tokens of a text from one place on, with the ones before them."""
+    for place in range(start, text.size):
+        add_token(found, text, place)
+
+
+@borrowing_kernel
+def add_token(found: Counts, text: Ints, place: int) -> None:
+    """Count one token of a text, with the ones before it."""
+    _add(found, -1, -1, text[place], 1)
+    if place >= 1:
+        _add(found, -1, text[place - 1], text[place], 1)
+    if place >= 2:
+        _add(found, text[place - 2], text[place - 1], text[place], 1)
+
+
+@borrowing_kernel
+def forget(found: Counts) -> None:
+    """Make a table empty again."""
+    for slot in range(found.slots.shape[0]):
+        found.slots[slot, _KEY], found.slots[slot, _VALUE] = -1, 0
+    found.totals[_NUM_TOKENS], found.totals[_NUM_TYPES] = 0, 0
+
+
+@borrowing_kernel
+def probability(found: Counts, first: int, second: int, third: int) -> float:
+    """How probable a token is after two others.
+
+    Args:
+        found: the counts.
+        first: the token two places before; -1 if there is none.
+        second: the token before; -1 if there is none.
+        third: the token.
+    """
+    two, one = context_of(found.slots, first, second)
+    return probability_after(found.slots, found.totals, two, one, first, second, third)
+
+
+@borrowing_kernel
+def context_of(slots: Longs, first: int, second: int) -> tuple[int, int]:
+    """The values of the two tokens before and of the last alone, 0 where never seen; the same whatever follows."""
+    one = value_of(slots, key_of(-1, second, -1)) if second >= 0 else 0
+    two = value_of(slots, key_of(first, second, -1)) if one > 0 and first >= 0 else 0
+    return two, one
+
+
+@borrowing_kernel
+def probability_after(slots: Longs, totals: Longs, two: int, one: int, first: int, second: int, third: int) -> float:
+    """`probability`, where `context_of` the two tokens before is known.
+
+    It takes arrays, not `Counts`: handing on a tuple of arrays takes longer than all of this.
+    """
+    value, tokens, types = 1.0 / totals[_VOCAB_SIZE], totals[_NUM_TOKENS], totals[_NUM_TYPES]
+    if types > 0:
+        value = ((value_of(slots, key_of(-1, -1, third)) >> 32) + types * value) / (tokens + types)
+    pair = 0
+    if one > 0:
+        pair, types = value_of(slots, key_of(-1, second, third)) >> 32, one & _TYPES
+        value = (pair + types * value) / ((one >> 32) + types)
+    if two > 0:
+        # No triple was counted without its last two.
+        triple, types = value_of(slots, key_of(first, second, third)) >> 32 if pair > 0 else 0, two & _TYPES
+        value = (triple + types * value) / ((two >> 32) + types)
+    return float(value)

@@ -1,0 +1,82 @@
+"""Counting the 3-gram of many texts: rows of a table, the rare ones left out."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from simlab.arrays import Ints, Longs
+from simlab.policies.edges.ngram import MOST_TOKENS
+
+_BITS = 21
+_SECOND, _FIRST = 1 << _BITS, 1 << (2 * _BITS)
+
+
+class Rows(NamedTuple):
+    """Counts as a table, in the order of first, second and third.
+
+    Attributes:
+        firsts: int32 ``[R]``, the token two places before; -1 in the row of a pair or a token.
+        seconds: int32 ``[R]``, the token before; -1 in the row of a token.
+        thirds: int32 ``[R]``, the token that followed; -1: all that were left out after these.
+        counts: int32 ``[R]``, how often it did. Of those left out: the sum of their counts, and one more for each.
+    """
+
+    firsts: Ints
+    seconds: Ints
+    thirds: Ints
+    counts: Ints
+
+
+def count_texts(texts: Iterable[tuple[Ints, Ints]], vocab_size: int, min_count: int = 1) -> Rows:
+    """How often tokens followed one and two others, and how often they came at all.
+
+    Args:
+        texts: each int32, tokens that come before a text and are not counted themselves, and the text.
+        vocab_size: ids are below it.
+        min_count: pairs and triples that came less often are left out.
+
+    Raises:
+        ValueError: a token is outside the vocabulary, or nothing can be counted.
+    """
+    if not 0 < vocab_size <= MOST_TOKENS:
+        raise ValueError(f"a 3-gram holds vocabularies of 1 to {MOST_TOKENS:,} tokens; got {vocab_size:,}")
+    parts = [keys for before, text in texts for keys in _keys(before, text, vocab_size)]
+    if not parts:
+        raise ValueError("there is no token to count")
+    keys, counts = np.unique(np.concatenate(parts), return_counts=True)
+    keys, counts = _without_rare(keys, counts.astype(np.int64), min_count)
+    if counts.max() > np.iinfo(np.int32).max:
+        raise ValueError(f"a token was counted {counts.max():,} times; int32 counts are held")
+    columns = (keys // _FIRST, keys // _SECOND % _SECOND, keys % _SECOND)
+    firsts, seconds, thirds = ((column - 1).astype(np.int32) for column in columns)
+    return Rows(firsts, seconds, thirds, counts.astype(np.int32))
+
+
+def _keys(before: Ints, text: Ints, vocab_size: int) -> list[Longs]:
+    """The keys of all tokens, pairs and triples that end in a text; a token that is left out is 0, others one more."""
+    if len(text) == 0:
+        return []
+    tokens = np.concatenate([before[-2:], text]).astype(np.int64)
+    if tokens.min() < 0 or tokens.max() >= vocab_size:
+        raise ValueError(f"a token is outside the vocabulary of {vocab_size:,}: {tokens.min()} to {tokens.max()}")
+    tokens += 1
+    start = len(tokens) - len(text)
+    pairs, triples = max(start, 1), max(start, 2)
+    return [
+        tokens[start:],
+        tokens[pairs - 1 : -1] * _SECOND + tokens[pairs:],
+        tokens[triples - 2 : -2] * _FIRST + tokens[triples - 1 : -1] * _SECOND + tokens[triples:],
+    ]
+
+
+def _without_rare(keys: Longs, counts: Longs, min_count: int) -> tuple[Longs, Longs]:
+    """Rare pairs and triples become one row for each context that keeps others."""
+    rare = (counts < min_count) & (keys >= _SECOND)
+    contexts, where = np.unique(keys[rare] // _SECOND * _SECOND, return_inverse=True)
+    left_out = np.bincount(where, weights=counts[rare] + 1, minlength=len(contexts)).astype(np.int64)
+    kept, kept_counts = keys[~rare], counts[~rare]
+    stay = np.isin(contexts, kept // _SECOND * _SECOND)
+    keys = np.concatenate([kept, contexts[stay]])
+    order = np.argsort(keys)
+    return keys[order], np.concatenate([kept_counts, left_out[stay]])[order]

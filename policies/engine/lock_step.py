@@ -1,0 +1,180 @@
+"""Replays of texts that are served several at a time: each round is one round of all texts of the batch.
+
+A server's batch is full: when a text ends, the next takes its place, and behind the last one texts from the beginning
+run once more as company, uncounted, until every counted text has ended. So each round has as many texts as the prices
+are of.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, cycle, pairwise
+
+import numpy as np
+
+from simlab.arrays import Doubles, Longs
+from simlab.columns import TextRounds
+from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.policies.composition import Composition
+from simlab.policies.engine.replay import Replay, Sums, stages_paid
+from simlab.policies.engine.visited_roots import sum_rounds
+from simlab.policies.named.joint_budget import check_batch, shared_composition, shares_of
+from simlab.policy import AnyPolicy
+from simlab.recorded import RecordedTexts
+
+Choose = Callable[[Longs], tuple[Longs, Longs]]
+"""From the roots of a round, int64 ``[B]``, in the order in which their texts came, to drafted and accepted tokens."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServedRounds:
+    """Rounds of texts that were served together; N of single texts, in M rounds of the batch.
+
+    Attributes:
+        roots: int64 ``[N]``, at which root of all texts each starts.
+        num_drafted: int64 ``[N]``, the root not counted.
+        num_accepted: int64 ``[N]``.
+        of_batch: int64 ``[N]``, the round of the batch, from 0.
+        mean_drafted: float64 ``[M]``, over all texts in the batch, company too.
+        mean_context: float64 ``[M]``, likewise.
+    """
+
+    roots: Longs
+    num_drafted: Longs
+    num_accepted: Longs
+    of_batch: Longs
+    mean_drafted: Doubles
+    mean_context: Doubles
+
+    def text_rounds(self, texts: RecordedTexts) -> TextRounds:
+        """One text after the other."""
+        order = self._by_text()
+        ends = np.searchsorted(self.roots[order], texts.roots.firsts[1:])
+        return TextRounds(self.roots[order], self.num_drafted[order], self.num_accepted[order], ends.astype(np.int64))
+
+    def seconds(self, texts: RecordedTexts, cost: CostTable, paid: tuple[str, ...]) -> Doubles:
+        """What each text waited, float64 ``[S, 4]``: the whole of each round of the batch that it was in.
+
+        A round costs what one costs in which every text has the mean number of drafted tokens, linear between whole
+        numbers, and the mean context.
+
+        Args:
+            texts: that were served.
+            cost: prices of as many texts at a time.
+            paid: stages that are; plain decoding's seconds count as those of verifying.
+
+        Raises:
+            CostError: a round has a longer context or larger trees than was measured.
+        """
+        contexts = np.rint(self.mean_context).astype(np.int64)
+        low = np.floor(self.mean_drafted).astype(np.int64)
+        high, share = np.ceil(self.mean_drafted).astype(np.int64), self.mean_drafted - low
+        order, found = self._by_text(), np.zeros((len(texts.sequences), len(STAGES)))
+        text_of = np.searchsorted(texts.roots.firsts, self.roots[order], side="right") - 1
+        for stage in paid:
+            of_rounds = cost.at(stage, contexts, low) * (1 - share) + cost.at(stage, contexts, high) * share
+            column = found[:, STAGES.index("verify" if stage == PLAIN else stage)]
+            np.add.at(column, text_of, of_rounds[self.of_batch[order]])
+        return found
+
+    def _by_text(self) -> Longs:
+        return np.argsort(self.roots, kind="stable")
+
+
+def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostTable | None) -> Sums:
+    """The sums over a policy's rounds on each text, the texts served ``batch`` at a time.
+
+    Args:
+        policy: of each text, or of the batch.
+        texts: in the order in which they come.
+        batch: texts at a time.
+        cost: prices of ``batch`` texts at a time; None: nothing is priced.
+
+    Raises:
+        CostError: a round has a longer context or larger trees than was measured.
+        PolicyError: a policy of the batch has no prices for as many texts.
+        SimlabError: as `simlab.replay.rounds` does.
+    """
+    check_batch(policy, batch)
+    served = serve(texts, batch, rounds_of_policy(policy, texts), with_company(len(texts.sequences)))
+    found = served.text_rounds(texts)
+    counts = sum_rounds(found.roots, found.num_drafted, found.num_accepted, found.ends, texts.roots.firsts)
+    seconds = np.full((len(counts), len(STAGES)), np.nan)
+    if cost is not None:
+        seconds = served.seconds(texts, cost, stages_paid(policy))
+    return Sums(counts[None], seconds[None])
+
+
+def with_company(num_texts: int) -> Iterator[int]:
+    """All texts, and then the same again as company, without end."""
+    return chain(range(num_texts), cycle(range(num_texts)))
+
+
+def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> Choose:
+    """What a policy does at roots that are met together; a policy of single texts does there what it does alone."""
+    shared = shared_composition(policy)
+    if shared is not None:
+        return _joint(shared, texts)
+    (found,) = Replay([(policy, None)]).rounds(texts)
+    num_roots = len(texts.roots.places)
+    drafted, accepted = np.zeros(num_roots, np.int64), np.zeros(num_roots, np.int64)
+    drafted[found.roots], accepted[found.roots] = found.num_drafted, found.num_accepted
+    return lambda roots: (drafted[roots], accepted[roots])
+
+
+def _joint(shared: Composition, texts: RecordedTexts) -> Choose:
+    layer, contexts = shared.order.layer(texts, shared.budget, with_scores=True), texts.contexts
+    scores = layer.scores
+    assert scores is not None
+
+    def choose(roots: Longs) -> tuple[Longs, Longs]:
+        sizes = shares_of(shared, scores[roots], contexts[roots])
+        # Places of the true path rise, so those within the tree are its first.
+        accepted = (layer.insertions[roots] <= sizes[:, None]).sum(axis=1)
+        return sizes.astype(np.int64), accepted.astype(np.int64)
+
+    return choose
+
+
+@dataclass(slots=True)
+class _Running:
+    root: int
+    end: int
+    counted: bool
+
+
+def serve(texts: RecordedTexts, batch: int, choose: Choose, queue: Iterable[int]) -> ServedRounds:
+    """Go through texts, ``batch`` at a time, until each has ended once.
+
+    Args:
+        texts: all of them.
+        batch: texts at a time, at least 1.
+        choose: what happens at the roots of a round.
+        queue: texts by number, each once and then company, if any; where it ends the batch empties.
+    """
+    firsts, contexts = texts.roots.firsts.tolist(), texts.contexts
+    coming, num_came = iter(queue), 0
+    num_left = sum(first < last for first, last in pairwise(firsts))
+    running: list[_Running] = []
+    parts: list[tuple[Longs, Longs, Longs, Longs]] = []
+    means: list[tuple[float, float]] = []
+    while num_left:
+        while len(running) < batch and (text := next(coming, None)) is not None:
+            if firsts[text] < firsts[text + 1]:
+                running.append(_Running(firsts[text], firsts[text + 1], num_came < len(firsts) - 1))
+            num_came += 1
+        roots = np.array([one.root for one in running], np.int64)
+        drafted, accepted = choose(roots)
+        counted = np.array([one.counted for one in running])
+        here = np.full(int(counted.sum()), len(means), np.int64)
+        parts.append((roots[counted], drafted[counted], accepted[counted], here))
+        means.append((float(drafted.mean()), float(contexts[roots].mean())))
+        for one, num in zip(running, accepted.tolist(), strict=True):
+            one.root += num + 1
+        num_left -= sum(one.counted and one.root >= one.end for one in running)
+        running = [one for one in running if one.root < one.end]
+    nothing = np.empty(0, np.int64)
+    all_roots, num_drafted, num_accepted, of_batch = (
+        (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else [nothing] * 4
+    )
+    table = np.array(means, np.float64).reshape(-1, 2)
+    return ServedRounds(all_roots, num_drafted, num_accepted, of_batch, table[:, 0], table[:, 1])

@@ -1,0 +1,216 @@
+"""Replays of many policies on many texts, without an object for each round.
+
+What policies of one order share is worked out once: a `Layer`, or for fixed budgets only the roots that are met.
+Budgets, prices and clipping then read whole numbers. A policy of another kind, such as one of your own, is replayed
+round by round; that gives the same and takes longer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints, Longs
+from simlab.columns import RoundColumns, TextRounds, columns_of, rounds_of_texts
+from simlab.cost import NO_STAGES, PLAIN, STAGES, CostTable
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.engine.visited_roots import Known, nothing_known, sum_budgets, sum_rounds
+from simlab.policies.kernels.true_places import EdgeScores
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.node_order import NodeOrder
+from simlab.policies.rules.budgets import Fixed
+from simlab.policy import AnyPolicy, is_plain_decoding
+from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
+from simlab.replay import rounds
+
+_NO_EDGES = EdgeScores(0, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sums over the rounds of each policy on each text.
+
+    Attributes:
+        counts: int64 ``[P, S, 5]``, rounds, drafted, accepted and committed tokens, and clipped rounds.
+        seconds: float64 ``[P, S, 4]``, of each of `simlab.cost.STAGES`; NaN for a policy without prices.
+    """
+
+    counts: Longs
+    seconds: Doubles
+
+
+Priced = tuple[AnyPolicy, CostTable | None]
+"""A policy, and what its rounds cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Fixed budgets at the same prices."""
+
+    cost: CostTable | None
+    places: Longs
+    budgets: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Compositions of one order.
+
+    Attributes:
+        most: their largest budget.
+        scored: whether one of them reads scores.
+        fixed: those of fixed budgets.
+        others: the places of all others.
+    """
+
+    order: NodeOrder
+    most: int
+    scored: bool
+    fixed: tuple[_Fixed, ...]
+    others: tuple[int, ...]
+
+
+class Replay:
+    """Some policies, made ready to be replayed on any texts.
+
+    Args:
+        priced: the policies.
+    """
+
+    def __init__(self, priced: Sequence[Priced]) -> None:
+        self._priced = list(priced)
+        found = {place: _composition(policy) for place, (policy, _) in enumerate(self._priced)}
+        self._composed = {place: one for place, one in found.items() if one is not None}
+        self._loose = [place for place, one in found.items() if one is None]
+        by_order: dict[str, dict[int, Composition]] = {}
+        for place, one in self._composed.items():
+            by_order.setdefault(one.order.key, {})[place] = one
+        self._groups = [self._group(group) for group in by_order.values()]
+
+    def _group(self, group: dict[int, Composition]) -> _Group:
+        fixed: dict[str | None, list[int]] = {}
+        for place, one in group.items():
+            cost = self._priced[place][1]
+            if isinstance(one.rule, Fixed) and (cost is None or one.rule.most <= cost.most_drafted):
+                fixed.setdefault(None if cost is None else cost.cost_id, []).append(place)
+        alike = [
+            _Fixed(
+                self._priced[places[0]][1],
+                np.array(places, np.int64),
+                np.array([group[place].rule.most for place in places], np.int32),
+            )
+            for places in fixed.values()
+        ]
+        listed = {place for places in fixed.values() for place in places}
+        others = tuple(place for place in group if place not in listed)
+        most = max(one.rule.most for one in group.values())
+        scored = any(one.rule.needs_scores for one in group.values())
+        return _Group(next(iter(group.values())).order, most, scored, tuple(alike), others)
+
+    def rounds(self, texts: RecordedTexts) -> list[TextRounds]:
+        """The rounds of each policy, in their order.
+
+        Raises:
+            SimlabError: as `simlab.replay.rounds` does.
+        """
+        found: dict[int, TextRounds] = {}
+        for group in self._groups:
+            layer = group.order.layer(texts, group.most, group.scored)
+            for place in (*group.others, *(place for some in group.fixed for place in some.places.tolist())):
+                found[place] = self._composed[place].walk(layer, texts)
+        found |= {place: _one_by_one(self._priced[place][0], texts) for place in self._loose}
+        return [found[place] for place in range(len(self._priced))]
+
+    def sums(self, texts: RecordedTexts) -> Sums:
+        """The sums over the rounds of each policy, in their order.
+
+        Raises:
+            CostError: a policy drafted more tokens, or a text is longer, than has a price.
+            SimlabError: as `simlab.replay.rounds` does.
+        """
+        shape = len(self._priced), len(texts.sequences)
+        sums = Sums(np.zeros((*shape, 5), np.int64), np.full((*shape, len(STAGES)), np.nan))
+        longest = int(texts.contexts.max(initial=0))
+        for group in self._groups:
+            self._sum_group(group, texts, longest, sums)
+        for place in self._loose:
+            policy, cost = self._priced[place]
+            _put(sums, place, sums_of_rounds(_one_by_one(policy, texts), texts, cost, stages_paid(policy)))
+        return sums
+
+    def _sum_group(self, group: _Group, texts: RecordedTexts, longest: int, sums: Sums) -> None:
+        order, roots = group.order, texts.drafted()
+        # Where a text is longer than was measured the rounds tell whether one of them is.
+        fixed = [some for some in group.fixed if some.cost is None or longest <= some.cost.longest_context]
+        slow = [some for some in group.fixed if some not in fixed]
+        if isinstance(order, BestFirst) and not (order.edge.counts_text or group.others or slow):
+            edges, known, layer = order.edge_scores(roots), nothing_known(roots), None
+        else:
+            layer = order.layer(texts, group.most, group.scored)
+            edges, known = _NO_EDGES, Known(layer.insertions, layer.num_available, np.ones(len(roots.places), np.bool_))
+        for some in fixed:
+            table = NO_STAGES if some.cost is None else some.cost.stages(STAGES)
+            counts, seconds = sum_budgets(roots, edges, group.most, some.budgets, known, texts.contexts, table)
+            sums.counts[some.places] = counts
+            if some.cost is not None:
+                sums.seconds[some.places] = seconds
+        for place in (*group.others, *(place for some in slow for place in some.places.tolist())):
+            assert layer is not None
+            found = self._composed[place].walk(layer, texts)
+            _put(sums, place, sums_of_rounds(found, texts, self._priced[place][1], STAGES))
+
+
+def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -> list[RoundColumns]:
+    """The rounds of each policy on one text, in their order.
+
+    Raises:
+        SimlabError: as `simlab.replay.rounds` does.
+    """
+    texts = texts_of([recorded])
+    found = Replay([(policy, None) for policy in policies]).rounds(texts)
+    return [one.columns(texts)[0] for one in found]
+
+
+def sums_of_rounds(found: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> Sums:
+    """The sums over the rounds of one policy.
+
+    Args:
+        found: the rounds.
+        texts: the texts.
+        cost: what they cost; None: nothing is priced.
+        paid: stages that are; plain decoding's seconds count as those of verifying.
+
+    Raises:
+        CostError: a round has a longer context or a larger tree than was measured.
+    """
+    counts = sum_rounds(found.roots, found.num_drafted, found.num_accepted, found.ends, texts.roots.firsts)
+    seconds = np.full((len(counts), len(STAGES)), np.nan)
+    if cost is not None:
+        seconds[:] = 0.0
+        columns = [STAGES.index("verify" if stage == PLAIN else stage) for stage in paid]
+        seconds[:, columns] = cost.sums(paid, texts.contexts[found.roots], found.num_drafted, found.ends)
+    return Sums(counts[None], seconds[None])
+
+
+def stages_paid(policy: AnyPolicy) -> tuple[str, ...]:
+    """The stages that a policy's rounds pay: no drafter if it needs none, and plain decoding its own fastest path."""
+    if is_plain_decoding(policy):
+        return (PLAIN,)
+    return STAGES if policy.needs.draft else STAGES[1:]
+
+
+def _put(sums: Sums, place: int, one: Sums) -> None:
+    sums.counts[place], sums.seconds[place] = one.counts[0], one.seconds[0]
+
+
+def _composition(policy: AnyPolicy) -> Composition | None:
+    if isinstance(policy, Composition):
+        return policy
+    return policy.own if isinstance(policy, Composed) else None
+
+
+def _one_by_one(policy: AnyPolicy, texts: RecordedTexts) -> TextRounds:
+    if is_plain_decoding(policy):
+        everything = np.arange(len(texts.roots.places))
+        return TextRounds(everything, np.zeros_like(everything), np.zeros_like(everything), texts.roots.firsts[1:])
+    return rounds_of_texts((columns_of(rounds(policy, one)) for one in texts.sequences), texts)

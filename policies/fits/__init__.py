@@ -1,0 +1,1 @@
+"""Tables that are fitted on recorded texts: calibration, ranks, a price of time."""

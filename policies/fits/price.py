@@ -1,0 +1,149 @@
+"""The price of a second at which a policy's own rounds bring as much: found on a trace.
+
+Dinkelbach (1967, Management Science 13(7)): of all sizes of all rounds those have the largest ratio of summed tokens
+to summed seconds that have the largest sum of tokens less seconds at a price, where the price is that very ratio.
+Tokens are those that path probabilities promise, as the rule itself reckons: a drafter that promises too many pays as
+many.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simlab.columns import TextRounds
+from simlab.cost import CostTable
+from simlab.grid import path_weight
+from simlab.policies.composition import Composition
+from simlab.policies.orders.node_order import Layer
+from simlab.policies.rules.budgets import FixedPrice
+from simlab.policies.rules.online_price import OnlinePrice
+from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
+
+MOST_STEPS = 50
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class PricedRounds:
+    """Sums over the rounds of a policy.
+
+    Attributes:
+        num_rounds: how many.
+        expected: tokens that the path probabilities promise, the bonus token of each round included.
+        committed: tokens that were added.
+        seconds: by the policy's own prices.
+    """
+
+    num_rounds: int = 0
+    expected: float = 0.0
+    committed: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: "PricedRounds") -> "PricedRounds":
+        return PricedRounds(
+            self.num_rounds + other.num_rounds,
+            self.expected + other.expected,
+            self.committed + other.committed,
+            self.seconds + other.seconds,
+        )
+
+    @property
+    def expected_per_s(self) -> float:
+        """Expected tokens a second."""
+        return self.expected / self.seconds
+
+    @property
+    def committed_per_s(self) -> float:
+        """Tokens a second."""
+        return self.committed / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPoint:
+    """A price and the rounds at it.
+
+    Attributes:
+        rate: tokens per second.
+        rounds: those of the policy at this rate.
+        rates: every price that was tried, in order.
+        settled: whether the rounds at it bring just as much; rounds change with the price, so a few prices may also
+            take turns, and then it is the one of these whose rounds brought the most.
+    """
+
+    rate: float
+    rounds: PricedRounds
+    rates: tuple[float, ...]
+    settled: bool
+
+
+def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequence]]) -> FixedPoint:
+    """The price that the rounds of a policy at this price bring, from a price of 0 on.
+
+    Args:
+        policy: its rule is one that prices seconds.
+        texts: reads the texts anew each time.
+
+    Raises:
+        ValueError: the rule is another one, or the texts have no rounds.
+    """
+    tried: dict[float, PricedRounds] = {}
+    rate = 0.0
+    for _ in range(MOST_STEPS):
+        found = priced_rounds(at_rate(policy, rate), texts())
+        if found.num_rounds == 0:
+            raise ValueError("the texts have no rounds, so there is no price to find")
+        tried[rate] = found
+        if abs(found.expected_per_s - rate) <= _CLOSE * rate:
+            return FixedPoint(rate, found, tuple(tried), True)
+        rate = found.expected_per_s
+        if rate in tried:
+            break
+    prices = list(tried)
+    turns = prices[prices.index(rate) :] if rate in tried else prices
+    best = max(turns, key=lambda one: tried[one].expected_per_s)
+    return FixedPoint(best, tried[best], tuple(tried), False)
+
+
+def at_rate(policy: Composition, rate: float) -> Composition:
+    """The same policy at a fixed price in tokens per second.
+
+    Raises:
+        ValueError: its rule prices nothing.
+    """
+    rule = policy.rule
+    if not isinstance(rule, OnlinePrice | FixedPrice):
+        raise ValueError(f"expected a policy whose rule prices seconds, such as price; got {policy!r}")
+    return replace(policy, rule=FixedPrice(rule.most, rule.cost, rate, rule.stages, rule.look_ahead))
+
+
+def priced_rounds(policy: Composition, texts: Iterable[RecordedSequence]) -> PricedRounds:
+    """The rounds of a policy with a fixed price on some texts, summed."""
+    rule, total = policy.rule, PricedRounds()
+    assert isinstance(rule, FixedPrice)
+    for recorded in texts:
+        if len(recorded.text) > 1:
+            one = texts_of([recorded])
+            layer = policy.order.layer(one, rule.most, True)
+            total += rounds_of_layer(layer, policy.walk(layer, one), one, rule.cost, rule.stages)
+    return total
+
+
+def rounds_of_layer(
+    layer: Layer, found: TextRounds, texts: RecordedTexts, cost: CostTable, stages: tuple[str, ...]
+) -> PricedRounds:
+    """The sums over the rounds of some texts.
+
+    Args:
+        layer: of all roots, with scores.
+        found: the rounds.
+        texts: the texts.
+        cost: what a round costs.
+        stages: those that count.
+    """
+    assert layer.scores is not None
+    roots, sizes = found.roots, found.num_drafted
+    within = np.arange(layer.scores.shape[1]) <= sizes[:, None]
+    expected = float(np.where(within, path_weight(layer.scores[roots]), 0.0).sum())
+    seconds = sum(float(cost.at(stage, texts.contexts[roots], sizes).sum()) for stage in stages)
+    return PricedRounds(len(roots), expected, len(texts.roots.places), seconds)

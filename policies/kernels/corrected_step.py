@@ -1,0 +1,135 @@
+"""What the candidates below one node cost where a 3-gram corrects their scores.
+
+A cost is a whole number of grid steps, so the last bits of a logarithm hardly ever matter. Logarithms that were taken
+beforehand are summed; only where the sum is so close to half a step that its last bits could turn the cost is
+it worked out as it is defined.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from simlab.grid import LOWEST, STEPS_PER_NAT
+from simlab.jit import borrowing_kernel, inlined_kernel
+from simlab.policies.edges.children import Children
+from simlab.policies.edges.correction import FLOOR, Before, Correction, before_of, cost_of, log_correction, shift_of
+from simlab.policies.edges.ngram import key_of
+from simlab.policies.edges.ngram_logs import UNSEEN, log_after, region_of
+
+BEYOND = -1
+"""In place of a cost that is above a limit whatever the correction, which is at most 0, adds."""
+
+_LOG_FLOOR = math.log(FLOOR)
+_CLEAR = 0.499
+_MOST_WEIGHT = 1000.0
+"""Up to this weight the last bits of a logarithm are far less than what is left beside `_CLEAR`."""
+
+
+class Above(NamedTuple):
+    """What is the same for all candidates below one node.
+
+    Attributes:
+        is_quick: whether logarithms that were taken beforehand are enough.
+        two: the region of the node and the one above it in them.
+        one: that of the node.
+        before: the node and the one above it; of their counts nothing is said if it is quick.
+        weight: of the 3-gram.
+        shift: `shift_of` the node, or 0.
+    """
+
+    is_quick: bool
+    two: int
+    one: int
+    before: Before
+    weight: float
+    shift: float
+
+
+@inlined_kernel
+def look_above(children: Children, correction: Correction, first: int, second: int, kind: int, depth: int) -> Above:
+    """Look up what is the same for all candidates below one node.
+
+    Args:
+        children: the candidates.
+        correction: not empty.
+        first: the token above the node; -1 if there is none.
+        second: the node's.
+        kind: of the node.
+        depth: of the node; there may be children below it.
+    """
+    weight, shift, two, one = correction.weights[depth], 0.0, UNSEEN, UNSEEN
+    can_be_quick = correction.text_share == 0.0 and not correction.renormalised and weight <= _MOST_WEIGHT
+    is_quick = can_be_quick and correction.corpus.logs.tokens.size > 0
+    before = Before(int(first), int(second), 0, 0, 0, 0)
+    if is_quick:
+        one = region_of(correction.corpus.logs.contexts, key_of(-1, second, -1))
+        if first >= 0 and one != UNSEEN:
+            two = region_of(correction.corpus.logs.contexts, key_of(first, second, -1))
+    else:
+        before = before_of(correction, first, second)
+    if correction.renormalised:
+        shift = shift_of(children, correction, before, kind, depth)
+    return Above(is_quick, two, one, before, weight, shift)
+
+
+@inlined_kernel
+def step_to(children: Children, correction: Correction, above: Above, place: int, limit: int) -> int:
+    """What a candidate adds to the cost of a path; `BEYOND` where it, and all behind it in its list, are above a limit.
+
+    Args:
+        children: the candidates.
+        correction: not empty.
+        above: of the node.
+        place: of the candidate.
+        limit: as large a cost is told.
+    """
+    log_prob, token, step = children.costs[place] / -STEPS_PER_NAT, children.tokens[place], BEYOND
+    least = children.costs[place] if above.shift == 0.0 else cost_of(log_prob + above.shift)
+    if least <= limit and above.is_quick:
+        logs = correction.corpus.logs
+        log = log_after(logs.tokens, logs.logs, above.two, above.one, token)
+        step = clear_cost(log_prob + above.weight * max(log, _LOG_FLOOR))
+    if least <= limit and step < 0:
+        step = _exact_step(correction, above, log_prob, token)
+    return step
+
+
+@borrowing_kernel
+def _exact_step(correction: Correction, above: Above, log_prob: float, token: int) -> int:
+    """What a candidate adds, as it is defined."""
+    corpus, text, share, before = correction.corpus, correction.text, correction.text_share, above.before
+    if above.is_quick:
+        before = before_of(correction, before.first, before.second)
+    one, two, three, four = corpus.slots, corpus.totals, text.slots, text.totals
+    added = log_correction(one, two, three, four, share, before, above.weight, token)
+    return cost_of(log_prob + added + above.shift)
+
+
+@borrowing_kernel
+def exact_step(
+    children: Children, correction: Correction, first: int, second: int, kind: int, depth: int, place: int
+) -> int:
+    """What one candidate adds to the cost of a path, as it is defined.
+
+    Args:
+        children: the candidates.
+        correction: not empty.
+        first: the token above the node; -1 if there is none.
+        second: the node's.
+        kind: of the node.
+        depth: of the node.
+        place: of the candidate below it.
+    """
+    before = before_of(correction, first, second)
+    shift = shift_of(children, correction, before, kind, depth) if correction.renormalised else 0.0
+    above = Above(False, UNSEEN, UNSEEN, before, correction.weights[depth], shift)
+    return _exact_step(correction, above, children.costs[place] / -STEPS_PER_NAT, children.tokens[place])
+
+
+@borrowing_kernel
+def clear_cost(log_prob: float) -> int:
+    """`cost_of` an edge score that is right but for its last bits; -1 where these could change it."""
+    steps = -max(min(log_prob, 0.0), LOWEST) * STEPS_PER_NAT
+    cost = np.rint(steps)
+    return int(cost) if abs(steps - cost) < _CLEAR else -1

@@ -1,0 +1,64 @@
+"""A chain that ends where an error in it has become probable."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from simlab.arrays import Ints, Longs
+from simlab.grid import grid_scalar
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.named.chain import Spine
+from simlab.policies.orders.node_order import Layer
+from simlab.policies.rules.budgets import Fixed
+from simlab.policies.shelf import Shelf
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughDoubt:
+    """Nodes up to the first whose path is wrong with more than some probability; that one is kept.
+
+    Attributes:
+        most: never more.
+        threshold: probability of an error, from 0 to 1; 1 keeps everything.
+    """
+
+    most: int
+    threshold: float
+    needs_scores: bool = field(default=True, init=False)
+    needs_probabilities: bool = field(default=True, init=False)
+    needs_falling: bool = field(default=True, init=False)
+
+    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+        assert layer.scores is not None
+        lowest = grid_scalar(np.log1p(-self.threshold)) if self.threshold < 1.0 else -np.inf
+        scores = layer.scores[:, 1 : self.most + 1]
+        sure = ((scores >= lowest) & (scores > -np.inf)).sum(axis=1)
+        sizes: Ints = np.minimum(sure + 1, Fixed(self.most).sizes(layer, contexts)).astype(np.int32)
+        return sizes
+
+
+@dataclass(frozen=True)
+class AdaFlash(Composed):
+    """The chain through its first token k at which 1 - p_1 p_2 ... p_k exceeds ``threshold``; k itself is verified.
+
+    p_j is the drafter's probability of the chain's j-th token. Of the two published thresholds this is the constant
+    one; the other comes from a trained head. ``budget`` only bounds the chain; blocks are shorter.
+    """
+
+    budget: int = 64
+    threshold: float = 0.3
+
+    source: ClassVar[str] = "AdaFlash 2026, arXiv 2607.19223"
+    exactness: ClassVar[str] = "exact (from released code), for the constant threshold"
+    reads: ClassVar[str] = "the first candidate at each depth"
+
+    def __post_init__(self) -> None:
+        if self.budget < 1:
+            raise ValueError(f"budget must be at least 1; got {self.budget}")
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold must be a probability; got {self.threshold}")
+
+    def compose(self, shelf: Shelf) -> Composition:
+        """A chain, cut behind the first doubtful token."""
+        return Composition(Spine(), ThroughDoubt(self.budget, self.threshold))

@@ -1,0 +1,78 @@
+"""The ratio rule from a floor on, cut to whole steps."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.costs.layer_sizes import layer_sizes
+from simlab.policies.costs.roofline import roofline_rounds
+from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
+from simlab.policies.edges.models import Marginal
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.rules.budgets import FloorAndStep
+from simlab.policies.shelf import AUTO, Shelf
+
+MEASURED, ROOFLINE = "measured", "roofline"
+
+PUBLISHED_WIDTH = 128
+"""Candidates that the release reads at each depth."""
+
+
+@dataclass(frozen=True)
+class Bastion(Composed):
+    """Best-first, at least ``floor`` nodes and then as many as the ratio of expected tokens to seconds grows, in steps.
+
+    Sizes of ``floor`` and ``step`` count the root, as published; so does ``doubling``, which allows floor, 2 floor, 4
+    floor, ... The release verifies greedily at every temperature; here the target is sampled and matched, so the text
+    is the target's. It reads 128 candidates; so does this where the trace holds them (`record --min-width 128`), else
+    as many as it holds at every depth, most often 64, and tables name the ``top_k`` that it came to. ``budget`` stands
+    for the release's cap of 8192 nodes; by default it ends with the shipped prices. The release's log-probabilities are
+    of reduced precision, and its ties go by age.
+
+    ``cost_model=roofline`` is how the release prices a pass: the larger of alpha_m T_mem + beta_m and alpha_c T_comp +
+    beta_c, from the bytes and operations of a dense transformer, the four constants fitted to measured seconds; other
+    stages cost their mean. It is fitted to the prices that ``measured`` takes as they are. ``target_config`` has the
+    sizes of the target's layers: its config.json, or the folder of its weights.
+    """
+
+    budget: int = 512
+    floor: int = 32
+    step: int = 32
+    doubling: bool = False
+    top_k: int | None = None
+    overhead: bool = True
+    cost_model: str = MEASURED
+    target_config: str = AUTO
+    cost: str = AUTO
+
+    source: ClassVar[str] = "BASTION 2026, arXiv 2605.29727"
+    exactness: ClassVar[str] = (
+        "exact (from released code), but for precision and tie order; with fitted or measured prices of simlab's files"
+    )
+    reads: ClassVar[str] = "the first top_k candidates at each depth; prices"
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "floor", "step"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, or left out; got {self.top_k}")
+        if self.cost_model not in (MEASURED, ROOFLINE):
+            raise ValueError(f"cost_model must be {MEASURED} or {ROOFLINE}; got {self.cost_model}")
+
+    def fitted(self, shelf: Shelf) -> "Bastion":
+        """With the candidates that the release reads, or as many as the trace at hand is sure to hold."""
+        return self if self.top_k is not None else replace(self, top_k=min(PUBLISHED_WIDTH, shelf.min_width()))
+
+    def compose(self, shelf: Shelf) -> Composition:
+        """Best-first on the marginals, the ratio rule above a floor."""
+        table, cost_id = shelf.cost(self.cost)
+        stages = ALL_STAGES if self.overhead else MODEL_STAGES
+        artefacts, roofline = {"cost": cost_id}, None
+        if self.cost_model == ROOFLINE:
+            where = "the target's configuration" if self.target_config == AUTO else self.target_config
+            sizes = layer_sizes(shelf.target_config(self.target_config), where)
+            artefacts["target_config"] = sizes.sizes_id
+            roofline = roofline_rounds(table, sizes, stages)
+        rule = FloorAndStep(self.budget, table, stages, self.floor, self.step, self.doubling, roofline)
+        return Composition(BestFirst(Marginal(self.fitted(shelf).top_k)), rule, artefacts)

@@ -1,0 +1,58 @@
+"""Best-first trees of the size with the best ratio of expected tokens to seconds."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
+from simlab.policies.edges.models import Marginal
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.rules.budgets import FULL_SCAN, BestRatio
+from simlab.policies.shelf import AUTO, Shelf
+
+
+@dataclass(frozen=True)
+class CaDDTree(Composed):
+    """Best-first, each round grown until its own expected tokens per second rise no more.
+
+    The first size that brings no more ends it, as published; ``look_ahead`` sizes in a row may bring no more, 0 tries
+    all. With ``tile`` the sizes tried are those at which the pass, root included, fills whole tiles. The published
+    cost is that of the two models; ``overhead`` adds selecting and committing. The release stops at 1,024 tokens at
+    the latest; ``budget`` is 512, as far as traces are exact unless they were recorded for more.
+    """
+
+    budget: int = 512
+    look_ahead: int = 1
+    tile: int = 1
+    overhead: bool = False
+    cost: str = AUTO
+
+    source: ClassVar[str] = "CaDDTree 2026, arXiv 2606.01813"
+    exactness: ClassVar[str] = (
+        "exact (from released code), with measured prices in place of its convex fit; cost=auto:convex fits them"
+    )
+    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+
+    def __post_init__(self) -> None:
+        check_sizes(self.budget, self.look_ahead, self.tile)
+
+    def compose(self, shelf: Shelf) -> Composition:
+        """Best-first on the marginals, the ratio rule."""
+        table, cost_id = shelf.cost(self.cost)
+        stages = ALL_STAGES if self.overhead else MODEL_STAGES
+        rule = BestRatio(self.budget, table, stages, self.look_ahead or FULL_SCAN, self.tile)
+        return Composition(BestFirst(Marginal()), rule, {"cost": cost_id})
+
+
+def check_sizes(budget: int, look_ahead: int, tile: int) -> None:
+    """Refuse settings without sense.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    if budget < 1:
+        raise ValueError(f"budget must be at least 1; got {budget}")
+    if look_ahead < 0:
+        raise ValueError(f"look_ahead must be at least 1, or 0 for all sizes; got {look_ahead}")
+    if tile < 1:
+        raise ValueError(f"tile must be at least 1; got {tile}")

@@ -1,0 +1,118 @@
+"""Best-first trees on fitted probabilities, with any budget rule."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+from simlab.arrays import Doubles
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.costs.round_costs import ALL_STAGES
+from simlab.policies.edges.models import Calibrated
+from simlab.policies.edges.rank_classes import NUM_CLASSES
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, BudgetRule, Fixed, FixedPrice, FloorAndStep, Survival
+from simlab.policies.rules.online_price import OnlinePrice
+from simlab.policies.shelf import AUTO, Shelf
+
+FIXED, SURVIVAL, RATIO, FLOOR, PRICE = "fixed", "survival", "ratio", "floor", "price"
+STOPS = (FIXED, SURVIVAL, RATIO, FLOOR, PRICE)
+
+_READ_BY = {
+    "threshold": (SURVIVAL,),
+    "floor": (FLOOR,),
+    "step": (FLOOR,),
+    "rate": (PRICE,),
+    "memory": (PRICE,),
+    "look_ahead": (RATIO, PRICE),
+    "cost": (RATIO, FLOOR, PRICE),
+}
+
+
+@dataclass(frozen=True)
+class CalibratedTree(Composed):
+    """Best-first on probabilities that a logistic map made of the drafter's, at most ``budget`` drafted tokens.
+
+    The map is fitted on another trace, by depth and class of rank, below the spine and elsewhere: `simlab train
+    calibration`. ``stop`` ends a tree: ``fixed`` at the budget, ``survival`` below a path probability of ``threshold``,
+    ``ratio`` where expected tokens per second grow no more, ``floor`` likewise from ``floor`` nodes on in steps of
+    ``step``, ``price`` where a token is not worth its seconds at ``rate``, or at a rate learnt with ``memory``.
+    ``look_ahead`` is that of ``caddtree`` under ``ratio``, by default 1, and that of ``price`` under ``price``, by
+    default all sizes. All stages of a round count.
+    """
+
+    budget: int = 64
+    stop: str = FIXED
+    table: str = AUTO
+    top_k: int = 64
+    threshold: float = 0.05
+    floor: int = 32
+    step: int = 32
+    rate: float | None = None
+    memory: float = 0.95
+    look_ahead: int | None = None
+    cost: str = AUTO
+
+    source: ClassVar[str] = "TreeSpark 2026, arXiv 2609.22098"
+    exactness: ClassVar[str] = (
+        "its map exact (from released code), on a diffusion drafter; maps by depth and rank are simlab's"
+    )
+    reads: ClassVar[str] = (
+        "the first top_k candidates at each depth; a fitted calibration; prices for ratio, floor, price"
+    )
+
+    def __post_init__(self) -> None:
+        if self.stop not in STOPS:
+            raise ValueError(f"stop must be one of {', '.join(STOPS)}; got {self.stop!r}")
+        for one in fields(self):
+            readers = _READ_BY.get(one.name, STOPS)
+            if self.stop not in readers and getattr(self, one.name) != one.default:
+                raise ValueError(f"{one.name} is read with stop={' or '.join(readers)} alone; stop is {self.stop}")
+        for name in ("budget", "top_k", "floor", "step"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold must be a probability; got {self.threshold}")
+        if self.rate is not None and not 0 <= self.rate < float("inf"):
+            raise ValueError(f"rate must be tokens per second, at least 0; got {self.rate}")
+        if not 0 <= self.memory < 1:
+            raise ValueError(f"memory must be from 0 to below 1; got {self.memory}")
+        if self.look_ahead is not None and self.look_ahead < 0:
+            raise ValueError(f"look_ahead must be at least 1, or 0 for all sizes; got {self.look_ahead}")
+
+    def compose(self, shelf: Shelf) -> Composition:
+        """Best-first on calibrated probabilities, one of the rules."""
+        table, table_id = shelf.table("calibration", self.table)
+        order = BestFirst(Calibrated(edge_map_of(table), table_id, self.top_k))
+        rule, artefacts = self._rule(shelf)
+        return Composition(order, rule, {"calibration": table_id, **artefacts})
+
+    def _rule(self, shelf: Shelf) -> tuple[BudgetRule | OnlinePrice, dict[str, str]]:
+        if self.stop == FIXED:
+            return Fixed(self.budget), {}
+        if self.stop == SURVIVAL:
+            return Survival(self.budget, self.threshold), {}
+        cost, cost_id = shelf.cost(self.cost)
+        artefacts = {"cost": cost_id}
+        if self.stop == RATIO:
+            look_ahead = 1 if self.look_ahead is None else self.look_ahead or FULL_SCAN
+            return BestRatio(self.budget, cost, ALL_STAGES, look_ahead), artefacts
+        if self.stop == FLOOR:
+            return FloorAndStep(self.budget, cost, ALL_STAGES, self.floor, self.step), artefacts
+        look_ahead = self.look_ahead or FULL_SCAN
+        if self.rate is None:
+            return OnlinePrice(self.budget, cost, self.memory, ALL_STAGES, look_ahead), artefacts
+        return FixedPrice(self.budget, cost, self.rate, ALL_STAGES, look_ahead), artefacts
+
+
+def edge_map_of(table: Mapping[str, object]) -> Doubles:
+    """The maps of a fitted table, float64 ``[D, 2, classes, 2]``.
+
+    Raises:
+        ValueError: it has other classes of ranks than this simlab.
+    """
+    edge_map = np.array(table["values"], np.float64)
+    if edge_map.ndim != 4 or edge_map.shape[1:] != (2, NUM_CLASSES, 2):
+        raise ValueError(f"a calibration has values [D, 2, {NUM_CLASSES}, 2]; got {list(edge_map.shape)}; fit it again")
+    return edge_map

@@ -1,0 +1,205 @@
+"""Best-first trees whose depths have widths of their own, the wider the less sure the drafter is there.
+
+DDTree++ (2026, github.com/hxri/ddtreeplus) shares a budget among the depths in proportion to their entropies, or caps
+them in other ways. Its authors found no gain, and there can be none in the sum of path probabilities: a cap only takes
+nodes away from the best tree.
+"""
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+
+from simlab.arrays import Doubles, Floats, Ints, Shorts
+from simlab.draft import Draft
+from simlab.jit import kernel
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.edges.children import fill_marginal, room_for_children
+from simlab.policies.edges.correction import Correction, no_correction
+from simlab.policies.kernels.best_scores import ROOM, best_scores_into
+from simlab.policies.kernels.insertion import insertions_into, num_paths, room_for_places
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
+from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
+from simlab.policies.orders.width_caps import (
+    HIGHEST_POWER,
+    WidthCaps,
+    bin_caps,
+    cap_widths,
+    coverage_caps,
+    least_prob_caps,
+    proportional_caps,
+)
+from simlab.policies.rules.budgets import Fixed
+from simlab.policies.shelf import Shelf
+from simlab.policy import Needs
+from simlab.recorded import RecordedTexts, Roots
+
+CAPS = ("proportional", "coverage", "probability", "bins")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WidthCapped:
+    """Best-first on the marginals, of the first candidates at each depth as many as its cap allows.
+
+    The caps are not of how many nodes are asked for: where they follow from a budget, orders of two budgets are not
+    beginnings of each other. Within one order the first nodes are a tree, as everywhere.
+
+    Attributes:
+        caps: of the depths.
+        top_k: ranks that are read at each depth.
+    """
+
+    caps: WidthCaps
+    top_k: int
+    has_probabilities: bool = field(default=True, init=False)
+    scores_fall: bool = field(default=True, init=False)
+
+    @property
+    def key(self) -> str:
+        """Its caps and how much it reads."""
+        return f"width-capped:{self.caps.key}:{self.top_k}"
+
+    @property
+    def needs(self) -> Needs:
+        """So many ranks as caps are taken of."""
+        return Needs(top_k=self.top_k)
+
+    def nodes(self, draft: Draft, most: int) -> Nodes:
+        """The first nodes at one root."""
+        marginals = draft.drafted()
+        tree, scores = _tree(
+            marginals.ids,
+            marginals.log_probs,
+            np.diff(marginals.offsets),
+            self.caps,
+            self.top_k,
+            no_correction(),
+            draft.root_token,
+            most,
+        )
+        return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of some texts."""
+        roots = texts.drafted()
+        layer = empty_layer(roots, most, with_scores)
+        _fill_layer(roots, self.caps, self.top_k, most, layer.insertions, layer.num_available, layer.score_rows)
+        return layer
+
+
+@dataclass(frozen=True)
+class EntropyWidth(Composed):
+    """Best-first on a few candidates of each depth, by default more of them where entropy is high: a negative result.
+
+    These are DDTree++'s ``caps`` of a depth's width. ``proportional``: ``base_width`` and a whole part of the rest of
+    the budget, in proportion to the entropy to the ``power``. ``coverage``: as few first candidates as have a
+    probability of ``coverage`` together. ``probability``: those of at least ``least_prob``, or the first. ``bins``: the
+    width of the bin of the entropy, `widths="1,8,24"` below, between and above `entropies="1.5,3"`. ``most_width``
+    bounds them all.
+
+    A trace keeps the first ``top_k`` candidates of every depth, so entropies are theirs with all others as one lump,
+    and ``coverage`` ends there; that, and sharing by whole numbers, is simlab's. Left out are its way to spend what
+    rounding leaves of the budget, the caps that read states of the target, and the learned choice among profiles,
+    which reads seconds as they pass.
+    """
+
+    budget: int = 128
+    caps: str = "proportional"
+    power: float = 1.0
+    base_width: int = 1
+    most_width: int | None = None
+    coverage: float = 0.8
+    least_prob: float = 0.05
+    entropies: str = "1.5,3"
+    widths: str = "1,8,24"
+    top_k: int = 64
+
+    source: ClassVar[str] = "DDTree++ 2026, github.com/hxri/ddtreeplus"
+    exactness: ClassVar[str] = "exact (from released code), but for what lies beyond top_k and rounding"
+    reads: ClassVar[str] = "the first top_k candidates at each depth"
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "base_width", "top_k"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.caps not in CAPS:
+            raise ValueError(f"caps must be one of {', '.join(CAPS)}; got {self.caps}")
+        if self.most_width is not None and self.most_width < 1:
+            raise ValueError(f"most_width must be at least 1, or left out; got {self.most_width}")
+        if not 0 <= self.power <= HIGHEST_POWER:
+            raise ValueError(f"power must be from 0 to {HIGHEST_POWER:g}; got {self.power}")
+        for name in ("coverage", "least_prob"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1; got {getattr(self, name)}")
+        self._bins()
+
+    def compose(self, shelf: Shelf) -> Composition:
+        """The capped order of this budget, as many nodes."""
+        return Composition(WidthCapped(self._caps(), self.top_k), Fixed(self.budget))
+
+    def _caps(self) -> WidthCaps:
+        most = self.budget if self.most_width is None else min(self.most_width, self.budget)
+        if self.caps == "proportional":
+            return proportional_caps(self.budget, self.power, self.base_width, most)
+        if self.caps == "coverage":
+            return coverage_caps(self.coverage, most)
+        if self.caps == "probability":
+            return least_prob_caps(self.least_prob, most)
+        return bin_caps(*self._bins(), most)
+
+    def _bins(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """Borders and widths as numbers."""
+        try:
+            entropies = tuple(float(one) for one in self.entropies.split(","))
+            widths = tuple(int(one) for one in self.widths.split(","))
+        except ValueError:
+            entropies, widths = (), ()
+        rise = all(low < high for low, high in pairwise(entropies)) and all(map(math.isfinite, entropies))
+        if not rise or len(widths) != len(entropies) + 1 or min(widths) < 1:
+            raise ValueError(
+                'entropies must be rising numbers such as "1.5,3", and widths one whole number more, from 1, such as '
+                f'"1,8,24"; got "{self.entropies}" and "{self.widths}"'
+            )
+        return entropies, widths
+
+
+@kernel
+def _tree(
+    ids: Ints,
+    log_probs: Floats,
+    counts: Ints,
+    caps: WidthCaps,
+    top_k: int,
+    correction: Correction,
+    root_token: int,
+    most: int,
+) -> tuple[Ints, Doubles]:
+    children = room_for_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
+    fill_marginal(children, ids, log_probs, counts, 0, top_k)
+    cap_widths(children, caps)
+    return take_in_order(children, correction, -1, root_token, most)
+
+
+@kernel
+def _fill_layer(
+    roots: Roots,
+    caps: WidthCaps,
+    top_k: int,
+    most: int,
+    insertions: Shorts,
+    available: Ints,
+    scores: Doubles,
+) -> None:
+    """A row for each root, without building trees."""
+    num_roots, num_depths = roots.counts.shape
+    children, counting = room_for_children(num_depths, top_k), room_for_places(num_depths, most)
+    room, guess = np.empty((2, ROOM * most), np.int32), 1 << 18
+    for root in range(num_roots):
+        fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], top_k)
+        cap_widths(children, caps)
+        insertions_into(children, roots.true_ranks[root], most, counting, insertions[root])
+        available[root] = num_paths(children, most)
+        if scores.shape[1] > 0:
+            guess = best_scores_into(children, most, guess, room, scores[root])

@@ -1,0 +1,262 @@
+"""Trees that take all children of a node at once: the shape that JetSpec released.
+
+JetSpec (2026, arXiv 2606.18394): nodes wait in a heap by their path scores; the best is taken out and its first
+candidates enter together, in the order of their ranks. So a tree holds weak siblings of strong nodes, and is not the
+best of its size.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from simlab.arrays import Doubles, Floats, Ints, Longs, Shorts
+from simlab.draft import Draft
+from simlab.grid import STEPS_PER_NAT
+from simlab.jit import kernel
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.edges.children import SPINE, Children, fill_marginal, room_for_children
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, is_before
+from simlab.policies.kernels.true_path import insert_true_path
+from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
+from simlab.policies.rules.budgets import Fixed
+from simlab.policies.shelf import Shelf
+from simlab.policy import Needs
+from simlab.recorded import RecordedTexts, Roots
+
+NO_CAPS, BY_GAP = "none", "top2gap"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandParent:
+    """Node after node, from the root on, has its children enter: the next is the one with the best path score.
+
+    Equal path scores go by the smaller ranks, a prefix first. A node of the last depth has no children and is passed
+    over.
+
+    Attributes:
+        width: the most children of a node, and the ranks that are read.
+        caps: the most children at each depth, from the first on; deeper ones as the last; empty: ``width``.
+        gap: slope and middle of a cap that falls with the gap between the first two candidates; None: no such cap.
+    """
+
+    width: int
+    caps: tuple[int, ...] = ()
+    gap: tuple[float, float] | None = None
+    has_probabilities: bool = field(default=True, init=False)
+    scores_fall: bool = field(default=False, init=False)
+
+    @property
+    def key(self) -> str:
+        """Its settings."""
+        return f"expand-parent:{self.width}:{self.caps}:{self.gap}"
+
+    @property
+    def needs(self) -> Needs:
+        """So many ranks as a node has children."""
+        return Needs(top_k=self.width)
+
+    def nodes(self, draft: Draft, most: int) -> Nodes:
+        """The first nodes at one root."""
+        marginals = draft.drafted()
+        counts = np.diff(marginals.offsets)
+        tree, scores = _tree(
+            marginals.ids,
+            marginals.log_probs,
+            counts,
+            self.width,
+            self._caps(len(counts)),
+            self._gap(),
+            draft.root_token,
+            most,
+        )
+        return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of some texts."""
+        roots = texts.drafted()
+        layer, caps = empty_layer(roots, most, with_scores), self._caps(roots.counts.shape[1])
+        found = layer.insertions, layer.num_available, layer.score_rows
+        _fill_layer(roots, self.width, caps, self._gap(), most, *found)
+        return layer
+
+    def _caps(self, num_depths: int) -> Ints:
+        caps = self.caps or (self.width,)
+        found = np.full(num_depths, caps[-1], np.int32)
+        found[: len(caps)] = caps[:num_depths]
+        return np.clip(found, 1, self.width)
+
+    def _gap(self) -> Doubles:
+        return np.array(() if self.gap is None else self.gap, np.float64)
+
+
+@dataclass(frozen=True)
+class ExpandParentTree(Composed):
+    """The best node so far takes its ``width`` first candidates as children, all at once, up to ``budget`` tokens.
+
+    The release counts the root: its benchmark's budget of 255 is 254 here. ``caps`` are the most children by depth:
+    ``none``, ``top2gap``, or a list such as "7,7,1" for its histograms, which leaves deeper depths at ``width``, and
+    "7,7,1.." for its templates, which goes on with the last. ``top2gap`` allows round(width * sigmoid(-gap_slope *
+    (gap - gap_middle))), at least 1, with the gap in nats between the first two log-probabilities; its benchmark has
+    a slope of 2. The drafter's own block bounds the depth. Left out is its chain extension, which runs the drafter
+    once more behind its own chain: no trace holds that pass.
+    """
+
+    budget: int = 254
+    width: int = 7
+    caps: str = NO_CAPS
+    gap_slope: float = 1.0
+    gap_middle: float = 1.0
+
+    source: ClassVar[str] = "JetSpec 2026, arXiv 2606.18394"
+    exactness: ClassVar[str] = (
+        "shape exact (from released code), but for precision and tie order; without its chain extension"
+    )
+    reads: ClassVar[str] = "the first `width` candidates at each depth"
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if not (np.isfinite(self.gap_slope) and np.isfinite(self.gap_middle)):
+            raise ValueError(f"gap_slope and gap_middle must be numbers; got {self.gap_slope} and {self.gap_middle}")
+        self._listed()
+
+    def compose(self, shelf: Shelf) -> Composition:
+        """The shape with its caps, a fixed budget."""
+        gap = (self.gap_slope, self.gap_middle) if self.caps == BY_GAP else None
+        return Composition(ExpandParent(self.width, self._listed(), gap), Fixed(self.budget))
+
+    def _listed(self) -> tuple[int, ...]:
+        """The caps of a list, those of all deeper depths as the last one."""
+        if self.caps in (NO_CAPS, BY_GAP):
+            return ()
+        try:
+            found = tuple(int(cap) for cap in self.caps.removesuffix("..").split(","))
+        except ValueError:
+            found = (0,)
+        if min(found) < 1:
+            raise ValueError(f'caps must be {NO_CAPS}, {BY_GAP}, or numbers from 1 such as "7,7,1.."; got {self.caps}')
+        found = tuple(min(cap, self.width) for cap in found)
+        return found if self.caps.endswith("..") else (*found, self.width)
+
+
+@kernel
+def _tree(
+    ids: Ints, log_probs: Floats, counts: Ints, width: int, caps: Ints, gap: Doubles, root_token: int, most: int
+) -> tuple[Ints, Doubles]:
+    children = room_for_children(counts.size, width)
+    tree, costs, heap = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64), np.empty(most + 1, np.int32)
+    fill_marginal(children, ids, log_probs, counts, 0, width)
+    _cap(children, caps, gap)
+    number = _expand(children, root_token, tree, costs, heap)
+    return tree[:, : number + 1].copy(), costs[: number + 1] / -STEPS_PER_NAT + 0.0
+
+
+@kernel
+def _fill_layer(
+    roots: Roots,
+    width: int,
+    caps: Ints,
+    gap: Doubles,
+    most: int,
+    insertions: Shorts,
+    available: Ints,
+    scores: Doubles,
+) -> None:
+    """A row for each root."""
+    children = room_for_children(roots.counts.shape[1], width)
+    tree, costs, heap = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64), np.empty(most + 1, np.int32)
+    for root in range(roots.counts.shape[0]):
+        fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], width)
+        _cap(children, caps, gap)
+        number = _expand(children, -1, tree, costs, heap)
+        insert_true_path(tree[:, : number + 1], roots.true_ranks[root], insertions[root])
+        available[root] = number
+        if scores.shape[1] > 0:
+            for node in range(number + 1):
+                scores[root, node] = costs[node] / -STEPS_PER_NAT + 0.0
+
+
+@kernel
+def _cap(children: Children, caps: Ints, gap: Doubles) -> None:
+    """Leave at each depth as many candidates as its cap allows; below the spine and elsewhere are one list."""
+    for depth in range(caps.size):
+        start, most = children.starts[SPINE, depth], int(caps[depth])
+        if gap.size > 0 and children.ends[SPINE, depth] > start + 1:
+            between = (children.costs[start + 1] - children.costs[start]) / STEPS_PER_NAT
+            share = 1.0 / (1.0 + np.exp(gap[0] * (between - gap[1])))
+            most = min(most, max(1, int(np.rint(most * share))))
+        children.ends[SPINE, depth] = min(children.ends[SPINE, depth], start + most)
+
+
+@kernel
+def _expand(children: Children, root_token: int, tree: Ints, costs: Longs, heap: Ints) -> int:
+    """Build the tree.
+
+    Args:
+        children: the candidates, cut to their caps.
+        root_token: the root.
+        tree: int32 ``[4, n + 1]``, rows as `simlab.policies.kernels.take_in_order` has them, to be filled.
+        costs: int64 ``[n + 1]``, of the paths, to be filled.
+        heap: int32 ``[n + 1]``, room to work in.
+
+    Returns:
+        How many nodes there are below the root; at most n.
+    """
+    num_depths, most = children.starts.shape[1], costs.size - 1
+    tree[TOKENS, 0], tree[PARENTS, 0], tree[DEPTHS, 0], tree[RANKS, 0] = root_token, -1, 0, 0
+    costs[0], heap[0] = 0, 0
+    number, waiting = 0, 1
+    while waiting > 0 and number < most:
+        parent = heap[0]
+        waiting -= 1
+        heap[0] = heap[waiting]
+        _sift_down(heap, waiting, tree, costs)
+        depth = tree[DEPTHS, parent]
+        if depth == num_depths:
+            continue
+        for place in range(children.starts[SPINE, depth], children.ends[SPINE, depth]):
+            if number == most:
+                break
+            number += 1
+            tree[TOKENS, number], tree[PARENTS, number] = children.tokens[place], parent
+            tree[DEPTHS, number], tree[RANKS, number] = depth + 1, children.ranks[place]
+            costs[number] = costs[parent] + children.costs[place]
+            heap[waiting] = number
+            waiting += 1
+            _sift_up(heap, waiting, tree, costs)
+    return number
+
+
+@kernel
+def _sift_up(heap: Ints, size: int, tree: Ints, costs: Longs) -> None:
+    """Put the last entry where it belongs."""
+    place, moving = size - 1, heap[size - 1]
+    while place > 0 and _goes_first(moving, heap[(place - 1) // 2], tree, costs):
+        heap[place] = heap[(place - 1) // 2]
+        place = (place - 1) // 2
+    heap[place] = moving
+
+
+@kernel
+def _sift_down(heap: Ints, size: int, tree: Ints, costs: Longs) -> None:
+    """Put the top entry where it belongs."""
+    place, moving = 0, heap[0]
+    while 2 * place + 1 < size:
+        below = 2 * place + 1
+        if below + 1 < size and _goes_first(heap[below + 1], heap[below], tree, costs):
+            below += 1
+        if _goes_first(moving, heap[below], tree, costs):
+            break
+        heap[place] = heap[below]
+        place = below
+    heap[place] = moving
+
+
+@kernel
+def _goes_first(one: int, other: int, tree: Ints, costs: Longs) -> bool:
+    """Whether a node has its children before another: the smaller cost, then the smaller tuple of ranks."""
+    if costs[one] != costs[other]:
+        return bool(costs[one] < costs[other])
+    return is_before(tree, tree[PARENTS, one], tree[RANKS, one], tree[PARENTS, other], tree[RANKS, other])

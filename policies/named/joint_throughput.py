@@ -1,0 +1,134 @@
+"""A number of drafted tokens for a whole batch, chosen by the throughput that it is expected to bring.
+
+DSpark (2026), arXiv 2607.05147, admits the drafted tokens of all requests in the order of their survival
+probabilities, and keeps as many as make expected tokens times passes per second the most. It does so for chains; here
+it is done for trees.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints, Longs
+from simlab.cost import CostTable
+from simlab.errors import PolicyError
+from simlab.grid import weight_scalar
+from simlab.jit import kernel
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
+from simlab.policies.edges.models import Marginal
+from simlab.policies.named.caddtree import check_sizes
+from simlab.policies.named.joint_budget import next_text, shared_sizes
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.node_order import Layer
+from simlab.policies.rules.budgets import FULL_SCAN, BestRatio
+from simlab.policies.shelf import AUTO, Shelf
+
+
+@dataclass(frozen=True)
+class JointThroughput(Composed):
+    """At most ``budget`` drafted tokens over all texts of a batch, as many as bring the most tokens per second.
+
+    Drafted tokens of all texts are admitted in the order of their path probabilities, as under `joint`. The batch is
+    expected to commit one token for each text and the sum of the admitted path probabilities; a round takes what the
+    prices say at the mean number of drafted tokens of a text and the mean context, all stages counted. Every number is
+    tried, or with ``look_ahead`` until so many in a row bring no more; 1 stops at the first, as DSpark's does. Of equal
+    ones the smallest is taken. ``cost=auto`` are prices of as many texts at a time as the replay has; a file that is
+    named should be of as many. A text alone gets the tree of `caddtree` with look_ahead=0,overhead=true.
+    """
+
+    budget: int
+    look_ahead: int = 0
+    cost: str = AUTO
+
+    source: ClassVar[str] = "DSpark 2026, arXiv 2607.05147"
+    exactness: ClassVar[str] = (
+        "reconstruction (its throughput rule, on trees; the marginals in place of its confidence head, and prices of "
+        "equal trees in place of its profile of passes)"
+    )
+    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+
+    def __post_init__(self) -> None:
+        check_sizes(self.budget, self.look_ahead, 1)
+
+    def compose(self, shelf: Shelf) -> Composition:
+        """Best-first on the marginals, the throughput rule."""
+        table, cost_id = shelf.cost(self.cost)
+        rule = SharedThroughput(self.budget, table, ALL_STAGES, self.look_ahead or FULL_SCAN)
+        return Composition(BestFirst(Marginal()), rule, {"cost": cost_id})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedThroughput:
+    """The number over all texts of a batch with the most expected tokens per second; of several the smallest.
+
+    Where fewer texts are running than the prices are of, no number is tried whose mean has no price.
+
+    Attributes:
+        most: never more, of all texts together.
+        cost: what a round costs; of as many texts at a time as there are, its drafted tokens those of each.
+        stages: those that count.
+        look_ahead: it stops once so many numbers in a row were no better than the best.
+    """
+
+    most: int
+    cost: CostTable
+    stages: tuple[str, ...] = ALL_STAGES
+    look_ahead: int = FULL_SCAN
+    needs_scores: bool = field(default=True, init=False)
+    needs_probabilities: bool = field(default=True, init=False)
+    needs_falling: bool = field(default=True, init=False)
+
+    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+        self.check_batch(1)
+        return BestRatio(self.most, self.cost, self.stages, self.look_ahead).sizes(layer, contexts)
+
+    def shares(self, scores: Doubles, contexts: Longs) -> Ints:
+        num_texts = len(scores)
+        most = min(self.most, num_texts * self.cost.most_drafted)
+        costs = round_costs(self.cost, self.stages, -(-most // num_texts))
+        context = int(np.rint(contexts.mean()))
+        return shared_sizes(scores, _best_total(scores, context, costs, most, self.look_ahead))
+
+    def check_batch(self, batch: int) -> None:
+        if self.most > batch * self.cost.most_drafted:
+            texts = "1 text" if batch == 1 else f"{batch:,} texts at a time"
+            raise PolicyError(
+                f"joint-throughput:budget={self.most} with {texts}: prices end at {self.cost.most_drafted:,} drafted "
+                f"tokens of each text; give it a budget of at most {batch * self.cost.most_drafted:,}, or measure more "
+                "with `simlab profile --node-counts`"
+            )
+
+
+@kernel
+def _best_total(scores: Doubles, context: int, costs: RoundCosts, most: int, look_ahead: int) -> int:
+    num_texts = scores.shape[0]
+    sizes, seconds = np.zeros(num_texts, np.int32), np.empty(costs.seconds.shape[1], np.float64)
+    costs_at(costs, context, seconds)
+    tokens = float(num_texts)
+    best, best_ratio, missed = 0, tokens / seconds[0], 0
+    for n in range(1, most + 1):
+        text = next_text(scores, sizes)
+        if text < 0:
+            break
+        sizes[text] += 1
+        tokens += weight_scalar(scores[text, sizes[text]])
+        ratio = tokens / _seconds_of_mean(seconds, n, num_texts)
+        if ratio > best_ratio:
+            best, best_ratio, missed = n, ratio, 0
+        else:
+            missed += 1
+            if missed >= look_ahead:
+                break
+    return best
+
+
+@kernel
+def _seconds_of_mean(seconds: Doubles, total: int, num_texts: int) -> float:
+    """Seconds of a round by the mean number of drafted tokens of a text; linear between whole numbers."""
+    low, more = total // num_texts, total % num_texts
+    if more == 0:
+        return float(seconds[low])
+    share = more / num_texts
+    return float(seconds[low] * (1.0 - share) + seconds[low + 1] * share)

@@ -1,0 +1,36 @@
+"""Best-first trees that end where paths become too unlikely."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.edges.models import Marginal
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.rules.budgets import Survival
+from simlab.policies.shelf import Shelf
+
+
+@dataclass(frozen=True)
+class SurvivalThreshold(Composed):
+    """Best-first, as long as a path's probability is at least ``threshold``; at most ``budget`` drafted tokens.
+
+    TreeSpark's stop rule on the marginals; there a head's conditional probabilities are calibrated first and 8 children
+    of a node are looked at.
+    """
+
+    threshold: float = 0.05
+    budget: int = 64
+
+    source: ClassVar[str] = "TreeSpark 2026, arXiv 2609.22098"
+    exactness: ClassVar[str] = "its stop rule exact (from released code), on another edge model"
+    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace"
+
+    def __post_init__(self) -> None:
+        if self.budget < 1:
+            raise ValueError(f"budget must be at least 1; got {self.budget}")
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold must be a probability; got {self.threshold}")
+
+    def compose(self, shelf: Shelf) -> Composition:
+        """Best-first on the marginals, a threshold."""
+        return Composition(BestFirst(Marginal()), Survival(self.budget, self.threshold))

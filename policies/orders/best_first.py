@@ -1,0 +1,236 @@
+"""Best-first trees: the drafted tokens with the largest path scores.
+
+Ringel and Romano, "DDTree" (2026), arXiv 2604.12989. Path scores are sums on the grid of
+`simlab.grid`, so they are exact; equal scores are resolved by the smaller tuple of ranks, a
+prefix first. It is the released code's order up to D grid steps.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from simlab.arrays import Doubles, Floats, Ints, Shorts
+from simlab.draft import Draft, Marginals
+from simlab.jit import kernel
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.edges.children import EVERY_COST, fill_marginal, room_for_children
+from simlab.policies.edges.correction import Correction, no_correction
+from simlab.policies.edges.models import NO_MAP, EdgeModel, Marginal, counted
+from simlab.policies.edges.rank_classes import fill_children, fill_mapped
+from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
+from simlab.policies.kernels.best_scores import ROOM, best_scores_into
+from simlab.policies.kernels.insertion import insertions_into, num_paths
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
+from simlab.policies.kernels.true_path import insert_true_path
+from simlab.policies.kernels.true_places import (
+    EdgeScores,
+    desk_for,
+    look_corrected,
+    look_mapped,
+    look_plain,
+    num_kept_paths,
+)
+from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
+from simlab.policies.rules.budgets import Fixed
+from simlab.policies.shelf import Shelf
+from simlab.policy import Needs
+from simlab.recorded import RecordedTexts, Roots
+
+_EVERY_RANK = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class BestFirst:
+    """Candidates in the order of their path scores."""
+
+    edge: EdgeModel
+    scores_fall: bool = field(default=True, init=False)
+
+    @property
+    def key(self) -> str:
+        """Shape and edge model."""
+        return f"best-first:{self.edge.key}"
+
+    @property
+    def needs(self) -> Needs:
+        """The ranks that the edge model reads."""
+        return Needs(top_k=self.edge.top_k)
+
+    @property
+    def has_probabilities(self) -> bool:
+        """As the edge model says."""
+        return self.edge.has_probabilities
+
+    def nodes(self, draft: Draft, most: int) -> Nodes:
+        """The first nodes at one root."""
+        marginals, committed = draft.drafted(), draft.committed
+        correction = counted(self.edge.correction(marginals.depth, 0), committed)
+        before = int(committed[-2]) if len(committed) > 1 else -1
+        return _nodes(marginals, self._top_k, self.edge.edge_map, correction, before, draft.root_token, most)
+
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+        """The same for all roots of some texts."""
+        roots = texts.drafted()
+        layer = empty_layer(roots, most, with_scores)
+        edges, found = self.edge_scores(roots), (layer.insertions, layer.num_available)
+        if layer.scores is None:
+            _fill_places(roots, *edges, most, *found)
+        else:
+            _fill_scores(roots, *edges, most, *found, layer.scores)
+        return layer
+
+    def edge_scores(self, roots: Roots) -> EdgeScores:
+        """What kernels score the edges with, and room for the counts of any of these texts."""
+        edge, num_depths = self.edge, roots.counts.shape[1]
+        correction = edge.correction(num_depths, longest_text(roots)) if edge.is_corrected else None
+        return EdgeScores(self._top_k, edge.edge_map if len(edge.edge_map) > 0 else None, correction)
+
+    @property
+    def _top_k(self) -> int:
+        return _EVERY_RANK if self.edge.top_k is None else self.edge.top_k
+
+
+@dataclass(frozen=True)
+class DDTree(Composed):
+    """The ``budget`` drafted tokens with the largest path probabilities under the marginals.
+
+    No tree of as many tokens has a larger sum of path probabilities. Smaller budgets are
+    prefixes of larger ones. It is OPT-Tree's rule (2024, arXiv 2406.17276) on a block drafter's
+    marginals; `calibrated` and `presto` take the same tokens by other scores.
+    """
+
+    budget: int
+
+    source: ClassVar[str] = "Ringel and Romano 2026, arXiv 2604.12989"
+    exactness: ClassVar[str] = "exact (from released code)"
+    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace"
+
+    def __post_init__(self) -> None:
+        if self.budget < 1:
+            raise ValueError(f"budget must be at least 1; got {self.budget}")
+
+    def compose(self, shelf: Shelf) -> Composition:
+        """Best-first on the marginals, a fixed budget."""
+        return Composition(BestFirst(Marginal()), Fixed(self.budget))
+
+
+def best_first(root_token: int, marginals: Marginals, budget: int) -> Nodes:
+    """The best-first tree of at most ``budget`` drafted tokens; fewer where the candidates run out."""
+    return _nodes(marginals, _EVERY_RANK, NO_MAP, no_correction(), -1, root_token, budget)
+
+
+def ranks_used(marginals: Marginals, budget: int) -> Ints:
+    """How many ranks the best-first tree of ``budget`` drafted tokens reads at each depth.
+
+    Returns:
+        int32 ``[D]``; the tree is the same when each depth is cut to so many candidates.
+    """
+    nodes = best_first(0, marginals, budget)
+    return _ranks_used(nodes.depths, nodes.ranks, marginals.depth)
+
+
+@kernel
+def _ranks_used(depths: Ints, ranks: Ints, num_depths: int) -> Ints:
+    used = np.zeros(num_depths, np.int32)
+    for node in range(1, depths.size):
+        used[depths[node] - 1] = max(used[depths[node] - 1], ranks[node] + 1)
+    return used
+
+
+def _nodes(
+    marginals: Marginals,
+    top_k: int,
+    edge_map: Doubles,
+    correction: Correction,
+    before_root: int,
+    root_token: int,
+    most: int,
+) -> Nodes:
+    tree, scores = _taken(
+        marginals.ids,
+        marginals.log_probs,
+        marginals.offsets,
+        top_k,
+        edge_map,
+        correction,
+        before_root,
+        root_token,
+        most,
+    )
+    return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+
+
+@kernel
+def _taken(
+    ids: Ints,
+    log_probs: Floats,
+    offsets: Ints,
+    top_k: int,
+    edge_map: Doubles,
+    correction: Correction,
+    before_root: int,
+    root_token: int,
+    most: int,
+) -> tuple[Ints, Doubles]:
+    counts = offsets[1:] - offsets[:-1]
+    children = room_for_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
+    fill_children(children, ids, log_probs, counts, 0, top_k, edge_map)
+    return take_in_order(children, correction, before_root, root_token, most)
+
+
+@kernel
+def _fill_places(
+    roots: Roots,
+    top_k: int,
+    edge_map: Doubles | None,
+    correction: Correction | None,
+    most: int,
+    insertions: Shorts,
+    available: Ints,
+) -> None:
+    """A row for each root, without building trees; what is None is not even compiled."""
+    desk = desk_for(roots, top_k, most)
+    for text in range(roots.firsts.size - 1):
+        for root in range(roots.firsts[text], roots.firsts[text + 1]):
+            if correction is not None:
+                count_up_to(correction, roots, text, root)
+                look_corrected(roots, top_k, correction, text, root, most, desk, insertions)
+            elif edge_map is not None:
+                look_mapped(roots, top_k, edge_map, root, most, desk, insertions)
+            else:
+                look_plain(roots, top_k, root, most, desk, insertions)
+            available[root] = num_kept_paths(roots.counts, root, top_k, most)
+
+
+@kernel
+def _fill_scores(
+    roots: Roots,
+    top_k: int,
+    edge_map: Doubles | None,
+    correction: Correction | None,
+    most: int,
+    insertions: Shorts,
+    available: Ints,
+    scores: Doubles,
+) -> None:
+    """The same with path scores; trees are built for corrected ones alone."""
+    desk, room, guess = desk_for(roots, top_k, most), np.empty((2, ROOM * most), np.int32), 1 << 18
+    children = desk.children
+    for text in range(roots.firsts.size - 1):
+        for root in range(roots.firsts[text], roots.firsts[text + 1]):
+            counts, start = roots.counts[root], roots.starts[root]
+            if edge_map is not None:
+                fill_mapped(children, roots.ids, roots.log_probs, counts, start, top_k, edge_map, EVERY_COST)
+            else:
+                fill_marginal(children, roots.ids, roots.log_probs, counts, start, top_k)
+            if correction is not None:
+                count_up_to(correction, roots, text, root)
+                before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
+                tree, found = take_in_order(children, correction, before, token, most)
+                insert_true_path(tree, roots.true_ranks[root], insertions[root])
+                available[root], scores[root, : found.size] = found.size - 1, found
+            else:
+                insertions_into(children, roots.true_ranks[root], most, desk.room, insertions[root])
+                available[root] = num_paths(children, most)
+                guess = best_scores_into(children, most, guess, room, scores[root])

@@ -1,0 +1,135 @@
+"""How many candidates a depth may have: the caps of DDTree++ (2026, github.com/hxri/ddtreeplus).
+
+A cap leaves the first candidates of a depth, below every node of the depth above. Entropies are of the candidates that
+are read and one lump for the rest (`simlab.policies.edges.children.entropy_at`); the release takes them over the
+vocabulary.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints, Longs
+from simlab.grid import STEPS_PER_NAT, grid_scalar, weight_scalar
+from simlab.jit import kernel
+from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, entropy_at
+
+PROPORTIONAL, COVERAGE, LEAST_PROB, BINS = 0, 1, 2, 3
+
+HIGHEST_POWER = 16.0
+"""With larger powers the shares of a budget would no longer be exact whole numbers."""
+
+_SHARES = 1 << 16
+
+
+class WidthCaps(NamedTuple):
+    """A kind of cap and its settings; what a kind does not read is 0 or empty.
+
+    Attributes:
+        kind: `PROPORTIONAL`, `COVERAGE`, `LEAST_PROB` or `BINS`.
+        most_width: no depth has more.
+        budget: that is shared in proportion to entropies.
+        power: to which entropies are raised.
+        base_width: every depth has it before the rest is shared.
+        level: the probability to be covered, or the least log-probability, on the grid.
+        entropies: float64 ``[B]``, borders of bins, rising.
+        widths: int32 ``[B + 1]``, of depths at or below the first border, the second, ..., and above the last.
+    """
+
+    kind: int
+    most_width: int
+    budget: int
+    power: float
+    base_width: int
+    level: float
+    entropies: Doubles
+    widths: Ints
+
+    @property
+    def key(self) -> str:
+        """Its settings."""
+        return ":".join(map(str, (*self[:6], self.entropies.tolist(), self.widths.tolist())))
+
+
+def proportional_caps(budget: int, power: float, base_width: int, most_width: int) -> WidthCaps:
+    """A depth has a base and, of the rest of a budget, a whole part in proportion to its entropy to a power."""
+    return WidthCaps(
+        PROPORTIONAL, most_width, budget, power, base_width, 0.0, np.empty(0, np.float64), np.empty(0, np.int32)
+    )
+
+
+def coverage_caps(coverage: float, most_width: int) -> WidthCaps:
+    """A depth has as few first candidates as together have a probability; all that are read where they have less."""
+    return WidthCaps(COVERAGE, most_width, 0, 0.0, 0, coverage, np.empty(0, np.float64), np.empty(0, np.int32))
+
+
+def least_prob_caps(least_prob: float, most_width: int) -> WidthCaps:
+    """A depth has the candidates of at least a probability, or else the first."""
+    level = float(grid_scalar(np.log(least_prob))) if least_prob > 0 else -np.inf
+    return WidthCaps(LEAST_PROB, most_width, 0, 0.0, 0, level, np.empty(0, np.float64), np.empty(0, np.int32))
+
+
+def bin_caps(entropies: tuple[float, ...], widths: tuple[int, ...], most_width: int) -> WidthCaps:
+    """A depth has the width of the bin in which its entropy lies; a border belongs to the bin below it."""
+    return WidthCaps(BINS, most_width, 0, 0.0, 0, 0.0, np.array(entropies, np.float64), np.array(widths, np.int32))
+
+
+@kernel
+def cap_widths(children: Children, caps: WidthCaps) -> None:
+    """Leave at each depth as many first candidates as its cap allows."""
+    num_depths = children.starts.shape[1]
+    shares, total = _shares(children, caps) if caps.kind == PROPORTIONAL else (np.zeros(num_depths, np.int64), 1)
+    rest = max(0, caps.budget - caps.base_width * num_depths)
+    for depth in range(num_depths):
+        if caps.kind == PROPORTIONAL:
+            width = caps.base_width + rest * shares[depth] // total
+        elif caps.kind == COVERAGE:
+            width = _covering(children, depth, caps.level)
+        elif caps.kind == LEAST_PROB:
+            width = _at_least(children, depth, caps.level)
+        else:
+            width = _of_bin(children, depth, caps.entropies, caps.widths)
+        width = min(width, caps.most_width)
+        for kind in (SPINE, ELSEWHERE):
+            children.ends[kind, depth] = min(children.ends[kind, depth], children.starts[kind, depth] + width)
+
+
+@kernel
+def _shares(children: Children, caps: WidthCaps) -> tuple[Longs, int]:
+    """Of each depth, and their sum; if all entropies are 0 shares are equal."""
+    shares = np.empty(children.starts.shape[1], np.int64)
+    for depth in range(shares.size):
+        # Whole numbers, so that equal entropies have equal shares and a share that is a whole number stays one.
+        shares[depth] = np.int64(np.rint(entropy_at(children, SPINE, depth) ** caps.power * _SHARES))
+    if shares.sum() == 0:
+        shares[:] = 1
+    return shares, int(shares.sum())
+
+
+@kernel
+def _covering(children: Children, depth: int, coverage: float) -> int:
+    covered, width = 0.0, 0
+    for place in range(children.starts[SPINE, depth], children.ends[SPINE, depth]):
+        if width > 0 and covered >= coverage:
+            break
+        covered += weight_scalar(children.costs[place] / -STEPS_PER_NAT)
+        width += 1
+    return width
+
+
+@kernel
+def _at_least(children: Children, depth: int, level: float) -> int:
+    width = 1
+    for place in range(children.starts[SPINE, depth] + 1, children.ends[SPINE, depth]):
+        if children.costs[place] / -STEPS_PER_NAT < level:
+            break
+        width += 1
+    return width
+
+
+@kernel
+def _of_bin(children: Children, depth: int, entropies: Doubles, widths: Ints) -> int:
+    entropy, place = entropy_at(children, SPINE, depth), 0
+    while place < entropies.size and entropy > entropies[place]:
+        place += 1
+    return int(widths[place])

@@ -1,0 +1,163 @@
+"""What each named policy is, for people: read off its class, whoever wrote it."""
+
+import dataclasses
+import inspect
+import json
+import re
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simlab.errors import PolicyError
+from simlab.policies import POLICIES
+from simlab.policies.parsing.user_file import load_policy_class, split_user_file
+from simlab.policy import AnyPolicy, Needs
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInfo:
+    """One setting of a policy.
+
+    Attributes:
+        name: as it is typed.
+        kind: its type, in words.
+        required: whether it has no default.
+        default: None where there is none.
+    """
+
+    name: str
+    kind: str
+    required: bool
+    default: object
+
+    def __str__(self) -> str:
+        """``name: type`` or ``name: type = default``."""
+        return f"{self.name}: {self.kind}" + ("" if self.required else f" = {self.typed_default}")
+
+    @property
+    def typed_default(self) -> str:
+        """The default as a person types it: JSON, or plain text."""
+        if self.default is None or isinstance(self.default, bool):
+            return json.dumps(self.default)
+        return str(self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInfo:
+    """One entry of the list of policies.
+
+    Attributes:
+        name: as it is typed.
+        summary: what it drafts, in one sentence.
+        details: the rest that its class says of it, a paragraph each.
+        fields: its settings.
+        reads: what it needs of a trace, and beside it.
+        source: where the method comes from.
+        exactness: how certain it is that this is the published method.
+    """
+
+    name: str
+    summary: str
+    details: tuple[str, ...]
+    fields: tuple[SettingInfo, ...]
+    reads: str
+    source: str
+    exactness: str
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Each setting as ``name: type`` or ``name: type = default``."""
+        return tuple(str(one) for one in self.fields)
+
+
+def describe_policies(names: Sequence[str] = ()) -> list[PolicyInfo]:
+    """The named policies, or classes in files of one's own; without names every policy of the table.
+
+    Args:
+        names: of the table, or ``path/to/mine.py:MyPolicy``.
+
+    Raises:
+        PolicyError: there is no such policy.
+    """
+    return [describe(name, _class_of(name)) for name in names or POLICIES]
+
+
+def describe(name: str, policy: Callable[..., AnyPolicy]) -> PolicyInfo:
+    """What a class says of itself; what it leaves out is said to be left out."""
+    summary, *details = _paragraphs(policy) or ["No description."]
+    return PolicyInfo(
+        name,
+        summary,
+        tuple(details),
+        tuple(_setting(one) for one in _fields(policy)),
+        reads=_said(policy, "reads") or _reads_of_needs(policy),
+        source=_said(policy, "source") or "unpublished",
+        exactness=_said(policy, "exactness") or "not stated",
+    )
+
+
+def _class_of(name: str) -> Callable[..., AnyPolicy]:
+    in_file = split_user_file(name)
+    if in_file is not None:
+        path, class_name, settings = in_file
+        if settings:
+            raise PolicyError(f"`{name}` gives settings; write {path}:{class_name} to see which there are")
+        return load_policy_class(path, class_name)[0]
+    if name not in POLICIES:
+        raise PolicyError(
+            f"there is no policy `{name}`; the policies are {', '.join(POLICIES)}, "
+            "and path/to/mine.py:MyPolicy for one of your own"
+        )
+    return POLICIES[name]
+
+
+def _paragraphs(policy: object) -> list[str]:
+    """Of its docstring, up to the first section such as ``Attributes:``; the first is cut to one sentence.
+
+    The docstring that a dataclass makes up for a class without one is the signature, which is shown anyway.
+    """
+    text = inspect.cleandoc(getattr(policy, "__doc__", None) or "").replace("``", "`")
+    if text.startswith(f"{getattr(policy, '__name__', '')}("):
+        return []
+    text = re.split(r"^[A-Z]\w+:$", text, maxsplit=1, flags=re.MULTILINE)[0]
+    found = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+    if not found:
+        return []
+    first = re.match(r"(.*?[\w`)]\.)\s+(?=[A-Z`])(.*)", found[0])
+    return found if first is None else [first[1], first[2], *found[1:]]
+
+
+def _said(policy: object, name: str) -> str:
+    value = getattr(policy, name, "")
+    return " ".join(value.split()) if isinstance(value, str) else ""
+
+
+def _fields(policy: object) -> "list[dataclasses.Field[object]]":
+    return [one for one in dataclasses.fields(policy) if one.init] if dataclasses.is_dataclass(policy) else []
+
+
+def _setting(field: "dataclasses.Field[object]") -> SettingInfo:
+    kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
+    kind = kind.replace(" | ", " or ").replace("None", "null")
+    if field.default is not dataclasses.MISSING:
+        return SettingInfo(field.name, kind, False, field.default)
+    if field.default_factory is not dataclasses.MISSING:
+        return SettingInfo(field.name, kind, False, field.default_factory())
+    return SettingInfo(field.name, kind, True, None)
+
+
+def _reads_of_needs(policy: Callable[..., AnyPolicy]) -> str:
+    """For a class that does not say: what a policy of its default settings declares, as far as one can be made."""
+    made: dict[type, object] = {int: 1, float: 0.5, str: "", bool: False}
+    try:
+        hints = typing.get_type_hints(policy)
+        required = {one.name: made[hints[one.name]] for one in map(_setting, _fields(policy)) if one.required}
+        needs = policy(**required).needs
+    except Exception:  # noqa: BLE001 - anything may go wrong in code of others, and this is a description
+        return "not stated"
+    if not isinstance(needs, Needs):
+        return "not stated"
+    if not needs.draft:
+        return "nothing; no drafter is run"
+    ranks = "every kept candidate" if needs.top_k is None else f"the first {needs.top_k} candidates at each depth"
+    return "; ".join([ranks, *(f"the channel {name}" for name in needs.channels)])

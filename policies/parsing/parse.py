@@ -1,0 +1,253 @@
+"""Policies as people type them: ``NAME`` or ``NAME:key=value,key=value``, with grids.
+
+A value is JSON, or plain text where JSON does not parse. ``a/b/c`` lists values and ``a..b`` counts
+from one whole number to another, both included; several keys with several values make every
+combination. ``path/to/mine.py:MyPolicy`` names a class in a file, ``path/to/mine.py:MyPolicy:key=value``
+gives it settings. A value in double quotes is taken whole, with any ``,``, ``/`` or ``..`` in it.
+
+A recipe (`Composed`) is made with what stands on a shelf: prices, counts, fitted tables.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from simlab.cost import CostTable
+from simlab.errors import PolicyError
+from simlab.ids import content_id
+from simlab.policies import POLICIES
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.named.joint_budget import SharedRule
+from simlab.policies.parsing.user_file import load_policy_class, split_user_file
+from simlab.policies.shelf import EmptyShelf, FitsItsTrace, Shelf
+from simlab.policy import AnyPolicy
+
+Setting: TypeAlias = bool | int | float | str | None
+
+_KINDS = (bool, int, float, str, type(None))
+
+MOST_POINTS = 10_000
+"""The most policies that one grid may make."""
+
+LABELS = {"ar": "autoregressive"}
+"""Names under which a policy stands in tables, where they are not the typed ones."""
+
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPolicy:
+    """One point of what was typed.
+
+    Attributes:
+        label: what stands in tables, as it was typed for this one point.
+        name: the policy's name, or file and class.
+        settings: all its settings, defaults included.
+        policy: the policy itself; of a recipe the `Composition` that it makes.
+        policy_id: the content id of name, settings and the artefacts it uses.
+    """
+
+    label: str
+    name: str
+    settings: Mapping[str, Setting]
+    policy: AnyPolicy
+    policy_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A policy class, and what names it."""
+
+    typed: str
+    name: str
+    make: Callable[..., AnyPolicy]
+    artefacts: Mapping[str, str]
+
+
+def parse_policies(texts: Sequence[str], shelf: Shelf | None = None) -> list[NamedPolicy]:
+    """The policies that were asked for, in order; a point asked for twice is there once.
+
+    Args:
+        texts: as they were typed.
+        shelf: where recipes find what they were fitted or measured with; None: nothing is at hand.
+
+    Raises:
+        PolicyError: an unknown name or setting, or a value that does not fit.
+        SimlabError: what a recipe asks of the shelf is not there.
+
+    >>> [one.label for one in parse_policies(["ar", "ddtree:budget=16/32"])]
+    ['autoregressive', 'ddtree:budget=16', 'ddtree:budget=32']
+    """
+    points: dict[str, NamedPolicy] = {}
+    at_hand = EmptyShelf() if shelf is None else shelf
+    for point in (point for text in texts for point in _points(text.strip(), at_hand)):
+        points.setdefault(point.policy_id, point)
+    return list(points.values())
+
+
+def _points(text: str, shelf: Shelf) -> Iterator[NamedPolicy]:
+    source, settings = _source(text)
+    grids = [(key, list(_grid(text, values))) for key, values in _pairs(text, settings)]
+    _check_keys(source, [key for key, _ in grids])
+    if math.prod(len(values) for _, values in grids) > MOST_POINTS:
+        raise PolicyError(f"`{text}` makes more than {MOST_POINTS:,} policies; ask for fewer values")
+    keys, hints = [key for key, _ in grids], _hints(source)
+    for values in itertools.product(*(values for _, values in grids)):
+        yield _point(source, hints, dict(zip(keys, values, strict=True)), shelf)
+
+
+def _source(text: str) -> tuple[_Source, str]:
+    """The class that a text names, and the text of its settings."""
+    in_file = split_user_file(text)
+    if in_file is not None:
+        path, class_name, settings = in_file
+        make, digest = load_policy_class(path, class_name)
+        return _Source(f"{path}:{class_name}", f"{path.name}:{class_name}", make, {"source": digest}), settings
+    name, colon, settings = text.partition(":")
+    if name not in POLICIES:
+        raise PolicyError(
+            f"there is no policy `{name}`; the policies are {', '.join(POLICIES)}, "
+            "and path/to/mine.py:MyPolicy for one of your own"
+        )
+    if colon and not settings:
+        raise PolicyError(f"`{text}` ends where settings should follow; write {name}:key=value, or {name} alone")
+    return _Source(name, name, POLICIES[name], {}), settings
+
+
+def _pairs(text: str, settings: str) -> Iterator[tuple[str, str]]:
+    seen: set[str] = set()
+    for pair in re.findall(rf"(?:{_QUOTED}|[^,])+", settings):
+        key, equals, values = pair.partition("=")
+        if not (key and equals and values):
+            raise PolicyError(f"`{text}`: settings are key=value, separated by commas; got `{pair}`")
+        if key in seen:
+            raise PolicyError(f"`{text}` sets `{key}` twice; write {key}=a/b for two values")
+        seen.add(key)
+        yield key, values
+
+
+def _grid(text: str, values: str) -> Iterator[str]:
+    """The values of one key, each still as text."""
+    pieces = re.findall(rf"(?:{_QUOTED}|[^/])+", values)
+    if not pieces or len(pieces) != len(re.sub(_QUOTED, "q", values).split("/")):
+        raise PolicyError(f"`{text}`: a value is missing in `{values}`")
+    for piece in pieces:
+        span = re.fullmatch(r"(-?\d+)\.\.(-?\d+)", piece)
+        if span is None:
+            yield piece
+            continue
+        low, high = int(span[1]), int(span[2])
+        if not low <= high < low + MOST_POINTS:
+            raise PolicyError(f"`{text}`: `{piece}` should count upwards, over at most {MOST_POINTS:,} values")
+        yield from (str(value) for value in range(low, high + 1))
+
+
+def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], shelf: Shelf) -> NamedPolicy:
+    label = _label(source, typed)
+    given = {key: _fitting(label, key, value, hints[key]) for key, value in typed.items()}
+    try:
+        made = source.make(**given)
+        if isinstance(made, FitsItsTrace):
+            fitted = made.fitted(shelf)
+            names = [one.name for one in _fields(source) if getattr(fitted, one.name) != getattr(made, one.name)]
+            label = _label(source, typed | {name: json.dumps(getattr(fitted, name)) for name in names})
+            made = cast(AnyPolicy, fitted)
+    except (ValueError, TypeError) as error:
+        raise PolicyError(f"`{label}`: {error}") from error
+    settings = {one.name: getattr(made, one.name) for one in _fields(source)}
+    for key, value in settings.items():
+        if type(value) not in _KINDS:
+            raise PolicyError(f"`{label}`: {key} is {value!r}; a setting must be {_one_of(_KINDS)}")
+    policy = _composition(label, made, shelf) if isinstance(made, Composed) else made
+    artefacts = dict(source.artefacts) | (dict(policy.artefacts) if isinstance(policy, Composition) else {})
+    policy_id = content_id({"name": source.name, "settings": settings, "artefacts": artefacts})
+    return NamedPolicy(LABELS.get(label, label), source.name, settings, policy, policy_id)
+
+
+def _label(source: _Source, typed: Mapping[str, str]) -> str:
+    settings = ",".join(f"{key}={value}" for key, value in typed.items())
+    return f"{source.typed}:{settings}" if typed else source.typed
+
+
+def _composition(label: str, recipe: Composed, shelf: Shelf) -> Composition:
+    """What a recipe makes of what is at hand, under the label that messages name."""
+    try:
+        made = dataclasses.replace(recipe.compose(shelf), label=label)
+    except (PolicyError, ValueError, TypeError) as error:
+        raise PolicyError(f"`{label}`: {error}") from error
+    cost = getattr(made.rule, "cost", None)
+    of_each_text = not isinstance(made.rule, SharedRule)
+    if of_each_text and isinstance(cost, CostTable) and made.budget > cost.most_drafted:
+        raise PolicyError(
+            f"`{label}` drafts up to {made.budget:,} tokens, and its prices end at {cost.most_drafted:,}; give it a "
+            "smaller budget, or measure more with `simlab profile --node-counts`"
+        )
+    return made
+
+
+def _hints(source: _Source) -> dict[str, object]:
+    try:
+        return typing.get_type_hints(source.make)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        raise PolicyError(f"the types of the settings of {source.typed} cannot be read: {error}") from error
+
+
+def _fields(source: _Source) -> "list[dataclasses.Field[object]]":
+    if not dataclasses.is_dataclass(source.make):
+        raise PolicyError(f"{source.typed} must be a dataclass whose fields are its settings")
+    return [one for one in dataclasses.fields(source.make) if one.init]
+
+
+def _check_keys(source: _Source, keys: Sequence[str]) -> None:
+    fields = _fields(source)
+    names = [one.name for one in fields]
+    for key in keys:
+        if key not in names:
+            valid = f"its settings are {', '.join(names)}" if names else "it has none"
+            raise PolicyError(f"{source.typed} has no setting `{key}`; {valid}")
+    for one in fields:
+        optional = one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
+        if not optional and one.name not in keys:
+            raise PolicyError(f"{source.typed} needs a {one.name}: write {source.typed}:{one.name}=VALUE")
+
+
+def _fitting(label: str, key: str, text: str, hint: object) -> Setting:
+    """The value that a text stands for, as the type of its field wants it."""
+    kinds = _kinds(hint)
+    if not kinds:
+        named = hint.__name__ if isinstance(hint, type) else hint
+        raise PolicyError(f"`{label}`: {key} is a {named}, which cannot be typed; a setting must be {_one_of(_KINDS)}")
+    for value in (_json(text), text):
+        for kind in kinds:
+            if kind is float and type(value) is int:
+                return float(value)
+            if type(value) is kind:
+                return cast(Setting, value)
+    raise PolicyError(f"`{label}`: {key} should be {_one_of(kinds)}; got `{text}`")
+
+
+def _one_of(kinds: Sequence[type]) -> str:
+    return " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+
+
+def _kinds(hint: object) -> tuple[type, ...]:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return tuple(kind for part in typing.get_args(hint) for kind in _kinds(part))
+    return (hint,) if isinstance(hint, type) and hint in _KINDS else ()
+
+
+def _json(text: str) -> object:
+    def refused(constant: str) -> object:
+        raise ValueError(constant)
+
+    try:
+        return json.loads(text, parse_constant=refused)
+    except ValueError:
+        return text

@@ -1,0 +1,1 @@
+"""Budget rules: when does a tree stop growing? Begin with budgets."""

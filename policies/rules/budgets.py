@@ -1,0 +1,272 @@
+"""How many nodes of an order make the tree.
+
+A rule sees path scores in the order of nodes and the number of tokens before the root, nothing that the target says in
+this round; so it may look at every size before it chooses one, and the text stays plain decoding's.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints, Longs
+from simlab.cost import CostTable
+from simlab.grid import grid_scalar, weight_scalar
+from simlab.jit import kernel
+from simlab.policies.costs.roofline import RooflineRounds
+from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
+from simlab.policies.orders.node_order import Layer
+
+FULL_SCAN = 1 << 30
+"""As a look-ahead: every size is tried."""
+
+
+class BudgetRule(Protocol):
+    """How many nodes enter.
+
+    Attributes:
+        most: never more.
+        needs_scores: whether it reads path scores.
+        needs_probabilities: whether exp(score) must be meant as a probability.
+        needs_falling: whether scores must fall in the order of nodes.
+    """
+
+    @property
+    def most(self) -> int: ...
+
+    @property
+    def needs_scores(self) -> bool: ...
+
+    @property
+    def needs_probabilities(self) -> bool: ...
+
+    @property
+    def needs_falling(self) -> bool: ...
+
+    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+        """int32 ``[R]``, how many nodes enter at each root.
+
+        Args:
+            layer: of these roots, with scores if they are needed.
+            contexts: int64 ``[R]``, tokens before each root.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """So many, or as many as there are."""
+
+    most: int
+    needs_scores: bool = field(default=False, init=False)
+    needs_probabilities: bool = field(default=False, init=False)
+    needs_falling: bool = field(default=False, init=False)
+
+    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+        return np.minimum(layer.num_available, self.most).astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """As long as a path's probability is at least a threshold."""
+
+    most: int
+    threshold: float
+    needs_scores: bool = field(default=True, init=False)
+    needs_probabilities: bool = field(default=True, init=False)
+    needs_falling: bool = field(default=True, init=False)
+
+    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+        lowest = grid_scalar(np.log(self.threshold)) if self.threshold > 0 else -np.inf
+        assert layer.scores is not None
+        within = (layer.scores[:, 1 : self.most + 1] >= lowest) & (layer.scores[:, 1 : self.most + 1] > -np.inf)
+        sizes: Ints = within.sum(axis=1).astype(np.int32)
+        return sizes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BestRatio:
+    """The size with the most expected tokens per second, (1 + sum of weights) / seconds.
+
+    Attributes:
+        most: never more.
+        cost: what a round costs.
+        stages: those that count.
+        look_ahead: it stops once so many sizes in a row were no better than the best; 1: at the first.
+        tile: sizes are tried at which the pass, the root counted, fills whole tiles of so many tokens; 1: all.
+        discount: expected tokens count so much, but for the bonus token.
+    """
+
+    most: int
+    cost: CostTable
+    stages: tuple[str, ...] = ALL_STAGES
+    look_ahead: int = 1
+    tile: int = 1
+    discount: float = 1.0
+    needs_scores: bool = field(default=True, init=False)
+    needs_probabilities: bool = field(default=True, init=False)
+    needs_falling: bool = field(default=False, init=False)
+
+    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+        assert layer.scores is not None
+        costs = round_costs(self.cost, self.stages, self.most)
+        return _best_ratios(layer.scores, contexts, costs, self.most, self.look_ahead, self.tile, self.discount)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FloorAndStep:
+    """The ratio rule from a floor on, then cut to a whole number of steps; sizes here count the root.
+
+    Attributes:
+        most: never more drafted tokens.
+        cost: what a round costs.
+        stages: those that count.
+        floor: so many nodes, or as many as there are, enter whatever they cost.
+        step: beyond the floor.
+        doubling: instead of steps the sizes are floor, 2 floor, 4 floor, ...
+        roofline: what a round costs by a fitted model, in place of ``cost``.
+    """
+
+    most: int
+    cost: CostTable
+    stages: tuple[str, ...] = ALL_STAGES
+    floor: int = 32
+    step: int = 32
+    doubling: bool = False
+    roofline: RooflineRounds | None = None
+    needs_scores: bool = field(default=True, init=False)
+    needs_probabilities: bool = field(default=True, init=False)
+    needs_falling: bool = field(default=False, init=False)
+
+    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+        assert layer.scores is not None
+        if self.roofline is None:
+            costs = round_costs(self.cost, self.stages, self.most)
+        else:
+            costs = self.roofline.costs(contexts, self.most)
+        return _floor_and_step(layer.scores, contexts, costs, self.most, self.floor, self.step, self.doubling)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FixedPrice:
+    """The size at which expected tokens, less seconds at a fixed price in tokens per second, are the most."""
+
+    most: int
+    cost: CostTable
+    rate: float
+    stages: tuple[str, ...] = ALL_STAGES
+    look_ahead: int = FULL_SCAN
+    needs_scores: bool = field(default=True, init=False)
+    needs_probabilities: bool = field(default=True, init=False)
+    needs_falling: bool = field(default=False, init=False)
+
+    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+        assert layer.scores is not None
+        costs = round_costs(self.cost, self.stages, self.most)
+        return _best_surpluses(layer.scores, contexts, costs, self.most, self.look_ahead, self.rate)
+
+
+@kernel
+def expected_tokens(scores: Doubles, found: Doubles) -> int:
+    """1 + the sum of the weights of the first nodes, for each number of them; exact.
+
+    Args:
+        scores: float64, the root's 0 first; they end with the last node or go on with -inf.
+        found: float64 ``[n + 1]``, to be filled as far as there are nodes.
+
+    Returns:
+        How many nodes there are.
+    """
+    found[0] = 1.0
+    number = 0
+    while number + 1 < min(found.size, scores.size) and scores[number + 1] > -np.inf:
+        number += 1
+        found[number] = found[number - 1] + weight_scalar(scores[number])
+    return number
+
+
+@kernel
+def _best_ratios(
+    scores: Doubles, contexts: Longs, costs: RoundCosts, most: int, look_ahead: int, tile: int, discount: float
+) -> Ints:
+    sizes = np.empty(scores.shape[0], np.int32)
+    tokens, seconds = np.empty(most + 1, np.float64), np.empty(most + 1, np.float64)
+    for row in range(scores.shape[0]):
+        available = expected_tokens(scores[row], tokens)
+        costs_at(costs, contexts[row], seconds)
+        best, best_ratio, missed = 0, tokens[0] / seconds[0], 0
+        n = next_size(0, tile, available)
+        while n > 0 and missed < look_ahead:
+            ratio = (1.0 + discount * (tokens[n] - 1.0)) / seconds[n]
+            if ratio > best_ratio:
+                best, best_ratio, missed = n, ratio, 0
+            else:
+                missed += 1
+            n = next_size(n, tile, available)
+        sizes[row] = best
+    return sizes
+
+
+@kernel
+def next_size(n: int, tile: int, available: int) -> int:
+    """The next size at which the pass fills its tiles, or the last one; 0 behind it."""
+    if n == available:
+        return 0
+    return int(min((n + 1 + tile) // tile * tile - 1, available))
+
+
+@kernel
+def _floor_and_step(
+    scores: Doubles, contexts: Longs, costs: RoundCosts, most: int, floor: int, step: int, doubling: bool
+) -> Ints:
+    sizes = np.empty(scores.shape[0], np.int32)
+    tokens, seconds = np.empty(most + 1, np.float64), np.empty(most + 1, np.float64)
+    for row in range(scores.shape[0]):
+        available = expected_tokens(scores[row], tokens)
+        costs_at(costs, contexts[row], seconds)
+        n = min(max(floor - 1, 0), available)
+        while n < available and tokens[n + 1] / seconds[n + 1] > tokens[n] / seconds[n]:
+            n += 1
+        sizes[row] = cut_size(n + 1, floor, step, doubling) - 1
+    return sizes
+
+
+@kernel
+def cut_size(size: int, floor: int, step: int, doubling: bool) -> int:
+    """The largest allowed size, the root counted, that is not above one; below the floor nothing is cut."""
+    if size <= floor:
+        return size
+    if not doubling:
+        return floor + (size - floor) // step * step
+    kept = floor
+    while 2 * kept <= size:
+        kept *= 2
+    return kept
+
+
+@kernel
+def _best_surpluses(
+    scores: Doubles, contexts: Longs, costs: RoundCosts, most: int, look_ahead: int, rate: float
+) -> Ints:
+    sizes = np.empty(scores.shape[0], np.int32)
+    tokens, seconds = np.empty(most + 1, np.float64), np.empty(most + 1, np.float64)
+    for row in range(scores.shape[0]):
+        available = expected_tokens(scores[row], tokens)
+        costs_at(costs, contexts[row], seconds)
+        sizes[row] = best_surplus(tokens, seconds, available, look_ahead, rate)
+    return sizes
+
+
+@kernel
+def best_surplus(tokens: Doubles, seconds: Doubles, available: int, look_ahead: int, rate: float) -> int:
+    """The size with the most expected tokens beyond what its seconds are worth; of several the smallest."""
+    best, highest, missed = 0, tokens[0] - rate * seconds[0], 0
+    for n in range(1, available + 1):
+        surplus = tokens[n] - rate * seconds[n]
+        if surplus > highest:
+            best, highest, missed = n, surplus, 0
+        else:
+            missed += 1
+            if missed >= look_ahead:
+                break
+    return best

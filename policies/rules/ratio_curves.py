@@ -1,0 +1,164 @@
+"""Expected tokens per second by the size of the tree: the curve at each root, its maxima, and where rules end on it.
+
+With weights w_1 >= w_2 >= ... and seconds t(n), the curve is G(n) = (1 + w_1 + ... + w_n) / t(n). Where t is convex and
+does not fall, G has one maximum, plateaus counted once, and the first size that brings no more ends at it (CaDDTree
+2026, arXiv 2606.01813). Prices of real machines need not be convex; what that costs is asked here.
+"""
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints, Longs
+from simlab.jit import kernel
+from simlab.policies.costs.round_costs import RoundCosts, costs_at
+from simlab.policies.rules.budgets import FULL_SCAN, best_surplus, expected_tokens
+
+AVAILABLE, MAXIMA, DEEP_MAXIMA, FIRST_STOP, BEST = 0, 1, 2, 3, 4
+"""The columns of `scan_curves`."""
+
+ROUNDING = 1e-12
+"""A rise or fall of a smaller share is not told from rounding."""
+
+
+@kernel
+def scan_curves(scores: Doubles, contexts: Longs, costs: RoundCosts, deep_share: float) -> Ints:
+    """What the curve of each root comes to.
+
+    Args:
+        scores: float64 ``[R, n_max + 1]``, path scores in the order of nodes, as in `Layer`.
+        contexts: int64 ``[R]``, tokens before each root.
+        costs: seconds of a round, for as many drafted tokens as there are scores, or more.
+        deep_share: see below.
+
+    Returns:
+        int32 ``[R, 5]``: sizes there are but for 0; local maxima; those between which the curve falls and rises again
+        by more than ``deep_share``; the size before the first that brings no more; the size of the highest point, of
+        several the smallest.
+    """
+    found = np.empty((scores.shape[0], 5), np.int32)
+    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
+    for row in range(scores.shape[0]):
+        available = expected_tokens(scores[row], tokens)
+        costs_at(costs, contexts[row], seconds)
+        curve = tokens[: available + 1] / seconds[: available + 1]
+        found[row, AVAILABLE], found[row, MAXIMA] = available, num_maxima(curve, ROUNDING)
+        found[row, DEEP_MAXIMA] = num_maxima(curve, deep_share)
+        found[row, FIRST_STOP], found[row, BEST] = first_stop(curve), np.argmax(curve)
+    return found
+
+
+@kernel
+def first_stops(scores: Doubles, contexts: Longs, costs: RoundCosts) -> Ints:
+    """Where the first size that brings no more ends each root's tree, int32 ``[R]``; arguments as `scan_curves`."""
+    found = np.empty(scores.shape[0], np.int32)
+    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
+    for row in range(scores.shape[0]):
+        available = expected_tokens(scores[row], tokens)
+        costs_at(costs, contexts[row], seconds)
+        found[row] = first_stop(tokens[: available + 1] / seconds[: available + 1])
+    return found
+
+
+@kernel
+def price_sizes(scores: Doubles, contexts: Longs, costs: RoundCosts, rate: float) -> Ints:
+    """The size at each root with the most expected tokens less seconds at a price, int32 ``[R]``.
+
+    Args:
+        scores: as `scan_curves` takes them.
+        contexts: likewise.
+        costs: likewise.
+        rate: tokens per second.
+    """
+    found = np.empty(scores.shape[0], np.int32)
+    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
+    for row in range(scores.shape[0]):
+        available = expected_tokens(scores[row], tokens)
+        costs_at(costs, contexts[row], seconds)
+        found[row] = best_surplus(tokens, seconds, available, FULL_SCAN, rate)
+    return found
+
+
+@kernel
+def at_sizes(scores: Doubles, contexts: Longs, costs: RoundCosts, sizes: Ints) -> tuple[Doubles, Doubles]:
+    """Expected tokens and seconds of rounds with trees of some sizes, float64 ``[R, P]`` each.
+
+    Args:
+        scores: as `scan_curves` takes them.
+        contexts: likewise.
+        costs: likewise.
+        sizes: int32 ``[R, P]``, none larger than there are nodes.
+    """
+    expected, paid = np.empty(sizes.shape, np.float64), np.empty(sizes.shape, np.float64)
+    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
+    for row in range(sizes.shape[0]):
+        expected_tokens(scores[row], tokens)
+        costs_at(costs, contexts[row], seconds)
+        for place in range(sizes.shape[1]):
+            expected[row, place], paid[row, place] = tokens[sizes[row, place]], seconds[sizes[row, place]]
+    return expected, paid
+
+
+@kernel
+def sum_fixed(scores: Doubles, contexts: Longs, costs: RoundCosts) -> Doubles:
+    """Expected tokens and seconds of every fixed budget, summed over the roots.
+
+    Args:
+        scores: as `scan_curves` takes them.
+        contexts: likewise.
+        costs: likewise.
+
+    Returns:
+        float64 ``[2, n_max + 1]``; where a root has fewer nodes than a budget it takes what there are.
+    """
+    sums = np.zeros((2, scores.shape[1]), np.float64)
+    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
+    for row in range(scores.shape[0]):
+        available = expected_tokens(scores[row], tokens)
+        costs_at(costs, contexts[row], seconds)
+        for budget in range(scores.shape[1]):
+            size = min(budget, available)
+            sums[0, budget] += tokens[size]
+            sums[1, budget] += seconds[size]
+    return sums
+
+
+@kernel
+def root_curve(scores: Doubles, context: int, costs: RoundCosts) -> Doubles:
+    """Expected tokens per second at one root, float64 ``[available + 1]``, by the number of drafted tokens.
+
+    Args:
+        scores: float64 ``[n_max + 1]``, of this root.
+        context: tokens before it.
+        costs: as `scan_curves`.
+    """
+    tokens, seconds = np.empty(scores.size, np.float64), np.empty(scores.size, np.float64)
+    available = expected_tokens(scores, tokens)
+    costs_at(costs, context, seconds)
+    return tokens[: available + 1] / seconds[: available + 1]
+
+
+@kernel
+def first_stop(curve: Doubles) -> int:
+    """The last size before the first that is no better than the one before it."""
+    n = 0
+    while n + 1 < curve.size and curve[n + 1] > curve[n]:
+        n += 1
+    return n
+
+
+@kernel
+def num_maxima(curve: Doubles, least_share: float) -> int:
+    """How many local maxima a curve has, its ends among them and a plateau counted once.
+
+    Args:
+        curve: float64 ``[n + 1]``, positive.
+        least_share: between two maxima the curve falls, and rises again, by more than this share; 0 counts every one.
+    """
+    maxima, rising, extreme = 0, True, curve[0]
+    for n in range(1, curve.size):
+        if (rising and curve[n] > extreme) or (not rising and curve[n] < extreme):
+            extreme = curve[n]
+        elif rising and curve[n] < extreme * (1.0 - least_share):
+            maxima, rising, extreme = maxima + 1, False, curve[n]
+        elif not rising and curve[n] > extreme * (1.0 + least_share):
+            rising, extreme = True, curve[n]
+    return maxima + int(rising)

@@ -1,0 +1,1 @@
+"""Attention under tree masks: grouped heads, packed texts, batch-invariant passes."""

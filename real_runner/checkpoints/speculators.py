@@ -1,0 +1,132 @@
+"""The ``config.json`` of a DFlash checkpoint in the format of PyPI speculators 0.9."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.fields import flag, integer, layer_numbers, layer_types, number, rotary_base
+from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
+
+_MISSING = {
+    "dflash2": "its convolutions and its candidate selector",
+    "dspark": "its Markov head and its confidence head",
+    "eagle3": "EAGLE-3 layers and drafting token by token",
+    "peagle": "P-EAGLE layers",
+    "mtp": "multi-token prediction layers",
+    "xpress": "XPress layers",
+}
+_NO_TAP_SHIFT = 0  # its layer numbers count states: 0 is the embedding
+
+
+def is_speculators(fields: Mapping[str, object]) -> bool:
+    """Whether a ``config.json`` is of this format."""
+    return "speculators_model_type" in fields
+
+
+def config_from_speculators(fields: Mapping[str, object]) -> DFlashConfig:
+    """Read a drafter's ``config.json``.
+
+    What the nested configuration does not name has the default of its model type in transformers.
+
+    Raises:
+        ModelError: a field is missing, or asks for a variant that this runner does not carry.
+    """
+    kind = fields["speculators_model_type"]
+    if kind != "dflash":
+        lacking = _MISSING.get(str(kind), "that kind of drafter")
+        raise ModelError(f"this is a drafter of speculators' kind {kind!r}; simlab has not {lacking}, and runs DFlash")
+    layers = _layer_config(fields)
+    num_layers = integer(layers.get("num_hidden_layers"))
+    hidden_size, vocab_size = integer(layers.get("hidden_size")), integer(layers.get("vocab_size"))
+    if fields.get("target_hidden_size") not in (None, hidden_size):
+        raise ModelError(
+            f"this drafter is {hidden_size} wide and its target {fields['target_hidden_size']}; speculators' own class "
+            "reads targets of its own width only, and so does simlab"
+        )
+    if layers.get("hidden_act") not in (None, "silu"):
+        raise ModelError(f"this drafter needs the activation {layers['hidden_act']!r}, which simlab does not run")
+    heads, draft_vocab_size = (
+        integer(layers.get("num_attention_heads")),
+        integer(_said(fields, "draft_vocab_size", 32000)),
+    )
+    return DFlashConfig(
+        block_size=integer(_said(fields, "block_size", 8)),
+        mask_token_id=integer(_said(fields, "mask_token_id")),
+        target_layer_ids=tuple(tap - 1 for tap in layer_numbers(_said(fields, "aux_hidden_state_layer_ids"))),
+        num_target_layers=None,
+        num_hidden_layers=num_layers,
+        hidden_size=hidden_size,
+        intermediate_size=integer(layers.get("intermediate_size")),
+        num_attention_heads=heads,
+        num_key_value_heads=integer(layers.get("num_key_value_heads") or heads),
+        head_dim=integer(layers.get("head_dim") or hidden_size // heads),
+        rms_norm_eps=number(layers.get("rms_norm_eps")),
+        rope_theta=rotary_base(layers),
+        vocab_size=vocab_size,
+        attention_bias=bool(layers.get("attention_bias", False)),
+        max_position_embeddings=integer(layers.get("max_position_embeddings", 8192)),
+        layer_views=_layer_views(fields, layers, num_layers),
+        predicts_from_root=flag(_said(fields, "sample_from_anchor", False), "sample_from_anchor"),
+        draft_vocab_size=None if draft_vocab_size == vocab_size else draft_vocab_size,
+        tap_offset=_NO_TAP_SHIFT,
+    )
+
+
+def promised_depth(fields: Mapping[str, object]) -> int | None:
+    """D as the checkpoint's own proposal says it; None where it does not."""
+    inner = fields.get("speculators_config")
+    methods = inner.get("proposal_methods") if isinstance(inner, Mapping) else None
+    first = methods[0] if isinstance(methods, list) and methods else None
+    found = first.get("speculative_tokens") if isinstance(first, Mapping) else None
+    return found if isinstance(found, int) else None
+
+
+def named_target(fields: Mapping[str, object]) -> str | None:
+    """The target that the checkpoint was made for, as it names it."""
+    inner = fields.get("speculators_config")
+    verifier = inner.get("verifier") if isinstance(inner, Mapping) else None
+    name = verifier.get("name_or_path") if isinstance(verifier, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _said(fields: Mapping[str, object], name: str, default: object = None) -> object:
+    value = fields.get(name)
+    if value is None and default is None:
+        raise ModelError(f"the drafter's config.json has no {name!r}")
+    return default if value is None else value
+
+
+def _layer_config(fields: Mapping[str, object]) -> dict[str, object]:
+    """All fields of the draft layers: files hold only what differs from the defaults of their model type."""
+    from transformers import AutoConfig
+
+    nested = fields.get("transformer_layer_config")
+    if not isinstance(nested, Mapping):
+        raise ModelError("the drafter's config.json has no 'transformer_layer_config'; fetch the checkpoint again")
+    kind = str(nested.get("model_type", "qwen3"))
+    rest = {name: value for name, value in nested.items() if name != "model_type"}
+    rope = rest.get("rope_parameters")
+    if isinstance(rope, Mapping) and isinstance(rope.get("sliding_attention"), Mapping):
+        # The released class has one rotation for all layers, and takes this one.
+        rest["rope_parameters"] = dict(cast(Mapping[str, object], rope["sliding_attention"]))
+    try:
+        made = AutoConfig.for_model(kind, **rest)
+    except (ValueError, TypeError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"the drafter's transformer_layer_config cannot be read ({reason})") from error
+    return cast(dict[str, object], made.to_dict())
+
+
+def _layer_views(fields: Mapping[str, object], layers: Mapping[str, object], num_layers: int) -> tuple[LayerView, ...]:
+    """What each layer shows: windows begin before the root, and blocks of sliding layers are causal, unless said not.
+
+    A sliding layer without a window shows everything, as in the released class.
+    """
+    if layers.get("layer_types") is None:
+        return ()
+    window = layers.get("sliding_window")
+    both_ways = flag(_said(fields, "sliding_window_non_causal", False), "sliding_window_non_causal")
+    sliding = PLAIN if window is None else LayerView(not both_ways, integer(window), from_root=True)
+    views = tuple(sliding if kind == "sliding_attention" else PLAIN for kind in layer_types(layers, num_layers))
+    return () if all(view == PLAIN for view in views) else views

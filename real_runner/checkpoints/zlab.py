@@ -1,0 +1,118 @@
+"""The ``config.json`` of a DFlash checkpoint in z-lab's layout, as PyPI dflash 0.1.0 reads it."""
+
+from collections.abc import Mapping
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.fields import (
+    flag,
+    integer,
+    layer_numbers,
+    layer_types,
+    number,
+    rotary_base,
+    sliding_window,
+)
+from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
+
+_RELEASED_HEAD_DIM = 128  # of the released class, where config.json names none
+
+
+def config_from_json(fields: Mapping[str, object]) -> DFlashConfig:
+    """Read a drafter's ``config.json``; a field may stand in ``dflash_config`` or at the top.
+
+    Raises:
+        ModelError: a field is missing, or asks for a variant that this runner does not carry.
+    """
+    inner = fields.get("dflash_config")
+    nested = dict(inner) if isinstance(inner, Mapping) else {}
+
+    def field(name: str, default: object = None) -> object:
+        value = nested.get(name, fields.get(name, default))
+        if value is None:
+            raise ModelError(f"the drafter's config.json has no {name!r}, at the top or in dflash_config")
+        return value
+
+    _refuse_variants(fields, nested)
+    num_layers = integer(field("num_hidden_layers"))
+    num_target_layers = integer(field("num_target_layers"))
+    named = (nested.get("target_layer_ids"), fields.get("target_layer_ids"), nested.get("layer_ids"))
+    taps = next((ids for ids in named if ids is not None), None)
+    return DFlashConfig(
+        block_size=integer(field("block_size", 16)),
+        mask_token_id=integer(field("mask_token_id")),
+        target_layer_ids=layer_numbers(default_taps(num_target_layers, num_layers) if taps is None else taps),
+        num_target_layers=num_target_layers,
+        num_hidden_layers=num_layers,
+        hidden_size=integer(field("hidden_size")),
+        intermediate_size=integer(field("intermediate_size")),
+        num_attention_heads=integer(field("num_attention_heads")),
+        num_key_value_heads=integer(field("num_key_value_heads")),
+        head_dim=integer(field("head_dim", _RELEASED_HEAD_DIM)),
+        rms_norm_eps=number(field("rms_norm_eps")),
+        rope_theta=rotary_base(fields),
+        vocab_size=integer(field("vocab_size")),
+        attention_bias=bool(fields.get("attention_bias", False)),
+        max_position_embeddings=integer(field("max_position_embeddings", 8192)),
+        layer_views=_layer_views(fields, nested, num_layers),
+        final_logit_softcapping=_soft_cap(nested.get("final_logit_softcapping", fields.get("final_logit_softcapping"))),
+        output_multiplier=number(field("output_multiplier", 1.0)),
+        input_embedding_scale=number(field("input_embedding_scale", 1.0)),
+    )
+
+
+def default_taps(num_target_layers: int, num_draft_layers: int) -> list[int]:
+    """The target layers tapped when a checkpoint names none: evenly spaced, one per draft layer."""
+    if num_draft_layers == 1:
+        return [num_target_layers // 2]
+    span = num_target_layers - 4
+    return [round(1 + i * span / (num_draft_layers - 1)) for i in range(num_draft_layers)]
+
+
+def _layer_views(fields: Mapping[str, object], nested: Mapping[str, object], num_layers: int) -> tuple[LayerView, ...]:
+    """Sliding layers are causal inside the block, full ones are not, unless config.json says so for all.
+
+    ``dflash_config.causal`` is what vLLM reads for the same thing.
+    """
+    said = [
+        value for value in (fields.get("is_causal"), nested.get("is_causal"), nested.get("causal")) if value is not None
+    ]
+    if len(set(said)) > 1:
+        raise ModelError("the drafter's config.json says both that its blocks are causal inside and that they are not")
+    causal = flag(said[0], "is_causal") if said else None
+    window = sliding_window(fields)
+    views = []
+    for kind in layer_types(fields, num_layers):
+        slides = kind == "sliding_attention"
+        views.append(LayerView(slides if causal is None else causal, window if slides else None))
+    return () if all(view == PLAIN for view in views) else tuple(views)
+
+
+def _soft_cap(value: object) -> float | None:
+    cap = 0.0 if value is None else number(value)
+    return cap if cap > 0 else None
+
+
+# Per field: what asks for it, and the values that ask for nothing.
+_VARIANT_FIELDS: dict[str, tuple[str, tuple[object, ...]]] = {
+    "projector_type": ("another projector of the target's states", ("linear", "dflash")),
+    "selector_rank": ("a DFlash2 candidate selector", (0,)),
+    "markov_rank": ("a DSpark Markov head", (0,)),
+    "conv_kernel_size": ("the convolutions of DFlash2", (0,)),
+    "shift_label": ("shifted labels", (False,)),
+    "sample_from_anchor": ("predictions that begin at the root's own slot", (False,)),
+    "use_confidence_head": ("a confidence head", (False,)),
+    "enable_confidence_head": ("a confidence head", (False,)),
+    "use_swa": ("sliding windows by use_swa, whose rule is not published,", (False,)),
+    "pure_draft_prefix_len": ("a drafted prefix", (0,)),
+    "attention_mode": ("another attention", ("gqa", "mha")),
+    "hidden_act": ("another activation", ("silu",)),
+}
+
+
+def _refuse_variants(fields: Mapping[str, object], nested: Mapping[str, object]) -> None:
+    harmless = _VARIANT_FIELDS | {"draft_vocab_size": ("a reduced vocabulary", (0, fields.get("vocab_size")))}
+    for name, (what, values) in harmless.items():
+        value = nested.get(name, fields.get(name))
+        if value is not None and value not in values:
+            raise ModelError(f"this drafter needs {what} ({name}={value!r}), which simlab does not run")

@@ -1,0 +1,141 @@
+"""The audit of a confirmation: every text that was decoded, held against float32, once."""
+
+from dataclasses import replace
+
+import numpy as np
+from tqdm import tqdm
+
+from simlab.arrays import Ints
+from simlab.real_runner.confirm.confirm import finished
+from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
+from simlab.real_runner.confirm.float32_audit import Losses, audit_text, measured_bound
+from simlab.real_runner.confirm.log import ConfirmLog
+from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.real_runner.confirm.verdict import Verdict, verdict_of
+from simlab.real_runner.execution.prepare import EAGER
+from simlab.real_runner.models import dtype_of
+from simlab.real_runner.targets.hub_files import at_revision
+from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.model import Target
+from simlab.traces.format.json_fields import Json, JsonFields
+
+AUDIT, BOUND = "audit", "bound"
+"""The kinds of the log's entries."""
+
+
+def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
+    """Audit every text in the log and measure the bound, but for what the log holds already.
+
+    The target is loaded once more in float32 and eager, unless the run is that itself.
+
+    Raises:
+        SimlabError: it cannot be loaded, or its logits are no law.
+    """
+    texts, bound_texts = _unaudited(log), _unbounded(setup, log)
+    if not texts and not bound_texts:
+        return
+    with tqdm(total=len(texts) + len(bound_texts), desc="audit", unit="text", smoothing=0) as bar:
+        bar.set_postfix_str("float32")
+        target32 = _in_float32(setup)
+        records = {record.index: record for record in setup.records}
+        for index, run in texts:
+            found = audit_text(target32, records[index].prompt, _array(run), setup.sampling)
+            log.append(AUDIT, _audit_entry(index, run, found))
+            bar.update(1)
+        bar.set_postfix_str("how far logits are off")
+        for index, run in bound_texts:
+            bound = measured_bound(setup.models.target, target32, records[index].prompt, _array(run))
+            log.append(BOUND, {"sequence": index, "text_digest": run.text_digest, "bound": bound})
+            bar.update(1)
+
+
+def verdicts(setup: ConfirmSetup, log: ConfirmLog) -> dict[str, Verdict]:
+    """The verdict on each policy by its id, over all sequences; a text that repeats counts once.
+
+    Raises:
+        TraceError: the log is damaged.
+    """
+    bound = bound_of(log)
+    losses = {_place(entry): entry for entry in log.entries(AUDIT)}
+    found = {one.policy_id: Verdict("exact", bound=bound) for one in setup.policies}
+    seen: set[tuple[str, int, str, str]] = set()
+    for sequence in finished(log):
+        plain = next(run for run in sequence.runs if run.policy_id == setup.plain_id)
+        for run in sequence.runs:
+            once = (run.policy_id, sequence.index, run.text_digest, plain.text_digest)
+            if once not in seen:
+                seen.add(once)
+                audited = _losses(run, losses[sequence.index, run.text_digest])
+                found[run.policy_id] += _verdict(setup, sequence.index, run, plain, audited, bound)
+    return found
+
+
+def bound_of(log: ConfirmLog) -> float:
+    """The largest bound that was measured."""
+    return max(entry.number("bound") for entry in log.entries(BOUND))
+
+
+def _verdict(
+    setup: ConfirmSetup, index: int, run: FinishedRun, plain: FinishedRun, audited: Losses, bound: float
+) -> Verdict:
+    """On one text; a fault names its prompt."""
+    manifest = setup.manifest
+    found = verdict_of(_array(run), _array(plain), audited, bound, manifest.stop_token_ids, manifest.max_new_tokens)
+    if not found.fault:
+        return found
+    prompt = next(record.prompt for record in setup.records if record.index == index)
+    return replace(found, fault=f"prompt {prompt.prompt_id!r}, turn {prompt.turn}: {found.fault}")
+
+
+def _in_float32(setup: ConfirmSetup) -> Target:
+    target, options = setup.models.target, setup.options
+    if options.dtype == "float32" and options.execution == EAGER:
+        return target
+    found = load_target(at_revision(target.name, target.revision), dtype_of("float32"), options.device)
+    return replace(found, stop_token_ids=target.stop_token_ids)
+
+
+def _unaudited(log: ConfirmLog) -> list[tuple[int, FinishedRun]]:
+    """Each text that was decoded and not yet audited, once."""
+    done = {_place(entry) for entry in log.entries(AUDIT)}
+    texts = {(one.index, run.text_digest): run for one in finished(log) for run in one.runs}
+    return [(place[0], run) for place, run in texts.items() if place not in done]
+
+
+def _unbounded(setup: ConfirmSetup, log: ConfirmLog) -> list[tuple[int, FinishedRun]]:
+    """Texts of plain decoding on which the bound is still to be measured."""
+    done = {_place(entry)[0] for entry in log.entries(BOUND)}
+    first = [one for one in finished(log) if one.repeat == 0]
+    return [(one.index, _plain(setup, one)) for one in first if one.index not in done]
+
+
+def _plain(setup: ConfirmSetup, sequence: FinishedSequence) -> FinishedRun:
+    return next(run for run in sequence.runs if run.policy_id == setup.plain_id)
+
+
+def _place(entry: JsonFields) -> tuple[int, str]:
+    return entry.integer("sequence"), entry.text("text_digest")
+
+
+def _audit_entry(index: int, run: FinishedRun, found: Losses) -> Json:
+    """The places at which float32 chooses another token, that token, and the loss; null is infinite."""
+    places = np.flatnonzero(found.tokens != _array(run))
+    losses = [float(loss) if np.isfinite(loss) else None for loss in found.losses[places]]
+    others = [
+        {"place": int(place), "token": int(found.tokens[place]), "loss": loss}
+        for place, loss in zip(places, losses, strict=True)
+    ]
+    return {"sequence": index, "text_digest": run.text_digest, "others": others}
+
+
+def _losses(run: FinishedRun, entry: JsonFields) -> Losses:
+    losses, tokens = np.zeros(len(run.text)), _array(run)
+    for one in entry.objects("others"):
+        place = one.integer("place")
+        tokens[place] = one.integer("token")
+        losses[place] = np.inf if one.values.get("loss") is None else one.number("loss")
+    return Losses(losses, tokens)
+
+
+def _array(run: FinishedRun) -> Ints:
+    return np.array(run.text, np.int32)

@@ -1,0 +1,132 @@
+"""Measuring several texts at a time: every policy in turn serves the same group of texts from start to end."""
+
+from collections.abc import Iterator, Sequence
+
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.real_runner.confirm.batch_check import first_unequal_of_each, policies_on_record
+from simlab.real_runner.confirm.batch_entries import GROUP, FinishedGroup, MachineRun, finished_groups
+from simlab.real_runner.confirm.batch_groups import Group, of_groups
+from simlab.real_runner.confirm.batch_serving import ServedGroup, serve_group
+from simlab.real_runner.confirm.confirm import NEVER, WARM_UP_TOKENS, Bar, differences_in
+from simlab.real_runner.confirm.entries import Difference, FinishedRun, FinishedSequence, finished_run
+from simlab.real_runner.confirm.log import ConfirmLog
+from simlab.real_runner.confirm.record_comparison import compare_with_record
+from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.real_runner.confirm.stop import Ending, StopRule
+from simlab.real_runner.decoding.timer import Clock, clock_of
+
+
+def measure_groups(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> None:
+    """Serve every group under every policy and add it to the log, but for what is there already.
+
+    Before anything is timed each policy writes some tokens of the first texts. The policies go in order at every other
+    group and backwards at the rest; with each repeat these change places.
+
+    Args:
+        setup: what is run.
+        log: what was measured already.
+        rule: what ends the run before its last repeat, after a whole group.
+
+    Raises:
+        SimlabError: a policy chose a tree that it may not, or a model's logits are no law.
+    """
+    before = list(finished_groups(log))
+    done = {(one.repeat, one.group) for one in before}
+    texts = [sequence for one in before for sequence in one.sequences]
+    ending = Ending(setup, rule, texts)
+    places = {(repeat, number) for repeat in range(setup.options.repeats) for number in range(len(setup.groups))}
+    if done >= places or ending.is_reached:
+        return
+    clock = clock_of(setup.models.target.device)
+    with Bar(setup, {(one.repeat, one.index) for one in texts}, ending, rule.may_stop) as bar:
+        _warm_up(setup, clock, bar)
+        for repeat, number, records in _all_missing(setup, done):
+            group = _measured(setup, repeat, number, records, clock, bar)
+            log.append(GROUP, group.to_json())
+            for sequence in group.sequences:
+                ending.add(sequence)
+            if ending.is_reached:
+                return
+
+
+def _all_missing(setup: ConfirmSetup, done: set[tuple[int, int]]) -> Iterator[tuple[int, int, Group]]:
+    """Repeat, number and records of each group that is still to be served, repeat by repeat."""
+    groups = setup.groups
+    for repeat in range(setup.options.repeats):
+        numbers = [number for number in range(len(groups)) if (repeat, number) not in done]
+        records = _records(setup, [groups[number] for number in numbers])
+        yield from ((repeat, number, each) for number, each in zip(numbers, records, strict=True))
+
+
+def _records(setup: ConfirmSetup, groups: Sequence[Group]) -> Iterator[Group]:
+    """Each group with what was recorded of its texts, read once, where it is compared; else nothing of it."""
+    if not setup.is_reference:
+        return iter([()] * len(groups))
+    wanted = [record.index for group in groups for record in group]
+    return of_groups(groups, setup.trace.records([setup.draft], wanted))
+
+
+def _warm_up(setup: ConfirmSetup, clock: Clock, bar: Bar) -> None:
+    most = min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
+    for one in setup.policies:
+        bar.says(f"warming up {one.label}")
+        _served(setup, one, setup.groups[0][: setup.options.batch], most, clock)
+
+
+def _served(setup: ConfirmSetup, one: NamedPolicy, group: Group, most: int, clock: Clock) -> ServedGroup:
+    prompts = [record.prompt for record in group]
+    return serve_group(setup.models, one.policy, prompts, setup.sampling, most, setup.options.batch, clock)
+
+
+def _measured(setup: ConfirmSetup, repeat: int, number: int, records: Group, clock: Clock, bar: Bar) -> FinishedGroup:
+    """Judged outside of all timing."""
+    group = setup.groups[number]
+    order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
+    served: dict[str, ServedGroup] = {}
+    again = f", repeat {repeat + 1}" if repeat else ""
+    for one in order:
+        bar.begins_at(one, f"group {number + 1} of {len(setup.groups)}{again}")
+        found = served[one.policy_id] = _served(setup, one, group, setup.manifest.max_new_tokens, clock)
+        tokens, seconds = _of_texts(found)
+        bar.ends(one, tokens, seconds, len(group))
+    runs = [_finished(setup, one, served[one.policy_id], records) for one in setup.policies]
+    sequences = tuple(
+        FinishedSequence(repeat, record.index, tuple(of_policy[place] for of_policy in runs))
+        for place, record in enumerate(group)
+    )
+    machine = tuple(_machine(one.policy_id, served[one.policy_id]) for one in setup.policies)
+    return FinishedGroup(repeat, number, sequences, machine)
+
+
+def _of_texts(served: ServedGroup) -> tuple[int, float]:
+    """Tokens after the first of all texts of the group, and the seconds that each of them waited, added up."""
+    return sum(len(one.text) - 1 for one in served.texts), sum(one.seconds.total_s for one in served.texts)
+
+
+def _machine(policy_id: str, served: ServedGroup) -> MachineRun:
+    return MachineRun(policy_id, served.num_committed, served.total_s)
+
+
+def _finished(setup: ConfirmSetup, one: NamedPolicy, served: ServedGroup, records: Group) -> list[FinishedRun]:
+    unequal = first_unequal_of_each(one.policy, served)
+    differences = _differences(setup, one, served, records)
+    return [
+        finished_run(one.policy_id, decoded, "" if other is None else str(other), differences.get(place, ()))
+        for place, (decoded, other) in enumerate(zip(served.texts, unequal, strict=True))
+    ]
+
+
+def _differences(
+    setup: ConfirmSetup, one: NamedPolicy, served: ServedGroup, records: Group
+) -> dict[int, list[Difference]]:
+    """From the recorded trace, by the place of the text in its group."""
+    if not records:
+        return {}
+    recorded = [record.recorded(setup.draft) for record in records]
+    policies = policies_on_record(one.policy, recorded, served.batch)
+    found = {}
+    for place, (record, text) in enumerate(zip(records, recorded, strict=True)):
+        gaps = None if record.tokens is None else record.tokens.decision_gap
+        compared = compare_with_record(policies[place], served.texts[place], text, gaps)
+        found[place] = list(differences_in(compared))
+    return found

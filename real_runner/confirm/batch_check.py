@@ -1,0 +1,176 @@
+"""Whether a group that was served has the rounds of its replay, and where it parts from the recorded trace.
+
+Under a policy of the batch what a text drafts depends on the texts beside it. So all rows of a round are put before the
+policy once more, together, and each text is then held against the trees that come out.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from simlab.draft import Draft, Prompt
+from simlab.policies.composition import Composition
+from simlab.policies.engine.lock_step import with_company
+from simlab.policies.named.joint_budget import select_together, shared_composition
+from simlab.policy import AnyPolicy, Needs, Outcome
+from simlab.real_runner.confirm.batch_serving import ServedGroup
+from simlab.real_runner.decoding.own_rows import Unequal, first_unequal, own_sequence
+from simlab.recorded import RecordedSequence
+from simlab.replay import draft_source
+from simlab.tree import DraftTree
+
+Trees = Mapping[int, DraftTree]
+"""What a text drafts, by the tokens before the root."""
+
+_SECONDS = "seconds"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenTrees:
+    """A policy that has chosen already, for one text.
+
+    Attributes:
+        needs: of the policy of the batch; likewise ``budget``.
+        trees: what it chose for the text, by the tokens before each root.
+    """
+
+    needs: Needs
+    budget: int
+    trees: Trees = field(repr=False)
+
+    def start(self, prompt: Prompt) -> None:
+        """Nothing to remember."""
+
+    def select(self, draft: Draft, state: None = None) -> DraftTree:
+        """The tree of that root.
+
+        Raises:
+            KeyError: none was chosen there.
+        """
+        return self.trees[draft.context_length]
+
+    def update(self, state: None, outcome: Outcome) -> None:
+        """Nothing to remember."""
+
+
+def first_unequal_of_each(policy: AnyPolicy, served: ServedGroup) -> list[Unequal | None]:
+    """Where each text of a group leaves the replay of the rows that were drafted; None where it does not.
+
+    Besides `simlab.real_runner.decoding.own_rows.first_unequal`, the texts of each round of the batch must be those
+    whose turn it was, and each must have waited for the whole of it.
+
+    Args:
+        policy: the one that ran.
+        served: the group.
+    """
+    policies: Sequence[AnyPolicy] = [policy] * len(served.texts)
+    shared, misplaced = shared_composition(policy), _first_misplaced(served)
+    strangers = [one for one in misplaced.values() if one.what != _SECONDS]
+    if shared is not None and strangers:
+        # What a text would have drafted beside other texts is not known.
+        return [misplaced.get(number, strangers[0]) for number in range(len(served.texts))]
+    if shared is not None:
+        policies = [GivenTrees(policy.needs, policy.budget, trees) for trees in _trees_of_run(shared, served)]
+    return [
+        misplaced[number] if number in misplaced else _unequal(one, served, number)
+        for number, one in enumerate(policies)
+    ]
+
+
+def policies_on_record(policy: AnyPolicy, texts: Sequence[RecordedSequence], batch: int) -> Sequence[AnyPolicy]:
+    """A policy for each recorded text of a group that has there the rounds which the text has in the batch.
+
+    Args:
+        policy: of each text, or of the batch.
+        texts: of the group, with the drafter's rows.
+        batch: texts at a time.
+    """
+    shared = shared_composition(policy)
+    if shared is None:
+        return [policy] * len(texts)
+    return [GivenTrees(policy.needs, policy.budget, trees) for trees in _trees_on_record(shared, texts, batch)]
+
+
+def _unequal(policy: AnyPolicy, served: ServedGroup, number: int) -> Unequal | None:
+    text = served.texts[number]
+    try:
+        return first_unequal(policy, text)
+    except KeyError as error:
+        return Unequal(int(error.args[0]) - len(text.prompt.token_ids), "root", "none", "one")
+
+
+def _turns(num_texts: int, batch: int, num_rounds: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The texts of each round of the batch, in the order in which they came, from the number of rounds of each."""
+    waiting, left = deque(range(len(num_rounds))), list(num_rounds)
+    running: list[int] = []
+    while any(left[number] for number in range(num_texts)):
+        while len(running) < batch and waiting:
+            number = waiting.popleft()
+            running += [number] if left[number] else []
+        yield tuple(running)
+        for number in running:
+            left[number] -= 1
+        running = [number for number in running if left[number]]
+
+
+def _first_misplaced(served: ServedGroup) -> dict[int, Unequal]:
+    """Texts in a round of the batch that was not theirs, or whose seconds are not those of the whole round."""
+    came, found, done = served.came, dict[int, Unequal](), [0] * len(served.came)
+    turns = list(_turns(len(served.texts), served.batch, [len(one.rounds) for one in came]))
+    if len(turns) != len(served.rounds):
+        unequal = Unequal(0, "rounds of the batch", str(len(served.rounds)), str(len(turns)))
+        return dict.fromkeys(range(len(served.texts)), unequal)
+    for turn, batch_round in zip(turns, served.rounds, strict=True):
+        ran = tuple(sorted(batch_round.numbers))
+        for number in turn:
+            one = came[number].rounds[done[number]]
+            done[number] += 1
+            if ran != turn or len(turn) != served.batch:
+                found.setdefault(number, Unequal(one.round.position, "texts beside it", str(ran), str(turn)))
+            seconds, waited = one.seconds.total_s, batch_round.seconds.total_s
+            if seconds != waited:
+                found.setdefault(number, Unequal(one.round.position, _SECONDS, str(seconds), str(waited)))
+    return found
+
+
+def _trees_of_run(shared: Composition, served: ServedGroup) -> list[dict[int, DraftTree]]:
+    """What the policy chooses for each text of the group in each round that ran, from the rows that were drafted."""
+    came, done = served.came, [0] * len(served.came)
+    sources = [draft_source(shared.needs, own_sequence(one)) if one.rounds else None for one in came]
+    found: list[dict[int, DraftTree]] = [{} for _ in came]
+    for each in served.rounds:
+        numbers, drafts = sorted(each.numbers), []
+        for number in numbers:
+            source = sources[number]
+            assert source is not None
+            drafts.append(source(came[number].rounds[done[number]].round.position))
+            done[number] += 1
+        for number, draft, tree in zip(numbers, drafts, select_together(shared, drafts), strict=True):
+            found[number][draft.context_length] = tree
+    return found[: len(served.texts)]
+
+
+def _trees_on_record(shared: Composition, texts: Sequence[RecordedSequence], batch: int) -> list[dict[int, DraftTree]]:
+    """What the policy chooses for each text as it comes in a batch on the record, all its rounds."""
+    sources = [draft_source(shared.needs, one) for one in texts]
+    found: list[dict[int, DraftTree]] = [{} for _ in texts]
+    queue, num_came, running = with_company(len(texts)), 0, list[tuple[int, int, int]]()
+    left = {number for number, one in enumerate(texts) if len(one.text) > 1}
+    while left:
+        while len(running) < batch:
+            text = next(queue)
+            if len(texts[text].text) > 1:
+                running.append((num_came, text, 0))
+            num_came += 1
+        drafts = [sources[text](t) for _, text, t in running]
+        after = []
+        for (number, text, t), draft, tree in zip(running, drafts, select_together(shared, drafts), strict=True):
+            if number == text:
+                found[text][draft.context_length] = tree
+            place = t + len(tree.accepted_path(texts[text].text[t + 1 :])) + 1
+            if place < len(texts[text].text) - 1:
+                after.append((number, text, place))
+            elif number == text:
+                left.discard(text)
+        running = after
+    return found

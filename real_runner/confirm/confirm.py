@@ -1,0 +1,195 @@
+"""Measuring: every policy in turn on the same recorded prompts, in one process."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from tqdm import tqdm
+
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.real_runner.confirm.batch_entries import finished_groups
+from simlab.real_runner.confirm.entries import (
+    Difference,
+    FinishedRun,
+    FinishedSequence,
+    finished_run,
+    finished_sequence,
+)
+from simlab.real_runner.confirm.log import ConfirmLog
+from simlab.real_runner.confirm.record_comparison import Comparison, compare_with_record
+from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.real_runner.confirm.stop import Ending, StopRule
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.own_rows import first_unequal
+from simlab.real_runner.decoding.timer import Clock, clock_of
+from simlab.traces.format.records import SequenceRecord
+
+SEQUENCE = "sequence"
+"""The kind of the log's entries."""
+
+WARM_UP_TOKENS = 32
+_LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
+_OPEN_LAYOUT = "{desc}: [{elapsed}{postfix}]"
+"""Of a run whose end is not known beforehand."""
+
+NEVER = StopRule(lambda *_: math.inf)
+
+
+def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> None:
+    """Decode every prompt under every policy and add it to the log, but for what is there already.
+
+    Before anything is timed each policy decodes some tokens of the first prompt. The policies go in
+    order at every other prompt and backwards at the rest; with each repeat these change places.
+
+    Args:
+        setup: what is run.
+        log: what was measured already.
+        rule: what ends the run before its last repeat.
+
+    Raises:
+        SimlabError: a policy chose a tree that it may not, or a model's logits are no law.
+    """
+    before = finished(log)
+    done = {(one.repeat, one.index) for one in before}
+    places = [(repeat, record.index) for repeat in range(setup.options.repeats) for record in setup.records]
+    ending = Ending(setup, rule, before)
+    if done.issuperset(places) or ending.is_reached:
+        return
+    clock = clock_of(setup.models.target.device)
+    with Bar(setup, done, ending, rule.may_stop) as bar:
+        _warm_up(setup, clock, bar)
+        for repeat, number, record in _all_missing(setup, done):
+            order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
+            decoded = {one.policy_id: _timed(setup, one, record, clock, bar) for one in order}
+            runs = tuple(_finished(setup, one, decoded[one.policy_id], record) for one in setup.policies)
+            sequence = FinishedSequence(repeat, record.index, runs)
+            log.append(SEQUENCE, sequence.to_json())
+            ending.add(sequence)
+            if ending.is_reached:
+                return
+
+
+def finished(log: ConfirmLog) -> list[FinishedSequence]:
+    """What was measured so far, in the order of measuring.
+
+    Raises:
+        TraceError: the log is damaged.
+    """
+    groups = [sequence for group in finished_groups(log) for sequence in group.sequences]
+    return [*(finished_sequence(entry) for entry in log.entries(SEQUENCE)), *groups]
+
+
+def _all_missing(setup: ConfirmSetup, done: set[tuple[int, int]]) -> Iterator[tuple[int, int, SequenceRecord]]:
+    """Repeat, number and record of what is still to be done, repeat by repeat."""
+    for repeat in range(setup.options.repeats):
+        own = {index for where, index in done if where == repeat}
+        yield from ((repeat, number, record) for number, record in _missing(setup, own))
+
+
+def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[tuple[int, SequenceRecord]]:
+    """The sequences not yet done, each with its number among all; with what was recorded where it is compared."""
+    numbers = {record.index: number for number, record in enumerate(setup.records) if record.index not in done}
+    found = setup.trace.records([setup.draft], numbers) if setup.is_reference else setup.records
+    yield from ((numbers[record.index], record) for record in found if record.index in numbers)
+
+
+def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "Bar") -> None:
+    first, most = setup.records[0], min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
+    for one in setup.policies:
+        bar.says(f"warming up {one.label}")
+        decode(setup.models, one.policy, first.prompt, setup.sampling, most, clock)
+
+
+def _timed(setup: ConfirmSetup, one: NamedPolicy, record: SequenceRecord, clock: Clock, bar: "Bar") -> Decoded:
+    bar.begins(one)
+    found = decode(setup.models, one.policy, record.prompt, setup.sampling, setup.manifest.max_new_tokens, clock)
+    bar.ends(one, len(found.text) - 1, found.seconds.total_s)
+    return found
+
+
+def _finished(setup: ConfirmSetup, one: NamedPolicy, decoded: Decoded, record: SequenceRecord) -> FinishedRun:
+    """Judged outside of all timing."""
+    unequal = first_unequal(one.policy, decoded)
+    differences: list[Difference] = []
+    if setup.is_reference:
+        recorded = record.recorded(setup.draft)
+        gaps = None if record.tokens is None else record.tokens.decision_gap
+        differences = list(differences_in(compare_with_record(one.policy, decoded, recorded, gaps)))
+    return finished_run(one.policy_id, decoded, "" if unequal is None else str(unequal), differences)
+
+
+def differences_in(found: Comparison) -> Iterator[Difference]:
+    """As flat values; a number that is not known is None."""
+    parts = {
+        "text": () if found.parting is None else (found.parting,),
+        "round": found.round_differences,
+        "row": found.row_differences,
+    }
+    for kind, differences in parts.items():
+        for one in differences:
+            known = {key: _known(value) for key, value in asdict(one).items()}
+            yield {"kind": kind, **known, "says": str(one)}
+    if found.num_unpaired:
+        says = f"{found.num_unpaired} rounds begin where the other has no root"
+        yield {"kind": "round", "num_unpaired": found.num_unpaired, "says": says}
+
+
+def _known(value: int | float | None) -> int | float | None:
+    return value if value is None or math.isfinite(value) else None
+
+
+class Bar:
+    """A bar on stderr over all runs, with what runs, the speed of the policy and the width of the intervals so far.
+
+    A context manager.
+    """
+
+    def __init__(self, setup: ConfirmSetup, done: set[tuple[int, int]], ending: Ending, is_open: bool) -> None:
+        self._setup, self._ending, self._is_open = setup, ending, is_open
+        num_runs = len(setup.policies) * len(setup.records) * setup.options.repeats
+        self._bar = tqdm(
+            total=num_runs,
+            initial=len(setup.policies) * len(done),
+            desc="confirm",
+            bar_format=_OPEN_LAYOUT if is_open else _LAYOUT,
+            smoothing=0,
+        )
+        self._tokens = dict.fromkeys((one.policy_id for one in setup.policies), 0)
+        self._seconds = dict.fromkeys(self._tokens, 0.0)
+
+    def says(self, text: str) -> None:
+        """What runs now."""
+        self._bar.set_postfix_str(text, refresh=True)
+
+    def begins(self, one: NamedPolicy) -> None:
+        """A policy's turn has come."""
+        number = int(self._bar.n) // len(self._setup.policies) + 1
+        num = len(self._setup.records) * self._setup.options.repeats
+        self.begins_at(one, f"text {number}" if self._is_open else f"text {number}/{num}")
+
+    def begins_at(self, one: NamedPolicy, place: str) -> None:
+        """A policy's turn has come, at a text or a group that is named."""
+        width = self._ending.text()
+        self.says(f"{place}, {f'{width}, ' if width else ''}{one.label}{self._speed(one.policy_id)}")
+
+    def ends(self, one: NamedPolicy, num_tokens: int, seconds: float, num_texts: int = 1) -> None:
+        """It has written so many tokens after the first, in that many texts."""
+        self._tokens[one.policy_id] += num_tokens
+        self._seconds[one.policy_id] += seconds
+        self._bar.update(num_texts)
+
+    def _speed(self, policy_id: str) -> str:
+        """Of the turns so far, as text; nothing before the first."""
+        own, plain = (self._tokens_per_s(one) for one in (policy_id, self._setup.plain_id))
+        return f" {own:.1f} tokens/s ({own / plain:.2f} x plain)" if own and plain else ""
+
+    def _tokens_per_s(self, policy_id: str) -> float:
+        seconds = self._seconds[policy_id]
+        return self._tokens[policy_id] / seconds if seconds else 0.0
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()

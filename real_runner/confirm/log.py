@@ -1,0 +1,119 @@
+"""The log of a confirmation: a line of JSON for each finished part, so that nothing is done twice."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from simlab.errors import TraceError
+from simlab.traces.format.json_fields import Json, JsonFields
+
+LOG = "log.jsonl"
+FORMAT = "simlab-confirm-log"
+FORMAT_VERSION = 1
+
+
+class ConfirmLog:
+    """An append-only file whose first line says what was asked for; the others are entries of some kind.
+
+    A last line without its end was being written when the run was killed: it is not read, and the
+    next entry takes its place.
+    """
+
+    def __init__(self, folder: Path, key: Mapping[str, object], resume: bool) -> None:
+        """Begin a log, or go on with the one that is there.
+
+        Args:
+            folder: holds ``log.jsonl``.
+            key: all that a resumed run must share with the one that began the log, as JSON values by
+                the names under which a person knows them.
+            resume: whether to go on with a log that is there; without one it begins a new log.
+
+        Raises:
+            TraceError: there is a log and ``resume`` is off, it was begun with another key, or it is
+                damaged.
+        """
+        self.path = folder / LOG
+        self._entries: list[JsonFields] = []
+        head: Json = {"format": FORMAT, "format_version": FORMAT_VERSION, "key": dict(key)}
+        check_out(folder, resume)
+        if self.path.exists():
+            self._read(dict(key))
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._write(head)
+
+    def append(self, kind: str, values: Mapping[str, object]) -> None:
+        """Add an entry; it is on the disk when this returns."""
+        entry: Json = {"kind": kind, **values}
+        self._write(entry)
+        self._entries.append(JsonFields(json.loads(json.dumps(entry)), str(self.path)))
+
+    def entries(self, kind: str) -> Iterator[JsonFields]:
+        """The entries of one kind, in the order in which they were added."""
+        return (entry for entry in self._entries if entry.values.get("kind") == kind)
+
+    def _write(self, values: Mapping[str, object]) -> None:
+        line = json.dumps(values, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n"
+        with self.path.open("ab") as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read(self, key: Json) -> None:
+        whole = _without_half_a_line(self.path)
+        lines = [self._parsed(number, line) for number, line in enumerate(whole.split(b"\n")[:-1], 1)]
+        if lines:
+            self._check_head(lines[0], key)
+        self._entries = lines[1:]
+
+    def _parsed(self, number: int, line: bytes) -> JsonFields:
+        where = f"{self.path}, line {number}"
+        try:
+            values = json.loads(line)
+        except ValueError as error:
+            raise TraceError(f"{where} is not JSON ({error}): the log is damaged; give another --out") from error
+        if not isinstance(values, dict):
+            raise TraceError(f"{where} is not a JSON object: the log is damaged; give another --out")
+        return JsonFields(values, where)
+
+    def _check_head(self, head: JsonFields, key: Json) -> None:
+        if head.values.get("format") != FORMAT or head.values.get("format_version") != FORMAT_VERSION:
+            raise TraceError(f"{self.path} is not a log that this simlab writes; give another --out")
+        begun = head.inner("key").values
+        asked = json.loads(json.dumps(key))
+        for name in {**begun, **asked}:
+            if begun.get(name) != asked.get(name):
+                raise TraceError(
+                    f"{self.path.parent} was begun with {name} {_shown(begun.get(name))}; this run has "
+                    f"{_shown(asked.get(name))}: go on with the same, or give another --out"
+                )
+
+
+def check_out(folder: Path, resume: bool) -> None:
+    """Refuse a folder in which no log can be begun, before any work is done for it.
+
+    Raises:
+        TraceError: it is a file, or there is a log and ``resume`` is off.
+    """
+    if folder.is_file():
+        raise TraceError(f"--out names the file {folder}; expected a folder")
+    if (folder / LOG).exists() and not resume:
+        raise TraceError(f"{folder} holds a confirmation already; add --resume to go on with it, or give another --out")
+
+
+def _without_half_a_line(path: Path) -> bytes:
+    """The whole lines of a file; half a line at its end is cut off, in the file too."""
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        os.truncate(path, len(whole))
+    return whole
+
+
+def _shown(value: object) -> str:
+    """A value as a person reads it, cut where it is long."""
+    if value is None:
+        return "none"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 120 else f"{text[:120]} ..."

@@ -1,0 +1,70 @@
+"""What a person asks of a confirmation."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from simlab.real_runner.execution.prepare import EAGER, check_execution
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmOptions:
+    """Which models to run on which texts, and how.
+
+    Attributes:
+        out: the folder of the log and of the results.
+        target: a name, folder or Hub id; None: as the trace names it.
+        draft: likewise.
+        limit: at most so many prompts of the trace; None takes all.
+        threads: of the CPU; None leaves them as torch has them.
+        repeats: how often each text is decoded under each policy, at most.
+        batch: texts at a time.
+        until_interval: end when the 95 % interval of every speed ratio is no wider to each side than this share of it;
+            None: at the last repeat.
+        time_limit_s: end at the first whole prompt after so many seconds of measuring; None: at the last repeat.
+        resume: go on with the log that is in ``out``.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
+        execution: one of `simlab.real_runner.execution.prepare.EXECUTIONS`.
+        batch_invariant: every pass of the target has one fixed shape; see
+            `simlab.real_runner.attention.batch_invariant`.
+    """
+
+    out: Path
+    target: str | None = None
+    draft: str | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int | None = None
+    limit: int | None = None
+    repeats: int = 1
+    batch: int = 1
+    until_interval: float | None = None
+    time_limit_s: float | None = None
+    resume: bool = False
+    tap_offset: str | None = None
+    execution: str = EAGER
+    batch_invariant: bool = False
+
+    def __post_init__(self) -> None:
+        check_execution(self.execution, self.batch, self.device)
+        if self.batch_invariant:
+            _check_alone(self.batch, self.execution)
+        for name in ("threads", "limit", "repeats", "batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1; got {value}")
+        if self.until_interval is not None and not 0 < self.until_interval < 1:
+            raise ValueError(f"until_interval must lie between 0 and 1, such as 0.03; got {self.until_interval}")
+        if self.time_limit_s is not None and not 0 <= self.time_limit_s < math.inf:
+            raise ValueError(f"time_limit_s must not be negative; got {self.time_limit_s}")
+
+
+def _check_alone(batch: int, execution: str) -> None:
+    """Refuse what does not go with passes of one fixed shape, by name."""
+    other = [f"--batch {batch}"] if batch != 1 else []
+    other += [f"--execution {execution}"] if execution != EAGER else []
+    if other:
+        raise ValueError(
+            f"--batch-invariant holds the shapes of passes still that run one text at a time and {EAGER}; got "
+            f"{' and '.join(other)}: leave {'it' if len(other) == 1 else 'both'} out"
+        )

@@ -1,0 +1,229 @@
+"""What a confirmation runs: models, policies and recorded texts, seen to fit each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+
+import torch
+
+from simlab.errors import MissingChannelError, TraceError
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policy import is_plain_decoding
+from simlab.real_runner.attention.batch_invariant import rows_for
+from simlab.real_runner.checkpoints.files import checkpoint_digest
+from simlab.real_runner.confirm.batch_groups import Group, Unit, groups_of, units_of
+from simlab.real_runner.confirm.batch_invariant_check import check_shapes_agree
+from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.decoding.decode import check_runs
+from simlab.real_runner.execution.prepare import EAGER
+from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.profile.key import SETTING, first_difference, setting_of
+from simlab.real_runner.tap_offset import given_offset, settle
+from simlab.real_runner.targets.hub_files import at_revision
+from simlab.real_runner.targets.machine import hardware_name, library_versions
+from simlab.real_runner.targets.model import Target
+from simlab.replay import check_needs
+from simlab.sampling.choice import Sampling
+from simlab.traces.artefacts.cost import CostFile
+from simlab.traces.format.json_fields import Json
+from simlab.traces.format.manifest import DraftSet, Manifest
+from simlab.traces.format.records import SequenceRecord
+from simlab.traces.reader import Trace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfirmSetup:
+    """Everything that is run.
+
+    Attributes:
+        trace: whose prompts are run; its sampling, stop ids and limit of new tokens hold.
+        draft: the draft set of the trace that these models made.
+        models: with the stop ids of the trace.
+        policies: one of them is plain decoding.
+        records: the sequences of the trace that are run, in its order.
+    """
+
+    options: ConfirmOptions
+    trace: Trace
+    draft: str
+    models: Models
+    policies: tuple[NamedPolicy, ...]
+    records: tuple[SequenceRecord, ...]
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the trace."""
+        return self.trace.manifest
+
+    @property
+    def draft_set(self) -> DraftSet:
+        """Of the trace, the one that is confirmed."""
+        return self.manifest.draft_sets[self.draft]
+
+    @property
+    def sampling(self) -> Sampling:
+        """With which the trace was recorded."""
+        return self.manifest.sampling
+
+    @property
+    def plain_id(self) -> str:
+        """The id of plain decoding."""
+        return next(one.policy_id for one in self.policies if is_plain_decoding(one.policy))
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether run and trace are both float32, so that rows can be held against rows."""
+        return self.options.dtype == self.manifest.dtype == "float32"
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The records in groups that are served from start to end, where several texts run at a time."""
+        return groups_of(self.records, self.options.batch)
+
+    @property
+    def units(self) -> dict[int, Unit]:
+        """The prompt or the group that each sequence is run whole with, by its place in the trace."""
+        return units_of(self.records, self.options.batch)
+
+    def key(self) -> Json:
+        """All that a resumed run must share with the one that it goes on with."""
+        return {
+            "--trace": self.trace.text_id,
+            "--target": self.manifest.target.digest,
+            "--draft": self.trace.draft_ids[self.draft],
+            "--policy": [one.label for one in self.policies],
+            "--dtype": self.options.dtype,
+            "--device": hardware_name(self.options.device),
+            **({} if self.options.execution == EAGER else {"--execution": self.options.execution}),
+            "--limit": self.options.limit,
+            "--repeats": self.options.repeats,
+            **({} if self.options.batch == 1 else {"--batch": self.options.batch}),
+            **({"--batch-invariant": f"{self.models.fixed_rows} rows"} if self.options.batch_invariant else {}),
+            "threads": torch.get_num_threads(),
+            "versions": {"simlab": metadata.version("simlab"), **library_versions()},
+            "policy ids": [one.policy_id for one in self.policies],
+        }
+
+    def price_difference(self, file: CostFile) -> str | None:
+        """In what a cost file was measured otherwise than this run, in words that follow "measured with"; or None."""
+        options, drafter = self.options, self.draft_set.model.name
+        now = setting_of(self.models, drafter, options.dtype, options.device, self.sampling)
+        return first_difference(file, replace(now, batch=options.batch), SETTING)
+
+
+def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
+    """Refuse, before any model is loaded, a trace or a policy with which there is nothing to confirm.
+
+    Raises:
+        TraceError: the texts were not written by the target.
+        MissingChannelError: a policy reads a channel.
+    """
+    if trace.manifest.gt_mode != "generated":
+        raise TraceError(
+            f"the texts of {trace.place} were made elsewhere, so the target will write others; to confirm, record "
+            "what it writes itself: `simlab record --prompts FILE`"
+        )
+    for one in policies:
+        if one.policy.needs.channels:
+            raise MissingChannelError(
+                f"{one.label} reads the channels {', '.join(one.policy.needs.channels)}, and the runner makes none; "
+                "confirm a policy that reads the drafter's candidates alone"
+            )
+
+
+def load_setup(
+    options: ConfirmOptions, trace: Trace, policies: Sequence[NamedPolicy], records: Sequence[SequenceRecord]
+) -> ConfirmSetup:
+    """Load the models and see that they, the trace, the policies and the prompts fit each other.
+
+    Args:
+        options: the models' names, and how they run.
+        trace: a finished one of generated texts; see `check_trace`.
+        policies: one of them is plain decoding.
+        records: of the trace, at least one.
+
+    Raises:
+        ModelError: the models cannot be loaded, do not fit each other, or a text may outrun the target's
+            positions; or rows of a fixed shape are not computed alike on this machine.
+        TraceError: they are not the models of the trace.
+        MissingChannelError: the trace does not hold what a policy reads.
+    """
+    manifest = trace.manifest
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    models = load_models(
+        options.target or at_revision(manifest.target.name, manifest.target.revision),
+        options.draft or _only_draft(trace),
+        options.dtype,
+        options.device,
+        given_offset(options.tap_offset),
+        options.execution,
+    )
+    _check_target(trace, models.target)
+    settle(models, options.tap_offset, [(record.prompt.token_ids, record.text) for record in records])
+    draft = _draft_set_of(trace, models)
+    models = replace(models, target=replace(models.target, stop_token_ids=manifest.stop_token_ids))
+    kept = manifest.draft_sets[draft]
+    _settle_taps(models, options, kept)
+    if options.batch_invariant:
+        rows = rows_for([one.policy for one in policies], models.drafter.config.depth)
+        models = replace(models, fixed_rows=rows)
+    for one in policies:
+        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        for record in records:
+            check_runs(models, one.policy, record.prompt, manifest.max_new_tokens)
+    if options.batch_invariant:
+        check_shapes_agree(models, [record.prompt.token_ids for record in records], manifest.max_new_tokens)
+    return ConfirmSetup(options, trace, draft, models, tuple(policies), tuple(records))
+
+
+def _settle_taps(models: Models, options: ConfirmOptions, kept: DraftSet) -> None:
+    """Read the layers that were read when the trace was recorded.
+
+    Raises:
+        TraceError: others were asked for.
+    """
+    config = models.drafter.config
+    if kept.tap_offset is None or kept.tap_offset == config.tap_offset:
+        return
+    if options.tap_offset is not None:
+        raise TraceError(
+            f"the trace was recorded with --tap-offset {kept.tap_offset}, this run would have {config.tap_offset}; "
+            "leave --tap-offset out, or record a trace with it"
+        )
+    models.drafter.config = config.with_tap_offset(kept.tap_offset)
+
+
+def _only_draft(trace: Trace) -> str:
+    """The name of the drafter, where the trace has a single one."""
+    sets = list(trace.manifest.draft_sets.values())
+    if len(sets) != 1:
+        names = ", ".join(one.model.name for one in sets) or "none"
+        raise TraceError(f"{trace.place} was recorded with {len(sets)} drafters ({names}); choose one with --draft")
+    return at_revision(sets[0].model.name, sets[0].model.revision)
+
+
+def _check_target(trace: Trace, target: Target) -> None:
+    recorded = trace.manifest.target
+    if target.digest != recorded.digest:
+        raise TraceError(
+            f"{trace.place} was recorded with the target {recorded.name} (digest {recorded.digest[:12]}); "
+            f"{target.name} has digest {target.digest[:12]}; give the same target, or record a trace with this one"
+        )
+
+
+def _draft_set_of(trace: Trace, models: Models) -> str:
+    """The draft set that a drafter made."""
+    folder, config = models.draft_folder, models.drafter.config
+    digest = checkpoint_digest(folder)
+    for name, kept in trace.manifest.draft_sets.items():
+        if (kept.model.digest, kept.block_size, kept.depth) == (digest, config.block_size, config.depth):
+            return name
+    recorded = ", ".join(
+        f"{kept.model.name} (digest {kept.model.digest[:12]}, block {kept.block_size})"
+        for kept in trace.manifest.draft_sets.values()
+    )
+    raise TraceError(
+        f"{trace.place} was recorded with the drafter {recorded}; the one in {folder} has digest {digest[:12]} and "
+        f"block {config.block_size}; give the same drafter, or record a trace with this one"
+    )

@@ -1,0 +1,130 @@
+"""When a confirmation ends before its last repeat: its intervals are tight, or its time is up."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simlab.arrays import Doubles
+from simlab.real_runner.confirm.entries import FinishedSequence
+from simlab.real_runner.confirm.setup import ConfirmSetup
+
+FIRST_LOOK = 20
+"""Whole prompts that are run before anybody looks how wide the intervals are; each repeat of one counts."""
+
+
+HalfWidth = Callable[[Doubles, int], float]
+"""The widest 95 % interval of a speed ratio, halved and relative, from float64 ``[prompts, policies, 2]`` (tokens and
+seconds) and the place of plain decoding; infinite where it is not known."""
+
+Place = tuple[int, str, str]
+"""Repeat, dataset, name of the prompt."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StopRule:
+    """What ends a run early.
+
+    Attributes:
+        half_width: how it is known.
+        until_interval: end when it is no larger than this; None: never.
+        time_limit_s: end at the first whole prompt after so many seconds, loading the models not counted; None: never.
+    """
+
+    half_width: HalfWidth
+    until_interval: float | None = None
+    time_limit_s: float | None = None
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the rule can end a run at all."""
+        return self.until_interval is not None or self.time_limit_s is not None
+
+
+def is_look(num_prompts: int) -> bool:
+    """Whether the intervals are looked at after so many whole prompts: at 20, and whenever a quarter was added.
+
+    >>> [num for num in range(1, 100) if is_look(num)]
+    [20, 25, 31, 38, 47, 58, 72, 90]
+    """
+    look = FIRST_LOOK
+    while look < num_prompts:
+        look += look // 4
+    return look == num_prompts
+
+
+class Ending:
+    """Follows a run and says when it may end; only between whole prompts, so that all policies have the same.
+
+    Args:
+        setup: what is run.
+        rule: what ends it.
+        finished: what was measured before.
+    """
+
+    def __init__(self, setup: ConfirmSetup, rule: StopRule, finished: Sequence[FinishedSequence] = ()) -> None:
+        self._rule = rule
+        self._begun = time.monotonic()
+        self._prompt_of = setup.units
+        self._sizes = Counter(self._prompt_of.values())
+        self._ids = [one.policy_id for one in setup.policies]
+        self._plain = self._ids.index(setup.plain_id)
+        self._sums: dict[tuple[str, str], Doubles] = {}
+        self._done: Counter[Place] = Counter()
+        self.half_width = math.inf
+        for sequence in finished:
+            self._add(sequence)
+        self._measure()
+
+    def add(self, sequence: FinishedSequence) -> None:
+        """One more text was decoded under every policy."""
+        self._add(sequence)
+        if self.is_between_prompts:
+            self._measure()
+
+    @property
+    def num_whole(self) -> int:
+        """Whole prompts so far, each repeat counted."""
+        return sum(num == self._sizes[dataset, name] for (_, dataset, name), num in self._done.items())
+
+    @property
+    def is_between_prompts(self) -> bool:
+        """Whether every prompt that was begun is finished, all its turns and samples."""
+        return self.num_whole == len(self._done)
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether this is a look at the intervals, and they are tight."""
+        until = self._rule.until_interval
+        return until is not None and is_look(self.num_whole) and self.half_width <= until
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the run may end here; at least one prompt is always run."""
+        if not self.num_whole or not self.is_between_prompts:
+            return False
+        limit = self._rule.time_limit_s
+        return self.is_tight or (limit is not None and time.monotonic() - self._begun >= limit)
+
+    def text(self) -> str:
+        """How wide the widest interval is, for a progress bar; empty while that says nothing."""
+        if not self.half_width < 1:
+            return ""
+        until = self._rule.until_interval
+        wanted = "" if until is None else f", wanted {100 * until:g} %"
+        return f"±{100 * self.half_width:.1f} %{wanted}"
+
+    def _add(self, sequence: FinishedSequence) -> None:
+        prompt = self._prompt_of[sequence.index]
+        sums = {run.policy_id: (run.totals.committed, run.seconds.total_s) for run in sequence.runs}
+        own = np.array([sums[one] for one in self._ids], np.float64)
+        self._sums[prompt] = self._sums.get(prompt, np.zeros_like(own)) + own
+        self._done[sequence.repeat, *prompt] += 1
+
+    def _measure(self) -> None:
+        if self._sums:
+            table = np.stack([self._sums[prompt] for prompt in sorted(self._sums)])
+            self.half_width = self._rule.half_width(table, self._plain)

@@ -1,0 +1,1 @@
+"""Decoding loops: plain, speculative, batched, captured; the text is the same under all. Begin with decode."""

@@ -1,0 +1,218 @@
+"""Speculative decoding of several texts at a time, a round of all of them in one pass of each model.
+
+Each text has its own tree, context, memory and noise, so its rounds are those that it has alone: a choice
+at a position depends on nothing but the text before it, up to the last bits of the arithmetic. A policy of
+the whole batch, of a `simlab.policies.named.joint_budget.SharedRule`, sees all drafts of a round.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.arrays import read_only
+from simlab.cost import StageSeconds
+from simlab.draft import Draft, Marginals, Prompt
+from simlab.policies.named.joint_budget import select_together, shared_composition
+from simlab.policy import AnyPolicy, Outcome, modelled_s
+from simlab.real_runner.attention.packed import PackedPass
+from simlab.real_runner.decoding.batched_drafter import BatchedDrafter
+from simlab.real_runner.decoding.choice import chooser
+from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.running_text import RunningText
+from simlab.real_runner.decoding.speculation import Verified, check_drafted, width_read
+from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.decoding.tree_pass import follow
+from simlab.real_runner.execution.batched_buffers import BatchedCache
+from simlab.real_runner.execution.batched_pass import packed_states, prompt_pass, trees_pass
+from simlab.real_runner.models import Models
+from simlab.real_runner.record.answers import sequence_key
+from simlab.real_runner.targets.model import features_of, tapped
+from simlab.replay import Round
+from simlab.sampling.choice import Sampling
+from simlab.tree import DraftTree
+
+
+class BatchedSpeculation:
+    """Up to ``batch`` texts at a time, round by round; texts come and go between rounds."""
+
+    def __init__(
+        self,
+        models: Models,
+        policy: AnyPolicy,
+        sampling: Sampling,
+        max_new_tokens: int,
+        clock: Clock,
+        batch: int,
+        longest_prompt: int,
+    ) -> None:
+        """No text yet.
+
+        Args:
+            models: a target and a drafter that fits it.
+            policy: of every text, or of the batch.
+            sampling: of every text.
+            max_new_tokens: of every text.
+            clock: of the models' device.
+            batch: texts at a time, at most.
+            longest_prompt: tokens of it; longer ones may come, and cost a copy of everything.
+        """
+        self._models, self._policy, self._sampling, self._clock = models, policy, sampling, clock
+        self._max_new_tokens, self._batch, self._num_came = max_new_tokens, batch, 0
+        slots = longest_prompt + max_new_tokens
+        self._cache = BatchedCache(models.target, batch, slots + min(policy.budget, 1 << 10))
+        width = width_read(policy)
+        self._drafter = BatchedDrafter(models, width, batch, slots) if policy.needs.draft else None
+        self.running: list[RunningText] = []
+        """Texts that have not ended; the place in this list is the row in both stores."""
+
+    @property
+    def has_place(self) -> bool:
+        """Whether another text may come."""
+        return len(self.running) < self._batch
+
+    @torch.inference_mode()
+    def add(self, prompt: Prompt) -> RunningText:
+        """Read a prompt and choose token 0; a text that this ends stays until `take_ended`.
+
+        Raises:
+            ModelError: the target's logits are no law.
+        """
+        if not self.has_place:
+            raise ValueError(f"{self._batch} texts are running already")
+        row, start = len(self.running), len(prompt.token_ids)
+        key = sequence_key(self._sampling, prompt)
+        tokens = np.zeros(start + self._max_new_tokens, np.int32)
+        tokens[:start] = prompt.token_ids
+        one = RunningText(self._num_came, prompt, key, tokens, start, self._policy.start(prompt))
+        packed, positions = prompt_pass(row, start, self._models.target.device)
+        ids = torch.from_numpy(prompt.token_ids.astype(np.int64))[None].to(positions.device)
+        states, features = self._pass(ids, positions, packed)
+        if self._drafter is not None and features is not None:
+            self._drafter.read(row, features)
+        logits = self._models.target.logits(states[0, -1:])
+        one.append((chooser(self._models.target, logits, self._sampling, key)(0, start),))
+        self._num_came += 1
+        self.running.append(one)
+        return one
+
+    def ended(self, one: RunningText) -> bool:
+        """Whether its last token is a stop token or the last allowed one."""
+        return one.root in self._models.target.stop_token_ids or one.num_left == 0
+
+    @torch.inference_mode()
+    def take_ended(self) -> list[RunningText]:
+        """Remove the texts that have ended from the batch, and hand them over."""
+        # From the last row on: a text that moves to a freed row was looked at already.
+        rows = reversed(range(len(self.running)))
+        return [self._drop(row) for row in rows if self.ended(self.running[row])]
+
+    @torch.inference_mode()
+    def round(self) -> list[RanRound]:
+        """One draft and one verification of every running text, none of which has ended.
+
+        Returns:
+            In the order of the rows. Each has the seconds of the whole batch: all texts wait for all.
+
+        Raises:
+            PolicyError: a tree above the policy's own budget, below another root, or of unknown tokens.
+            ModelError: logits of a model are no law.
+        """
+        times = [self._clock()]
+        marginals = self._marginals()
+        times.append(self._clock())
+        trees = self._select(marginals)
+        times.append(self._clock())
+        for one, tree in zip(self.running, trees, strict=True):
+            check_drafted(self._policy, tree, one.root, self._models.target.vocab_size)
+        found = self._verify(trees)
+        times.append(self._clock())
+        positions = [one.position for one in self.running]
+        for row, (tree, verified) in enumerate(zip(trees, found, strict=True)):
+            self._commit(row, tree, verified)
+        times.append(self._clock())
+        seconds = StageSeconds(*np.diff(times).tolist())
+        rounds = []
+        for one, position, tree, drafted, verified in zip(
+            self.running, positions, trees, marginals, found, strict=True
+        ):
+            path, num = verified.path, len(verified.committed)
+            ran = Round(position - len(one.prompt.token_ids), tree, path, num, clipped=len(path) == num)
+            one.rounds.append(RanRound(ran, drafted, seconds))
+            rounds.append(one.rounds[-1])
+        return rounds
+
+    @torch.inference_mode()
+    def rewind(self, context_length: int, root_token: int) -> None:
+        """Take every text back to its first ``context_length`` tokens, below another root: to time rounds again.
+
+        The last few of the drafter's hidden states stay what they were.
+        """
+        for row, one in enumerate(self.running):
+            self._cache.rows.lengths[row] = context_length
+            if self._drafter is not None:
+                self._drafter.rewind(row, context_length)
+            one.tokens[context_length] = root_token
+            one.length, one.state = context_length + 1, self._policy.start(one.prompt)
+
+    def _pass(self, ids: Tensor, positions: Tensor, packed: PackedPass) -> tuple[Tensor, Tensor | None]:
+        """States ``[1, N, H]`` of the target, and tapped ones ``[N, taps x H]`` where they are wanted."""
+        target = self._models.target
+        if self._drafter is None:
+            return packed_states(target, ids, positions, self._cache, packed), None
+        layer_ids = self._models.drafter.config.target_layer_ids
+        with tapped(target, layer_ids) as taken:
+            states = packed_states(target, ids, positions, self._cache, packed)
+        return states, features_of(taken, layer_ids)[0]
+
+    def _marginals(self) -> Sequence[Marginals | None]:
+        if self._drafter is None:
+            return [None] * len(self.running)
+        roots, positions = [one.root for one in self.running], [one.position for one in self.running]
+        return self._drafter.marginals(roots, positions)
+
+    def _select(self, marginals: Sequence[Marginals | None]) -> list[DraftTree]:
+        drafts = [
+            Draft(drafted, one.root, read_only(one.tokens[: one.length]), one.position)
+            for one, drafted in zip(self.running, marginals, strict=True)
+        ]
+        shared = shared_composition(self._policy)
+        if shared is None:
+            return [self._policy.select(draft, one.state) for draft, one in zip(drafts, self.running, strict=True)]
+        came = sorted(range(len(drafts)), key=lambda row: self.running[row].number)
+        trees = select_together(shared, [drafts[row] for row in came])
+        return [trees[came.index(row)] for row in range(len(drafts))]
+
+    def _verify(self, trees: Sequence[DraftTree]) -> list[Verified]:
+        target, positions = self._models.target, [one.position for one in self.running]
+        packed, ids, places = trees_pass(trees, range(len(trees)), positions, target.device)
+        states, features = self._pass(ids, places, packed)
+        logits = target.logits(states[0])
+        found = []
+        for one, tree, part in zip(self.running, trees, packed.parts, strict=True):
+            ours = slice(part.start, part.start + part.num)
+            choose = chooser(target, logits[ours], self._sampling, one.key)
+            path, committed = follow(tree, choose, one.position, one.num_left, target.stop_token_ids)
+            ended = committed[-1] in target.stop_token_ids or len(committed) == one.num_left
+            found.append(Verified(path, committed, ended, None if features is None else features[ours]))
+        return found
+
+    def _commit(self, row: int, tree: DraftTree, found: Verified) -> None:
+        one, kept = self.running[row], torch.tensor((0, *found.path))
+        position = one.position
+        self._cache.rows.compact(row, position, kept)
+        if self._drafter is not None and found.features is not None:
+            self._drafter.read(row, found.features.index_select(0, kept.to(found.features.device)))
+        one.append(found.committed)
+        seconds = modelled_s(self._policy, position, tree.num_drafted)
+        one.state = self._policy.update(one.state, Outcome(found.path, found.committed, found.ended, seconds))
+
+    def _drop(self, row: int) -> RunningText:
+        gone, last = self.running[row], len(self.running) - 1
+        self._cache.rows.drop(row, last)
+        if self._drafter is not None:
+            self._drafter.drop(row, last)
+        self.running[row] = self.running[last]
+        self.running.pop()
+        return gone

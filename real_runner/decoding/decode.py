@@ -1,0 +1,95 @@
+"""One text under one policy, from prompt to end: plain decoding or speculation."""
+
+import time
+
+from simlab.cost import StageSeconds
+from simlab.draft import Prompt
+from simlab.errors import MissingChannelError, ModelError
+from simlab.policy import AnyPolicy, is_plain_decoding
+from simlab.real_runner.attention.batch_invariant import check_rows
+from simlab.real_runner.decoding.decoded import Decoded, RanRound
+from simlab.real_runner.decoding.text_runners import plain_decoding, speculation
+from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.models import Models
+from simlab.replay import Round
+from simlab.sampling.choice import Sampling
+from simlab.tree import DraftTree
+
+
+def decode(
+    models: Models,
+    policy: AnyPolicy,
+    prompt: Prompt,
+    sampling: Sampling,
+    max_new_tokens: int,
+    clock: Clock = time.perf_counter,
+) -> Decoded:
+    """Decode a text until its first stop token or ``max_new_tokens``, round by round, timed.
+
+    The text does not depend on the policy, up to ties of the target within the precision of its dtype; where rows are
+    fixed (`Models.fixed_rows`) it does not at all.
+
+    Args:
+        models: a target and a drafter that fits it.
+        policy: any; one that drafts nothing and needs no drafter runs as plain decoding.
+        prompt: rendered; names the text's noise.
+        sampling: how the target chooses.
+        max_new_tokens: at least 1.
+        clock: see `simlab.real_runner.decoding.timer`.
+
+    Raises:
+        MissingChannelError: the policy reads a channel, and the runner makes none.
+        ModelError: the text may outrun the target's positions, or logits are no law.
+        PolicyError: the policy chose a tree that it may not, or its budget does not fit the fixed rows.
+    """
+    check_runs(models, policy, prompt, max_new_tokens)
+    if is_plain_decoding(policy):
+        return _plainly(models, prompt, sampling, max_new_tokens, clock)
+    running = speculation(models, policy, prompt, sampling, max_new_tokens, clock)
+    rounds = []
+    while not running.ended:
+        rounds.append(running.round())
+    text = running.text
+    return Decoded(prompt, text, _stop_reason(models, int(text[-1])), tuple(rounds))
+
+
+def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens: int) -> None:
+    """Refuse before the work what cannot be run.
+
+    Raises:
+        MissingChannelError: the policy reads a channel.
+        ModelError: prompt, new tokens and one block need more positions than the target has.
+        PolicyError: passes have fixed rows, and the policy's trees may have more.
+    """
+    if policy.needs.channels:
+        raise MissingChannelError(
+            f"{policy!r} reads the channels {', '.join(policy.needs.channels)}, and the runner makes none; "
+            "run a policy that reads the drafter's candidates alone"
+        )
+    positions, depth = models.target.longest_context, models.drafter.config.depth
+    if models.fixed_rows:
+        check_rows(policy, models.fixed_rows, depth)
+    needed = len(prompt.token_ids) + max_new_tokens + depth
+    if needed > positions:
+        raise ModelError(
+            f"prompt {prompt.prompt_id!r} has {len(prompt.token_ids)} tokens; with {max_new_tokens} new ones and a "
+            f"draft of {depth} it needs {needed} positions, and {models.target.reach}; take shorter "
+            "prompts or fewer new tokens"
+        )
+
+
+def _plainly(models: Models, prompt: Prompt, sampling: Sampling, max_new_tokens: int, clock: Clock) -> Decoded:
+    running = plain_decoding(models, prompt, sampling, max_new_tokens, clock)
+    seconds = []
+    while not running.ended:
+        seconds.append(running.step())
+    text = running.text
+    rounds = tuple(
+        RanRound(Round(t, DraftTree.root_only(int(text[t])), (), 1, clipped=False), None, StageSeconds(verify_s=step_s))
+        for t, step_s in enumerate(seconds)
+    )
+    return Decoded(prompt, text, _stop_reason(models, int(text[-1])), rounds)
+
+
+def _stop_reason(models: Models, last_token: int) -> str:
+    return "stop" if last_token in models.target.stop_token_ids else "length"

@@ -1,0 +1,196 @@
+"""Speculative decoding of one text by passes of fixed sizes, a wait for the device each round.
+
+Rounds are those of `simlab.real_runner.decoding.speculation`: the same draft, tree, walk and text. What differs is the
+order of work. When a tree is verified the device goes on by itself: it keeps the accepted rows and drafts below the
+bonus token, while the host waits once for the choices and for the next round's candidates. Above temperature 0 the host
+draws the choices, and waits for each row of logits that it looks at.
+"""
+
+import time
+
+import numpy as np
+import torch
+
+from simlab.arrays import Ints, Longs, read_only
+from simlab.cost import StageSeconds
+from simlab.draft import Draft, Marginals, Prompt
+from simlab.policy import AnyPolicy, Outcome, modelled_s
+from simlab.real_runner.decoding.choice import Choose, chooser
+from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.running_text import RunningText
+from simlab.real_runner.decoding.speculation import check_drafted, width_read
+from simlab.real_runner.decoding.stage_marks import StageMarks
+from simlab.real_runner.decoding.tree_pass import follow
+from simlab.real_runner.execution.graph_models import GraphedModels
+from simlab.real_runner.execution.graph_sizes import rows_for
+from simlab.real_runner.execution.graph_tree import TreePass
+from simlab.real_runner.execution.kv_buffers import BufferCache
+from simlab.real_runner.models import Models
+from simlab.real_runner.record.answers import sequence_key
+from simlab.real_runner.targets.model import features_of, tapped
+from simlab.replay import Round
+from simlab.sampling.choice import Sampling
+
+_MOST_DRAFTED = 512
+"""Tokens of a tree for which there is place from the beginning; policies that know no limit draft less."""
+
+
+class GraphSpeculation:
+    """One text, round by round; begins with the prefill, token 0 and the first draft."""
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        models: Models,
+        graphed: GraphedModels,
+        policy: AnyPolicy,
+        prompt: Prompt,
+        sampling: Sampling,
+        max_new_tokens: int,
+    ) -> None:
+        """Read the prompt and choose token 0.
+
+        Args:
+            models: a target and a drafter that fits it.
+            graphed: of these; what it held of another text is lost.
+            policy: any that drafts.
+            prompt: rendered; names the text's noise.
+            sampling: how the target chooses.
+            max_new_tokens: at least 1.
+
+        Raises:
+            ModelError: logits of a model are no law.
+        """
+        self._models, self._graphed, self._policy, self._sampling = models, graphed, policy, sampling
+        self._marks = StageMarks(models.target.device, lambda: graphed.graphs.seconds)
+        self._width = min(width_read(policy), _vocabulary_size(models)) if policy.needs.draft else 0
+        start = len(prompt.token_ids)
+        tokens = np.zeros(start + max_new_tokens, np.int32)
+        tokens[:start] = prompt.token_ids
+        key = sequence_key(sampling, prompt)
+        self._one = RunningText(0, prompt, key, tokens, start, policy.start(prompt))
+        self._marginals: Marginals | None = None
+        self._read_prompt()
+
+    @property
+    def text(self) -> Ints:
+        """int32 ``[T]``, what was written so far."""
+        return self._one.text
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last token is a stop token or the last allowed one."""
+        return self._one.root in self._models.target.stop_token_ids or self._one.num_left == 0
+
+    @torch.inference_mode()
+    def round(self) -> RanRound:
+        """One verification, and the draft of the next round.
+
+        The seconds of a captured pass are those of the device. Capturing is in none.
+
+        Raises:
+            PolicyError: a tree above the policy's own budget, below another root, or of unknown tokens.
+            ModelError: logits of a model are no law.
+        """
+        one, graphed, policy = self._one, self._graphed, self._policy
+        position, began, captured = one.position, time.perf_counter(), graphed.graphs.seconds
+        marginals = self._marginals
+        tree = policy.select(Draft(marginals, one.root, read_only(one.tokens[: one.length]), position), one.state)
+        select_s = time.perf_counter() - began
+        check_drafted(policy, tree, one.root, self._models.target.vocab_size)
+        is_drawn = self._sampling.temperature > 0
+        self._marks.mark()
+        held = graphed.verify(tree, position, self._width > 0, is_drawn)
+        drawn: dict[int, int] = {}
+        if is_drawn:
+            follow(tree, self._drawing(held, drawn), position, one.num_left, self._models.target.stop_token_ids)
+            graphed.choose(held, _places(drawn, tree.num_nodes))
+        self._marks.mark()
+        num_fresh = graphed.keep(held, position, int(tree.depths().max()))
+        self._marks.mark()
+        if self._width:
+            graphed.draft(num_fresh, position + num_fresh + 1, self._width)
+        self._marks.mark()
+        chosen = self._wait(held)
+        path, committed = follow(
+            tree, lambda row, _: chosen[row], position, one.num_left, self._models.target.stop_token_ids
+        )
+        one.append(committed)
+        seconds = modelled_s(policy, position, tree.num_drafted)
+        one.state = policy.update(one.state, Outcome(path, committed, self.ended, seconds))
+        ran = Round(position - len(one.prompt.token_ids), tree, path, len(committed), len(path) == len(committed))
+        verify_s, keep_s, draft_s = self._marks.seconds()
+        # What is neither the policy's nor a pass of a model is the host's: launches, copies, following the tree.
+        total_s = time.perf_counter() - began - (graphed.graphs.seconds - captured)
+        commit_s = max(keep_s, total_s - draft_s - select_s - verify_s)
+        return RanRound(ran, marginals, StageSeconds(draft_s, select_s, verify_s, commit_s))
+
+    @torch.inference_mode()
+    def rewind(self, context_length: int, root_token: int) -> None:
+        """Go back to the first ``context_length`` tokens, below another root: to time a round again.
+
+        What the drafter projects of the last few tokens is what it last read.
+        """
+        one = self._one
+        one.tokens[context_length] = root_token
+        one.length = context_length + 1
+        one.state = self._policy.start(one.prompt)
+        if self._width:
+            self._graphed.draft_at(root_token, context_length, self._width)
+            self._take_draft()
+
+    def _read_prompt(self) -> None:
+        one, target, graphed = self._one, self._models.target, self._graphed
+        start = len(one.prompt.token_ids)
+        ids = torch.from_numpy(one.prompt.token_ids.astype(np.int64))[None].to(target.device)
+        cache = BufferCache(target, start)
+        layer_ids = self._models.drafter.config.target_layer_ids if self._width else ()
+        with tapped(target, layer_ids) as taken:
+            states = target.states(ids, cache)
+        rows = cache.rows.tensor
+        assert rows is not None
+        features = features_of(taken, layer_ids) if self._width else None
+        context = None if features is None else self._models.drafter.context(features)
+        room = len(one.tokens) + rows_for(1 + min(self._policy.budget, _MOST_DRAFTED))
+        graphed.begin(rows[:, :, :, :start], context, room)
+        one.append((chooser(target, target.logits(states[:, -1]), self._sampling, one.key)(0, start),))
+        if features is not None:
+            graphed.draft_at(one.root, start, self._width, features)
+            self._take_draft()
+
+    def _take_draft(self) -> None:
+        self._marginals = self._graphed.marginals(*self._graphed.fetched(*self._graphed.drafted(self._width)))
+
+    def _drawing(self, held: TreePass, drawn: dict[int, int]) -> Choose:
+        """The target's choices with the text's noise; what was asked for is kept by its row."""
+        assert held.logits is not None
+        choose = chooser(self._models.target, held.logits, self._sampling, self._one.key)
+
+        def draw(row: int, position: int) -> int:
+            drawn[row] = choose(row, position)
+            return drawn[row]
+
+        return draw
+
+    def _wait(self, held: TreePass) -> list[int]:
+        """The choices, once the device has gone through verification and the next draft, which is taken here."""
+        drafted = self._graphed.drafted(self._width) if self._width else ()
+        choices, are_laws, *draft = self._graphed.fetched(held.choices, held.are_laws, *drafted)
+        if not bool(are_laws):
+            raise self._models.target.no_law()
+        if draft:
+            self._marginals = self._graphed.marginals(*draft)
+        found: list[int] = choices.tolist()
+        return found
+
+
+def _vocabulary_size(models: Models) -> int:
+    own = models.drafter.lm_head
+    return models.target.vocab_size if own is None else own.out_features
+
+
+def _places(drawn: dict[int, int], num_nodes: int) -> Longs:
+    """int64 ``[N]``, a choice for each row that was asked for, -1 for the others."""
+    found = np.full(num_nodes, -1, np.int64)
+    found[list(drawn)] = list(drawn.values())
+    return found

@@ -1,0 +1,58 @@
+"""The drafter in live decoding: a growing context, and the candidates below one root."""
+
+import torch
+from torch import Tensor
+
+from simlab.draft import Marginals
+from simlab.real_runner.drafters.dense import block_logits
+from simlab.real_runner.drafters.dflash import Context
+from simlab.real_runner.drafters.ranked import first_marginals
+from simlab.real_runner.execution.kv_buffers import ContextBuffer
+from simlab.real_runner.models import Models
+
+
+class LiveDrafter:
+    """Drafts for one sequence. What the target has read since the last draft is projected when it drafts."""
+
+    def __init__(self, models: Models, width: int, room: int) -> None:
+        """Nothing read yet.
+
+        Args:
+            models: both of them; the drafter borrows the target's embedding and head.
+            width: candidates given at each depth, where the vocabulary has so many.
+            room: tokens that the context will hold.
+        """
+        self._models, self._width = models, width
+        self._buffer = ContextBuffer(models.drafter, room)
+        self._waiting: list[Tensor] = []
+        self._last = torch.empty(0)
+
+    def read(self, features: Tensor) -> None:
+        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
+        self._waiting.append(features)
+
+    def marginals(self, root_token: int, position: int) -> Marginals:
+        """The first candidates at each depth below a root at an absolute position, all before it read.
+
+        Raises:
+            ModelError: the drafter's logits are not numbers.
+        """
+        context = self._project()
+        device = self._models.target.device
+        roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)
+        logits = block_logits(self._models.drafter, self._models.target, roots, positions, context)[0]
+        found, own = first_marginals(logits, self._width), self._models.drafter.vocabulary
+        return found if own is None else own.in_target(found)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first tokens of the context; the last few are left to be projected again."""
+        if self._waiting:
+            self._project()
+        num_again = min(self._last.shape[1], length)
+        self._buffer.length = length - num_again
+        self._waiting = [self._last[:, :num_again]]
+
+    def _project(self) -> Context:
+        features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting, dim=1)
+        self._waiting, self._last = [], features[:, -3:]
+        return self._buffer.append(self._models.drafter.context(features, self._buffer.length))

@@ -1,0 +1,123 @@
+"""Replay of the runner's own rows on its own text: it must give the runner's rounds, without tolerance."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from simlab.draft import Marginals
+from simlab.policy import AnyPolicy
+from simlab.real_runner.decoding.decoded import Decoded
+from simlab.recorded import DraftRows, RecordedSequence
+from simlab.replay import Round, rounds
+
+_MOST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Unequal:
+    """The first difference between the rounds that ran and their replay.
+
+    Attributes:
+        position: of the root, in the text.
+        what: is different.
+        ran: what the runner had.
+        replayed: what the replay has.
+    """
+
+    position: int
+    what: str
+    ran: str
+    replayed: str
+
+    def __str__(self) -> str:
+        ran, replayed = _brief(self.ran), _brief(self.replayed)
+        return f"round at {self.position}: {self.what} {ran} in the run, {replayed} in its replay"
+
+
+def _brief(text: str) -> str:
+    """Its beginning: a tree may have hundreds of tokens."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
+
+
+def replays_equal(policy: AnyPolicy, decoded: Decoded) -> bool:
+    """Whether replaying a text's own rows gives the rounds in which it was made; see `first_unequal`."""
+    return first_unequal(policy, decoded) is None
+
+
+def first_unequal(policy: AnyPolicy, decoded: Decoded) -> Unequal | None:
+    """Where the replay of a text's own rows leaves the rounds in which it was made; None where it does not.
+
+    Roots, trees, accepted paths, committed tokens and clipping are compared, one round after the other:
+    behind a difference nothing is compared, since the replay would read rows that were never drafted.
+
+    Args:
+        policy: the one that ran.
+        decoded: the text and its rounds.
+
+    Raises:
+        SimlabError: the policy refuses, in the replay, what it did not refuse in the run.
+    """
+    unequal = _first_misplaced(decoded)
+    if unequal is not None:
+        return unequal
+    replayed = rounds(policy, own_sequence(decoded))
+    for ran in decoded.rounds:
+        found = next(replayed)
+        for what, here, there in zip(_PARTS, parts_of(ran.round), parts_of(found), strict=True):
+            if here != there:
+                return Unequal(ran.round.position, what, here, there)
+    return None
+
+
+def own_sequence(decoded: Decoded) -> RecordedSequence:
+    """The text, with rows at the roots where the runner drafted; at every other root nothing is kept.
+
+    Raises:
+        ValueError: a round begins outside the text, or rows differ in depth.
+    """
+    seen = {ran.round.position: ran.marginals for ran in decoded.rounds if ran.marginals is not None}
+    rows = _rows(seen, len(decoded.text) - 1) if seen else None
+    return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows)
+
+
+_PARTS = ("root", "tree tokens", "tree parents", "accepted path", "committed tokens", "clipping")
+
+
+def parts_of(one: Round) -> Iterator[str]:
+    """What must be equal in two rounds, in words."""
+    yield str(one.position)
+    yield str(one.tree.tokens.tolist())
+    yield str(one.tree.parents.tolist())
+    yield str(list(one.path))
+    yield str(one.num_committed)
+    yield str(one.clipped)
+
+
+def _first_misplaced(decoded: Decoded) -> Unequal | None:
+    """The first round that does not begin where the one before it ends, the text's end included.
+
+    So no root is visited at which the runner has no row.
+    """
+    expected, last = 0, len(decoded.text) - 1
+    for ran in decoded.rounds:
+        if ran.round.position != expected or expected >= last:
+            return Unequal(expected, "root", str(ran.round.position), str(expected) if expected < last else "none")
+        expected += ran.round.num_committed
+    return None if expected == last else Unequal(expected, "end of the text", str(expected), str(last))
+
+
+def _rows(seen: dict[int, Marginals], num_roots: int) -> DraftRows:
+    """Rows ``[T - 1, D]`` that hold what was seen; where the true tokens stand is not asked."""
+    depths = {marginals.depth for marginals in seen.values()}
+    if len(depths) != 1 or not set(seen) <= set(range(num_roots)):
+        raise ValueError(
+            f"rows of one depth at roots 0 ... {num_roots - 1} are needed; got depths {depths} at {set(seen)}"
+        )
+    counts = np.zeros((num_roots, depths.pop()), np.int32)
+    for position, marginals in seen.items():
+        counts[position] = np.diff(marginals.offsets)
+    in_order = [seen[position] for position in sorted(seen)]
+    ids = np.concatenate([marginals.ids for marginals in in_order])
+    log_probs = np.concatenate([marginals.log_probs for marginals in in_order])
+    return DraftRows(ids, log_probs, counts, np.full_like(counts, -1))

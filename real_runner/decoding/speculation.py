@@ -1,0 +1,222 @@
+"""Speculative decoding of one text under any policy: draft, select, verify, commit.
+
+The target reads the whole tree in one pass: each node sees the text before the root, its ancestors
+and itself, and stands at the root's position plus its depth (Miao et al. 2024, "SpecInfer",
+arXiv 2305.09781). The target's own choice is followed down the tree as long as it was drafted, and its
+choice after the last such node is the bonus token. So the text is that of plain decoding under every
+policy, at any temperature, because the choice at a position does not depend on how it was reached.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.arrays import Ints, read_only
+from simlab.cost import StageSeconds
+from simlab.draft import Draft, Prompt
+from simlab.errors import PolicyError
+from simlab.policy import AnyPolicy, Outcome, modelled_s
+from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
+from simlab.real_runner.attention.packed import PackedPass
+from simlab.real_runner.decoding.choice import Choose, chooser
+from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.live_drafter import LiveDrafter
+from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.decoding.tree_mask import TreeMask
+from simlab.real_runner.decoding.tree_pass import follow, pass_of
+from simlab.real_runner.execution.batched_pass import trees_pass
+from simlab.real_runner.execution.kv_buffers import BufferCache
+from simlab.real_runner.models import Models
+from simlab.real_runner.record.answers import sequence_key
+from simlab.real_runner.targets.model import features_of, tapped
+from simlab.replay import Round, check_tree
+from simlab.sampling.choice import Sampling
+from simlab.tree import DraftTree
+
+LONG_CONTEXT = 4096
+"""From so many tokens before the root on, text and tree are attended to apart: a mask over both grows with the text,
+and below it one call is faster than two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What the target said about a tree: accepted nodes, and the tokens they and the bonus token add."""
+
+    path: tuple[int, ...]
+    committed: tuple[int, ...]
+    ended: bool
+    features: Tensor | None
+
+
+class Speculation:
+    """One text, round by round; begins with the prefill and token 0."""
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        models: Models,
+        policy: AnyPolicy,
+        prompt: Prompt,
+        sampling: Sampling,
+        max_new_tokens: int,
+        clock: Clock,
+    ) -> None:
+        """Read the prompt and choose token 0.
+
+        Raises:
+            ModelError: the target's logits are no law.
+        """
+        self._models, self._policy, self._prompt = models, policy, prompt
+        self._sampling, self._clock = sampling, clock
+        self._key = sequence_key(sampling, prompt)
+        self._start, self._max_new_tokens = len(prompt.token_ids), max_new_tokens
+        self._tokens = np.zeros(self._start + max_new_tokens, np.int32)
+        self._tokens[: self._start] = prompt.token_ids
+        self._length = self._start
+        rows = models.fixed_rows
+        self._shape = fixed_shape(rows, self._start, max_new_tokens) if rows else None
+        room = len(self._tokens) + (rows or policy.budget) if rows or policy.budget < 1 << 15 else 0
+        self._cache = BufferCache(models.target, room)
+        self._drafter = LiveDrafter(models, width_read(policy), len(self._tokens)) if policy.needs.draft else None
+        self._mask = TreeMask(models.target)
+        self._state = policy.start(prompt)
+        self._read_prompt()
+
+    @property
+    def text(self) -> Ints:
+        """int32 ``[T]``, what was written so far."""
+        return self._tokens[self._start : self._length].copy()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last token is a stop token or the last allowed one."""
+        return self._stops(int(self._tokens[self._length - 1])) or self._left == 0
+
+    @torch.inference_mode()
+    def round(self) -> RanRound:
+        """One draft and one verification.
+
+        Raises:
+            PolicyError: a tree above the policy's own budget, below another root, or of unknown tokens.
+            ModelError: logits of a model are no law.
+        """
+        position = self._length - 1
+        times = [self._clock()]
+        draft = self._draft(position)
+        times.append(self._clock())
+        tree = self._policy.select(draft, self._state)
+        times.append(self._clock())
+        check_drafted(self._policy, tree, draft.root_token, self._models.target.vocab_size)
+        found = self._verify(tree, position)
+        times.append(self._clock())
+        self._commit(found, position, tree.num_drafted)
+        times.append(self._clock())
+        clipped = len(found.path) == len(found.committed)
+        ran = Round(position - self._start, tree, found.path, len(found.committed), clipped)
+        return RanRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()))
+
+    @torch.inference_mode()
+    def rewind(self, context_length: int, root_token: int) -> None:
+        """Go back to the first ``context_length`` tokens, below another root: to time a round again.
+
+        The last few of the drafter's hidden states stay what they were.
+        """
+        self._cache.shorten(context_length)
+        if self._drafter is not None:
+            self._drafter.rewind(context_length)
+        self._tokens[context_length] = root_token
+        self._length = context_length + 1
+        self._state = self._policy.start(self._prompt)
+
+    @property
+    def _left(self) -> int:
+        return self._start + self._max_new_tokens - self._length
+
+    def _stops(self, token: int) -> bool:
+        return token in self._models.target.stop_token_ids
+
+    def _read_prompt(self) -> None:
+        ids = torch.from_numpy(self._prompt.token_ids.astype(np.int64))[None]
+        states, features = self._pass(ids, None, None)
+        if self._drafter is not None and features is not None:
+            self._drafter.read(features)
+        choose = self._chooser(states[:, -1])
+        self._append((choose(0, self._start),))
+
+    def _pass(
+        self,
+        ids: Tensor,
+        visible: Tensor | None,
+        positions: Tensor | None,
+        packed: PackedPass | None = None,
+        fixed: FixedPass | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """States ``[1, L, H]`` of the target, and tapped ones ``[1, L, taps x H]`` where they are wanted."""
+        target = self._models.target
+        if self._drafter is None:
+            return target.states(ids, self._cache, visible, positions, packed, fixed), None
+        layer_ids = self._models.drafter.config.target_layer_ids
+        with tapped(target, layer_ids) as taken:
+            states = target.states(ids, self._cache, visible, positions, packed, fixed)
+        return states, features_of(taken, layer_ids)
+
+    def _chooser(self, states: Tensor) -> Choose:
+        target = self._models.target
+        return chooser(target, target.logits(states), self._sampling, self._key)
+
+    def _draft(self, position: int) -> Draft:
+        root = int(self._tokens[position])
+        marginals = None if self._drafter is None else self._drafter.marginals(root, position)
+        return Draft(marginals, root, read_only(self._tokens[: self._length]), position)
+
+    def _read_tree(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
+        target = self._models.target
+        device = target.device
+        if self._shape is not None:
+            heads, dtype = target.heads_per_group, target.dtype
+            ids, positions, fixed = self._shape.tree_pass(tree, position, heads, dtype, device)
+            return self._pass(ids, None, positions, None, fixed)
+        if position < LONG_CONTEXT:
+            return self._pass(*pass_of(tree, position, self._mask))
+        packed, ids, positions = trees_pass([tree], [0], [position], device)
+        return self._pass(ids, None, positions, packed)
+
+    def _verify(self, tree: DraftTree, position: int) -> Verified:
+        states, features = self._read_tree(tree, position)
+        choose = self._chooser(states[0])
+        path, committed = follow(tree, choose, position, self._left, self._models.target.stop_token_ids)
+        ended = self._stops(committed[-1]) or len(committed) == self._left
+        return Verified(path, committed, ended, features)
+
+    def _commit(self, found: Verified, position: int, num_drafted: int) -> None:
+        kept = torch.tensor((0, *found.path))
+        self._cache.compact(position, kept)
+        if self._drafter is not None and found.features is not None:
+            self._drafter.read(found.features.index_select(1, kept.to(found.features.device)))
+        self._append(found.committed)
+        seconds = modelled_s(self._policy, position, num_drafted)
+        outcome = Outcome(found.path, found.committed, found.ended, seconds)
+        self._state = self._policy.update(self._state, outcome)
+
+    def _append(self, tokens: tuple[int, ...]) -> None:
+        self._tokens[self._length : self._length + len(tokens)] = tokens
+        self._length += len(tokens)
+
+
+def width_read(policy: AnyPolicy) -> int:
+    """Candidates that a policy may read: a best-first tree of n nodes reads none past rank n."""
+    return policy.budget if policy.needs.top_k is None else policy.needs.top_k
+
+
+def check_drafted(policy: AnyPolicy, tree: DraftTree, root_token: int, vocab_size: int) -> None:
+    """Refuse a tree that the target cannot or may not verify.
+
+    Raises:
+        PolicyError: it is above the policy's own budget, below another root, or of unknown tokens.
+    """
+    check_tree(policy, tree, root_token)
+    low, high = tree.tokens.min(), tree.tokens.max()
+    if low < 0 or high >= vocab_size:
+        raise PolicyError(f"{policy!r} drafted token {low if low < 0 else high}; ids go from 0 to {vocab_size - 1}")

@@ -1,0 +1,1 @@
+"""Block-diffusion drafters: the network, its rows, masks and vocabulary. Begin with dflash."""

@@ -1,0 +1,184 @@
+"""The configuration of a DFlash drafter, in whichever format its checkpoint is written."""
+
+from dataclasses import dataclass, replace
+
+from simlab.errors import ModelError
+from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
+
+TAP_OFFSETS = (0, 1)
+"""What may lie between a checkpoint's layer numbers and the states of a target: see ``DFlashConfig.tap_offset``."""
+
+_COUNTS = (
+    "num_hidden_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DFlashConfig:
+    """Sizes and choices of one drafter; sizes in elements, ids in the target's vocabulary.
+
+    Attributes:
+        target_layer_ids: the target's layers whose outputs are read, from 0; -1 is its embedding, and the last
+            layer is read after the final norm, as transformers hands it out.
+        num_target_layers: None where the checkpoint does not say.
+        vocab_size: of the target.
+        layer_views: what each layer shows; none given: everything.
+        final_logit_softcapping: the logits are ``cap x tanh(logits / cap)``; None: as they are.
+        output_multiplier: of the logits, before that.
+        input_embedding_scale: of the embedded root and masks.
+        predicts_from_root: the root's own slot predicts the token after it, and every other slot one further.
+        draft_vocab_size: tokens that it can propose; None: all of the target's.
+        tap_offset: what was added to a layer number of the checkpoint to find its state, where state 0 is the
+            embedding and state i the output of the i-th layer: 1 in the layout of z-lab, 0 in that of speculators.
+    """
+
+    block_size: int
+    mask_token_id: int
+    target_layer_ids: tuple[int, ...]
+    num_target_layers: int | None
+    num_hidden_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    vocab_size: int
+    attention_bias: bool = False
+    max_position_embeddings: int = 8192
+    layer_views: tuple[LayerView, ...] = ()
+    final_logit_softcapping: float | None = None
+    output_multiplier: float = 1.0
+    input_embedding_scale: float = 1.0
+    predicts_from_root: bool = False
+    draft_vocab_size: int | None = None
+    tap_offset: int = 1
+
+    def __post_init__(self) -> None:
+        counted = _COUNTS if self.num_target_layers is None else ("num_target_layers", *_COUNTS)
+        for name in counted:
+            if getattr(self, name) < 1:
+                raise ModelError(f"a drafter's {name} must be at least 1; got {getattr(self, name)}")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ModelError(
+                f"a drafter's {self.num_attention_heads} attention heads cannot share "
+                f"{self.num_key_value_heads} key-value heads evenly"
+            )
+        if not self.target_layer_ids:
+            raise ModelError("a drafter must tap at least one layer of its target; target_layer_ids is empty")
+        if self.block_size < 2:
+            raise ModelError(f"a drafter's block_size must be at least 2; got {self.block_size}")
+        if not 0 <= self.mask_token_id < self.vocab_size:
+            raise ModelError(
+                f"mask_token_id {self.mask_token_id} is not in the target's vocabulary of {self.vocab_size}"
+            )
+        check_taps(self.target_layer_ids, self.num_target_layers)
+        if self.layer_views and len(self.layer_views) != self.num_hidden_layers:
+            raise ModelError(f"layer_types has {len(self.layer_views)} entries for {self.num_hidden_layers} layers")
+        if any(view.window is not None and view.window < 1 for view in self.layer_views):
+            raise ModelError("a drafter's sliding_window must be at least 1")
+        if self.draft_vocab_size is not None and not 1 <= self.draft_vocab_size <= self.vocab_size:
+            raise ModelError(f"draft_vocab_size {self.draft_vocab_size} is not within the {self.vocab_size} tokens")
+
+    @property
+    def depth(self) -> int:
+        """D, the positions drafted ahead: one less than the block, or as many where the root's slot predicts."""
+        return self.block_size - self.first_slot
+
+    @property
+    def first_slot(self) -> int:
+        """The first slot of the block that predicts."""
+        return 0 if self.predicts_from_root else 1
+
+    @property
+    def views(self) -> tuple[LayerView, ...]:
+        """What each layer shows."""
+        return self.layer_views or (PLAIN,) * self.num_hidden_layers
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """In what this drafter is no plain DFlash, in words."""
+        asked = {
+            "layers that do not show everything": any(not view.shows_all for view in self.layer_views),
+            "a soft-capped head": self.final_logit_softcapping is not None,
+            "a scaled head": self.output_multiplier != 1,
+            "scaled embeddings": self.input_embedding_scale != 1,
+            "predictions from the root's own slot": self.predicts_from_root,
+            "a vocabulary of its own": self.draft_vocab_size is not None,
+            "a tap of the embedding or of the final norm": not all(
+                self._is_plain(tap) for tap in self.target_layer_ids
+            ),
+        }
+        return tuple(what for what, has in asked.items() if has)
+
+    def _is_plain(self, tap: int) -> bool:
+        return tap >= 0 and (self.num_target_layers is None or tap < self.num_target_layers - 1)
+
+    def with_tap_offset(self, offset: int) -> "DFlashConfig":
+        """The same checkpoint with its layer numbers read in another convention.
+
+        Raises:
+            ModelError: a layer number then lies outside the target.
+        """
+        moved = tuple(tap + offset - self.tap_offset for tap in self.target_layer_ids)
+        return replace(self, target_layer_ids=moved, tap_offset=offset)
+
+    def to_json(self) -> dict[str, object]:
+        """The fields of z-lab's layout, in the place where the released classes look for them.
+
+        Raises:
+            ValueError: that layout has no field for what this drafter is.
+        """
+        windows = {view.window for view in self.layer_views if not view.shows_all}
+        if len(windows) > 1 or self.draft_vocab_size is not None or self.predicts_from_root or self.tap_offset != 1:
+            raise ValueError(f"z-lab's layout cannot say that a drafter has {', '.join(self.variants)}")
+        return {
+            "architectures": ["DFlashDraftModel"],
+            "model_type": "qwen3",
+            "block_size": self.block_size,
+            "num_target_layers": self.num_target_layers,
+            "num_hidden_layers": self.num_hidden_layers,
+            "layer_types": ["full_attention" if view.shows_all else "sliding_attention" for view in self.views],
+            "dflash_config": {
+                "mask_token_id": self.mask_token_id,
+                "target_layer_ids": list(self.target_layer_ids),
+            },
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_attention_heads": self.num_attention_heads,
+            "num_key_value_heads": self.num_key_value_heads,
+            "head_dim": self.head_dim,
+            "attention_bias": self.attention_bias,
+            "rms_norm_eps": self.rms_norm_eps,
+            "rope_theta": self.rope_theta,
+            "rope_scaling": None,
+            "hidden_act": "silu",
+            "max_position_embeddings": self.max_position_embeddings,
+            "sliding_window": next(iter(windows), None),
+            "use_sliding_window": bool(windows),
+            "tie_word_embeddings": True,
+            "vocab_size": self.vocab_size,
+            "dtype": "bfloat16",
+            **self._scales(),
+        }
+
+    def _scales(self) -> dict[str, object]:
+        """Those that are not what they are where config.json does not name them."""
+        usual = {"final_logit_softcapping": None, "output_multiplier": 1.0, "input_embedding_scale": 1.0}
+        return {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
+
+
+def check_taps(taps: tuple[int, ...], num_target_layers: int | None) -> None:
+    """Refuse layers that a target does not have.
+
+    Raises:
+        ModelError: one is below -1, the embedding, or above the last.
+    """
+    if any(tap < -1 or (num_target_layers is not None and tap >= num_target_layers) for tap in taps):
+        raise ModelError(f"target_layer_ids {list(taps)} do not fit a target of {num_target_layers} layers")

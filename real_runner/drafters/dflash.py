@@ -1,0 +1,231 @@
+"""The DFlash block-diffusion drafter, in the published checkpoint contract.
+
+Chen, Liang and Liu, "DFlash: Block Diffusion for Flash Speculative Decoding" (2026), arXiv
+2602.06036. The weight names, the configuration fields and the arithmetic are those of the
+released checkpoints, so that a file written here loads in the authors' own class and theirs
+loads here. One attention serves training, dense recording and live drafting: many blocks of a
+sequence are drafted in one call, each seeing only the context before its own root.
+
+Letters: S sequences, C context tokens, G blocks of a sequence, B block size, H hidden size,
+A attention heads, E key-value heads, F head size.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.layer_masks import hidden_block, hidden_context
+from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm; the statistics are taken in float32."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return self.weight * wide.to(x.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the drafter keeps of the target's hidden states: keys and values of every layer.
+
+    keys, values: one tensor per draft layer, ``[S, E, C, F]``, keys already rotated.
+    """
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+
+    @property
+    def length(self) -> int:
+        """C, the number of context tokens held."""
+        return int(self.keys[0].shape[2])
+
+    def extended(self, new: "Context") -> "Context":
+        """This context followed by ``new``: the growing drafter cache of live decoding."""
+        return Context(
+            tuple(torch.cat(pair, dim=2) for pair in zip(self.keys, new.keys, strict=True)),
+            tuple(torch.cat(pair, dim=2) for pair in zip(self.values, new.values, strict=True)),
+        )
+
+
+class Attention(nn.Module):
+    """Block queries over context and block."""
+
+    def __init__(self, config: DFlashConfig) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim = config.head_dim
+        hidden, bias = config.hidden_size, config.attention_bias
+        self.q_proj = nn.Linear(hidden, self.num_heads * self.head_dim, bias=bias)
+        self.k_proj = nn.Linear(hidden, self.num_kv_heads * self.head_dim, bias=bias)
+        self.v_proj = nn.Linear(hidden, self.num_kv_heads * self.head_dim, bias=bias)
+        self.o_proj = nn.Linear(self.num_heads * self.head_dim, hidden, bias=bias)
+        self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+        self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+
+    def keys_values(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Rotated keys and values ``[..., E, L, F]`` of inputs ``[..., L, H]``."""
+        shape = (*x.shape[:-1], self.num_kv_heads, self.head_dim)
+        keys = self.k_norm(self.k_proj(x).view(shape)).transpose(-2, -3)
+        return rotated(keys, rotation), self.v_proj(x).view(shape).transpose(-2, -3)
+
+    def forward(
+        self,
+        x: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        keys: Tensor,
+        values: Tensor,
+        hidden_from: Tensor,
+        hidden_slots: Tensor | None = None,
+    ) -> Tensor:
+        """Attend from ``x`` ``[S, G, B, H]`` to the context ``[S, E, C, F]`` and to the own block.
+
+        hidden_from: bool ``[S, G, C]``, True where a context token lies outside a block's past; or
+            ``[S, G, B, C]``, slot by slot.
+        hidden_slots: bool ``[B, B]``, slots that a slot does not see; None: it sees all.
+        """
+        s, g, b, _ = x.shape
+        e, r, f = self.num_kv_heads, self.num_heads // self.num_kv_heads, self.head_dim
+        queries = self.q_norm(self.q_proj(x).view(s, g, b, self.num_heads, f)).transpose(-2, -3)
+        queries = rotated(queries, rotation) * f**-0.5
+        block_keys, block_values = self.keys_values(x, rotation)
+        queries = queries.view(s, g, e, r, b, f)
+        across = queries.permute(0, 2, 1, 3, 4, 5).reshape(s, e, g * r * b, f)
+        to_context = (across @ keys.transpose(-1, -2)).view(s, e, g, r * b, keys.shape[2])
+        unseen = hidden_from[..., None, :] if hidden_from.dim() == 3 else hidden_from.repeat(1, 1, r, 1)
+        to_context = to_context.masked_fill(unseen[:, None], float("-inf"))
+        within = queries.reshape(s, g, e, r * b, f)
+        to_block = (within @ block_keys.transpose(-1, -2)).transpose(1, 2)
+        if hidden_slots is not None:
+            to_block = to_block.masked_fill(hidden_slots.repeat(r, 1), float("-inf"))
+        weights = torch.cat([to_context, to_block], dim=-1).float().softmax(-1).to(x.dtype)
+        context_weights = weights[..., :-b].reshape(s, e, g * r * b, keys.shape[2])
+        from_context = (context_weights @ values).view(s, e, g, r * b, f)
+        from_block = weights[..., -b:].transpose(1, 2) @ block_values
+        mixed = from_context.transpose(1, 2) + from_block
+        mixed = mixed.view(s, g, e, r, b, f).permute(0, 1, 4, 2, 3, 5).reshape(s, g, b, e * r * f)
+        out: Tensor = self.o_proj(mixed)
+        return out
+
+
+class MLP(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, config: DFlashConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class Layer(nn.Module):
+    """One decoder layer; the context enters as extra keys and values only."""
+
+    def __init__(self, config: DFlashConfig) -> None:
+        super().__init__()
+        self.self_attn = Attention(config)
+        self.mlp = MLP(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class DFlashDrafter(nn.Module):
+    """The drafter's own weights; embedding and output head are the target's, where it has none itself.
+
+    Attributes:
+        embed_tokens: the drafter's own embedding, of the target's vocabulary; None: the target's.
+        lm_head: its own head, of its own vocabulary; None: the target's.
+        vocabulary: which tokens its own head proposes; None: those of the target.
+    """
+
+    def __init__(self, config: DFlashConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens: nn.Embedding | None = None
+        self.lm_head: nn.Linear | None = None
+        self.vocabulary: DraftVocabulary | None = None
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.fc = nn.Linear(len(config.target_layer_ids) * config.hidden_size, config.hidden_size, bias=False)
+        self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def each_layer(self) -> Iterator[Layer]:
+        """The layers in order."""
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            yield layer
+
+    def context(self, features: Tensor, first_position: int = 0) -> Context:
+        """Project target hidden states into keys and values of every layer.
+
+        Args:
+            features: ``[S, C, taps x H]``, raw outputs of the tapped target layers, concatenated.
+            first_position: absolute position of the first of them.
+        """
+        positions = torch.arange(first_position, first_position + features.shape[1], device=features.device)
+        return self.context_at(features, positions)
+
+    def context_at(self, features: Tensor, positions: Tensor) -> Context:
+        """The same for tokens at any absolute positions, int64 ``[C]``."""
+        injected = self.hidden_norm(self.fc(features))
+        rotation = self._rotation(positions, injected.dtype)
+        pairs = [layer.self_attn.keys_values(injected, rotation) for layer in self.each_layer()]
+        return Context(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
+
+    def forward(self, block_embeddings: Tensor, root_positions: Tensor, context: Context) -> Tensor:
+        """Hidden states of drafted blocks, after the final norm.
+
+        Args:
+            block_embeddings: ``[S, G, B, H]``, the target's embeddings of root and mask tokens.
+            root_positions: int64 ``[S, G]``; a block sees the context strictly before its root.
+            context: of the same S sequences.
+
+        Returns:
+            ``[S, G, B, H]``; slot i predicts the token at root position + i, slot 0 is not trained. Where the
+            first slot predicts too, slot i predicts the token at root position + i + 1.
+        """
+        block = torch.arange(block_embeddings.shape[2], device=root_positions.device)
+        positions = root_positions[..., None] + block
+        rotation = self._rotation(positions[:, :, None, :], block_embeddings.dtype)
+        hidden = {
+            view: (
+                hidden_context(view, root_positions, len(block), context.length),
+                hidden_block(view, len(block), block.device),
+            )
+            for view in dict.fromkeys(self.config.views)
+        }
+        x = block_embeddings
+        held = zip(self.each_layer(), self.config.views, context.keys, context.values, strict=True)
+        for layer, view, keys, values in held:
+            x = x + layer.self_attn(layer.input_layernorm(x), rotation, keys, values, *hidden[view])
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        out: Tensor = self.norm(x)
+        return out
+
+    def _rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        exponents = torch.arange(0, self.config.head_dim, 2, device=positions.device, dtype=torch.int64).float()
+        frequencies = 1.0 / (self.config.rope_theta ** (exponents / self.config.head_dim))
+        angles = positions[..., None].float() * frequencies
+        angles = torch.cat([angles, angles], dim=-1)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotated(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary position embedding of ``[..., L, F]``."""
+    cos, sin = rotation
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-second, first], dim=-1) * sin

@@ -1,0 +1,149 @@
+"""From a drafter's logits to the candidates that a trace keeps.
+
+Depth d keeps at least ``min_width`` ranks, and every rank that the exact best-first tree of
+``exact_budget`` drafted tokens reads there.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from simlab.arrays import Bools, Floats, Ints, Scalar
+from simlab.candidates import top_candidates
+from simlab.draft import Marginals
+from simlab.policies.orders.best_first import ranks_used
+from simlab.real_runner.drafters.dense import draft_logits
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.drafters.ranked import LawBuffers, Laws, Ranked, ranked
+from simlab.real_runner.targets.model import Target
+from simlab.traces.format.records import DraftColumns
+
+_BLOCKS_PER_PASS = 64
+_ATTENTION_WEIGHTS_PER_PASS = 2**28
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How many candidates are kept: see the module."""
+
+    min_width: int = 64
+    exact_budget: int = 512
+
+    @property
+    def most(self) -> int:
+        """No depth keeps more."""
+        return max(self.min_width, self.exact_budget)
+
+
+def draft_columns(
+    drafter: DFlashDrafter, target: Target, features: Tensor, tokens: Tensor, prompt_length: int, kept: Kept
+) -> DraftColumns:
+    """A drafter's rows at every root of one text.
+
+    Args:
+        drafter: and its target, whose embedding and head it borrows.
+        target: see there.
+        features: ``[C, taps x H]``, tapped target states from position 0 on.
+        tokens: int64 ``[P + T]``, prompt and text.
+        prompt_length: P.
+        kept: how many candidates.
+    """
+    depth, own = drafter.config.depth, drafter.vocabulary
+    roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
+    parts, buffers = [], LawBuffers()
+    ids = tokens.cpu().numpy()
+    per_pass = blocks_per_pass(drafter.config.num_attention_heads, drafter.config.block_size, len(tokens))
+    for some, logits in draft_logits(drafter, target, features, tokens, roots, per_pass):
+        truth, valid = _truth(ids, some.cpu().numpy(), depth)
+        truth = truth if own is None else own.to_draft(truth)
+        parts.append((some.cpu().numpy().astype(np.int32), valid, *_columns(buffers.laws(logits), truth, kept)))
+    if not parts:
+        return _no_rows(depth)
+    contexts, valid, counts, kept_ids, log_probs, outside, entropy, ranks, true_log_probs = (
+        np.concatenate(columns) for columns in zip(*parts, strict=True)
+    )
+    kept_ids = kept_ids if own is None else own.to_target(kept_ids)
+    return DraftColumns(contexts, counts, kept_ids, log_probs, outside, entropy, ranks, true_log_probs, valid)
+
+
+def blocks_per_pass(num_heads: int, block_size: int, num_tokens: int) -> int:
+    """How many blocks are drafted in one pass: 64, or as many as keep its attention weights few.
+
+    A pass holds a few copies of blocks x heads x block size x tokens weights, which would grow with the text.
+    """
+    weights = num_heads * block_size * (num_tokens + block_size)
+    return max(1, min(_BLOCKS_PER_PASS, _ATTENTION_WEIGHTS_PER_PASS // weights))
+
+
+def _truth(tokens: Ints, roots: Ints, depth: int) -> tuple[Ints, Bools]:
+    """The true tokens ``[R, D]`` after each root, and where there is one."""
+    ahead = roots[:, None] + np.arange(1, depth + 1)
+    valid = ahead < len(tokens)
+    return tokens[np.minimum(ahead, len(tokens) - 1)].astype(np.int32), valid
+
+
+def _no_rows(depth: int) -> DraftColumns:
+    none, flat = np.empty((0, depth), np.float32), np.empty(0, np.int32)
+    return DraftColumns(
+        flat,
+        none.astype(np.int32),
+        flat,
+        flat.astype(np.float32),
+        none,
+        none,
+        none.astype(np.int32),
+        none,
+        none.astype(np.bool_),
+    )
+
+
+def _columns(laws: Laws, truth: Ints, kept: Kept) -> tuple[Ints, Ints, Floats, Floats, Floats, Ints, Floats]:
+    """counts, ids, log_probs, outside mass, entropy, true ranks and log-probs of some roots."""
+    found = ranked(laws, truth, kept.most)
+    with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as pool:
+        rows = list(pool.map(lambda r: kept_counts(found.ids[r], found.log_probs[r], kept), range(len(truth))))
+    counts = np.stack(rows)
+    inside = np.arange(found.ids.shape[-1]) < counts[..., None]
+    return (
+        counts,
+        found.ids[inside],
+        found.log_probs[inside],
+        _outside_log_mass(found, counts),
+        laws.entropy.cpu().numpy().astype(np.float32),
+        found.true_ranks,
+        found.true_log_probs,
+    )
+
+
+def _outside_log_mass(found: Ranked, counts: Ints) -> Floats:
+    """float32 ``[R, D]``, log of the mass that is not kept."""
+    inside = np.empty(counts.shape)
+    for place, count in np.ndenumerate(counts):
+        inside[place] = found.probs[place][:count].sum(dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        return np.clip(np.log(np.maximum(found.mass - inside, 0.0)), -255.0, 0.0).astype(np.float32)
+
+
+def kept_counts(ids: Ints, log_probs: Floats, kept: Kept) -> Ints:
+    """int32 ``[D]``, candidates kept at each depth, out of the first ranks ``[D, K]``."""
+    depth, width = ids.shape
+    offsets = np.arange(0, depth * width + 1, width, dtype=np.int32)
+    used = ranks_used(Marginals(ids.ravel(), log_probs.ravel(), offsets), kept.exact_budget)
+    counts: Ints = np.minimum(np.maximum(used, kept.min_width), width).astype(np.int32)
+    return counts
+
+
+def marginals_of(laws_log_probs: Floats, kept: Kept) -> Marginals:
+    """The candidates that the recorder would keep of one root's laws ``[D, V]``: what a live round sees."""
+    ids, on_grid = top_candidates(laws_log_probs, kept.most)
+    counts = kept_counts(ids, on_grid, kept)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return Marginals(_first(ids, counts), _first(on_grid, counts), offsets)
+
+
+def _first(rows: npt.NDArray[Scalar], counts: Ints) -> npt.NDArray[Scalar]:
+    return np.concatenate([row[:count] for row, count in zip(rows, counts, strict=True)])

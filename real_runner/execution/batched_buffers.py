@@ -1,0 +1,90 @@
+"""Keys and values of several sequences in one store, each a row of its own length, written in place."""
+
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from simlab.real_runner.attention.packed import PackedPass
+from simlab.real_runner.targets.model import Target
+
+_LEAST_GROWTH = 64
+
+
+class SequenceRows:
+    """One tensor ``[parts, rows, E, slots, F]``; a part is the keys or values of a layer.
+
+    Slots behind the end of a row hold numbers that nobody reads as tokens: zeros, or those of earlier tokens.
+    """
+
+    def __init__(self, num_parts: int, num_rows: int, num_slots: int) -> None:
+        """Nothing written yet; ``num_slots`` is how long a row is expected to become."""
+        self.num_parts, self.num_rows, self.num_slots = num_parts, num_rows, num_slots
+        self.lengths = [0] * num_rows
+        self.tensor: Tensor | None = None
+
+    def write(self, part: int, new: Tensor, packed: PackedPass) -> None:
+        """Write ``[E, N, F]`` of the tokens of a pass to their places; the lengths stay as they are."""
+        longest = max(one.num_before + one.num for one in packed.parts)
+        if self.tensor is None or longest > self.tensor.shape[3]:
+            self._grow(longest, new)
+        assert self.tensor is not None
+        # One index beside a slice beside another: the tokens come first in what is assigned.
+        self.tensor[part][packed.rows, :, packed.slots] = new.transpose(0, 1)
+
+    def extend(self, packed: PackedPass) -> None:
+        """Count the tokens of a pass as written."""
+        for one in packed.parts:
+            self.lengths[one.row] = one.num_before + one.num
+
+    def compact(self, row: int, num_before: int, kept: Tensor) -> None:
+        """Of a row's tokens after the first ``num_before`` keep some, int64, rising, counted from there."""
+        num_kept = len(kept)
+        if self.tensor is not None and num_kept and int(kept[-1]) != num_kept - 1:
+            moved = self.tensor[:, row].index_select(2, kept.to(self.tensor.device) + num_before)
+            self.tensor[:, row, :, num_before : num_before + num_kept] = moved
+        self.lengths[row] = num_before + num_kept
+
+    def drop(self, row: int, last: int) -> None:
+        """Free a row: what is in the last used row moves there, if it is another."""
+        if self.tensor is not None and row != last:
+            length = self.lengths[last]
+            self.tensor[:, row, :, :length] = self.tensor[:, last, :, :length]
+        self.lengths[row], self.lengths[last] = self.lengths[last], 0
+
+    def _grow(self, wanted: int, like: Tensor) -> None:
+        held = 0 if self.tensor is None else self.tensor.shape[3]
+        slots = max(self.num_slots, wanted + _LEAST_GROWTH if held else wanted, 2 * held)
+        grown = like.new_zeros(self.num_parts, self.num_rows, like.shape[0], slots, like.shape[2])
+        if self.tensor is not None:
+            grown[:, :, :, :held] = self.tensor
+        self.tensor = grown
+
+
+class _PackedLayer(DynamicLayer):
+    """One layer of a `BatchedCache`, in the form in which transformers asks for it."""
+
+    def __init__(self, cache: "BatchedCache", index: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.cache, self.index = cache, index
+
+    def get_seq_length(self) -> int:
+        return max(self.cache.rows.lengths)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        rows, packed = self.cache.rows, self.cache.packed
+        assert packed is not None
+        for part, new in ((2 * self.index, key_states), (2 * self.index + 1, value_states)):
+            rows.write(part, new[0], packed)
+        assert rows.tensor is not None
+        return rows.tensor[2 * self.index], rows.tensor[2 * self.index + 1]
+
+
+class BatchedCache(Cache):
+    """The target's keys and values of several sequences."""
+
+    def __init__(self, target: Target, num_rows: int, num_slots: int) -> None:
+        self.rows = SequenceRows(2 * len(target.layers), num_rows, num_slots)
+        self.packed: PackedPass | None = None
+        """The pass that is running."""
+        super().__init__(layers=[_PackedLayer(self, index) for index in range(len(target.layers))])

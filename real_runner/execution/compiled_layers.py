@@ -1,0 +1,180 @@
+"""Both models with their layers compiled by ``torch.compile``, in regions that keep for trees of every size.
+
+A target's layer is two regions, before its attention and behind it. Keys and values are written in place between
+the two, and there the shape of every pass is another one, so that part stays as it is. The drafter keeps nothing
+itself: its pass is one region, and the projection of its context another. Sizes of texts and trees are symbols in a
+region, so none is compiled again for another size; a single token has its own code.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from simlab.errors import ModelError
+from simlab.real_runner.attention.grouped import grouped_attention
+from simlab.real_runner.drafters.dense import block_logits
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.execution.kv_buffers import BufferCache, ContextBuffer
+from simlab.real_runner.targets.model import Target, features_of, tapped
+
+Region = TypeVar("Region", bound=Callable[..., object])
+Compiler = Callable[[Region], Region]
+
+LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
+"""Classes of transformers that are cut into regions: attention and then an MLP, each behind a norm and added."""
+
+_MORE_THAN_A_BLOCK = 3
+_ROOM = 101
+
+
+class _Attention(Protocol):
+    head_dim: int
+    layer_idx: int
+    scaling: float
+    q_proj: nn.Module
+    k_proj: nn.Module
+    v_proj: nn.Module
+    o_proj: nn.Module
+
+
+class _NormedAttention(Protocol):
+    q_norm: nn.Module
+    k_norm: nn.Module
+
+
+class _Layer(Protocol):
+    self_attn: _Attention
+    mlp: nn.Module
+    input_layernorm: nn.Module
+    post_attention_layernorm: nn.Module
+
+
+class _Cache(Protocol):
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]: ...
+
+
+def compile_models(target: Target, drafter: DFlashDrafter) -> None:
+    """Compile the layers of these two models in place, and run them once, so that no round compiles.
+
+    Loading the models again gives models that are not compiled.
+
+    Raises:
+        ModelError: the target has layers of another kind, or nothing can be compiled here.
+    """
+    try:
+        compile_target(target, _compiled)
+        compile_drafter(drafter, _compiled)
+        _run_once(target, drafter)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ImportError) as error:
+        reason = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "no reason given")
+        raise ModelError(
+            f"torch.compile does not work here ({_cause(error) or reason}); it needs a C++ compiler such as g++ for a "
+            "CPU and triton for a GPU: install it, or give --execution eager"
+        ) from error
+
+
+def compile_target(target: Target, compiler: Compiler) -> None:  # type: ignore[type-arg]
+    """Cut each layer of a target into two regions.
+
+    Raises:
+        ModelError: its layers are of another kind.
+    """
+    kinds = {type(layer).__name__ for layer in target.layers}
+    if not kinds <= set(LAYERS):
+        raise ModelError(
+            f"the target {target.name!r} has layers of the kind {', '.join(sorted(kinds - set(LAYERS)))}, and simlab "
+            f"compiles {', '.join(LAYERS)}; give --execution eager"
+        )
+    before, behind = compiler(_before_attention), compiler(_behind_attention)
+    for layer in target.layers:
+        vars(layer)["forward"] = _layer_pass(layer, before, behind)
+
+
+def compile_drafter(drafter: DFlashDrafter, compiler: Compiler) -> None:  # type: ignore[type-arg]
+    """The drafter's pass as one region, and the projection of its context as another."""
+    vars(drafter)["forward"] = compiler(drafter.forward)
+    vars(drafter)["context_at"] = compiler(drafter.context_at)
+
+
+def _compiled(region: Region) -> Region:
+    return cast(Region, torch.compile(region, dynamic=True, fullgraph=True))
+
+
+def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callable[..., object]) -> object:
+    """What a layer does, in the form in which transformers calls it."""
+    layer = cast(_Layer, module)
+    attention = layer.self_attn
+
+    def forward(
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: _Cache | None = None,
+        use_cache: bool = False,
+        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        **places: object,
+    ) -> Tensor:
+        assert position_embeddings is not None
+        query, key, value = cast(tuple[Tensor, Tensor, Tensor], before(layer, hidden_states, *position_embeddings))
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, attention.layer_idx)
+        mixed, _ = grouped_attention(
+            cast(nn.Module, attention),
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=attention.scaling,
+            **places,  # type: ignore[arg-type]
+        )
+        # In one piece, so that every kind of attention hands over the same strides.
+        return cast(Tensor, behind(layer, hidden_states, mixed.flatten(-2).contiguous()))
+
+    return forward
+
+
+def _before_attention(layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rotated queries and keys, and values, ``[S, A or E, L, F]``, of inputs ``[S, L, H]``."""
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+    attention, normed = layer.self_attn, layer.input_layernorm(x)
+    shape = (*x.shape[:-1], -1, attention.head_dim)
+    query, key = attention.q_proj(normed).view(shape), attention.k_proj(normed).view(shape)
+    if hasattr(attention, "q_norm"):
+        normed_heads = cast(_NormedAttention, attention)
+        query, key = normed_heads.q_norm(query), normed_heads.k_norm(key)
+    query, key = apply_rotary_pos_emb(query.transpose(1, 2), key.transpose(1, 2), cos, sin)
+    return query, key, attention.v_proj(normed).view(shape).transpose(1, 2)
+
+
+def _behind_attention(layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
+    """What the layer hands on, ``[S, L, H]``, of its input and of what its heads have mixed, ``[S, L, A x F]``."""
+    x = x + layer.self_attn.o_proj(mixed)
+    return cast(Tensor, x + layer.mlp(layer.post_attention_layernorm(x)))
+
+
+@torch.inference_mode()
+def _run_once(target: Target, drafter: DFlashDrafter) -> None:
+    """Passes of one token and of several, below contexts whose length is no other size of the pass."""
+    config, device = drafter.config, target.device
+    cache, context = BufferCache(target, _ROOM), ContextBuffer(drafter, _ROOM)
+    for num in (config.block_size + _MORE_THAN_A_BLOCK, 1, 2):
+        with tapped(target, config.target_layer_ids) as taken:
+            target.states(torch.zeros(1, num, dtype=torch.int64), cache)
+        held = context.append(drafter.context(features_of(taken, config.target_layer_ids), context.length))
+        root, position = torch.zeros(1, dtype=torch.int64, device=device), torch.tensor([held.length], device=device)
+        block_logits(drafter, target, root, position, held)
+
+
+def _cause(error: BaseException) -> str:
+    """What a missing compiler is called by torch."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if type(seen).__name__ == "InvalidCxxCompiler":
+            return "there is no C++ compiler"
+        seen = seen.__cause__ or seen.__context__
+    return ""

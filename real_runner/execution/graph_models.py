@@ -1,0 +1,291 @@
+"""Both models as passes of fixed sizes: verify a tree, keep what was accepted, draft below the bonus token.
+
+The three follow each other on the device without the host: which nodes were accepted, where the next root is and what
+the drafter reads are tensors. So a greedy round waits for the device once. On a GPU each pass is a CUDA graph, captured
+per size of the tree and of the context (`simlab.real_runner.execution.graph_sizes`); elsewhere the same passes are run
+as they are, which is slower than passes of just the right size and is there to be tested.
+"""
+
+from collections.abc import Hashable
+
+import torch
+from torch import Tensor
+
+from simlab.arrays import Longs
+from simlab.draft import Marginals
+from simlab.errors import ModelError
+from simlab.real_runner.drafters.dense import block_logits
+from simlab.real_runner.drafters.dflash import Context, DFlashDrafter
+from simlab.real_runner.drafters.ranked import first_places, marginals_at
+from simlab.real_runner.execution.graph_cache import FixedCache, FixedRows
+from simlab.real_runner.execution.graph_capture import Graphs
+from simlab.real_runner.execution.graph_sizes import context_for, rows_for
+from simlab.real_runner.execution.graph_tree import NO_PARENT, TreePass, accepted_path, empty_pass, rows_of
+from simlab.real_runner.targets.model import Target, features_of, tapped
+from simlab.tree import DraftTree
+
+
+class GraphedModels:
+    """Passes over keys and values that never move. Of one text at a time: the next one takes the place of the last."""
+
+    def __init__(self, target: Target, drafter: DFlashDrafter) -> None:
+        """Nothing captured yet.
+
+        Raises:
+            ModelError: a pass of the target looks at numbers on the host, so it cannot be captured.
+        """
+        if "dynamic" in str(target.config.rope_parameters):
+            raise ModelError(
+                f"the target {target.name!r} has rotary embeddings that change with the length of a text (dynamic), "
+                "which no captured pass can do; give --execution eager"
+            )
+        self.target, self.drafter = target, drafter
+        self.graphs = Graphs(target.device)
+        self._cache: FixedCache | None = None
+        self._context: FixedRows | None = None
+        self._passes: dict[Hashable, TreePass] = {}
+        self._fresh: dict[int, Tensor] = {}
+        self._first_places: dict[int, Tensor] = {}
+        self._drafts_are_laws = torch.ones((), dtype=torch.bool, device=target.device)
+        self._fresh_start, self._root, self._root_position = (self._number() for _ in range(3))
+
+    @property
+    def num_fresh(self) -> int:
+        """Tokens of context that a draft projects at least: as many as a round may bring."""
+        return self.drafter.config.block_size
+
+    def begin(self, rows: Tensor, context: Context | None, room: int) -> None:
+        """Take in the keys and values of a prompt.
+
+        Args:
+            rows: of the target, ``[2 x layers, 1, E, P, F]``.
+            context: of the drafter; None: it is not used.
+            room: tokens of prompt, text and a tree; where more come everything is captured anew.
+        """
+        if self._cache is None:
+            self._cache = FixedCache(FixedRows(rows, 0))
+        filled = None
+        if context is not None:
+            pairs = zip(context.keys, context.values, strict=True)
+            filled = torch.stack([tensor for pair in pairs for tensor in pair])
+            if self._context is None:
+                self._context = FixedRows(filled, self._cache.rows.room)
+        self._reserve(room)
+        self._cache.rows.fill(rows)
+        if filled is not None and self._context is not None:
+            self._context.fill(filled)
+
+    def verify(self, tree: DraftTree, position: int, wants_features: bool, wants_logits: bool) -> TreePass:
+        """Launch the target's pass over a tree.
+
+        Args:
+            tree: of any size.
+            position: absolute, of the root; all before it is held.
+            wants_features: the drafter is to read the accepted nodes.
+            wants_logits: the choices are made on the host; else the likeliest tokens are all that is asked for.
+
+        Returns:
+            Filled once the device was waited for, and valid until the next pass of as many rows.
+        """
+        num_rows = rows_for(tree.num_nodes)
+        num_seen = context_for(position + num_rows)
+        self._reserve(position + num_rows)
+        held = self._pass(num_rows, wants_features, wants_logits)
+        self._load(tree, position, held)
+        key = ("verify", num_rows, num_seen, wants_features, wants_logits)
+        self.graphs.run(key, lambda: self._verify(held, num_seen))
+        return held
+
+    def place(self, token: int, position: int, wants_logits: bool) -> None:
+        """Put a token where the next `step` reads it."""
+        held = self._pass(1, False, wants_logits)
+        self._send(torch.tensor([[token], [position], [NO_PARENT]]), held.nodes)
+
+    def step(self, position: int, wants_logits: bool) -> TreePass:
+        """Launch the target's pass over one token; the likeliest one after it is what the next step reads.
+
+        Args:
+            position: absolute, of the token that `place` or the last step has left.
+            wants_logits: else the choice is all.
+        """
+        held, num_seen = self._pass(1, False, wants_logits), context_for(position + 1)
+
+        def work() -> None:
+            self._verify(held, num_seen)
+            held.nodes[0].copy_(held.choices)
+            held.nodes[1].add_(1)
+
+        self.graphs.run(("step", num_seen, wants_logits), work, [held.nodes])
+        return held
+
+    def choose(self, held: TreePass, choices: Longs) -> None:
+        """Put other choices in place of the likeliest tokens, int64 ``[N]``; -1 where there is none."""
+        self._send(torch.from_numpy(choices), held.choices[: len(choices)])
+
+    def keep(self, held: TreePass, position: int, deepest: int) -> int:
+        """Launch the walk down the tree, and move what was accepted into place.
+
+        Args:
+            held: what `verify` returned.
+            position: absolute, of the root.
+            deepest: depth of the tree.
+
+        Returns:
+            Rows that the drafter is to read, padding counted; for `draft`.
+        """
+        num_kept = min(held.num_rows, max(self.num_fresh, deepest + 1))
+        num_fresh = max(self.num_fresh, num_kept)
+        fresh = None if held.features is None else self._fresh_rows(num_fresh, held.features)
+        key = ("keep", num_kept, id(held))
+        moved = self._held.rows.tensor[:, :, :, position : position + num_kept]
+        self.graphs.run(key, lambda: self._keep(held, fresh, num_kept), [moved])
+        return num_fresh
+
+    def draft(self, num_fresh: int, most: int, width: int) -> None:
+        """Launch a draft below the root that `keep` or `draft_at` has left.
+
+        Args:
+            num_fresh: tokens of context to project first.
+            most: at least the root's absolute position, and as many tokens more as are projected.
+            width: candidates at each depth.
+        """
+        assert self._context is not None
+        num_seen = context_for(most)
+        key = ("draft", num_fresh, num_seen, width)
+        self.graphs.run(key, lambda: self._draft(num_fresh, num_seen, width))
+
+    def draft_at(self, root: int, position: int, width: int, features: Tensor | None = None) -> None:
+        """Launch a draft below a root that the host names.
+
+        Args:
+            root: its token.
+            position: absolute, of the root.
+            width: candidates at each depth.
+            features: ``[1, L, taps x H]`` of the last tokens before it; None: those of the last round, whosever.
+        """
+        num_fresh = self.num_fresh
+        if features is not None:
+            last = features[:, -num_fresh:]
+            self._fresh_rows(num_fresh, features)[:, : last.shape[1]] = last
+        self._fresh_start.fill_(max(position - num_fresh, 0))
+        self._root.fill_(root)
+        self._root_position.fill_(position)
+        self.draft(num_fresh, position + num_fresh, width)
+
+    def fetched(self, *found: Tensor) -> list[Tensor]:
+        """Copies on the host of what the launched passes leave. This is the round's one wait for the device."""
+        if self.target.device.type != "cuda":
+            return [tensor.clone() for tensor in found]
+        copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in found]
+        for copy, tensor in zip(copies, found, strict=True):
+            copy.copy_(tensor, non_blocking=True)
+        done = torch.cuda.Event()
+        done.record()
+        done.synchronize()
+        return copies
+
+    def drafted(self, width: int) -> tuple[Tensor, Tensor]:
+        """Where the latest draft lies: for `fetched`, and then `marginals`."""
+        return self._first_places[width], self._drafts_are_laws
+
+    def marginals(self, first: Tensor, are_laws: Tensor) -> Marginals:
+        """The candidates of a draft that was fetched.
+
+        Raises:
+            ModelError: a row of the drafter's logits is no law.
+        """
+        found, own = marginals_at(first.numpy(), bool(are_laws)), self.drafter.vocabulary
+        return found if own is None else own.in_target(found)
+
+    @property
+    def _held(self) -> FixedCache:
+        assert self._cache is not None
+        return self._cache
+
+    def _reserve(self, room: int) -> None:
+        """Have so many slots, and those that a draft writes behind the last token."""
+        room, held = context_for(room + self.num_fresh + 1), self._held.rows.room
+        if room > held:
+            # Doubled, since everything is captured anew.
+            room = max(room, context_for(2 * held))
+            self.graphs.forget()
+            self._held.rows = self._held.rows.grown(room)
+            self._context = None if self._context is None else self._context.grown(room)
+
+    def _number(self) -> Tensor:
+        return torch.zeros(1, dtype=torch.int64, device=self.target.device)
+
+    def _send(self, tensor: Tensor, onto: Tensor) -> None:
+        """Copy to the device without a wait."""
+        onto.copy_(tensor.pin_memory() if self.target.device.type == "cuda" else tensor, non_blocking=True)
+
+    def _pass(self, num_rows: int, wants_features: bool, wants_logits: bool) -> TreePass:
+        key = (num_rows, wants_features, wants_logits)
+        if key not in self._passes:
+            device, target = self.target.device, self.target
+            held = empty_pass(num_rows, device)
+            if wants_logits:
+                held.logits = torch.zeros(num_rows, target.vocab_size, device=device)
+            if wants_features:
+                size = len(self.drafter.config.target_layer_ids) * target.embedding.embedding_dim
+                held.features = torch.zeros(1, num_rows, size, dtype=target.dtype, device=device)
+            self._passes[key] = held
+        return self._passes[key]
+
+    def _fresh_rows(self, num_fresh: int, features: Tensor) -> Tensor:
+        if num_fresh not in self._fresh:
+            self._fresh[num_fresh] = features.new_zeros(1, num_fresh, features.shape[2])
+        return self._fresh[num_fresh]
+
+    def _load(self, tree: DraftTree, position: int, held: TreePass) -> None:
+        nodes, ancestors = rows_of(tree, position, held.num_rows)
+        self._send(torch.from_numpy(nodes), held.nodes)
+        self._send(torch.from_numpy(ancestors), held.ancestors)
+
+    def _verify(self, held: TreePass, num_seen: int) -> None:
+        cache, target = self._held, self.target
+        tokens, positions, _ = held.nodes
+        root, num_rows = positions[:1], len(tokens)
+        cache.slots, cache.num_seen = root + torch.arange(num_rows, device=root.device), num_seen
+        visible = (torch.arange(num_seen, device=root.device) < root).repeat(num_rows, 1)
+        visible.index_copy_(1, cache.slots, held.ancestors)
+        layer_ids = () if held.features is None else self.drafter.config.target_layer_ids
+        with tapped(target, layer_ids) as taken:
+            states = target.states(tokens[None], cache, visible[None, None], positions[None])
+        if held.features is not None:
+            held.features.copy_(features_of(taken, layer_ids))
+        logits = target.logits(states[0])
+        values, choices = logits.max(dim=-1)
+        held.choices.copy_(choices)
+        held.are_laws.copy_(values.isfinite().all())
+        if held.logits is not None:
+            held.logits.copy_(logits)
+        # What was made within a capture is not kept beyond it.
+        cache.slots = torch.empty(0, dtype=torch.int64)
+
+    def _keep(self, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
+        path, num_accepted = accepted_path(held)
+        kept, start = path[:num_kept], held.nodes[1, :1]
+        self._held.rows.move(start, kept)
+        if fresh is not None and held.features is not None:
+            fresh[:, :num_kept] = held.features.index_select(1, kept)
+        self._fresh_start.copy_(start)
+        # Behind the end of a text nothing was chosen; what is drafted there is not looked at.
+        self._root.copy_(held.choices[path[num_accepted - 1]].clamp(min=0))
+        self._root_position.copy_(start + num_accepted)
+
+    def _draft(self, num_fresh: int, num_seen: int, width: int) -> None:
+        assert self._context is not None
+        fresh = self._fresh[num_fresh]
+        slots = self._fresh_start + torch.arange(num_fresh, device=fresh.device)
+        new = self.drafter.context_at(fresh, slots)
+        for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True)):
+            self._context.write(2 * layer, slots, keys)
+            self._context.write(2 * layer + 1, slots, values)
+        context = self._context.context(num_seen)
+        logits = block_logits(self.drafter, self.target, self._root, self._root_position, context)[0]
+        first, are_laws = first_places(logits, width)
+        if width not in self._first_places:
+            self._first_places[width] = torch.zeros_like(first)
+        self._first_places[width].copy_(first)
+        self._drafts_are_laws.copy_(are_laws)

@@ -1,0 +1,124 @@
+"""Keys and values that are written in place: room is doubled when it runs out, never copied per token."""
+
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from simlab.real_runner.drafters.dflash import Context, DFlashDrafter
+from simlab.real_runner.targets.model import Target
+
+_LEAST_ROOM = 64
+
+
+class Rows:
+    """Rows of all layers in one tensor, ``[parts, S, E, room, F]``; a part is the keys or values of a layer."""
+
+    def __init__(self, num_parts: int, room: int) -> None:
+        self.num_parts = num_parts
+        self.room = room
+        self.tensor: Tensor | None = None
+
+    def write(self, part: int, start: int, new: Tensor) -> Tensor:
+        """Write ``[S, E, L, F]`` from row ``start`` on; what now lies before its end, as a view."""
+        stop = start + new.shape[2]
+        if self.tensor is None or stop > self.tensor.shape[3]:
+            self._grow(start, stop, new)
+        assert self.tensor is not None
+        self.tensor[part, :, :, start:stop] = new
+        return self.tensor[part, :, :, :stop]
+
+    def _grow(self, filled: int, wanted: int, like: Tensor) -> None:
+        held = 0 if self.tensor is None else self.tensor.shape[3]
+        room = max(self.room, wanted + _LEAST_ROOM, 2 * held)
+        grown = like.new_empty(self.num_parts, *like.shape[:2], room, like.shape[3])
+        if self.tensor is not None:
+            # Some layers may have rows of this pass already: all that there is goes along.
+            grown[:, :, :, :held] = self.tensor
+        self.tensor = grown
+
+
+class BufferLayer(DynamicLayer):
+    """One layer's keys and values, in the form in which transformers asks for them."""
+
+    def __init__(self, rows: Rows, index: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.rows, self.index, self.length = rows, index, 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.is_initialized = True
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start = self.length
+        self.length += key_states.shape[2]
+        keys = self.rows.write(2 * self.index, start, key_states)
+        return keys, self.rows.write(2 * self.index + 1, start, value_states)
+
+
+class BufferCache(Cache):
+    """Such a layer for each layer of a target whose layers all attend to everything.
+
+    ``room`` is how many tokens it will hold, where that is known: then it never grows.
+    """
+
+    def __init__(self, target: Target, room: int = 0) -> None:
+        self.rows = Rows(2 * len(target.layers), room)
+        self.buffers = [BufferLayer(self.rows, index) for index in range(len(target.layers))]
+        super().__init__(layers=list(self.buffers))
+
+    @property
+    def length(self) -> int:
+        """Tokens held, padding counted."""
+        return self.buffers[0].length
+
+    @property
+    def num_rows(self) -> int:
+        """Sequences held."""
+        return 0 if self.rows.tensor is None else self.rows.tensor.shape[1]
+
+    def keep_sequences(self, kept: Tensor) -> None:
+        """Drop every sequence of the batch but ``kept``, int64."""
+        if self.rows.tensor is not None:
+            self.rows.tensor = self.rows.tensor.index_select(1, kept.to(self.rows.tensor.device))
+
+    def shorten(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens."""
+        for layer in self.buffers:
+            layer.length = length
+
+    def compact(self, num_before: int, kept: Tensor) -> None:
+        """Of the tokens after the first ``num_before`` keep some, in their order.
+
+        Args:
+            num_before: tokens that stay where they are.
+            kept: int64 ``[M]``, rising, counted from ``num_before``.
+        """
+        num_kept = len(kept)
+        in_place = bool(num_kept == 0 or kept[-1] == num_kept - 1)
+        if self.rows.tensor is not None and not in_place:
+            moved = self.rows.tensor.index_select(3, kept.to(self.rows.tensor.device) + num_before)
+            self.rows.tensor[:, :, :, num_before : num_before + num_kept] = moved
+        self.shorten(num_before + num_kept)
+
+
+class ContextBuffer:
+    """The drafter's growing context of one sequence."""
+
+    def __init__(self, drafter: DFlashDrafter, room: int = 0) -> None:
+        self.rows = Rows(2 * drafter.config.num_hidden_layers, room)
+        self.length = 0
+
+    def append(self, new: Context) -> Context:
+        """Add keys and values of further tokens; the whole context, as views that the next call may move."""
+        pairs = [
+            (self.rows.write(2 * layer, self.length, keys), self.rows.write(2 * layer + 1, self.length, values))
+            for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True))
+        ]
+        self.length += new.length
+        return Context(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))

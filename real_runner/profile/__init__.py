@@ -1,0 +1,1 @@
+"""Measuring what rounds cost on a machine. Begin with profile."""

@@ -1,0 +1,91 @@
+"""What a person asks of a profile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from simlab.real_runner.execution.graph_sizes import node_counts_at_steps
+from simlab.real_runner.execution.prepare import CUDA_GRAPHS, EAGER, check_execution
+from simlab.real_runner.targets.hub_files import at_revision
+from simlab.sampling.choice import Sampling
+from simlab.traces.artefacts.cost import CostFile
+
+NODE_COUNTS = (0, 1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+CONTEXTS = (128, 256, 512, 1024, 2048)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """Which rounds to time, on which models, and how often.
+
+    Attributes:
+        text: what the models read; repeated where the largest context needs more.
+        node_counts: drafted tokens, the root not counted; rising from 0.
+        contexts: tokens before the root; rising.
+        repeats: samples wanted of every stage at every node count and context.
+        threads: of the CPU; None leaves them as torch has them.
+        resume: go on with the file that is at ``out``.
+        batch: texts at a time; node counts and contexts are those of each.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        execution: one of `simlab.real_runner.execution.prepare.EXECUTIONS`.
+    """
+
+    target: str
+    draft: str
+    out: Path
+    text: str
+    node_counts: tuple[int, ...] = NODE_COUNTS
+    contexts: tuple[int, ...] = CONTEXTS
+    repeats: int = 6
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int | None = None
+    resume: bool = False
+    batch: int = 1
+    tap_offset: str | None = None
+    execution: str = EAGER
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise ValueError("text must not be empty")
+        if not _rise(self.node_counts) or self.node_counts[0] != 0:
+            raise ValueError(f"node counts must rise from 0, the root alone; got {_listed(self.node_counts)}")
+        if not _rise(self.contexts) or self.contexts[0] < 1:
+            raise ValueError(f"contexts must rise from 1 or above; got {_listed(self.contexts)}")
+        if min(self.repeats, self.batch) < 1 or (self.threads is not None and self.threads < 1):
+            raise ValueError(
+                f"repeats, batch and threads must be at least 1; got {self.repeats}, {self.batch} and {self.threads}"
+            )
+        check_execution(self.execution, self.batch, self.device)
+        # Sampling refuses what is no temperature, share or count.
+        _ = self.sampling
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the target chooses its tokens."""
+        return Sampling(self.temperature, self.top_k, self.top_p, seed=0)
+
+
+def node_counts_for(execution: str) -> tuple[int, ...]:
+    """The grid where none is given: captured passes have sizes, and their prices step from one to the next."""
+    return node_counts_at_steps(NODE_COUNTS[-1]) if execution == CUDA_GRAPHS else NODE_COUNTS
+
+
+def options_of(file: CostFile) -> dict[str, object]:
+    """The options under which a file was begun, by name; its device is a name that torch does not know."""
+    grid, sampling = ("node_counts", "contexts", "repeats", "batch"), ("temperature", "top_p", "top_k")
+    named = {"target": file.target, "draft": file.drafter}
+    models: dict[str, object] = {name: at_revision(model.name, model.revision) for name, model in named.items()}
+    return models | {name: getattr(file, name) for name in (*grid, *sampling, "dtype", "threads", "execution")}
+
+
+def _rise(values: Sequence[int]) -> bool:
+    return len(values) > 0 and all(low < high for low, high in pairwise(values))
+
+
+def _listed(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values)) or "none"

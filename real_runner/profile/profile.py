@@ -1,0 +1,168 @@
+"""Measuring what rounds cost on this machine, sweep after sweep over node counts and contexts."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from simlab.arrays import Ints
+from simlab.errors import CostError, PromptError
+from simlab.real_runner.decoding.timer import Clock, clock_of
+from simlab.real_runner.models import Models, load_models, within_memory
+from simlab.real_runner.profile.batches import BatchPlainAt, BatchRoundsAt
+from simlab.real_runner.profile.key import check_same, empty_file
+from simlab.real_runner.profile.options import ProfileOptions
+from simlab.real_runner.profile.rounds import (
+    FIRST_UNMEASURED,
+    UNMEASURED,
+    PlainAt,
+    RoundsAt,
+    check_grid,
+)
+from simlab.real_runner.profile.sweeps import Place, Sweeps
+from simlab.real_runner.tap_offset import AUTO, Text, given_offset, settle
+from simlab.real_runner.targets.model import Target
+from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
+
+SECONDS_BETWEEN_WRITINGS = 15.0
+"""Work that a killed profile loses at most."""
+
+_LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
+_CHARACTERS_PER_TOKEN = 8
+_NUM_SAMPLES, _SAMPLE_TOKENS = 8, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """The cost file as it is now, and how many visits to cells this run added to it."""
+
+    file: CostFile
+    num_visits: int
+
+
+@within_memory("give smaller --contexts or --node-counts, or --dtype bfloat16")
+def profile(options: ProfileOptions) -> Profiled:
+    """Measure until every cell has the samples that were asked for; keep the file up to date on the way.
+
+    Raises:
+        SimlabError: models cannot be used, the grid is beyond them, or the file at ``out`` is of another
+            measurement.
+    """
+    earlier = _earlier(options.out, options.resume)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    offset = given_offset(options.tap_offset)
+    models = load_models(options.target, options.draft, options.dtype, options.device, offset, options.execution)
+    if options.tap_offset == AUTO:
+        settle(models, options.tap_offset, _samples(models.target, options.text))
+    check_grid(models, options.contexts[-1], options.node_counts[-1])
+    file = empty_file(options, models)
+    if earlier is not None:
+        check_same(options.out, earlier, file)
+        file = replace(earlier, repeats=max(earlier.repeats, options.repeats))
+    todo = Sweeps(file, options.repeats)
+    if todo.num_left:
+        _measure(options, models, todo)
+    return Profiled(todo.file, todo.num_visits)
+
+
+def _earlier(out: Path, resume: bool) -> CostFile | None:
+    if out.is_dir():
+        raise CostError(f"--out names the folder {out}; expected a file, such as {out / 'cost.json'}")
+    if not out.exists():
+        return None
+    if not resume:
+        raise CostError(f"{out} is there already; add --resume to go on with it, or give another --out")
+    return read_cost_file(out)
+
+
+def _measure(options: ProfileOptions, models: Models, todo: Sweeps) -> None:
+    """All sweeps, written on the way and at the end, however that comes."""
+    written, saved = time.monotonic(), 0
+
+    def save() -> None:
+        nonlocal written, saved
+        if todo.num_visits > saved:
+            write_cost_file(options.out, todo.file)
+            written, saved = time.monotonic(), todo.num_visits
+
+    try:
+        for swept in _visits(options, models, todo):
+            if swept or time.monotonic() - written >= SECONDS_BETWEEN_WRITINGS:
+                save()
+    finally:
+        save()
+
+
+def _visits(options: ProfileOptions, models: Models, todo: Sweeps) -> Iterator[bool]:
+    """Visit cell after cell; after each, whether it was the last of its sweep."""
+    num_left = todo.num_left
+    done = len(todo.places) * todo.num_sweeps - num_left
+    bar = tqdm(total=done + num_left, initial=done, desc="reading the text", bar_format=_LAYOUT, smoothing=0)
+    with bar:
+        visit = _visitor(options, models, todo)
+        bar.set_description_str("profiling", refresh=False)
+        for number in range(todo.num_sweeps):
+            places = todo.sweep(number)
+            bar.set_postfix_str(f"sweep {number + 1} of {todo.num_sweeps}", refresh=False)
+            for index, place in enumerate(places):
+                visit(place)
+                bar.update()
+                yield index == len(places) - 1
+
+
+def _visitor(options: ProfileOptions, models: Models, todo: Sweeps) -> Callable[[Place], None]:
+    """Read the text at every context, once; what is returned visits a cell and keeps its samples."""
+    clock = clock_of(models.target.device)
+    longest, most = options.contexts[-1], options.node_counts[-1]
+    token_ids = _token_ids(models.target, options.text, longest)
+    plain, rounds = _begun(options, models, token_ids, clock)
+    seen: set[Place] = set()
+
+    def visit(place: Place) -> None:
+        num_drafted, context = place
+        num_unmeasured = UNMEASURED if place in seen else FIRST_UNMEASURED
+        seen.add(place)
+        if num_drafted is None:
+            todo.add_steps(context, plain.visit(context, num_unmeasured))
+        else:
+            todo.add_rounds(num_drafted, context, rounds[context].visit(num_drafted, num_unmeasured))
+
+    # The first passes of a process start threads and compile; the largest tree also shows what memory it takes.
+    rounds[longest].visit(most, FIRST_UNMEASURED)
+    plain.visit(longest, FIRST_UNMEASURED)
+    return visit
+
+
+def _samples(target: Target, text: str) -> list[Text]:
+    """Beginnings of texts that the target is to go on with: eight pieces of a text."""
+    ids = _token_ids(target, text, _NUM_SAMPLES * _SAMPLE_TOKENS)
+    return [(piece, np.empty(0, np.int32)) for piece in np.split(ids, _NUM_SAMPLES)]
+
+
+def _begun(
+    options: ProfileOptions, models: Models, token_ids: Ints, clock: Clock
+) -> tuple[PlainAt | BatchPlainAt, Mapping[int, RoundsAt | BatchRoundsAt]]:
+    """Plain decoding, and rounds at each context, of one text or of several, which are read here."""
+    most, sampling, batch = options.node_counts[-1], options.sampling, options.batch
+    if batch == 1:
+        plain = PlainAt(models, token_ids, options.contexts[-1], sampling, clock)
+        return plain, {
+            context: RoundsAt(models, most, token_ids, context, sampling, clock) for context in options.contexts
+        }
+    together = BatchPlainAt(models, token_ids, options.contexts[-1], sampling, clock, batch)
+    return together, {
+        context: BatchRoundsAt(models, most, token_ids, context, sampling, clock, batch) for context in options.contexts
+    }
+
+
+def _token_ids(target: Target, text: str, num: int) -> Ints:
+    """int32 ``[num]``: the first tokens of a text, from its beginning again where it is too short."""
+    found = target.tokenizer.encode(text[: num * _CHARACTERS_PER_TOKEN], verbose=False)
+    if not found:
+        raise PromptError(f"the tokenizer of {target.name} makes no token of the text; give another --target")
+    return np.resize(np.array(found, np.int32), num)

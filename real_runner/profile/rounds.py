@@ -1,0 +1,176 @@
+"""Real rounds and real steps, timed at one context length.
+
+A stage alone would find its weights and its rows in caches that the other model empties in every real
+round. So whole rounds of the real loop are run, one after the other along the target's own text, and
+their stage seconds are kept.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from simlab.arrays import Ints
+from simlab.cost import StageSeconds
+from simlab.draft import Draft, Prompt
+from simlab.errors import ModelError
+from simlab.policies.orders.best_first import DDTree
+from simlab.policy import Needs, Stateless
+from simlab.real_runner.decoding.text_runners import plain_decoding, speculation, with_own_graphs
+from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.models import Models
+from simlab.sampling.choice import Sampling
+from simlab.tree import DraftTree
+
+FIRST_UNMEASURED = 2
+"""Rounds before the first measured one of a shape: libraries choose and compile on first sight."""
+
+UNMEASURED = 1
+"""Rounds before the measured ones of any later visit: a policy of fixed budget follows rounds of its own shape."""
+
+MEASURED_ROUNDS = 2
+MEASURED_STEPS = 8
+
+
+@dataclass(slots=True)
+class TreesOfSize(Stateless):
+    """Best-first trees of a size that is set from outside; 0 drafts, and verifies the root alone.
+
+    The drafter gives as many candidates as the largest size reads, as it does for a policy that
+    chooses its budget round by round.
+    """
+
+    num_drafted: int
+    most: int
+
+    @property
+    def needs(self) -> Needs:
+        """Every candidate."""
+        return Needs(top_k=None)
+
+    @property
+    def budget(self) -> int:
+        """The largest size; at least 1, so that there are candidates."""
+        return max(self.most, 1)
+
+    def select(self, draft: Draft, state: None = None) -> DraftTree:
+        """The tree of the size that was set."""
+        if self.num_drafted == 0:
+            return DraftTree.root_only(draft.root_token)
+        return DDTree(self.num_drafted).select(draft)
+
+
+class RoundsAt:
+    """Rounds with contexts of about one length."""
+
+    def __init__(
+        self, models: Models, most_drafted: int, token_ids: Ints, context: int, sampling: Sampling, clock: Clock
+    ) -> None:
+        """Read the text before the rounds.
+
+        Args:
+            models: a target and a drafter that fits it.
+            most_drafted: the largest number of drafted tokens.
+            token_ids: int32, at least ``context`` of them.
+            context: tokens before the root, give or take a few.
+            sampling: how the target chooses.
+            clock: of the models' device.
+        """
+        self._trees = TreesOfSize(0, most_drafted)
+        self._window = window_of(context)
+        self._start, max_new_tokens = first_position(models, context)
+        own = with_own_graphs(_never_stopping(models))
+        self._running = speculation(own, self._trees, _prompt(token_ids, self._start), sampling, max_new_tokens, clock)
+        self._first_token = int(self._running.text[0])
+
+    @torch.inference_mode()
+    def visit(self, num_drafted: int, num_unmeasured: int) -> list[StageSeconds]:
+        """``MEASURED_ROUNDS`` rounds of one tree size, after some that are not measured.
+
+        Raises:
+            ModelError: the drafter's candidates do not fill such a tree, or logits are no law.
+        """
+        if len(self._running.text) - 1 > self._window:
+            self._running.rewind(self._start, self._first_token)
+        self._trees.num_drafted = num_drafted
+        rounds = [self._running.round() for _ in range(num_unmeasured + MEASURED_ROUNDS)]
+        fewest = min(ran.round.num_drafted for ran in rounds)
+        if fewest < num_drafted:
+            raise ModelError(
+                f"a tree of {num_drafted} drafted tokens was asked for, and the drafter's candidates fill {fewest}; "
+                "give smaller --node-counts"
+            )
+        return [ran.seconds for ran in rounds[num_unmeasured:]]
+
+
+class PlainAt:
+    """Steps of plain decoding at any of some contexts."""
+
+    def __init__(self, models: Models, token_ids: Ints, longest: int, sampling: Sampling, clock: Clock) -> None:
+        """Read the text before the longest context; shorter ones are returned to."""
+        self._most_steps = FIRST_UNMEASURED + MEASURED_STEPS
+        target = models.target
+        self._highest = target.longest_context - self._most_steps - 1
+        prompt = _prompt(token_ids, longest)
+        own = with_own_graphs(_never_stopping(models))
+        self._running = plain_decoding(own, prompt, sampling, self._most_steps + 1, clock)
+        self._first_token = int(self._running.text[0])
+
+    def visit(self, context: int, num_unmeasured: int) -> list[float]:
+        """Seconds of ``MEASURED_STEPS`` steps about one context, after some that are not measured.
+
+        Raises:
+            ModelError: the target's logits are no law.
+        """
+        num_steps = num_unmeasured + MEASURED_STEPS
+        start = max(1, min(context - num_steps // 2, self._highest))
+        self._running.rewind(start, self._first_token)
+        return [self._running.step() for _ in range(num_steps)][num_unmeasured:]
+
+
+def check_grid(models: Models, longest: int, most_drafted: int) -> None:
+    """Refuse before the work what cannot be run.
+
+    Raises:
+        ModelError: contexts beyond the target's positions, or trees beyond the drafter's candidates.
+    """
+    positions, depth = models.target.longest_context, models.drafter.config.depth
+    needed = depth + 1 + max(longest, window_of(longest) + _reach(models))
+    if needed > positions:
+        raise ModelError(
+            f"a context of {longest:,} and a draft of {depth} need {needed:,} positions, and "
+            f"{models.target.reach}; give smaller --contexts"
+        )
+    width = min(models.target.vocab_size, most_drafted)
+    fill = sum(width**level for level in range(1, depth + 1))
+    if fill < most_drafted:
+        raise ModelError(
+            f"trees of {most_drafted:,} drafted tokens were asked for, and the drafter's candidates fill no more than "
+            f"{fill:,}; give smaller --node-counts"
+        )
+
+
+def first_position(models: Models, context: int) -> tuple[int, int]:
+    """Tokens to read before rounds about a context, and new tokens that the rounds may bring."""
+    max_new_tokens = window_of(context) + _reach(models)
+    highest = models.target.longest_context - models.drafter.config.depth - max_new_tokens
+    return max(1, min(context - window_of(context), highest)), max_new_tokens
+
+
+def window_of(context: int) -> int:
+    """New tokens after which a visit goes back to the start; few beside the context."""
+    return min(16, context // 8)
+
+
+def _reach(models: Models) -> int:
+    """New tokens that one visit may bring, token 0 and one to spare counted."""
+    return (FIRST_UNMEASURED + MEASURED_ROUNDS) * (models.drafter.config.depth + 1) + 2
+
+
+def _prompt(token_ids: Ints, length: int) -> Prompt:
+    return Prompt("profile", "profile", 0, 0, np.ascontiguousarray(token_ids[:length]))
+
+
+def _never_stopping(models: Models) -> Models:
+    """The same models, whose text goes on after a stop token: its rounds cost the same."""
+    return replace(models, target=replace(models.target, stop_token_ids=()))

@@ -1,0 +1,165 @@
+"""What a recording will be, before it is made: its first prompt, its size, its time."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from simlab.real_runner.models import Models, within_memory
+from simlab.real_runner.record.answers import answers_of
+from simlab.real_runner.record.manifests import manifest_of
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.progress import Progress
+from simlab.real_runner.record.prompts import PromptRecord, render_text
+from simlab.real_runner.record.record import load, record_text, shards_of
+from simlab.real_runner.record.sources import Answered, Source, Sources, given_turns, num_turns
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.records import SequenceRecord
+from simlab.traces.writer import TraceWriter
+
+Item = TypeVar("Item")
+
+_PROMPTS_DECODED = 64
+_TEXTS_RECORDED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a recording will take.
+
+    Attributes:
+        num_texts: turns of all prompts.
+        num_sampled: prompts whose texts were looked at; all of them where texts are given.
+        positions: tokens of all texts.
+    """
+
+    num_prompts: int
+    num_texts: int
+    num_sampled: int
+    positions: float
+    num_bytes: float
+    seconds: float
+
+
+@within_memory()
+def dry_run(options: RecordOptions) -> str:
+    """A few sentences about a recording, from recording a few of its prompts in a temporary folder.
+
+    Raises:
+        SimlabError: models or prompts cannot be used.
+    """
+    models, sources = load(options)
+    found = estimate(options, models, sources)
+    alone = " alone" if options.more_devices else ""
+    texts = f" ({found.num_texts} texts)" if found.num_texts != found.num_prompts else ""
+    return "\n".join(
+        (
+            f"The first prompt, as {models.target.name} reads it:",
+            "",
+            first_prompt(options, models, sources.items[0]),
+            "",
+            f"prompts         {found.num_prompts}{texts}",
+            f"positions       {found.positions:,.0f}",
+            f"expected size   {_size(found.num_bytes)}",
+            f"expected time   {_duration(found.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
+            f"measured on     {found.num_sampled} prompts spread over the file; nothing was written to {options.out}",
+        )
+    )
+
+
+def first_prompt(options: RecordOptions, models: Models, source: Source) -> str:
+    """The first turn of a prompt as the target reads it, special tokens included."""
+    if isinstance(source, PromptRecord):
+        return render_text(models.target.tokenizer, source.conversation, options.chat_template_kwargs)
+    turn = given_turns(source, models.target, options.chat_template_kwargs)[0]
+    return str(models.target.tokenizer.decode(turn.prompt.token_ids.tolist()))
+
+
+def estimate(options: RecordOptions, models: Models, sources: Sources) -> Estimate:
+    """Lengths come from decoding prompts spread over all, bytes and seconds from recording some of their texts."""
+    given = not isinstance(sources.items[0], PromptRecord)
+    sample = sources.items if given else spread(sources.items, _PROMPTS_DECODED)
+    started = time.perf_counter()
+    answers = _answers(options, models, sample)
+    decoding_s = 0.0 if given else time.perf_counter() - started
+    texts = [answered for turns in answers for answered in turns]
+    num_texts = sum(map(num_turns, sources.items))
+    positions = num_texts * sum(len(text.text) for text in texts) / len(texts)
+    records, recording_s = _record_some(options, models, spread(texts, _TEXTS_RECORDED))
+    recorded = sum(len(record.text) for record in records)
+    return Estimate(
+        num_prompts=len(sources.items),
+        num_texts=num_texts,
+        num_sampled=len(sample),
+        positions=positions,
+        num_bytes=_num_bytes(options, models, sources, records, positions),
+        seconds=decoding_s * num_texts / len(texts) + recording_s * positions / recorded,
+    )
+
+
+def spread(items: Sequence[Item], num: int) -> list[Item]:
+    """At most ``num`` of the items, evenly spread, the first among them."""
+    count = min(num, len(items))
+    return [items[i * len(items) // count] for i in range(count)]
+
+
+def _answers(options: RecordOptions, models: Models, sample: Sequence[Source]) -> list[list[Answered]]:
+    found = []
+    with Progress("decoding a sample", sum(map(num_turns, sample)), token_worth=1 / options.max_new_tokens) as progress:
+        for batch in shards_of(options, Sources(tuple(sample))):
+            found += answers_of(options, models, batch, progress)
+    return found
+
+
+def _record_some(
+    options: RecordOptions, models: Models, texts: Sequence[Answered]
+) -> tuple[list[SequenceRecord], float]:
+    """Some texts recorded, and the seconds that took; the first is done once before, to warm up."""
+    record_text(options, models, 0, texts[0])
+    records = []
+    with Progress("recording a sample", len(texts)) as progress:
+        for index, text in enumerate(texts):
+            records.append(record_text(options, models, index, text))
+            progress.recorded(len(text.text))
+        return records, progress.seconds
+
+
+def _num_bytes(
+    options: RecordOptions, models: Models, sources: Sources, records: Sequence[SequenceRecord], positions: float
+) -> float:
+    """Bytes of the whole trace: so many a position, so many a shard, and the manifest.
+
+    The sample is written twice, as one shard and as one shard a text: the difference is what a shard costs.
+    """
+    manifest = manifest_of(options, models, sources)
+    fixed = len(manifest.to_bytes())
+    together = _written_bytes(manifest, [list(records)])
+    apart = _written_bytes(manifest, [[record] for record in records])
+    a_shard = (apart - together) / max(len(records) - 1, 1)
+    a_position = (together - fixed - a_shard) / sum(len(record.text) for record in records)
+    return fixed + len(shards_of(options, sources)) * a_shard + positions * a_position
+
+
+def _written_bytes(manifest: Manifest, shards: Sequence[Sequence[SequenceRecord]]) -> int:
+    with tempfile.TemporaryDirectory() as name:
+        writer = TraceWriter(Path(name), manifest, len(shards), resume=False)
+        for number, records in enumerate(shards):
+            writer.write(number, records)
+        writer.finish({})
+        return sum(path.stat().st_size for path in Path(name).iterdir())
+
+
+def _size(num_bytes: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes / 1e3:.1f} kB"
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

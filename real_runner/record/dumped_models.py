@@ -1,0 +1,81 @@
+"""Recording along hidden states that were dumped: the target's layers never run here."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
+from simlab.real_runner.models import Models, check_device, check_fit, dtype_of, settle_device
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.prompts import PromptRecord
+from simlab.real_runner.record.sources import Source, given_turns
+from simlab.real_runner.tap_offset import given_offset
+from simlab.real_runner.targets.dumped_states import check_layers, normed, open_dump
+from simlab.real_runner.targets.partial import final_norm, load_partial_target
+
+
+def load_dumped_models(options: RecordOptions) -> Models:
+    """A drafter, of its target what stands before and after the layers, and a folder of dumped states.
+
+    Raises:
+        ModelError: one of them cannot be loaded, or the states are not those that are needed.
+    """
+    if options.hidden_states is None:
+        raise ValueError("hidden_states must be given")
+    kind = dtype_of(options.dtype)
+    check_device(options.device)
+    settle_device(options.device)
+    found = find_drafter(options.draft)
+    drafter = load_drafter(found.folder, kind, options.device, given_offset(options.tap_offset))
+    target = load_partial_target(options.target, kind, options.device)
+    check_fit(target, drafter)
+    check_layers(options.hidden_layers, dumped_taps(drafter.config.target_layer_ids), target.num_layers)
+    dumped = open_dump(options.hidden_states, options.hidden_layers, target.config.hidden_size)
+    return Models(target, drafter, found.folder, found.revision, dumped)
+
+
+def dumped_taps(layer_ids: Sequence[int]) -> tuple[int, ...]:
+    """States behind layers as engines number them: behind layer i, counted from 0, is i + 1; -1 is the embedding."""
+    return tuple(layer + 1 for layer in layer_ids)
+
+
+def check_dumped(models: Models, sources: Sequence[Source], template_kwargs: Mapping[str, object]) -> None:
+    """See that every text has its file, before anything is recorded.
+
+    Raises:
+        ModelError: one has none; names the text.
+    """
+    if models.dumped is None:
+        return
+    for source in sources:
+        if isinstance(source, PromptRecord):
+            raise ModelError("hidden states can be dumped only for texts that are there; give --completions")
+        for turn in given_turns(source, models.target, template_kwargs):
+            models.dumped.file_of(np.concatenate([turn.prompt.token_ids, turn.text]), turn.prompt.prompt_id)
+
+
+def dumped_text(models: Models, tokens: Tensor, prompt_id: str) -> tuple[Tensor, Tensor]:
+    """What a pass of the target over a text would give: tapped states ``[L, taps x H]``, last states ``[L, H]``.
+
+    A drafter that taps the last layer reads its state after the final norm, as in `simlab.real_runner.targets.model`.
+
+    Args:
+        models: with dumped states.
+        tokens: int64 ``[L]``.
+        prompt_id: for messages.
+
+    Raises:
+        ModelError: the file cannot be used.
+    """
+    if models.dumped is None:
+        raise ValueError("these models have no dumped states")
+    target, taps = models.target, dumped_taps(models.drafter.config.target_layer_ids)
+    found = models.dumped.states(tokens.cpu().numpy(), prompt_id, [*taps, target.num_layers])
+    *tapped, last = (states.to(target.device, target.dtype) for states in found)
+    final = normed(last, final_norm(target), repr(prompt_id))
+    # A drafter that taps the last layer reads its state after the norm, as everywhere in this runner.
+    read = [final if tap == target.num_layers else states for tap, states in zip(taps, tapped, strict=True)]
+    return torch.cat(read, dim=-1), final

@@ -1,0 +1,113 @@
+"""What a recording says about itself."""
+
+import hashlib
+import json
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+
+import torch
+from tokenizers import Tokenizer
+
+from simlab.real_runner.checkpoints.files import checkpoint_digest
+from simlab.real_runner.models import Models
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.prompts import PromptRecord, render
+from simlab.real_runner.record.sources import Source, Sources, given_turns
+from simlab.real_runner.targets.hub_files import repository_of
+from simlab.real_runner.targets.model import Target
+from simlab.traces.format.manifest import DraftSet, DumpedInfo, Manifest, ModelInfo
+
+DRAFT_NAME = "dflash"
+_LIBRARIES = ("simlab", "torch", "transformers", "tokenizers", "numpy", "numba")
+
+
+def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Manifest:
+    """Everything about a recording that is known before it starts."""
+    target, earlier = models.target, sources.retold_from
+    return Manifest(
+        target=ModelInfo(target.name, target.revision, target.digest),
+        vocab_size=target.vocab_size,
+        tokenizer_digest=_digest(_tokenizer_text(target)),
+        chat_template_digest=_digest(str(target.tokenizer.chat_template or "")),
+        prompts_digest=earlier.prompts_digest if earlier else _prompts_digest(options, models, sources),
+        chat_template_kwargs=earlier.chat_template_kwargs if earlier else dict(options.chat_template_kwargs),
+        sampling=earlier.sampling if earlier else options.sampling,
+        stop_token_ids=target.stop_token_ids,
+        max_new_tokens=earlier.max_new_tokens if earlier else options.max_new_tokens,
+        gt_mode=earlier.gt_mode if earlier else "generated" if options.prompts is not None else "given",
+        dtype=options.dtype,
+        attention=str(target.model.config._attn_implementation) if models.dumped is None else "not run here",
+        batch_size=options.batch_size,
+        device=device_name(options.device),
+        versions={name: metadata.version(name) for name in _LIBRARIES},
+        draft_sets={DRAFT_NAME: _draft_set(options, models)},
+        hidden_states=None if models.dumped is None else DumpedInfo(models.dumped.layers, models.dumped.dtype),
+    )
+
+
+def _draft_set(options: RecordOptions, models: Models) -> DraftSet:
+    config = models.drafter.config
+    return DraftSet(
+        model=ModelInfo(repository_of(options.draft), models.draft_revision, checkpoint_digest(models.draft_folder)),
+        block_size=config.block_size,
+        depth=config.depth,
+        min_width=options.min_width,
+        exact_budget=options.exact_budget,
+        vocab_size=config.vocab_size,
+        mask_token_id=config.mask_token_id,
+        draft_vocab_size=config.draft_vocab_size,
+        tap_offset=config.tap_offset,
+    )
+
+
+def _prompts_digest(options: RecordOptions, models: Models, sources: Sources) -> str:
+    asked = [_asked(options, models, source) for source in sources.items]
+    return _digest(json.dumps(asked, separators=(",", ":"), ensure_ascii=False))
+
+
+def _asked(options: RecordOptions, models: Models, source: Source) -> list[object]:
+    """The rendered first prompt and what follows it, or the given text."""
+    if isinstance(source, PromptRecord):
+        ids = render(models.target.tokenizer, source.conversation, options.chat_template_kwargs)
+        return [source.prompt_id, ids, list(source.later_turns)]
+    turns = given_turns(source, models.target, options.chat_template_kwargs)
+    return [[turn.prompt.prompt_id, turn.prompt.token_ids.tolist(), turn.text.tolist()] for turn in turns]
+
+
+def _tokenizer_text(target: Target) -> str:
+    """All of a tokenizer; its vocabulary where it is no fast one."""
+    backend = getattr(target.tokenizer, "backend_tokenizer", None)
+    return (
+        backend.to_str() if isinstance(backend, Tokenizer) else json.dumps(target.tokenizer.get_vocab(), sort_keys=True)
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def device_name(device: str) -> str:
+    """The device as a person would name it: ``cpu``, or the GPU's own name."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def recording_info(seconds: float, positions: int, skipped_shards: int, devices: Sequence[str]) -> dict[str, object]:
+    """What is true of one run and outside every id: time, host, speed.
+
+    Args:
+        seconds: of this run, loading the models of the first device left out.
+        positions: recorded in this run, on all devices.
+        skipped_shards: done before this run.
+        devices: one process each.
+    """
+    return {
+        "seconds": round(seconds, 3),
+        "positions": positions,
+        "positions_per_s": round(positions / seconds, 2) if seconds > 0 else 0.0,
+        "shards_from_an_earlier_run": skipped_shards,
+        "devices": list(devices),
+        "machine": platform.processor() or platform.machine(),
+        "system": platform.platform(),
+        "threads": torch.get_num_threads(),
+    }

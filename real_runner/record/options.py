@@ -1,0 +1,79 @@
+"""What a person asks of a recording."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simlab.real_runner.drafters.draft_rows import Kept
+from simlab.sampling.choice import Sampling
+from simlab.traces.format.manifest import check_kept
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """What to record, from which models, and how. One of the three sources of text is given.
+
+    Attributes:
+        prompts: a prompt file; the target answers.
+        completions: a file of texts made elsewhere, teacher-forced.
+        hidden_states: a folder of hidden states that an engine dumped along the completions; the target's layers
+            then never run here.
+        hidden_layers: which states each of these files holds, as the engine was asked for them.
+        text_from: a trace whose texts are used again, for another drafter.
+        more_devices: a process more for each; they share the shards with the first device.
+        batch_size: prompts that are decoded as one batch and written as one shard.
+        limit: at most so many prompts; None takes all.
+        resume: keep the finished shards of a recording that was interrupted.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+    """
+
+    target: str
+    draft: str
+    out: Path
+    prompts: Path | None = None
+    completions: Path | None = None
+    hidden_states: Path | None = None
+    hidden_layers: tuple[int, ...] = ()
+    text_from: str | None = None
+    limit: int | None = None
+    resume: bool = False
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    max_new_tokens: int = 256
+    chat_template_kwargs: Mapping[str, object] = field(default_factory=dict)
+    dtype: str = "float32"
+    device: str = "cpu"
+    more_devices: tuple[str, ...] = ()
+    batch_size: int = 32
+    min_width: int = 64
+    exact_budget: int = 512
+    tap_offset: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [source for source in (self.prompts, self.completions, self.text_from) if source is not None]
+        if len(given) != 1:
+            raise ValueError(f"exactly one of prompts, completions and text_from must be given; got {len(given)}")
+        if self.hidden_states is not None and self.completions is None:
+            raise ValueError("hidden states belong to texts that were made elsewhere; give --completions with them")
+        if self.hidden_layers and self.hidden_states is None:
+            raise ValueError("--hidden-layers says which states --hidden-states holds; give both")
+        if self.hidden_states is not None and self.tap_offset == "auto":
+            raise ValueError("--tap-offset auto runs the target, whose layers stay away here; give 0 or 1")
+        check_kept(self.min_width, self.exact_budget)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All devices, the first first."""
+        return (self.device, *self.more_devices)
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the target chooses its tokens."""
+        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+
+    @property
+    def kept(self) -> Kept:
+        """How many candidates are kept."""
+        return Kept(self.min_width, self.exact_budget)

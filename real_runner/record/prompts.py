@@ -1,0 +1,217 @@
+"""Prompt files of four formats, and conversations rendered with a chat template."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from jinja2 import TemplateError
+from tqdm import tqdm
+
+from simlab.errors import PromptError
+from simlab.real_runner.record.prompt_rows import (
+    Conversation,
+    Message,
+    Row,
+    ending_in_user,
+    list_of,
+    message_of,
+    messages_of,
+    read_rows,
+    text_of,
+)
+
+_SHAREGPT_ROLES = {"system": "system", "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
+_SET_HERE = {"conversation", "conversations", "messages", "add_generation_prompt", "continue_final_message", "tokenize"}
+_SET_HERE |= {"tokenizer_kwargs", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
+_SET_HERE |= {"return_assistant_tokens_mask"}
+
+
+class Tokenizer(Protocol):
+    """What is used of a ``transformers`` tokenizer, 5.17 or later."""
+
+    @property
+    def chat_template(self) -> object: ...
+    @property
+    def encode(self) -> Callable[..., list[int]]: ...
+    @property
+    def apply_chat_template(self) -> Callable[..., object]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRecord:
+    """A conversation put to the target, then user messages that follow its own answers.
+
+    ``conversation`` ends in the first user message to be answered; what stands before is given.
+    ``later_turns`` are asked one by one, each after the target's answer: see ``next_turn``.
+    """
+
+    prompt_id: str
+    dataset: str
+    conversation: Conversation
+    later_turns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.conversation or self.conversation[-1].role != "user":
+            raise ValueError(f"the conversation of prompt {self.prompt_id!r} must end in a user message")
+
+
+def read_prompts(path: Path, limit: int | None = None) -> list[PromptRecord]:
+    """The prompts of a JSONL file or of a JSON list, at most the first ``limit``.
+
+    A row is recognised by the first of these keys that it fills:
+
+    * ``turns``: user messages, each asked after the target's answer to the one before;
+    * ``messages``: ``role`` and ``content``, ending in a user message; one answer after it is dropped;
+    * ``conversations`` (ShareGPT): ``from`` and ``value``; the first human message, and system ones before it;
+      a conversation that is empty or has no human message is skipped, and stderr says how many;
+    * ``prompt``: one user message.
+
+    ``id`` (text or integer; default ``STEM-N``, row ``N`` counted from 0) and ``dataset`` (default:
+    the file's stem) are optional. Other keys, and rows past the limit, are not looked at.
+
+    Raises:
+        PromptError: the file cannot be read or a row cannot be used; names file and line.
+        ValueError: a limit below 1.
+    """
+    rows = list(read_rows(path, limit))
+    records = [_record(row) for row in rows if not _says_nothing(row.fields)]
+    if not records:
+        raise PromptError(f"{path}: expected a conversation with a human message; got none in {len(rows)} rows")
+    if skipped := len(rows) - len(records):
+        tqdm.write(f"{path}: skipped {skipped} of {len(rows)} conversations: no human message", file=sys.stderr)
+    return records
+
+
+def _says_nothing(fields: Mapping[str, object]) -> bool:
+    """Whether this is a ShareGPT row as public dumps have some: nobody asks anything in it."""
+    found = fields.get("conversations")
+    if not isinstance(found, list) or any(fields.get(name) is not None for name in ("turns", "messages")):
+        return False
+    roles = [entry.get("from") if isinstance(entry, dict) else None for entry in found]
+    return all(isinstance(role, str) and _SHAREGPT_ROLES.get(role, "user") != "user" for role in roles)
+
+
+def _record(row: Row) -> PromptRecord:
+    for name, parse in _FORMATS.items():
+        if row.fields.get(name) is not None:
+            return PromptRecord(row.prompt_id, row.dataset, *parse(row.fields[name], row.where))
+    got = ", ".join(row.fields) or "none"
+    raise PromptError(f"{row.where}: expected one of the keys {', '.join(_FORMATS)}; got {got}")
+
+
+_Parsed: TypeAlias = tuple[Conversation, tuple[str, ...]]
+
+
+def _from_turns(value: object, where: str) -> _Parsed:
+    first, *later = (text_of(turn, "each of 'turns'", where) for turn in list_of(value, "turns", where))
+    return (Message("user", first),), tuple(later)
+
+
+def _from_messages(value: object, where: str) -> _Parsed:
+    messages = messages_of(value, where)
+    return ending_in_user(messages[:-1] if messages[-1].role == "assistant" else messages, where), ()
+
+
+def _from_sharegpt(value: object, where: str) -> _Parsed:
+    kept: list[Message] = []
+    for entry in list_of(value, "conversations", where):
+        message = message_of(entry, ("from", "value"), _SHAREGPT_ROLES, where)
+        kept += [message] if message.role != "assistant" else []
+        if message.role == "user":
+            break
+    return ending_in_user(tuple(kept), where), ()
+
+
+def _from_prompt(value: object, where: str) -> _Parsed:
+    return (Message("user", text_of(value, "'prompt'", where)),), ()
+
+
+_FORMATS: Mapping[str, Callable[[object, str], _Parsed]] = {
+    "turns": _from_turns,
+    "messages": _from_messages,
+    "conversations": _from_sharegpt,
+    "prompt": _from_prompt,
+}
+
+
+def next_turn(messages: Sequence[Message], answer_text: str, user_text: str) -> Conversation:
+    """The conversation that asks ``user_text`` after the target answered ``answer_text``.
+
+    ``answer_text`` is decoded without special tokens, and may be empty.
+    """
+    return *messages, Message("assistant", answer_text), Message("user", user_text)
+
+
+def render(tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: Mapping[str, object]) -> list[int]:
+    """The ids of a conversation up to where the target's answer begins.
+
+    A tokenizer without a chat template (a base model's) gets the last user message alone,
+    encoded with the special tokens that it adds to any text; earlier messages are not seen.
+
+    Raises:
+        PromptError: the template refuses the conversation or its arguments, or no ids result.
+    """
+    if _has_template(tokenizer, template_kwargs):
+        ids = _apply(tokenizer, messages, template_kwargs, tokenize=True)
+    else:
+        ids = tokenizer.encode(_last_user(messages))
+    assert isinstance(ids, list)
+    if not ids:
+        raise PromptError(f"the prompt {_last_user(messages)[:40]!r} has no tokens; expected at least one; remove it")
+    return ids
+
+
+def render_text(tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: Mapping[str, object]) -> str:
+    """What ``render`` encodes, as text; without a template, special tokens are not shown."""
+    if not _has_template(tokenizer, template_kwargs):
+        return _last_user(messages)
+    return str(_apply(tokenizer, messages, template_kwargs, tokenize=False))
+
+
+def parse_template_kwargs(text: str) -> dict[str, object]:
+    """The arguments of a chat template from the command line.
+
+    >>> parse_template_kwargs('{"enable_thinking": false}')
+    {'enable_thinking': False}
+    """
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        example = "a JSON object such as '{\"enable_thinking\": false}'"
+        raise PromptError(f"--chat-template-kwargs must be {example}; got {text!r}")
+    if taken := sorted(_SET_HERE & found.keys()):
+        raise PromptError(f"--chat-template-kwargs may not set {', '.join(taken)}; simlab sets them itself")
+    return found
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _has_template(tokenizer: Tokenizer, template_kwargs: Mapping[str, object]) -> bool:
+    found = bool(template_kwargs.get("chat_template") or tokenizer.chat_template)
+    if template_kwargs and not found:
+        raise PromptError(f"the tokenizer has no chat template to take {', '.join(template_kwargs)}; drop them")
+    return found
+
+
+def _apply(
+    tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: Mapping[str, object], *, tokenize: bool
+) -> object:
+    said = [{"role": message.role, "content": message.content} for message in messages]
+    try:
+        return tokenizer.apply_chat_template(
+            said, add_generation_prompt=True, tokenize=tokenize, return_dict=False, **template_kwargs
+        )
+    except (TemplateError, TypeError, ValueError) as error:
+        roles = ", ".join(message.role for message in messages)
+        raise PromptError(f"the chat template refused a conversation of {roles}: {error}") from error
+
+
+def _last_user(messages: Sequence[Message]) -> str:
+    return next(message.content for message in reversed(messages) if message.role == "user")

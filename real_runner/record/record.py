@@ -1,0 +1,177 @@
+"""Recording: the target's text, its law along it, and what a drafter proposes at every position."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.real_runner.drafters.draft_rows import draft_columns
+from simlab.real_runner.models import Models, load_models, within_memory
+from simlab.real_runner.record.answers import answers_of, check_positions, sequence_key
+from simlab.real_runner.record.devices import OtherDevices, check_devices
+from simlab.real_runner.record.dumped_models import check_dumped, dumped_text, load_dumped_models
+from simlab.real_runner.record.manifests import DRAFT_NAME, manifest_of, recording_info
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.progress import Progress, Reporting
+from simlab.real_runner.record.prompts import PromptRecord
+from simlab.real_runner.record.sources import (
+    Answered,
+    Source,
+    Sources,
+    asked,
+    check_same_target,
+    given_turns,
+    num_turns,
+    read_sources,
+)
+from simlab.real_runner.record.token_law import token_rows
+from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, Text, given_offset, settle
+from simlab.real_runner.targets.model import Target, features_of, tapped
+from simlab.traces.format.records import SequenceRecord
+from simlab.traces.writer import TraceWriter, check_out
+
+_DECODING_SHARE = 0.5
+
+
+@within_memory()
+def record(options: RecordOptions) -> Path:
+    """Record a trace; finished shards of an interrupted run are kept with ``resume``.
+
+    Returns:
+        The trace's folder.
+
+    Raises:
+        SimlabError: models, prompts or folder cannot be used; nothing half written is left.
+    """
+    check_out(options.out, options.resume)
+    models, sources = load(options)
+    if options.tap_offset == AUTO:
+        # Processes of other devices load the drafter anew, and read the same layers.
+        options = replace(options, tap_offset=str(models.drafter.config.tap_offset))
+    shards = shards_of(options, sources)
+    writer = TraceWriter(options.out, manifest_of(options, models, sources), len(shards), options.resume)
+    if not writer.is_complete:
+        check_devices(options.devices)
+        _record_all(options, models, shards, writer)
+    return options.out
+
+
+def load(options: RecordOptions) -> tuple[Models, Sources]:
+    """Both models and everything to be recorded, checked against each other.
+
+    Raises:
+        SimlabError: they cannot be loaded, or do not fit.
+    """
+    sources = read_sources(options.prompts, options.completions, options.text_from, options.limit)
+    if options.hidden_states is not None:
+        models = load_dumped_models(options)
+    else:
+        offset = given_offset(options.tap_offset)
+        models = load_models(options.target, options.draft, options.dtype, options.device, offset)
+    check_same_target(sources, models.target, options.dtype)
+    check_positions(options, models, sources.items)
+    if options.tap_offset == AUTO:
+        settle(models, options.tap_offset, _samples(options, models, sources))
+    check_dumped(models, sources.items, options.chat_template_kwargs)
+    return models, sources
+
+
+def _samples(options: RecordOptions, models: Models, sources: Sources) -> list[Text]:
+    """The first texts of a few prompts; empty ones where the target is to write them."""
+    found: list[Text] = []
+    for source in sources.items[:MOST_TEXTS]:
+        if isinstance(source, PromptRecord):
+            prompt = asked(source, [], models.target, options.chat_template_kwargs)
+            found.append((prompt.token_ids, np.empty(0, np.int32)))
+        else:
+            first = given_turns(source, models.target, options.chat_template_kwargs)[0]
+            found.append((first.prompt.token_ids, first.text))
+    return found
+
+
+def shards_of(options: RecordOptions, sources: Sources) -> list[Sequence[Source]]:
+    """Consecutive prompts that are decoded as one batch and written as one shard."""
+    return [sources.items[i : i + options.batch_size] for i in range(0, len(sources.items), options.batch_size)]
+
+
+def _record_all(
+    options: RecordOptions, models: Models, shards: Sequence[Sequence[Source]], writer: TraceWriter
+) -> None:
+    done = [number for number in range(len(shards)) if writer.is_done(number)]
+    missing = [number for number in range(len(shards)) if number not in done]
+    num_texts, num_done = (sum(num_turns(source) for n in some for source in shards[n]) for some in (missing, done))
+    worth = _DECODING_SHARE / options.max_new_tokens
+    with Progress("recording", num_texts + num_done, num_done, worth) as progress:
+        if options.more_devices:
+            with OtherDevices(options, writer, missing, record_on_device, progress) as others:
+                _record_shards(options, models, shards, writer, others.taken(), others)
+                others.wait()
+        else:
+            _record_shards(options, models, shards, writer, missing, progress)
+    writer.finish(recording_info(progress.seconds, progress.positions, len(done), options.devices))
+
+
+@within_memory()
+def record_on_device(options: RecordOptions, writer: TraceWriter, numbers: Iterable[int], progress: Reporting) -> None:
+    """Record some shards of a recording that another process began.
+
+    Raises:
+        SimlabError: models or prompts cannot be used, or have become others since.
+    """
+    models, sources = load(options)
+    writer.check_same(manifest_of(options, models, sources))
+    _record_shards(options, models, shards_of(options, sources), writer, numbers, progress)
+
+
+def _record_shards(
+    options: RecordOptions,
+    models: Models,
+    shards: Sequence[Sequence[Source]],
+    writer: TraceWriter,
+    numbers: Iterable[int],
+    progress: Reporting,
+) -> None:
+    turns = [sum(map(num_turns, shard)) for shard in shards]
+    for number in numbers:
+        writer.write(number, record_batch(options, models, shards[number], sum(turns[:number]), progress))
+
+
+def record_batch(
+    options: RecordOptions, models: Models, sources: Sequence[Source], first_index: int, progress: Reporting
+) -> list[SequenceRecord]:
+    """Everything about some prompts. The turns of a prompt follow each other."""
+    records: list[SequenceRecord] = []
+    for turns in answers_of(options, models, sources, progress):
+        for answered in turns:
+            records.append(record_text(options, models, first_index + len(records), answered))
+            progress.recorded(len(answered.text))
+    return records
+
+
+@torch.inference_mode()
+def record_text(options: RecordOptions, models: Models, index: int, answered: Answered) -> SequenceRecord:
+    """Everything that is recorded along one text: one target pass or its dump, and one draft at every root."""
+    target, drafter, prompt = models.target, models.drafter, answered.prompt
+    tokens = torch.from_numpy(np.concatenate([prompt.token_ids, answered.text]).astype(np.int64)).to(target.device)
+    start = len(prompt.token_ids)
+    if models.dumped is not None:
+        features, states = dumped_text(models, tokens, prompt.prompt_id)
+    else:
+        features, states = forward_text(target, tokens, drafter.config.target_layer_ids)
+    laws = answered.tokens
+    if laws is None:
+        key = sequence_key(options.sampling, prompt)
+        laws = token_rows(target, states[start - 1 : -1], tokens[start:], options.sampling, key, start)
+    draft = draft_columns(drafter, target, features, tokens, start, options.kept)
+    seed = options.seed if answered.seed is None else answered.seed
+    return SequenceRecord(index, prompt, seed, answered.text, answered.stop_reason, laws, {DRAFT_NAME: draft})
+
+
+def forward_text(target: Target, tokens: Tensor, layer_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """One teacher-forced pass over a text ``[L]``: tapped states ``[L, taps x H]``, last states ``[L, H]``."""
+    with tapped(target, layer_ids) as taken:
+        states = target.states(tokens[None])
+        return features_of(taken, layer_ids)[0], states[0]

@@ -1,0 +1,132 @@
+"""Loading a target, and saying which files it is made of."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from simlab.errors import ModelError
+from simlab.real_runner.attention import grouped as attention
+from simlab.real_runner.targets import builtin
+from simlab.real_runner.targets.hub_files import (
+    FoundModel,
+    every_tensor,
+    fetch_target,
+    files_digest,
+    is_hub_id,
+    repository_of,
+    weight_names,
+)
+from simlab.real_runner.targets.model import Target
+from simlab.real_runner.targets.support import check_supported
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_EXPECTED = f"{builtin.NAME!r}, a folder with config.json and safetensors, or a Hugging Face id such as ORG/NAME"
+
+
+def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
+    """Load the built-in target, a local folder, or a Hugging Face id.
+
+    Raises:
+        ModelError: nothing can be loaded under that name.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    place = target_files(name)
+    try:
+        found: object = AutoModelForCausalLM.from_pretrained(
+            place.folder,
+            dtype=dtype,
+            attn_implementation=attention.NAME,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if "trust_remote_code" in str(error):
+            reason = "it needs code of its own, and simlab runs no code of a checkpoint"
+        remedy = f"expected {_EXPECTED}"
+        if name == builtin.NAME:
+            remedy = f"delete {place.folder} and run the command again"
+        raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
+    model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", found)
+    _check_whole(name, loaded)
+    check_supported(name, model)
+    return Target(
+        name=repository_of(name),
+        revision=place.revision,
+        digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(place.folder),
+        model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
+        tokenizer=tokenizer,
+        stop_token_ids=stop_token_ids(model, tokenizer),
+    )
+
+
+def _check_whole(name: str, loaded: dict[str, Any]) -> None:
+    """Refuse a checkpoint that is not what its config.json says: transformers makes up at random what it lacks.
+
+    Raises:
+        ModelError: it lacks tensors, or has some of another shape.
+    """
+    missing, reshaped = sorted(loaded["missing_keys"]), sorted(loaded["mismatched_keys"])
+    if missing:
+        raise ModelError(
+            f"the checkpoint of the target {name!r} lacks {len(missing)} of the tensors that its config.json asks "
+            f"for, such as {missing[0]!r}; give a whole checkpoint of a causal language model"
+        )
+    if reshaped:
+        key, shape, expected = reshaped[0]
+        raise ModelError(
+            f"{key!r} of the target {name!r} is {list(shape)}, and its config.json makes it {list(expected)}; fetch "
+            "the checkpoint again"
+        )
+
+
+def stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
+    """The tokens that end a text: those of the model's generation settings, and the tokenizer's own."""
+    found = model.generation_config.eos_token_id
+    ids: list[object] = [*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id]
+    return tuple(sorted({token for token in ids if isinstance(token, int)}))
+
+
+def target_files(name: str, is_needed: Callable[[str], bool] = every_tensor) -> FoundModel:
+    """The files of the built-in target, of a local one, or of one fetched from the hub.
+
+    Args:
+        name: see `load_target`.
+        is_needed: by the name of a tensor; what the hub keeps in files of other tensors is not fetched.
+
+    Raises:
+        ModelError: there is none of that name.
+    """
+    if name == builtin.NAME:
+        return FoundModel(builtin.builtin_target_dir(), "")
+    if Path(name).is_dir():
+        return FoundModel(Path(name), "")
+    if not is_hub_id(name):
+        raise ModelError(f"the target {name!r} could not be loaded: nothing has that name; expected {_EXPECTED}")
+    return fetch_target(name, is_needed)
+
+
+def weights_digest(folder: Path, is_needed: Callable[[str], bool] = every_tensor) -> str:
+    """A digest of the weights' files. The built-in target has another: that of the file it is unpacked from.
+
+    Args:
+        folder: with the weights.
+        is_needed: by the name of a tensor; files of other tensors are left out, where an index tells them apart.
+
+    Raises:
+        ModelError: the index cannot be read.
+    """
+    listed = [folder / name for name in weight_names(folder, is_needed)]
+    return files_digest(listed if all(path.is_file() for path in listed) else sorted(folder.glob("*.safetensors")))

@@ -1,0 +1,217 @@
+"""The target model: its passes, and reading hidden states off its layers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from simlab.arrays import Floats
+from simlab.errors import ModelError
+from simlab.real_runner.attention import grouped as attention
+from simlab.real_runner.targets.support import longest_context
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.cache_utils import Cache
+
+    from simlab.real_runner.attention.batch_invariant import FixedPass
+    from simlab.real_runner.attention.packed import PackedPass
+
+
+class TargetConfig(Protocol):
+    """What is read of a target's ``config.json``."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    rms_norm_eps: float
+    rope_parameters: dict[str, float]
+    max_position_embeddings: int
+    num_hidden_layers: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """A causal language model with its tokenizer, ready to run.
+
+    ``digest`` hashes the published weights' files, so that a trace can say whose text it holds.
+    """
+
+    name: str
+    revision: str
+    digest: str
+    model: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase"
+    stop_token_ids: tuple[int, ...]
+
+    @property
+    def end_of_turn_id(self) -> int | None:
+        """The tokenizer's own stop token."""
+        found = self.tokenizer.eos_token_id
+        return found if isinstance(found, int) else None
+
+    @property
+    def config(self) -> TargetConfig:
+        """The model's sizes."""
+        return cast(TargetConfig, self.model.config)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embedding.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype the weights run in."""
+        return self.embedding.weight.dtype
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        """The input embedding, which the drafter borrows."""
+        found = self.model.get_input_embeddings()
+        assert isinstance(found, nn.Embedding)
+        return found
+
+    @property
+    def head(self) -> nn.Module:
+        """The output head, which the drafter borrows."""
+        found = self.model.get_output_embeddings()
+        assert isinstance(found, nn.Module)
+        return found
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The decoder layers, in order."""
+        found = self.model.get_decoder().layers
+        assert isinstance(found, nn.ModuleList)
+        return found
+
+    @property
+    def num_layers(self) -> int:
+        """Decoder layers of the published model, also where they were not loaded."""
+        return self.config.num_hidden_layers
+
+    @property
+    def longest_context(self) -> int:
+        """Tokens that a text may have: its positions, or its sliding window where that is shorter."""
+        return longest_context(self.model.config)
+
+    @property
+    def reach(self) -> str:
+        """What bounds the length of a text, in words that follow "and"."""
+        length, positions = self.longest_context, self.config.max_position_embeddings
+        if length == positions:
+            return f"{self.name} has {positions:,}"
+        return f"{self.name} has sliding windows of {length:,} tokens, within which simlab runs it"
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output head."""
+        return self.config.vocab_size
+
+    @property
+    def heads_per_group(self) -> int:
+        """Query heads that share a key."""
+        return self.config.num_attention_heads // self.config.num_key_value_heads
+
+    def states(
+        self,
+        ids: Tensor,
+        cache: "Cache | None" = None,
+        visible: Tensor | None = None,
+        positions: Tensor | None = None,
+        packed: "PackedPass | None" = None,
+        fixed: "FixedPass | None" = None,
+    ) -> Tensor:
+        """One pass through the decoder.
+
+        Args:
+            ids: int64 ``[S, L]``.
+            cache: takes part in the pass and receives its keys and values.
+            visible: bool ``[S, 1, L, past + L]``, or what `additive_mask` makes of that; None: everything before each
+                token.
+            positions: int64 ``[S, L]``; None: they follow the cache.
+            packed: which token belongs to which sequence, in place of ``visible``; positions must be given.
+            fixed: likewise, what each row of a pass of fixed shape attends to.
+
+        Returns:
+            ``[S, L, H]``, after the final norm.
+        """
+        decoder = cast(Callable[..., nn.Module], self.model.get_decoder())
+        num_before = 0 if cache is None else cache.get_seq_length()
+        places = {name: value for name, value in (("packed", packed), ("fixed", fixed)) if value is not None}
+        if not places and visible is None and num_before and ids.shape[1] > 1:
+            visible = attention.causal_after(num_before, ids.shape[1], self.device)
+        added = visible
+        if visible is not None and visible.dtype == torch.bool:
+            added = attention.additive_mask(visible, self.heads_per_group, self.dtype)
+        masks = {"attention_mask": added, "position_ids": positions}
+        found = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **places)
+        return cast(Tensor, found.last_hidden_state)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """float32 logits ``[..., V]`` of final states ``[..., H]``."""
+        return cast(Tensor, self.head(states)).float()
+
+    def rows(self, logits: Tensor) -> Floats:
+        """Logits ``[R, V]`` as an array, each row seen to be a law.
+
+        Raises:
+            ModelError: one holds NaN, +inf, or -inf alone.
+        """
+        rows: Floats = logits.cpu().numpy()
+        if not np.isfinite(rows.max(axis=-1)).all():
+            raise self.no_law()
+        return rows
+
+    def no_law(self) -> ModelError:
+        """What is raised where a row of logits is no law."""
+        kind = str(self.dtype).removeprefix("torch.")
+        return ModelError(f"the logits of {self.name} are not numbers in {kind}; give another --dtype, such as float32")
+
+
+@contextmanager
+def tapped(target: Target, layer_ids: Sequence[int]) -> Iterator[dict[int, Tensor]]:
+    """Collect the output of some layers during forward passes.
+
+    The yielded dictionary holds, per layer id, ``[S, L, H]`` of the latest pass: the state that transformers
+    hands out behind that layer. That is the raw output, but for the last layer, whose state has passed the final
+    norm, and for -1, the embedding.
+    """
+    taken: dict[int, Tensor] = {}
+
+    def hook_for(layer_id: int) -> Callable[[nn.Module, object, object], None]:
+        def keep(_module: nn.Module, _inputs: object, output: object) -> None:
+            taken[layer_id] = cast(Tensor, output[0] if isinstance(output, tuple) else output)
+
+        return keep
+
+    handles = [_tap(target, i).register_forward_hook(hook_for(i)) for i in layer_ids]
+    try:
+        yield taken
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tap(target: Target, layer_id: int) -> nn.Module:
+    """The module whose output is the state behind a layer."""
+    if layer_id == -1:
+        return target.embedding
+    if layer_id < len(target.layers) - 1:
+        return target.layers[layer_id]
+    norm = getattr(target.model.get_decoder(), "norm", None)
+    if not isinstance(norm, nn.Module) or layer_id >= len(target.layers):
+        raise ModelError(f"the target {target.name!r} has no state behind a layer {layer_id}")
+    return norm
+
+
+def features_of(taken: dict[int, Tensor], layer_ids: Sequence[int]) -> Tensor:
+    """The tapped states side by side, ``[S, L, taps x H]``, in the order of the ids."""
+    return torch.cat([taken[i] for i in layer_ids], dim=-1)

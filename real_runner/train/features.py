@@ -1,0 +1,81 @@
+"""Target hidden states of training text, read once and kept on disk.
+
+A store is a folder of safetensors shards, each a fixed run of sequences, written whole and
+renamed into place: a killed reading continues where it stopped.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from simlab.real_runner.checkpoints.files import write_tensors
+from simlab.real_runner.targets.model import Target, features_of, tapped
+
+SEQUENCES_PER_SHARD = 64
+_TOKENS_PER_BATCH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingText:
+    """One prompt and its continuation, as token ids."""
+
+    prompt_ids: tuple[int, ...]
+    text_ids: tuple[int, ...]
+
+
+def read_features(
+    texts: Sequence[TrainingText], target: Target, layer_ids: Sequence[int], folder: Path, max_tokens: int
+) -> None:
+    """Run the target over every text and keep the tapped states, bfloat16.
+
+    Sequences are cut after ``max_tokens``. Finished shards are skipped. Each shard is a run of
+    consecutive texts: give them in random order, so that any part of the store is a fair sample.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tqdm(total=len(texts), desc=f"reading hidden states for {folder.name}", unit="text") as bar:
+        for number, start in enumerate(range(0, len(texts), SEQUENCES_PER_SHARD)):
+            some = texts[start : start + SEQUENCES_PER_SHARD]
+            path = folder / f"features-{number:05d}.safetensors"
+            if path.is_file():
+                bar.update(len(some))
+            else:
+                write_tensors(path, _read_shard(some, target, layer_ids, max_tokens, bar.update))
+
+
+def _read_shard(
+    texts: Sequence[TrainingText],
+    target: Target,
+    layer_ids: Sequence[int],
+    max_tokens: int,
+    on_texts: Callable[[int], object],
+) -> dict[str, Tensor]:
+    rows = [torch.tensor((text.prompt_ids + text.text_ids)[:max_tokens], dtype=torch.int64) for text in texts]
+    features: list[Tensor] = [torch.empty(0)] * len(rows)
+    by_length = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    while by_length:
+        longest = len(rows[by_length[-1]])
+        count = max(1, _TOKENS_PER_BATCH // longest)
+        batch, by_length = by_length[-count:], by_length[:-count]
+        ids = torch.nn.utils.rnn.pad_sequence([rows[i] for i in batch], batch_first=True)
+        states = teacher_forced_features(target, ids, layer_ids)
+        for row, index in enumerate(batch):
+            features[index] = states[row, : len(rows[index])].to(torch.bfloat16)
+        on_texts(len(batch))
+    return {
+        "tokens": torch.cat(rows).to(torch.int32),
+        "lengths": torch.tensor([len(row) for row in rows], dtype=torch.int32),
+        "prompt_lengths": torch.tensor([len(text.prompt_ids) for text in texts], dtype=torch.int32),
+        "features": torch.cat(features),
+    }
+
+
+@torch.inference_mode()
+def teacher_forced_features(target: Target, ids: Tensor, layer_ids: Sequence[int]) -> Tensor:
+    """Tapped states ``[S, L, taps x H]`` of right-padded ids ``[S, L]``; causal, so padding is harmless."""
+    with tapped(target, layer_ids) as taken:
+        target.model.get_decoder()(ids.to(target.device), use_cache=False)
+        return features_of(taken, layer_ids)

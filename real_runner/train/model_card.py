@@ -1,0 +1,230 @@
+"""The model card of a trained drafter: facts in, Markdown out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.train.curve import CurvePoint
+
+_ROWS_OF_CURVE = 24
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """What was learnt from. ``num_tokens`` counts the texts, not their prompts."""
+
+    name: str
+    num_texts: int
+    num_tokens: int
+    own_answers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AblationRow:
+    """One short run: what it changed, and the dev acceptance length of its chain by set."""
+
+    run: str
+    num_steps: int
+    acceptance_lengths: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SetResult:
+    """One set of prompts after training.
+
+    Attributes:
+        acceptance_lengths: by policy, bonus token counted, pooled over rounds.
+        agreement: per depth, share of roots where the most probable token is the target's.
+    """
+
+    name: str
+    num_prompts: int
+    acceptance_lengths: Mapping[str, float]
+    agreement: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """Everything that the card says; what is empty or None is left out.
+
+    Attributes:
+        init: ``target``, ``random``, or the drafter that training went on from.
+        plan: settings of the run by name; may be nested once.
+        seconds: of training, all in all.
+        notes: paragraphs of Markdown.
+    """
+
+    name: str
+    target: str
+    init: str
+    config: DFlashConfig
+    num_parameters: int
+    data: TrainingData
+    plan: Mapping[str, object]
+    curve: tuple[CurvePoint, ...]
+    ablation: tuple[AblationRow, ...] = ()
+    results: tuple[SetResult, ...] = ()
+    licence: str | None = None
+    hardware: str | None = None
+    seconds: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def model_card(facts: CardFacts) -> str:
+    """The card, a function of the facts alone."""
+    parts = [
+        _front_matter(facts),
+        f"# {facts.name}",
+        _summary(facts),
+        _architecture(facts),
+        _data(facts),
+        _plan(facts),
+        _curve(facts),
+        _ablation(facts),
+        _depths(facts),
+        _results(facts),
+        _hardware(facts),
+        *facts.notes,
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _front_matter(facts: CardFacts) -> str:
+    if facts.licence is None:
+        return ""
+    return f"---\nlicense: {facts.licence}\ntags:\n- speculative-decoding\n- dflash\n---"
+
+
+def _summary(facts: CardFacts) -> str:
+    return (
+        f"A DFlash block-diffusion drafter for `{facts.target}`, trained with `simlab train dflash`. In one pass it "
+        f"proposes the next {facts.config.depth} tokens, each independently of the others; the target verifies them."
+    )
+
+
+def _architecture(facts: CardFacts) -> str:
+    config = facts.config
+    rows = [
+        ("draft layers", config.num_hidden_layers),
+        ("block size, root included", config.block_size),
+        ("target layers read", ", ".join(map(str, config.target_layer_ids))),
+        ("mask token id", config.mask_token_id),
+        ("hidden size", config.hidden_size),
+        ("own parameters", f"{facts.num_parameters:,}"),
+    ]
+    return f"## Drafter\n\n{_table(('', ''), rows)}\n\nEmbedding and output head are the target's."
+
+
+def _data(facts: CardFacts) -> str:
+    data = facts.data
+    by_target = ", the target's own answers to these prompts" if data.own_answers else ""
+    lines = [
+        f"{data.num_texts:,} texts of {data.num_tokens:,} tokens (prompts not counted) from `{data.name}`{by_target}."
+    ]
+    seen = [facts.plan.get(name) for name in ("num_sequences", "num_roots")]
+    if facts.curve and all(isinstance(count, int) for count in seen):
+        sequences, roots = (count for count in seen if isinstance(count, int))
+        drawn = facts.curve[-1].step * sequences
+        lines.append(
+            f"Seen in training: {drawn:,} texts with {roots} random roots each, "
+            f"{drawn / max(data.num_texts, 1):.2f} passes over the text, {drawn * roots:,} blocks, "
+            f"{drawn * roots * facts.config.depth:,} predicted tokens."
+        )
+    return "## Data\n\n" + "\n".join(lines)
+
+
+def _plan(facts: CardFacts) -> str:
+    starts = {"target": "the target's last layers", "random": "random weights"}
+    rows = [("start", starts.get(facts.init, f"`{facts.init}`")), *_flat(facts.plan)]
+    return f"## Plan\n\n{_table(('setting', 'value'), rows)}"
+
+
+def _flat(plan: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in plan.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name} ")
+        else:
+            yield before + name.replace("_", " "), value
+
+
+def _curve(facts: CardFacts) -> str:
+    if not facts.curve:
+        return ""
+    names = list(facts.curve[-1].dev)
+    head = ("step", "loss", *(f"{name}: chain" for name in names), *(f"{name}: first right" for name in names))
+    rows = [
+        (
+            point.step,
+            "" if point.loss is None else f"{point.loss:.3f}",
+            *(f"{point.dev[name].acceptance_length:.3f}" if name in point.dev else "" for name in names),
+            *(_percent(point.dev[name].agreement[0]) if name in point.dev else "" for name in names),
+        )
+        for point in thinned(facts.curve, _ROWS_OF_CURVE)
+    ]
+    said = "\n\nchain: acceptance length of the most probable chain, bonus token counted." if names else ""
+    return f"## Curve\n\n{_table(head, rows)}{said}"
+
+
+def thinned(curve: Sequence[CurvePoint], count: int) -> list[CurvePoint]:
+    """At most ``count`` points, evenly spread, the first and the last among them."""
+    if len(curve) <= count:
+        return list(curve)
+    return [curve[round(i * (len(curve) - 1) / (count - 1))] for i in range(count)]
+
+
+def _ablation(facts: CardFacts) -> str:
+    if not facts.ablation:
+        return ""
+    names = list(facts.ablation[0].acceptance_lengths)
+    rows = [(r.run, r.num_steps, *(_number(r.acceptance_lengths.get(name)) for name in names)) for r in facts.ablation]
+    table = _table(("run", "steps", *names), rows)
+    return f"## Ablation\n\nShort runs on the same data; acceptance length of the chain.\n\n{table}"
+
+
+def _depths(facts: CardFacts) -> str:
+    """Of the results where they say it, else of the last point of the curve."""
+    shares = {result.name: result.agreement for result in facts.results if result.agreement}
+    if not shares and facts.curve:
+        shares = {name: score.agreement for name, score in facts.curve[-1].dev.items()}
+    if not shares:
+        return ""
+    head = ("set", *range(1, facts.config.depth + 1))
+    rows = [(name, *map(_percent, agreement)) for name, agreement in shares.items()]
+    return (
+        "## Agreement per depth\n\nShare of positions where the most probable token of a depth is the target's, "
+        f"whatever comes before it.\n\n{_table(head, rows)}"
+    )
+
+
+def _results(facts: CardFacts) -> str:
+    if not facts.results:
+        return ""
+    policies = list(dict.fromkeys(policy for result in facts.results for policy in result.acceptance_lengths))
+    rows = [
+        (result.name, result.num_prompts, *(_number(result.acceptance_lengths.get(policy)) for policy in policies))
+        for result in facts.results
+    ]
+    return (
+        "## Acceptance length\n\nTokens committed a round, bonus token counted, pooled over rounds.\n\n"
+        f"{_table(('set', 'prompts', *policies), rows)}"
+    )
+
+
+def _hardware(facts: CardFacts) -> str:
+    said = [facts.hardware] if facts.hardware else []
+    if facts.seconds is not None:
+        said.append(f"{facts.seconds / 60:.0f} minutes of training")
+    return f"## Hardware and time\n\n{'; '.join(said)}." if said else ""
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -1,0 +1,60 @@
+"""What a person chooses of a training run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simlab.real_runner.train.dflash import TrainingPlan
+from simlab.sampling.choice import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptions:
+    """A training run: its text, the drafter's sizes, the plan, and where it is kept.
+
+    Attributes:
+        text: texts as token ids (Parquet) or completions (JSONL); or None,
+        prompts: then the target answers these prompts first.
+        dev: prompt files whose answers the run is scored on as it goes, never trained on.
+        init: ``target`` starts from the target's last layers, ``random`` from nothing, anything
+            else is a drafter's name or folder; a folder's ``state.safetensors`` goes before its weights.
+        block_size: None takes 8, or what the drafter that is started from has.
+        num_layers: None takes 2, or what the drafter that is started from has.
+        taps: None takes five layers, spread, or those of the drafter that is started from.
+        mask_token: text of the token that stands for "not yet known"; None takes one that no text contains.
+        max_tokens: longer sequences are cut.
+    """
+
+    target: str
+    out: Path
+    plan: TrainingPlan
+    text: Path | None = None
+    prompts: Path | None = None
+    dev: tuple[Path, ...] = ()
+    dev_limit: int = 48
+    block_size: int | None = None
+    num_layers: int | None = None
+    taps: tuple[int, ...] | None = None
+    mask_token: str | None = None
+    init: str = "target"
+    temperature: float = 0.0
+    max_new_tokens: int = 256
+    limit: int | None = None
+    max_tokens: int = 640
+    eval_every: int = 500
+    resume: bool = False
+    chat_template_kwargs: Mapping[str, object] = field(default_factory=dict)
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.prompts is None):
+            raise ValueError("exactly one of text and prompts must be given")
+        for name in ("dev_limit", "max_new_tokens", "max_tokens", "eval_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.block_size is not None and self.block_size < 2:
+            raise ValueError(f"the block size must be at least 2 (the root counts); got {self.block_size}")
+        Sampling(self.temperature, 0, 1.0, self.plan.seed)
+        stems = [path.stem for path in self.dev]
+        if len(set(stems)) < len(stems):
+            raise ValueError(f"dev files need different names; got {', '.join(stems)}")

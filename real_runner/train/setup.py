@@ -1,0 +1,168 @@
+"""What a training run begins with: a drafter to train, and hidden states to learn from."""
+
+import sys
+from dataclasses import replace
+
+import torch
+from tqdm import tqdm
+
+from simlab.errors import ModelError, PromptError
+from simlab.ids import content_id
+from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
+from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.models import check_fit
+from simlab.real_runner.targets.model import Target
+from simlab.real_runner.train.data import FeatureStore
+from simlab.real_runner.train.dflash import Trainer
+from simlab.real_runner.train.features import TrainingText, read_features
+from simlab.real_runner.train.initialise import config_for, from_target
+from simlab.real_runner.train.options import TrainOptions
+from simlab.real_runner.train.state import STATE, take_over
+from simlab.real_runner.train.text import Asked, claim, given_texts, own_texts, shuffled
+from simlab.sampling.choice import Sampling
+
+_BLOCK_SIZE, _NUM_LAYERS, _NUM_TAPS = 8, 2, 5
+_DEV_TOKENS = 128
+
+
+def start_of(options: TrainOptions, target: Target) -> DFlashDrafter | DFlashConfig:
+    """The drafter to go on from, or the sizes of a new one.
+
+    Raises:
+        ModelError: the drafter does not fit the target or the options, or the sizes do not fit the target.
+    """
+    if options.init not in ("target", "random"):
+        return _earlier(options, target)
+    taps = options.taps or spread_taps(len(target.layers))
+    num_layers, block_size = options.num_layers or _NUM_LAYERS, options.block_size or _BLOCK_SIZE
+    return config_for(target, block_size, num_layers, taps, mask_token_id(options.mask_token, target))
+
+
+def _earlier(options: TrainOptions, target: Target) -> DFlashDrafter:
+    """An earlier drafter; its weights serve any block size and any mask token."""
+    drafter = load_drafter(find_drafter(options.init).folder, torch.float32, options.device).requires_grad_(True)
+    check_fit(target, drafter)
+    config = drafter.config
+    own = ("an embedding or a head of its own",) if drafter.embed_tokens or drafter.lm_head else ()
+    if not_plain := (*config.variants, *own):
+        raise ModelError(f"{options.init} has {', '.join(not_plain)}; simlab trains plain DFlash drafters only")
+    asked = {"draft layers": options.num_layers, "taps": options.taps}
+    has = {"draft layers": config.num_hidden_layers, "taps": config.target_layer_ids}
+    for what, wanted in asked.items():
+        if wanted is not None and wanted != has[what]:
+            raise ModelError(f"{options.init} has {what} {has[what]}, which training cannot change to {wanted}")
+    mask = config.mask_token_id if options.mask_token is None else mask_token_id(options.mask_token, target)
+    drafter.config = replace(config, block_size=options.block_size or config.block_size, mask_token_id=mask)
+    return drafter
+
+
+def start_from_earlier(options: TrainOptions, trainer: Trainer) -> None:
+    """Take over what an earlier run of simlab left beside its drafter, and say what there was."""
+    if options.init in ("target", "random"):
+        return
+    folder = find_drafter(options.init).folder
+    if (folder / STATE).is_file():
+        take_over(trainer, folder)
+        said = f"the float32 weights and the optimiser's moments of its {STATE}"
+    else:
+        said = f"the weights of its model.safetensors; it has no {STATE}, so the optimiser starts anew"
+    tqdm.write(f"Going on from {options.init}: {said}", file=sys.stderr)
+
+
+def drafter_of(
+    options: TrainOptions, target: Target, start: DFlashDrafter | DFlashConfig, store: FeatureStore
+) -> DFlashDrafter:
+    """The drafter as it is before the first step."""
+    if isinstance(start, DFlashDrafter):
+        return start
+    torch.manual_seed(options.plan.seed)
+    if options.init == "random":
+        return DFlashDrafter(start).to(options.device)
+    sample = store.batch(0, options.plan.seed, 4, 1, 1).tokens.clamp(min=0)
+    return from_target(start, target, sample).to(options.device)
+
+
+def spread_taps(num_layers: int, count: int = _NUM_TAPS) -> tuple[int, ...]:
+    """Layers 1 to L - 3, evenly spaced: where released drafters tap their targets."""
+    last = max(num_layers - 3, 1)
+    return tuple(sorted({min(round(1 + i * (last - 1) / (count - 1)), max(num_layers - 2, 0)) for i in range(count)}))
+
+
+def mask_token_id(text: str | None, target: Target) -> int:
+    """The id of the named token, else one that no text contains.
+
+    First an id of the embedding that no token has; then the last special token that neither ends a
+    text nor stands in the chat template.
+
+    Raises:
+        ModelError: the target has no such token, or none to spare.
+    """
+    if text is not None:
+        token = target.tokenizer.convert_tokens_to_ids(text)
+        if not isinstance(token, int) or target.tokenizer.convert_ids_to_tokens(token) != text:
+            raise ModelError(f"the target's vocabulary has no token {text!r}; name one that it has")
+        return token
+    tokenizer = target.tokenizer
+    unused = max(tokenizer.get_vocab().values()) + 1
+    if unused < target.vocab_size:
+        return unused
+    template = str(tokenizer.chat_template or "")
+    added = {token: one.content for token, one in tokenizer.added_tokens_decoder.items() if one.special}
+    spare = [token for token, text in added.items() if token not in target.stop_token_ids and text not in template]
+    if not spare:
+        raise ModelError(f"{target.name} has no token that its texts do not contain; name one with --mask-token")
+    return max(spare)
+
+
+def store_of(options: TrainOptions, target: Target, config: DFlashConfig) -> FeatureStore:
+    """The hidden states of the text to learn from.
+
+    Raises:
+        SimlabError: the text cannot be used, or the folder holds another.
+    """
+    if options.text is not None:
+        texts = given_texts(options.text, target, options.chat_template_kwargs)[: options.limit]
+    else:
+        assert options.prompts is not None
+        sampling = Sampling(options.temperature, 0, 1.0, options.plan.seed)
+        asked = Asked(options.prompts, options.limit, options.chat_template_kwargs)
+        texts = own_texts(asked, target, sampling, options.max_new_tokens, options.out / "text")
+    return _read(shuffled(texts, options.plan.seed), options, target, config, "features")
+
+
+def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> dict[str, FeatureStore]:
+    """The hidden states of the target's own answers to each dev file, by its stem.
+
+    Raises:
+        SimlabError: a file cannot be used, or a folder holds another.
+    """
+    stores = {}
+    for path in options.dev:
+        name = f"dev-{path.stem}"
+        asked = Asked(path, options.dev_limit, options.chat_template_kwargs)
+        texts = own_texts(asked, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name)
+        stores[path.stem] = _read(texts, options, target, config, name)
+    return stores
+
+
+def _read(
+    texts: list[TrainingText], options: TrainOptions, target: Target, config: DFlashConfig, name: str
+) -> FeatureStore:
+    folder = options.out / name
+    source = {
+        "target": target.digest,
+        "dtype": str(target.dtype),
+        "taps": list(config.target_layer_ids),
+        "max_tokens": options.max_tokens,
+        "texts": content_id([[list(text.prompt_ids), list(text.text_ids)] for text in texts]),
+    }
+    claim(folder, "source.json", source, "hidden states of other texts, layers, weights or of another dtype")
+    read_features(texts, target, config.target_layer_ids, folder, options.max_tokens)
+    store = FeatureStore(folder)
+    if not store.usable:
+        raise PromptError(
+            f"no text has two tokens or more after its prompt and within --max-tokens {options.max_tokens}, so there "
+            "is nothing to learn from or to score; give longer texts or raise --max-tokens"
+        )
+    return store

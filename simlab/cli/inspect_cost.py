@@ -1,0 +1,107 @@
+"""What a cost file holds, for people and for scripts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simlab.cost import PLAIN, STAGES
+from simlab.studies.inputs.prices import cost_table_of, model_name
+
+if TYPE_CHECKING:
+    from simlab.policies.costs.launch_bound import Flatness
+    from simlab.traces.artefacts.cost import Cell, CostFile
+
+
+def cost_json(place: Path, file: "CostFile") -> dict[str, object]:
+    """Its settings, its keys, and the price of each cell in seconds."""
+    settings = {name: value for name, value in file.to_json().items() if name not in ("format", "samples")}
+    prices = [
+        {"stage": stage, "num_drafted": num_drafted, "context": context, "price_s": value}
+        for (stage, num_drafted, context), value in _prices_s(file).items()
+    ]
+    return {
+        "kind": "cost",
+        "path": str(place),
+        "cost_id": file.cost_id,
+        "verify_key": file.verify_key(),
+        "draft_key": file.draft_key(),
+        "complete": file.is_complete,
+        "flatness": _flatness_json(file),
+        "settings": settings,
+        "prices": prices,
+    }
+
+
+def cost_text(place: Path, file: "CostFile") -> str:
+    """Its settings and keys, and the prices of each stage by drafted tokens and context."""
+    missing, flatness = len(file.missing()), _flatness(file)
+    lines = [
+        f"cost file {place}",
+        f"id         {file.cost_id} (verify key {file.verify_key()}, draft key {file.draft_key()})",
+        f"machine    {file.device}, {file.threads} threads, {file.system}",
+        f"target     {model_name(file.target)}, {file.dtype}, attention {file.attention}, {file.execution}",
+        f"drafter    {model_name(file.drafter)}, block {file.block_size}",
+        f"sampling   temperature {file.temperature:g}, top-p {file.top_p:g}, top-k {file.top_k}",
+        f"versions   {', '.join(f'{name} {version}' for name, version in file.versions.items())}",
+        f"samples    {sum(map(len, file.samples.values())):,} in {len(file.samples):,} cells",
+    ]
+    if missing:
+        lines.append(
+            f"unfinished {missing:,} cells are missing; finish it with `simlab profile --out {place} --resume`"
+        )
+    lines += [f"{'note'.ljust(10)} {note}" for note in file.notes]
+    if flatness is not None and flatness.warning:
+        lines.append(f"WARNING    {flatness.warning}")
+    lines += [
+        "",
+        "Milliseconds (lower quartiles), by stage and drafted tokens; to the right by tokens before the root:",
+        "",
+    ]
+    return "\n".join([*lines, *_aligned(_rows(file))])
+
+
+def _flatness(file: "CostFile") -> "Flatness | None":
+    """None of a file that is not finished."""
+    from simlab.policies.costs.launch_bound import flatness
+
+    return flatness(cost_table_of(file), file.device) if file.is_complete else None
+
+
+def _flatness_json(file: "CostFile") -> dict[str, object] | None:
+    """How flat the target's passes are, and whether they look launch-bound; null: the prices end too early to tell."""
+    found = _flatness(file)
+    return None if found is None else {**asdict(found), "looks_launch_bound": found.looks_launch_bound}
+
+
+def _rows(file: "CostFile") -> list[list[str]]:
+    prices_s = _prices_s(file)
+    rows = [["", "drafted", *(f"{context:,}" for context in file.contexts)]]
+    rows.append([PLAIN, "0", *_cells(file, prices_s, PLAIN, 0)])
+    for stage in STAGES:
+        for num_drafted in file.node_counts:
+            name = stage if num_drafted == file.node_counts[0] else ""
+            rows.append([name, str(num_drafted), *_cells(file, prices_s, stage, num_drafted)])
+    return rows
+
+
+def _cells(file: "CostFile", prices_s: "Mapping[Cell, float]", stage: str, num_drafted: int) -> list[str]:
+    found = (prices_s.get((stage, num_drafted, context)) for context in file.contexts)
+    return ["-" if value is None else f"{1000 * value:.3f}" for value in found]
+
+
+def _prices_s(file: "CostFile") -> "dict[Cell, float]":
+    from simlab.policies.costs.curves import undisturbed_s
+
+    return {cell: undisturbed_s(file.samples[cell]) for cell in file.cells() if cell in file.samples}
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(cells)
+        ).rstrip()
+        for row in rows
+        for cells in [list(zip(row, widths, strict=True))]
+    ]

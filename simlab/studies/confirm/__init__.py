@@ -1,0 +1,1 @@
+"""Predictions beside runs of the real models: what is run, measured, audited and judged. Begin with run."""

@@ -1,0 +1,131 @@
+"""What ``simlab optimize`` chose, as a confirmation runs it, and whether that was on the very texts that are run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simlab.policies.parsing.parse import NamedPolicy
+    from simlab.studies.inputs.prices import Prices
+    from simlab.traces.artefacts.optimum import Optimum, ReadFrom
+    from simlab.traces.format.records import SequenceRecord
+
+REFERENCES = ("ar", "chain")
+"""Names of policies that always run, whatever was chosen."""
+
+_BY = {
+    "tokens_per_s": "tokens/s",
+    "acceptance_length": "acceptance length",
+    "worst_case": "the worst of several prices",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A choice, beside the trace whose prompts are run.
+
+    Attributes:
+        path: of the file.
+        policy_id: of the best policy as it is run; None where it is not run.
+        in_sample: labels of those that were chosen on prompts that are run; empty: on others.
+    """
+
+    path: Path
+    optimum: "Optimum"
+    policy_id: str | None
+    in_sample: tuple[str, ...]
+
+    def id_at(self, batch: int) -> str | None:
+        """The id of the best policy where so many texts run at a time."""
+        from simlab.studies.replay.batch import policy_id_at
+
+        return self.policy_id if self.policy_id is None or batch == 1 else policy_id_at(self.policy_id, batch)
+
+    def lines(self, prices: "Prices", batch: int) -> list[tuple[str, str]]:
+        """For the heading: what was chosen where, and what was predicted of it.
+
+        Args:
+            prices: at which the confirmation predicts.
+            batch: texts at a time; a choice is of single texts.
+        """
+        made = self.optimum
+        best = f"{made.best.policy}, best of {made.searched} by {_BY[made.objective]}"
+        lines = [
+            ("chosen", f"{best}, on {_read(made.chosen_on)}"),
+            ("optimize", f"{made.verdict.rstrip('.')}; on {_read(made.reported_on)}{self._foreseen()}"),
+        ]
+        if batch != 1:
+            lines.append(("", f"chosen for one text at a time, and run here {batch} at a time"))
+        if self.policy_id != made.best.policy_id:
+            lines.append(("", "the best policy here reads other prices or tables than when it was chosen"))
+        if made.cost_ids and prices.cost_id is not None and prices.cost_id not in made.cost_ids:
+            lines.append(
+                ("", f"chosen at other prices (cost {', '.join(made.cost_ids)}) than those of this prediction")
+            )
+        return lines
+
+    def _foreseen(self) -> str:
+        """What the file predicts of the best policy on the prompts of its report; empty where it does not say."""
+        row = next((row for row in self.optimum.rows if row.get("policy") == self.optimum.best.policy), {})
+        speedup, tokens_per_s = row.get("evaluation_speedup"), row.get("evaluation_tokens_per_s")
+        if not isinstance(speedup, float) or not isinstance(tokens_per_s, float):
+            return ""
+        ends = [row.get(f"evaluation_speedup_ci_{end}") for end in ("low", "high")]
+        known = [f"{end:.2f}" for end in ends if isinstance(end, float)]
+        interval = f" [{', '.join(known)}]" if len(known) == 2 else ""
+        return f", predicted speedup {speedup:.2f}{interval}, {tokens_per_s:.1f} tokens/s"
+
+    def note(self) -> str:
+        """What to know of policies that were chosen on the texts that were run; empty where they were not."""
+        if not self.in_sample:
+            return ""
+        return (
+            f"IN SAMPLE: {', '.join(self.in_sample)}.\n"
+            f"{self.path} was chosen on {self.optimum.chosen_on.prompts} prompts, and some of these are run here, so "
+            "its best policy looks better than it is; confirm it on others."
+        )
+
+    def value(self) -> dict[str, object]:
+        """For scripts."""
+        made = self.optimum
+        return {
+            "policy": made.best.policy,
+            "policy_id": made.best.policy_id,
+            "is_winner": made.winner is not None,
+            "objective": made.objective,
+            "searched": made.searched,
+            "verdict": made.verdict,
+            "chosen_on": _json(made.chosen_on),
+            "reported_on": _json(made.reported_on),
+            "cost_ids": list(made.cost_ids),
+            "in_sample": bool(self.in_sample),
+            "rows": [dict(row) for row in made.rows],
+        }
+
+
+def chosen_of(
+    path: Path, optimum: "Optimum", records: "Sequence[SequenceRecord]", policies: "Sequence[NamedPolicy]"
+) -> Chosen:
+    """A choice beside the prompts that are run; whether it was made on any of these tells their names.
+
+    Args:
+        path: of the file.
+        optimum: what is in it.
+        records: texts that are run.
+        policies: that are run.
+    """
+    best = next((one for one in policies if one.policy_id == optimum.best.policy_id), None)
+    best = next((one for one in policies if one.label == optimum.best.policy), best)
+    run = {(record.prompt.dataset, record.prompt.prompt_id) for record in records}
+    is_seen = bool(run & optimum.chosen_on.names)
+    labels = [one.label for one in policies if one.label in optimum.run and one.name not in REFERENCES]
+    return Chosen(path, optimum, None if best is None else best.policy_id, tuple(labels) if is_seen else ())
+
+
+def _read(one: "ReadFrom") -> str:
+    return f"{one.prompts} prompts ({', '.join(one.datasets)}; text {one.text_id})"
+
+
+def _json(one: "ReadFrom") -> dict[str, object]:
+    return {"text_id": one.text_id, "draft_id": one.draft_id, "prompts": one.prompts, "datasets": list(one.datasets)}

@@ -1,0 +1,243 @@
+"""What a confirmation found: as people read it, and as the file that a report is made from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from simlab.studies.confirm.batch import BatchRan
+from simlab.studies.confirm.chosen import Chosen
+from simlab.studies.inputs.prices import Prices
+from simlab.studies.inputs.shelf import in_sample_note
+
+if TYPE_CHECKING:
+    from simlab.analysis.compare.rank_agreement import RankAgreement
+    from simlab.analysis.confirm.errors import PredictionErrors
+    from simlab.analysis.confirm.table import ConfirmedPolicy, Contest
+
+_STOPPED = (
+    "The run ended when its intervals were tight, not after a number of {units} fixed beforehand. That was looked at\n"
+    "after 20 {units} and whenever a quarter more had run; who was ahead was not looked at."
+)
+_OVER_FIXED = "Speedup: over plain decoding in passes of the same rows, so not over its fastest path; same prompts."
+_OVER_BATCH = "Speedup: over plain decoding of as many texts at a time, one token of each in a pass; same prompts."
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What was run.
+
+    Attributes:
+        machine: flat facts: device, threads, dtype, execution, names of target and drafter, repeats at most; and as
+            ``fixed_rows`` the rows of each pass where all have as many, else 0.
+        versions: of the libraries.
+        prompts: that were run whole, each once; ``prompt_runs`` counts each repeat.
+        ended: ``all`` texts were run, the ``interval`` was tight, or the ``time`` was up.
+        half_width: of the widest 95 % interval of a speed ratio, relative; infinite where not known.
+        until_interval: what it was to be; None: nothing was asked for.
+        time_limit_s: likewise.
+        batch: how several texts were served at a time; None: each ran alone.
+        bound: how far the difference of two logits may be off in this dtype, as measured.
+    """
+
+    machine: Mapping[str, str | int]
+    versions: Mapping[str, str]
+    prompts: int
+    prompt_runs: int
+    ended: str
+    half_width: float
+    until_interval: float | None
+    time_limit_s: float | None
+    batch: BatchRan | None = None
+    bound: float = 0.0
+
+    @property
+    def unit(self) -> str:
+        """What intervals resample, in the singular."""
+        return "prompt" if self.batch is None else "group"
+
+    def text(self) -> str:
+        """How the run ended, in a line."""
+        runs = "" if self.prompt_runs == self.prompts else f", {self.prompt_runs} runs of a prompt"
+        runs = runs if self.batch is None else self.batch.text()
+        why = {
+            "all": "every text was run",
+            "interval": "the intervals are tight",
+            "time": "time was up",
+        }[self.ended]
+        wanted = "" if self.until_interval is None else f" (asked for: {100 * self.until_interval:g} %)"
+        known = self.half_width < float("inf")
+        width = f"; widest interval of a speed ratio ±{100 * self.half_width:.1f} %{wanted}" if known else ""
+        num = f"{self.prompts} prompt{'' if self.prompts == 1 else 's'}"
+        return f"{why}: {num}{runs}{width}"
+
+    def value(self) -> dict[str, object]:
+        """For scripts."""
+        return {
+            **self.machine,
+            **({"batch": 1} if self.batch is None else self.batch.value()),
+            "bound": self.bound,
+            "versions": dict(self.versions),
+            "prompts": self.prompts,
+            "prompt_runs": self.prompt_runs,
+            "ended": self.ended,
+            "half_width": self.half_width if self.half_width < float("inf") else None,
+            "until_interval": self.until_interval,
+            "time_limit_s": self.time_limit_s,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Confirmation:
+    """What came out.
+
+    Attributes:
+        heading: what was replayed and run, in lines.
+        policies: a row each.
+        won: None where no policy can have won.
+        errors: of the prediction, of each policy that was measured.
+        order: whether the prediction orders policies as the measurement does.
+        differences: from the trace, as flat values; None where the two are not held against each other.
+        in_sample: labels of policies whose tables or counts are of the very texts of the trace.
+        by: what the slices are cut by; None: no slices.
+        slices: rows of each slice.
+        chosen: what was chosen beforehand, and where.
+    """
+
+    simlab_version: str
+    text_id: str
+    draft_ids: dict[str, str]
+    prices: Prices
+    heading: str
+    ran: Ran
+    policies: "tuple[ConfirmedPolicy, ...]"
+    won: "Contest | None"
+    errors: "tuple[PredictionErrors, ...]"
+    order: "RankAgreement"
+    differences: tuple[dict[str, object], ...] | None
+    in_sample: tuple[str, ...] = ()
+    by: str | None = None
+    slices: "tuple[ConfirmedPolicy, ...]" = field(default=())
+    chosen: Chosen | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a text is not the target's, or rounds do not equal their replay."""
+        from simlab.analysis.confirm.table import FAILED
+
+        judged = [one.judged for one in self.policies if one.judged is not None]
+        return any(one.lossless == FAILED or not one.counts_equal_replay for one in judged)
+
+    @property
+    def verdict(self) -> str:
+        """What came out, a sentence a line."""
+        from simlab.analysis.confirm.text import verdict_text
+
+        return verdict_text(self.policies, self.won, self.ran.unit)
+
+    @property
+    def prediction(self) -> str:
+        """How good the prediction was, in a line; empty where nothing was predicted."""
+        from simlab.analysis.confirm.error_text import prediction_verdict
+
+        return prediction_verdict(self.errors, None if self.won is None else self.won.first.policy)
+
+    @property
+    def all_in_sample(self) -> tuple[str, ...]:
+        """Labels of policies that were fitted or chosen on the very texts that were run."""
+        chosen = () if self.chosen is None else self.chosen.in_sample
+        return tuple(one.policy for one in self.policies if one.policy in {*self.in_sample, *chosen})
+
+    def text(self) -> str:
+        """All of it, for people."""
+        from simlab.analysis.compare.rank_agreement import agreement_text
+        from simlab.analysis.confirm.error_text import error_table
+        from simlab.analysis.confirm.text import confirm_blocks, confirm_table, differences_text, stage_table
+
+        parts = ["\n".join(filter(None, [self.verdict, self.prediction])), self.heading]
+        if self.by is None:
+            parts.append(confirm_table(self.policies))
+        else:
+            parts.append(confirm_blocks(self.slices, self.policies, self.by))
+        parts += [self._same_texts(), self._machine()]
+        parts += [stage_table(self.policies), error_table(self.errors), agreement_text(self.order)]
+        parts += [] if self.differences is None else [differences_text(self.differences)]
+        parts += [self._notes(), in_sample_note(self.in_sample), self.chosen.note() if self.chosen is not None else ""]
+        return "\n\n".join(filter(None, parts))
+
+    def value(self) -> dict[str, object]:
+        """All of it, for scripts and for a report; see `simlab.traces.artefacts.confirmation`."""
+        from simlab.traces.artefacts.confirmation import FORMAT, FORMAT_VERSION
+
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "simlab_version": self.simlab_version,
+            "text_id": self.text_id,
+            "draft_ids": self.draft_ids,
+            "cost": self.prices.cost_id,
+            "verdict": self.verdict,
+            "prediction": self.prediction,
+            "heading": self.heading,
+            "prices": {
+                "cost_id": self.prices.cost_id,
+                "heading": self.prices.heading,
+                "why_none": self.prices.why_none,
+                "key_match": None if self.prices.cost_id is None else True,
+            },
+            "ran": self.ran.value(),
+            "chosen": None if self.chosen is None else self.chosen.value(),
+            "first": None if self.won is None else self.won.first.policy,
+            "comparisons": [] if self.won is None else [one.row() for one in self.won.comparisons],
+            "rank_agreement": self.order.value(),
+            "rows": self._rows(),
+            "by": self.by,
+            "slices": [one.row() for one in self.slices],
+            "differences": list(self.differences or ()),
+        }
+
+    def _rows(self) -> list[dict[str, object]]:
+        errors = {one.policy_id: one.row() for one in self.errors}
+        names: Sequence[str] = list(next(iter(errors.values()), {}))
+        served = () if self.ran.batch is None else self.ran.batch.machine
+        machine = {one.policy_id: one.row() for one in served}
+        return [
+            {
+                **one.row(),
+                **errors.get(one.predicted.policy_id, dict.fromkeys(names)),
+                **machine.get(one.predicted.policy_id, {}),
+                "in_sample": one.policy in self.all_in_sample,
+            }
+            for one in self.policies
+        ]
+
+    def _same_texts(self) -> str:
+        from simlab.analysis.confirm.text import same_texts
+
+        return same_texts(self.policies)
+
+    def _machine(self) -> str:
+        """What all texts together were written at; empty where they ran alone."""
+        from simlab.analysis.confirm.groups import machine_table
+
+        served = self.ran.batch
+        return "" if served is None else machine_table(served.machine, served.batch)
+
+    def _notes(self) -> str:
+        from simlab.analysis.confirm.error_text import ERROR_NOTES
+        from simlab.analysis.confirm.text import confirm_notes
+
+        served = self.ran.batch
+        num_groups = None if served is None else served.groups
+        notes = [] if served is None else [served.note()]
+        notes += [confirm_notes(self.policies, self.prices.why_none, self._over(), num_groups)]
+        notes += [ERROR_NOTES] if self.prediction else []
+        notes += [_STOPPED.format(units=f"{self.ran.unit}s")] if self.ran.ended == "interval" else []
+        return "\n".join(notes)
+
+    def _over(self) -> str:
+        """Over what speedups are, in a sentence."""
+        from simlab.analysis.table.text import SPEEDUP
+
+        if self.ran.machine["fixed_rows"]:
+            return _OVER_FIXED
+        return SPEEDUP if self.ran.batch is None else _OVER_BATCH

@@ -1,0 +1,1 @@
+"""Policies and results for other programs: conformance files, engines' settings, tables."""

@@ -1,0 +1,216 @@
+"""Where the policies that were typed find prices, counts and fitted tables, and which of them are judged in sample.
+
+A table that was fitted, or counts that were made, on the very texts that are replayed know the answers. That is fair
+while one explores and not as a result, and which of the two it is nobody can tell from the files. So nothing is
+refused; a note stands below the table, and a mark in the JSON. What a note rests on is the ``text_id`` that a file
+holds. Counts of a file of texts hold its digest only, and a trace of the same prompts in another dtype has other ids:
+where there is no note, nothing is proved.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simlab.cost import CostTable
+from simlab.errors import CostError, PolicyError, SimlabError
+from simlab.studies.inputs.prices import Prices, check_models, cost_table_of
+
+if TYPE_CHECKING:
+    from simlab.policies.edges.ngram import Counts
+    from simlab.policies.parsing.parse import NamedPolicy
+    from simlab.traces.format.manifest import ModelInfo
+    from simlab.traces.reader import Trace
+
+AUTO = "auto"
+"""As `simlab.policies.shelf.AUTO`."""
+
+
+_SLASHES = (
+    "A path with slashes stands in double quotes, -p 'NAME:key=\"runs/FILE\"'; without them a/b lists two values."
+)
+_NAME_PRICES = "Measure them with `simlab profile{options}`, and give the file with --cost."
+
+
+class CommandShelf:
+    """The artefacts of one trace and draft set; ``auto`` prices are those that speeds are predicted with.
+
+    A file is read once, however many policies ask for it.
+
+    Args:
+        prices: those of the command.
+        trace: whose models artefacts must be of; None where it is still to be recorded, so that only files
+            can be named.
+        draft: the draft set.
+    """
+
+    def __init__(self, prices: Prices, trace: "Trace | None" = None, draft: str | None = None) -> None:
+        self._prices, self._trace, self._draft = prices, trace, draft
+        self._models = None if trace is None or draft is None else _models(trace, draft)
+        self._in_sample: set[str] = set()
+        self.cost = cache(self._cost)
+        self.ngram = cache(self._ngram)
+        self.table = cache(self._table)
+        self.target_config = cache(self._target_config)
+
+    def min_width(self) -> int:
+        """Candidates that the trace holds at each depth; of one that is still to be recorded what every trace holds."""
+        from simlab.policies.shelf import LEAST_WIDTH
+
+        if self._trace is None or self._draft is None:
+            return LEAST_WIDTH
+        return self._trace.manifest.draft_sets[self._draft].min_width
+
+    def in_sample(self, policies: "Sequence[NamedPolicy]") -> tuple[str, ...]:
+        """The labels of those that use a table or counts of the very texts of the trace; see the module."""
+        return tuple(
+            one.label for one in policies if self._in_sample & set(getattr(one.policy, "artefacts", {}).values())
+        )
+
+    def _note_source(self, artefact_id: str, text_id: str) -> None:
+        """Remember an artefact that was made from the texts of the trace."""
+        if self._trace is not None and text_id == self._trace.text_id:
+            self._in_sample.add(artefact_id)
+
+    def _cost(self, name: str) -> tuple[CostTable, str]:
+        from simlab.policies.costs.views import name_and_view, seen
+
+        file, view = name_and_view(name)
+        cost = seen(self._measured(file), view)
+        return cost, cost.cost_id
+
+    def _measured(self, name: str) -> CostTable:
+        """Prices as they are, of a file or those of the command."""
+        from simlab.traces.artefacts.cost import read_cost_file
+
+        if name == AUTO:
+            if self._prices.cost is None:
+                raise PolicyError(f"it weighs tokens against seconds, and there are no prices. {self._prices.why_none}")
+            return self._prices.cost
+        path = Path(name)
+        with _explained(name):
+            file = read_cost_file(path)
+        if self._trace is not None and self._draft is not None:
+            check_models(path, file, self._trace, self._draft)
+        return cost_table_of(file, path)
+
+    def _ngram(self, name: str) -> "tuple[Counts, str]":
+        from simlab.policies.edges.ngram import counts_from_rows
+        from simlab.traces.artefacts.ngram import find_packaged_ngram, read_ngram_file
+
+        digest = None if self._trace is None else self._trace.manifest.tokenizer_digest
+        again = "count one with `simlab train ngram --out FILE`, and name it: ngram=FILE"
+        if name != AUTO:
+            with _explained(name):
+                file = read_ngram_file(name)
+            if digest is not None and file.tokenizer_digest != digest:
+                raise PolicyError(f"{name} has the counts of another tokenizer's ids than the trace's; {again}")
+        elif digest is None:
+            raise PolicyError("it needs a 3-gram, and the models are not known yet; name a file: ngram=FILE")
+        else:
+            found = find_packaged_ngram(digest)
+            if found is None:
+                raise PolicyError(f"it needs a 3-gram, and none comes with simlab for this tokenizer; {again}")
+            file = found
+        self._note_source(file.ngram_id, file.source)
+        return counts_from_rows(file.firsts, file.seconds, file.thirds, file.counts, file.vocab_size), file.ngram_id
+
+    def _table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
+        from simlab.traces.artefacts.table import find_packaged_table, read_table_file
+
+        again = f"fit one with `simlab train {kind} --out FILE`, and name it: table=FILE"
+        if name != AUTO:
+            with _explained(name):
+                file = read_table_file(name, kind)
+            if self._models is not None and not file.fits(*self._models):
+                raise PolicyError(f"{name} was fitted with other models or another block than the trace's; {again}")
+            self._note_source(file.table_id, file.text_id)
+            return {**file.to_json(), "values": file.values}, file.table_id
+        if self._models is None:
+            raise PolicyError(f"it needs a table of {kind}, and the models are not known yet; name a file: table=FILE")
+        found = find_packaged_table(kind, *self._models)
+        if found is None:
+            raise PolicyError(f"it needs a table of {kind}, and none comes with simlab for these models; {again}")
+        self._note_source(found.table_id, found.text_id)
+        return {**found.to_json(), "values": found.values}, found.table_id
+
+    def _target_config(self, name: str) -> Mapping[str, object]:
+        from simlab.traces.artefacts.model_config import find_packaged_config, read_model_config
+
+        if name != AUTO:
+            return read_model_config(name)
+        again = "name the target's config.json, or the folder of its weights: target_config=FILE"
+        if self._models is None:
+            raise PolicyError(f"it needs the sizes of the target's layers, and the models are not known yet; {again}")
+        found = find_packaged_config(self._models[0].digest)
+        if found is None:
+            raise PolicyError(
+                f"it needs the sizes of the target's layers, and simlab does not know this target; {again}"
+            )
+        return found
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Where a name is of no file, say how paths are typed: a slash may have cut this one in two."""
+    try:
+        yield
+    except SimlabError as error:
+        raise error if Path(name).is_file() else type(error)(f"{error} {_SLASHES}") from error
+
+
+def in_sample_note(labels: Sequence[str]) -> str:
+    """What to know beside policies that are judged in sample; empty without any."""
+    if not labels:
+        return ""
+    return (
+        f"IN SAMPLE: {', '.join(labels)}.\n"
+        "Tables or counts of theirs were made from the very texts that are replayed here, so they know the answers; "
+        "report them on other prompts."
+    )
+
+
+def _models(trace: "Trace", draft: str) -> "tuple[ModelInfo, ModelInfo, int]":
+    """Target, drafter and block."""
+    kept = trace.manifest.draft_sets[draft]
+    return trace.manifest.target, kept.model, kept.block_size
+
+
+def shelf_of_models(
+    cost: Path | None, trace: "Trace | None", draft: str | None, dtype: str, batch: int = 1
+) -> CommandShelf:
+    """The artefacts for running models: prices of a file, else those that come with simlab for the trace's models.
+
+    Args:
+        cost: the cost file that was asked for.
+        trace: None where it is still to be recorded.
+        draft: the drafter as it was asked for; None: the only one of the trace. That one may have any name: files move,
+            and what they are is seen when they are loaded.
+        dtype: in which the models run.
+        batch: texts at a time; those that come with simlab are prices of one.
+
+    Raises:
+        CostError: the cost file cannot be read, is not finished, or is of another number of texts at a time.
+    """
+    from simlab.real_runner.targets.hub_files import repository_of
+    from simlab.traces.artefacts.cost import find_packaged, read_cost_file
+
+    sets = {} if trace is None else trace.manifest.draft_sets
+    asked = None if draft is None else repository_of(draft)
+    named = [name for name, kept in sets.items() if asked in (name, kept.model.name)]
+    names = list(sets) if len(sets) == 1 else named
+    name = names[0] if len(names) == 1 else None
+    found = None
+    options = "" if batch == 1 else f" --batch {batch}"
+    if cost is not None:
+        found = read_cost_file(cost)
+        if found.batch != batch:
+            raise CostError(
+                f"{cost} was measured with batch {found.batch}, and this run has {batch}; measure just what is run "
+                f"with `simlab profile{options} --out FILE`, or leave --cost out"
+            )
+    elif trace is not None and name is not None and batch == 1:
+        found = find_packaged(*_models(trace, name), dtype)
+    table = None if found is None else cost_table_of(found, cost)
+    return CommandShelf(Prices(table, "none", _NAME_PRICES.format(options=options)), trace, name)

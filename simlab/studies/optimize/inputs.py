@@ -1,0 +1,239 @@
+"""What ``simlab optimize`` searches, and where: dev and evaluation prompts, prices, the entries, the objective."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simlab.cli.parser import UsageError
+from simlab.draft import Prompt as AskedPrompt
+from simlab.errors import CostError, TraceError
+from simlab.studies.inputs.prices import Prices
+from simlab.studies.inputs.shelf import CommandShelf
+from simlab.studies.replay.run import replay_prices
+
+if TYPE_CHECKING:
+    from simlab.analysis.table.prompt_sums import Prompt
+    from simlab.traces.artefacts.optimum import ReadFrom
+    from simlab.traces.reader import Trace
+
+TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE = "tokens_per_s", "acceptance_length", "worst_case"
+OBJECTIVES = (TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE)
+
+DEFAULT_BUDGET = 256
+"""The largest tree that is tried where nothing is named."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Some prompts of a trace, at the prices of each machine.
+
+    Attributes:
+        name: ``dev`` or ``evaluation``.
+        trace: which holds them.
+        draft: the draft set.
+        prompts: dataset and name of each.
+        prices: of each machine; one without a cost table where only counts are wanted.
+    """
+
+    name: str
+    trace: "Trace"
+    draft: str
+    prompts: "tuple[Prompt, ...]"
+    prices: tuple[Prices, ...]
+
+    @cached_property
+    def shelves(self) -> tuple[CommandShelf, ...]:
+        """What policies are made with, for each machine."""
+        return tuple(CommandShelf(one, self.trace, self.draft) for one in self.prices)
+
+    @cached_property
+    def depth(self) -> int:
+        """Of the draft set."""
+        return self.trace.manifest.draft_sets[self.draft].depth
+
+    @cached_property
+    def most_drafted(self) -> int:
+        """As far as trace and prices reach."""
+        priced = [one.cost.most_drafted for one in self.prices if one.cost is not None]
+        return min([self.trace.manifest.draft_sets[self.draft].exact_budget, *priced])
+
+    def sequences(self, places: Sequence[int] | None = None) -> dict[int, int]:
+        """Which of the prompts each sequence is of, by its index; of the prompts at these places, or all."""
+        wanted = range(len(self.prompts)) if places is None else places
+        number = {self.prompts[place]: at for at, place in enumerate(wanted)}
+        keys = ((record.index, _key(record.prompt)) for record in self.trace.sequences())
+        return {index: number[key] for index, key in keys if key in number}
+
+    def read_from(self) -> "ReadFrom":
+        """For the file."""
+        from simlab.traces.artefacts.optimum import ReadFrom
+
+        return ReadFrom(self.trace.text_id, self.trace.draft_ids[self.draft], frozenset(self.prompts))
+
+    def heading(self) -> str:
+        """In a line."""
+        datasets: dict[str, int] = {}
+        for dataset, _ in self.prompts:
+            datasets[dataset] = datasets.get(dataset, 0) + 1
+        of = ", ".join(f"{num} {name}" for name, num in datasets.items())
+        num = len(self.prompts)
+        return f"{num} prompt{'' if num == 1 else 's'} ({of}) of {self.trace.place} (text {self.trace.text_id})"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What was asked for, read and checked.
+
+    Attributes:
+        dev: on which the policies are searched.
+        evaluation: on which the choice is reported.
+        objective: one of `OBJECTIVES`.
+        node_cap: drafted tokens of a round, at most; None: any.
+        split: how one trace was split; empty where there are two.
+    """
+
+    dev: Side
+    evaluation: Side
+    objective: str
+    node_cap: int | None
+    split: str
+
+
+def inputs_of(options: argparse.Namespace) -> Inputs:
+    """What the options name.
+
+    Raises:
+        SimlabError: something is not there, or does not fit the rest.
+    """
+    from simlab.traces.reader import open_trace, packaged_trace
+
+    objective = _objective(options)
+    trace = open_trace(options.trace if options.trace is not None else packaged_trace())
+    draft = trace.draft_name(options.draft)
+    prices = _prices(options.cost, trace, draft, objective)
+    if options.report_on is None:
+        dev, evaluation = _halves(trace)
+        split = (
+            "One trace: its prompts are split by a hash of dataset and name, the turns and samples of a prompt staying "
+            "together; the choice is made on one half and reported on the other."
+        )
+        other, other_draft, other_prices = trace, draft, prices
+    else:
+        other, split = open_trace(options.report_on), ""
+        other_draft = other.draft_name(options.draft)
+        _check_same_models(trace, draft, other, other_draft)
+        _check_no_shared_prompts(trace, other)
+        other_prices = _prices(options.cost, other, other_draft, objective)
+        _check_same_prices(prices, other_prices, other)
+        dev, evaluation = _prompts(trace), _prompts(other)
+    return Inputs(
+        Side("dev", trace, draft, dev, prices),
+        Side("evaluation", other, other_draft, evaluation, other_prices),
+        objective,
+        options.node_cap,
+        split,
+    )
+
+
+def _objective(options: argparse.Namespace) -> str:
+    machines = len(options.cost or [])
+    found: str = options.objective or (WORST_CASE if machines > 1 else TOKENS_PER_S)
+    if found == WORST_CASE and machines < 2:
+        raise UsageError("--objective worst_case is over several machines; give --cost at least twice")
+    if found != WORST_CASE and machines > 1:
+        raise UsageError(
+            f"--objective {found} reads one cost file; got {machines}; leave out --objective for the worst"
+        )
+    if found == ACCEPTANCE_LENGTH and options.node_cap is None:
+        raise UsageError(
+            "--objective acceptance_length grows with every node, so it needs a limit: add --node-cap 16, say"
+        )
+    return found
+
+
+def _prices(costs: Sequence[Path] | None, trace: "Trace", draft: str, objective: str) -> tuple[Prices, ...]:
+    found: dict[str | None, Prices] = {}
+    for path in costs or (None,):
+        one = replay_prices(path, trace, draft, [], None)
+        if one.cost is None and objective != ACCEPTANCE_LENGTH:
+            raise CostError(
+                f"the objective is tokens per second, and there are no prices. {one.why_none} Or choose by "
+                "--objective acceptance_length --node-cap N."
+            )
+        found.setdefault(one.cost_id, one)
+    if objective == WORST_CASE and len(found) < 2:
+        raise UsageError("the cost files hold the same prices; --objective worst_case needs different ones")
+    return tuple(found.values())
+
+
+def _key(prompt: AskedPrompt) -> "Prompt":
+    return prompt.dataset, prompt.prompt_id
+
+
+def _prompts(trace: "Trace") -> "tuple[Prompt, ...]":
+    """In the order of the trace."""
+    found = tuple(dict.fromkeys(_key(record.prompt) for record in trace.sequences()))
+    if not found:
+        raise TraceError(f"{trace.place} holds no sequences, so there is nothing to search or report on")
+    return found
+
+
+def _halves(trace: "Trace") -> "tuple[tuple[Prompt, ...], tuple[Prompt, ...]]":
+    """Which half a prompt is in depends on its dataset and its name alone."""
+    from simlab.analysis.optimize.halving import prompt_hash
+
+    halves: tuple[list[Prompt], list[Prompt]] = ([], [])
+    for prompt in _prompts(trace):
+        halves[prompt_hash(prompt) & 1].append(prompt)
+    if not all(halves):
+        raise TraceError(
+            f"{trace.place} has too few prompts to be split into dev and evaluation; give others: --report-on DIR"
+        )
+    return tuple(halves[0]), tuple(halves[1])
+
+
+def _check_same_models(trace: "Trace", draft: str, other: "Trace", other_draft: str) -> None:
+    first, second = trace.manifest, other.manifest
+    ours, theirs = first.draft_sets[draft], second.draft_sets[other_draft]
+    laws = [(one.temperature, one.top_p, one.top_k) for one in (first.sampling, second.sampling)]
+    is_same = {
+        "the target": first.target.is_same(second.target),
+        "the drafter": ours.model.is_same(theirs.model),
+        "the block": ours.block_size == theirs.block_size,
+        "the sampling": laws[0] == laws[1],
+        "the dtype": first.dtype == second.dtype,
+    }
+    differing = [name for name, same in is_same.items() if not same]
+    if differing:
+        raise TraceError(
+            f"{other.place} differs from {trace.place} in {' and '.join(differing)}; what is chosen on one says little "
+            "of the other. Record both with the same models and settings."
+        )
+
+
+def _check_no_shared_prompts(trace: "Trace", other: "Trace") -> None:
+    names = {_key(record.prompt) for record in other.sequences()}
+    texts = {record.prompt.token_ids.tobytes() for record in other.sequences()}
+    shared = [
+        key
+        for key, tokens in ((_key(one.prompt), one.prompt.token_ids.tobytes()) for one in trace.sequences())
+        if key in names or tokens in texts
+    ]
+    if shared:
+        num = len(set(shared))
+        raise TraceError(
+            f"{trace.place} and {other.place} share {num} prompt{'' if num == 1 else 's'}, such as "
+            f"{'/'.join(shared[0])}; a choice must be reported on prompts on which it was not made. Record others, or "
+            "leave out --report-on, and the prompts of one trace are split."
+        )
+
+
+def _check_same_prices(prices: Sequence[Prices], others: Sequence[Prices], other: "Trace") -> None:
+    if [one.cost_id for one in prices] != [one.cost_id for one in others]:
+        raise CostError(
+            f"the prices that come with simlab for {other.place} are others than those of --trace; name one file for "
+            "both: --cost FILE"
+        )

@@ -1,0 +1,199 @@
+"""What ``simlab optimize`` says of its choice: finalists on both sets of prompts, the verdict, the optimism."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from simlab.studies.optimize.inputs import Inputs, Side
+from simlab.studies.optimize.search import Manner, Searched
+from simlab.studies.optimize.space import CHAIN, PLAIN, TREES, Point, is_reference
+from simlab.studies.replay.rows import Asked
+from simlab.studies.replay.run import Manner as ReplayManner
+from simlab.studies.replay.run import replay_trace
+
+if TYPE_CHECKING:
+    from simlab.analysis.optimize.finalists import Standing
+    from simlab.analysis.table.prompt_sums import Run
+    from simlab.analysis.table.summaries import Summary
+    from simlab.arrays import Doubles
+    from simlab.traces.artefacts.optimum import Optimum, Scalar
+    from simlab.traces.results.rows import Results
+
+BEST, RIVAL, REFERENCE, BOUND = "best", "rival", "reference", "bound"
+
+_DEV = ("acceptance_length", "nodes_per_round", "tokens_per_s", "speedup", "speedup_ci_low", "speedup_ci_high")
+_EVALUATION = (
+    "acceptance_length",
+    "acceptance_length_ci_low",
+    "acceptance_length_ci_high",
+    "acceptance_length_macro",
+    "nodes_per_round",
+    "tokens_per_s",
+    "speedup",
+    "speedup_ci_low",
+    "speedup_ci_high",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The choice, and what its tables are made of.
+
+    Attributes:
+        optimum: for the file.
+        standing: on the evaluation prompts.
+        results: result rows of the finalists there.
+        summaries: of these, for each machine.
+        in_sample: labels of finalists whose tables or counts were made from the dev texts, and from the others.
+    """
+
+    optimum: "Optimum"
+    standing: "Standing"
+    results: "Results"
+    summaries: "tuple[tuple[Summary, ...], ...]"
+    in_sample: tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def told(inputs: Inputs, dev: Searched, evaluation: Searched, num_searched: int, manner: Manner) -> Told:
+    """The choice on dev, reported on evaluation.
+
+    Args:
+        inputs: what was asked for.
+        dev: the search on the dev prompts.
+        evaluation: the same search on the evaluation prompts, which only the optimism is read from.
+        num_searched: policies that were tried.
+        manner: threads.
+    """
+    from simlab.analysis.optimize.candidate_sums import figures
+    from simlab.analysis.optimize.finalists import choose_finalists, stand
+    from simlab.traces.artefacts.optimum import Chosen, Optimum
+
+    values = figures(dev.sums, inputs.objective)
+    references = _references(dev, values)
+    places = choose_finalists(dev.sums, values, [one.entry for one in dev.points], references)
+    finalists = [dev.points[place] for place in places]
+    rows, in_sample = zip(*(_rows(side, finalists, manner) for side in (inputs.dev, inputs.evaluation)), strict=True)
+    machines = [_runs(inputs.evaluation, number, finalists, rows[1]) for number in range(len(inputs.dev.prices))]
+    standing = stand(machines, inputs.objective)
+    best = Chosen(finalists[0].typed, finalists[0].policies[0].policy_id)
+    cost_ids = tuple(one.cost_id for one in inputs.dev.prices if one.cost_id is not None)
+    optimum = Optimum(
+        simlab_version=metadata.version("simlab"),
+        objective=inputs.objective,
+        node_cap=inputs.node_cap,
+        cost_ids=cost_ids,
+        chosen_on=inputs.dev.read_from(),
+        reported_on=inputs.evaluation.read_from(),
+        searched=num_searched,
+        winner=best if standing.wins else None,
+        best=best,
+        verdict=standing.verdict,
+        optimism=_optimism(inputs, dev, evaluation, places[0]),
+        run=tuple(one.typed for one in finalists if one.entry != PLAIN or one is finalists[0]),
+        rows=tuple(_finalist_rows(inputs, finalists, rows, standing)),
+    )
+    summaries = tuple(tuple(_summaries(rows[1], one.cost_id)) for one in inputs.evaluation.prices)
+    return Told(optimum, standing, rows[1], summaries, in_sample)
+
+
+def _references(dev: Searched, values: "Doubles") -> list[int]:
+    """Places of the best of each reference."""
+    from simlab.analysis.optimize.candidate_sums import best_places
+
+    order = best_places(dev.sums, values)
+    firsts = (next((place for place in order if dev.points[place].entry == at), None) for at in (CHAIN, PLAIN, TREES))
+    return [place for place in firsts if place is not None]
+
+
+def _rows(side: Side, finalists: Sequence[Point], manner: Manner) -> "tuple[Results, tuple[str, ...]]":
+    """Result rows of the finalists and the bounds on the prompts of a side; which finalists know its texts."""
+    from simlab.policies.parsing.parse import parse_policies
+
+    asked: list[Asked] = []
+    in_sample: list[str] = []
+    for prices, shelf in zip(side.prices, side.shelves, strict=True):
+        policies = tuple(parse_policies([one.typed for one in finalists], shelf))
+        in_sample += shelf.in_sample(policies)
+        asked.append(Asked(prices, policies))
+    rows = replay_trace(
+        side.trace, side.draft, asked, None, ReplayManner(manner.threads, manner.progress, best_budgets=False)
+    )
+    wanted = side.sequences()
+    return rows.filter(rows["sequence"].is_in(list(wanted))), tuple(dict.fromkeys(in_sample))
+
+
+def _runs(side: Side, machine: int, finalists: Sequence[Point], rows: "Results") -> "list[Run]":
+    """The finalists at one machine's prices."""
+    from simlab.analysis.table.prompt_sums import Run
+    from simlab.traces.results.rows import results_at
+
+    priced = results_at(rows, side.prices[machine].cost_id)
+    plain = priced.filter(priced["name"] == "ar")
+    labels = [one.policies[machine].label for one in finalists]
+    return [Run(label, priced.filter(priced["policy"] == label), plain) for label in labels]
+
+
+def _summaries(rows: "Results", cost_id: str | None) -> "list[Summary]":
+    from simlab.analysis.table.summaries import summaries
+    from simlab.traces.results.rows import results_at
+
+    return summaries(results_at(rows, cost_id))
+
+
+def _optimism(inputs: Inputs, dev: Searched, evaluation: Searched, best: int) -> "Mapping[str, Scalar]":
+    from simlab.analysis.optimize.candidate_sums import best_places, figures
+    from simlab.analysis.optimize.finalists import Figures, optimism
+
+    chain = next(place for place, one in enumerate(dev.points) if one.entry == CHAIN)
+    own = Searched((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
+    dev_values = figures(own.sums, inputs.objective)
+    there = figures(evaluation.sums, inputs.objective)
+    first = best_places(evaluation.sums, there)[0]
+    known = {one.typed: float(value) for one, value in zip(evaluation.points, there, strict=True)}
+    chosen, reference = (
+        Figures(one.typed, float(value), known[one.typed]) for one, value in zip(own.points, dev_values, strict=True)
+    )
+    typed = evaluation.points[first].typed
+    return optimism(chosen, reference, Figures(typed, float("nan"), known[typed]))
+
+
+def _finalist_rows(
+    inputs: Inputs, finalists: Sequence[Point], rows: "Sequence[Results]", standing: "Standing"
+) -> "list[dict[str, Scalar]]":
+    """A row for each finalist and bound at each machine's prices."""
+    against = {one.second: one for one in standing.comparisons}
+    found: list[dict[str, Scalar]] = []
+    for machine, prices in enumerate(inputs.dev.prices):
+        labels = {one.policies[machine].label: place for place, one in enumerate(finalists)}
+        both = zip(*(_summaries(part, prices.cost_id) for part in rows), strict=True)
+        for dev, evaluation in both:
+            place = labels.get(evaluation.policy)
+            one = against.get(evaluation.policy)
+            held = {} if one is None or machine else one.row()
+            found.append(
+                {
+                    "policy": evaluation.policy if place is None else finalists[place].typed,
+                    "policy_id": evaluation.policy_id,
+                    "role": _role(finalists, place),
+                    "cost_id": prices.cost_id,
+                    **{f"dev_{name}": dev.row()[name] for name in _DEV},
+                    **{f"evaluation_{name}": evaluation.row()[name] for name in _EVALUATION},
+                    "measure": held.get("measure"),
+                    "best_over_this": held.get("ratio"),
+                    "best_over_this_ci_low": held.get("ratio_ci_low"),
+                    "best_over_this_ci_high": held.get("ratio_ci_high"),
+                    "p_adjusted": held.get("p_adjusted"),
+                    "detectable": held.get("detectable"),
+                    "differs": held.get("differs"),
+                }
+            )
+    return found
+
+
+def _role(finalists: Sequence[Point], place: int | None) -> str:
+    if place is None:
+        return BOUND
+    if place == 0:
+        return BEST
+    return REFERENCE if is_reference(finalists[place]) else RIVAL

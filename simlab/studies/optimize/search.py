@@ -1,0 +1,199 @@
+"""The search of ``simlab optimize``: what policies come to on which prompts."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simlab.arrays import Longs
+from simlab.studies.optimize.inputs import Side
+from simlab.studies.optimize.space import Point, Space, is_reference
+from simlab.studies.replay.run import ROOTS_AT_ONCE, ROWS_AT_ONCE, in_order, num_cores
+
+if TYPE_CHECKING:
+    from simlab.analysis.optimize.candidate_sums import CandidateSums
+    from simlab.policies.engine.replay import Priced, Sums
+    from simlab.recorded import RecordedTexts
+
+HALVING_FROM = 20_000
+"""From so many policies that are worked out apart times prompts, about a minute of a core, a search drops the worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a search is run; what it finds is the same in any manner.
+
+    Attributes:
+        threads: None: as many as there are cores.
+        progress: whether bars are shown; None: on a terminal.
+    """
+
+    threads: int | None = None
+    progress: bool | None = None
+
+
+class Measure:
+    """Sums of policies on prompts of one side.
+
+    Args:
+        points: the policies.
+        side: the prompts.
+        manner: threads and bar.
+    """
+
+    def __init__(self, points: Sequence[Point], side: Side, manner: Manner) -> None:
+        self._points, self._side, self._threads = points, side, manner.threads or num_cores()
+        self._shown = sys.stderr.isatty() if manner.progress is None else manner.progress
+
+    def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> "CandidateSums":
+        """Of the policies at these places on the prompts at these."""
+        from simlab.analysis.optimize.candidate_sums import CandidateSums
+
+        side, priced = self._side, self._priced(places)
+        sums = np.zeros((3, len(priced), len(prompts)))
+        committed = np.zeros(len(prompts))
+        sequences = side.sequences(prompts)
+        for texts, which, found in self._found(priced, list(sequences)):
+            for number, one in enumerate(texts.sequences):
+                at = sequences[one.index]
+                sums[0, which, at] += found.counts[:, number, 0]
+                sums[1, which, at] += found.counts[:, number, 1]
+                sums[2, which, at] += found.seconds[:, number].sum(axis=1)
+                committed[at] += (len(one.text) - 1) if which[0] == 0 else 0
+        machines = len(side.prices)
+        rounds, drafted, seconds = sums.reshape(3, machines, len(places) + 1, len(prompts))
+        names = tuple(side.prompts[place] for place in prompts)
+        return CandidateSums(names, committed, rounds[:, 1:], drafted[:, 1:], seconds[:, 1:], seconds[:, 0])
+
+    def _priced(self, places: Sequence[int]) -> "list[Priced]":
+        """Plain decoding and the policies, machine by machine."""
+        from simlab.policies.parsing.parse import parse_policies
+
+        (plain,) = parse_policies(["ar"])
+        found: list[Priced] = []
+        for machine, prices in enumerate(self._side.prices):
+            named = [plain, *(self._points[place].policies[machine] for place in places)]
+            found += [(one.policy, prices.cost) for one in named]
+        return found
+
+    def _found(self, priced: "list[Priced]", sequences: list[int]) -> "Iterator[tuple[RecordedTexts, Longs, Sums]]":
+        """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
+        from tqdm import tqdm
+
+        from simlab.policies.engine.replay import Replay
+
+        orders: dict[str, int] = {}
+        near = sorted(range(len(priced)), key=lambda place: orders.setdefault(_order_key(priced[place]), len(orders)))
+        chunks = [np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE)]
+        ready = [(which, Replay([priced[place] for place in which])) for which in chunks]
+        lengths = {record.index: len(record.text) for record in self._side.trace.sequences()}
+
+        def units() -> "Iterator[tuple[RecordedTexts, tuple[Longs, Replay]]]":
+            for texts in self._side.trace.recorded_texts(self._side.draft, sequences, ROOTS_AT_ONCE):
+                yield from ((texts, one) for one in ready)
+
+        def work(unit: "tuple[RecordedTexts, tuple[Longs, Replay]]") -> "tuple[RecordedTexts, Longs, Sums]":
+            texts, (which, replay) = unit
+            return texts, which, replay.sums(texts)
+
+        total = sum(lengths[index] for index in sequences) * len(priced)
+        name = f"search on {self._side.name}"
+        with tqdm(total=total, desc=name, unit="token", unit_scale=True, delay=2, disable=not self._shown) as bar:
+            for texts, which, found in in_order(units(), work, self._threads):
+                yield texts, which, found
+                bar.update(sum(len(one.text) for one in texts.sequences) * len(which))
+
+
+def _order_key(priced: "Priced") -> str:
+    from simlab.policies.composition import Composition
+
+    policy = priced[0]
+    return policy.order.key if isinstance(policy, Composition) else ""
+
+
+def units_of(points: Sequence[Point]) -> Longs:
+    """Which policies are worked out together, as `simlab.analysis.optimize.halving.halved` reads it."""
+    from simlab.policies.composition import Composition
+    from simlab.policies.rules.budgets import Fixed
+
+    numbers: dict[str, int] = {}
+    found = []
+    for one in points:
+        policy = one.policies[0].policy
+        together = isinstance(policy, Composition) and isinstance(policy.rule, Fixed)
+        key = policy.order.key if isinstance(policy, Composition) and together else f"alone {one.policies[0].policy_id}"
+        found.append(numbers.setdefault(key, len(numbers)))
+    return np.array(found, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search came to on one side.
+
+    Attributes:
+        points: those that are left at its end.
+        sums: theirs, on all prompts.
+        steps: policies and prompts of each step; one step: nothing was dropped on the way.
+    """
+
+    points: tuple[Point, ...]
+    sums: "CandidateSums"
+    steps: tuple[tuple[int, int], ...]
+
+    def best(self, objective: str) -> Point:
+        """The policy with the largest figure."""
+        from simlab.analysis.optimize.candidate_sums import best_places, figures
+
+        return self.points[best_places(self.sums, figures(self.sums, objective))[0]]
+
+
+def searched(
+    space: Space, more: Sequence[Point], side: Side, objective: str, halving: bool | None, manner: Manner
+) -> Searched:
+    """The points of a search on all prompts, or where there are many the better ones only.
+
+    Args:
+        space: what is searched; its references are never dropped.
+        more: further policies, which are not dropped either.
+        side: the prompts.
+        objective: what is to be large.
+        halving: whether worse policies are dropped on the way; None: where there are many.
+        manner: threads and bar.
+    """
+    from simlab.analysis.optimize.halving import halved, mixed_order
+
+    kept = {one.typed: one for one in (*filter(is_reference, space.points), *more)}
+    points = [one for one in space.points if one.typed not in kept]
+    units, num_prompts = units_of(points), len(side.prompts)
+    many = len(set(units.tolist())) * num_prompts >= HALVING_FROM
+    if not points or not (many if halving is None else halving):
+        everything = [*kept.values(), *points]
+        found = Measure(everything, side, manner)(range(len(everything)), range(num_prompts))
+        return Searched(tuple(everything), found, ((len(everything), num_prompts),))
+    order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
+    left, found, steps = halved(Measure(points, side, manner), units, entries, order, objective)
+    always = list(kept.values())
+    own = Measure(always, side, Manner(manner.threads, False))(range(len(always)), range(num_prompts))
+    in_order_of_trace = np.argsort(order).tolist()
+    sums = own.beside(found.on(in_order_of_trace))
+    return Searched((*always, *(points[place] for place in left)), sums, tuple(steps))
+
+
+def at_the_ends(best: Point, points: Sequence[Point]) -> list[str]:
+    """Settings of the best that are the smallest or the largest that its entry was searched for.
+
+    Args:
+        best: a policy.
+        points: all that were searched.
+    """
+    alike = [one.policies[0].settings for one in points if one.entry == best.entry]
+    found = []
+    for key, value in best.policies[0].settings.items():
+        tried = sorted({float(one) for one in (settings[key] for settings in alike) if isinstance(one, int | float)})
+        if isinstance(value, bool) or not isinstance(value, int | float) or len(tried) < 3:
+            continue
+        if value in (tried[0], tried[-1]):
+            found.append(f"{key}={value:g} is the {'smallest' if value == tried[0] else 'largest'} that was searched")
+    return found

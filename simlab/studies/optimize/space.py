@@ -1,0 +1,136 @@
+"""What ``simlab optimize`` tries: policies of what was typed, or of the shelf, within caps and prices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simlab.cli.parser import UsageError
+from simlab.errors import CostError, SimlabError
+from simlab.replay import check_needs
+from simlab.studies.optimize.inputs import DEFAULT_BUDGET, Inputs, Side
+
+if TYPE_CHECKING:
+    from simlab.policies.parsing.parse import NamedPolicy
+    from simlab.policies.parsing.search_space import Entry
+
+CHAIN, PLAIN, TREES = range(3)
+"""Places of the entries that are searched, and the best of each reported, whatever is asked for."""
+
+_TYPED = {"autoregressive": "ar"}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One policy of the search.
+
+    Attributes:
+        typed: as a person types it.
+        entry: the place of the entry that it is of.
+        policies: the same on each machine; those that read prices read that machine's.
+    """
+
+    typed: str
+    entry: int
+    policies: "tuple[NamedPolicy, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What is searched.
+
+    Attributes:
+        entries: as they were typed; the references first.
+        points: of all entries without ranges.
+        ranged: places of entries with ranges.
+        left_out: sentences on what of the shelf cannot be tried here.
+        capped: points that the node cap left out.
+    """
+
+    entries: "tuple[Entry, ...]"
+    points: tuple[Point, ...]
+    ranged: tuple[int, ...]
+    left_out: tuple[str, ...]
+    capped: int
+
+
+def space_of(texts: Sequence[str], inputs: Inputs) -> Space:
+    """The entries that were typed, or those of the shelf.
+
+    Raises:
+        SimlabError: a policy cannot be made, or asks for more than trace and prices hold.
+    """
+    from simlab.policies.parsing.search_space import parse_entry, shelf_entries
+
+    dev = inputs.dev
+    most = min(DEFAULT_BUDGET, dev.most_drafted, inputs.evaluation.most_drafted, inputs.node_cap or DEFAULT_BUDGET)
+    chain = "chain" if inputs.node_cap is None or dev.depth <= inputs.node_cap else f"chain:length={inputs.node_cap}"
+    references = (chain, "ar", f"ddtree:budget=1..{most}")
+    entries = [parse_entry(text) for text in (*references, *(texts or shelf_entries(most, dev.depth)))]
+    points: dict[str, Point] = {}
+    left_out, capped = [], 0
+    for place, entry in enumerate(entries):
+        try:
+            ends = [points_at(end, place, inputs) for end in entry.ends()]
+        except SimlabError as error:
+            if texts or place <= TREES:
+                raise
+            left_out.append(f"{entry.text}: {error}")
+            continue
+        some = [] if entry.ranges else ends[0]
+        fitting = within_cap(some, inputs)
+        capped += len(some) - len(fitting)
+        for one in fitting:
+            points.setdefault(one.policies[0].policy_id, one)
+    ranged = tuple(place for place, entry in enumerate(entries) if entry.ranges)
+    if capped and not ranged and all(map(is_reference, points.values())):
+        raise UsageError(f"all policies of -p draft more than --node-cap {inputs.node_cap}; raise it, or lower budgets")
+    return Space(tuple(entries), tuple(points.values()), ranged, tuple(left_out), capped)
+
+
+def points_at(text: str, entry: int, inputs: Inputs) -> list[Point]:
+    """The policies of a text without ranges, on each machine.
+
+    Raises:
+        SimlabError: one cannot be made, or asks for more than trace and prices hold.
+    """
+    from simlab.policies.parsing.parse import parse_policies
+
+    shelves = inputs.dev.shelves
+    found = []
+    for first in parse_policies([text], shelves[0]):
+        typed = _TYPED.get(first.label, first.label)
+        others = [parse_policies([typed], shelf)[0] for shelf in shelves[1:]]
+        found.append(Point(typed, entry, (first, *others)))
+    for point in found:
+        for side in (inputs.dev, inputs.evaluation):
+            _check_fits(point, side)
+    return found
+
+
+def is_reference(point: Point) -> bool:
+    """Whether it is there whatever is asked for."""
+    return point.entry <= TREES
+
+
+def within_cap(points: Sequence[Point], inputs: Inputs) -> list[Point]:
+    """Those that draft no more than the node cap."""
+    cap = inputs.node_cap
+    return [one for one in points if cap is None or _most_drafted(one, inputs.dev) <= cap]
+
+
+def _most_drafted(point: Point, side: Side) -> int:
+    from simlab.policies.named.chain import most_drafted
+
+    return most_drafted(point.policies[0].policy.budget, side.depth)
+
+
+def _check_fits(point: Point, side: Side) -> None:
+    kept = side.trace.manifest.draft_sets[side.draft]
+    check_needs(point.policies[0].policy, kept.exact_budget, kept.min_width)
+    most = _most_drafted(point, side)
+    for prices in side.prices:
+        if prices.cost is not None and most > prices.cost.most_drafted:
+            raise CostError(
+                f"`{point.typed}` drafts up to {most:,} tokens, and the prices end at {prices.cost.most_drafted:,}; "
+                "search smaller budgets, or measure more with `simlab profile --node-counts`"
+            )

@@ -1,0 +1,179 @@
+"""Ranges of settings, searched with optuna: trial after trial, kept in a storage that its dashboard reads."""
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simlab.cli.parser import UsageError
+from simlab.errors import SimlabError
+from simlab.ids import content_id
+from simlab.studies.optimize.inputs import Inputs
+from simlab.studies.optimize.search import Manner, Measure
+from simlab.studies.optimize.space import Point, Space, points_at, within_cap
+
+if TYPE_CHECKING:
+    import optuna
+
+    from simlab.policies.parsing.search_space import Entry
+
+TRIALS, SEED = 50, 0
+"""Of each entry with ranges, where nothing else is asked for."""
+
+_TYPED, _BEST = "typed", "best"
+"""What is kept of a trial besides its numbers: the text of the entry, and its best policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many trials, from which seed, kept where; None: in memory."""
+
+    trials: int
+    seed: int
+    storage: str | None
+
+
+def plan_of(options: argparse.Namespace, space: Space) -> Plan:
+    """What was asked for.
+
+    Raises:
+        UsageError: it is about ranges, and there are none.
+    """
+    named = [name for name in ("trials", "seed", "storage") if getattr(options, name) is not None]
+    if named and not space.ranged:
+        raise UsageError(
+            f"--{named[0]} is about trials of ranges, and no -p has one; write it as -p presto:ngram_weight=0.0~1.0"
+        )
+    return Plan(
+        TRIALS if options.trials is None else options.trials,
+        SEED if options.seed is None else options.seed,
+        options.storage,
+    )
+
+
+def tried(space: Space, inputs: Inputs, plan: Plan, manner: Manner) -> tuple[list[Point], int]:
+    """The best policy of each trial of each entry with ranges, and how many policies were tried.
+
+    Raises:
+        SimlabError: optuna is not installed, or its storage cannot be opened.
+    """
+    found: dict[str, Point] = {}
+    number = 0
+    for place in space.ranged:
+        entry = space.entries[place]
+
+        def points(text: str, place: int = place) -> list[Point]:
+            return within_cap(points_at(text, place, inputs), inputs)
+
+        for typed, best in _trials(entry, _study(entry, inputs, plan), plan, inputs, points, manner):
+            all_points = points(typed)
+            number += len(all_points)
+            found |= {one.typed: one for one in all_points if one.typed == best}
+    return list(found.values()), number
+
+
+def _study(entry: "Entry", inputs: Inputs, plan: Plan) -> "optuna.Study":
+    """One for each entry on these prompts, at these prices, by this objective."""
+    with _explained(plan.storage):
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        side = inputs.dev
+        what = {
+            "policy": entry.text,
+            "text_id": side.trace.text_id,
+            "draft_id": side.trace.draft_ids[side.draft],
+            "prompts": sorted(map(list, side.prompts)),
+            "objective": inputs.objective,
+            "node_cap": inputs.node_cap,
+            "cost_ids": [one.cost_id for one in side.prices],
+        }
+        name = f"{entry.text} [{content_id(what)}]"
+        study = optuna.create_study(storage=plan.storage, study_name=name, direction="maximize", load_if_exists=True)
+        for key, value in what.items():
+            if key != "prompts":
+                study.set_user_attr(key, value)
+        return study
+
+
+@contextmanager
+def _explained(storage: str | None) -> Iterator[None]:
+    """One sentence where optuna is not there, or cannot open its storage."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise SimlabError(
+            f"a range such as 0.0~1.0 is searched with optuna, and the package {error.name} is not installed; install "
+            'it with: pip install "simlab[optimize]", or list values: 0.0/0.5/1.0'
+        ) from error
+    except Exception as error:
+        if storage is None or isinstance(error, SimlabError):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UsageError(
+            f"--storage {storage} could not be opened ({reason}); expected an address such as sqlite:///optimize.db"
+        ) from error
+
+
+def _trials(
+    entry: "Entry",
+    study: "optuna.Study",
+    plan: Plan,
+    inputs: Inputs,
+    points: Callable[[str], list[Point]],
+    manner: Manner,
+) -> list[tuple[str, str]]:
+    """The text and the best policy of each finished trial, earlier ones included."""
+    import optuna
+    from tqdm import tqdm
+
+    from simlab.analysis.optimize.candidate_sums import best_places, figures
+
+    done = (optuna.trial.TrialState.COMPLETE,)
+    whole = _whole_settings(entry, points)
+    shown = sys.stderr.isatty() if manner.progress is None else manner.progress
+    quiet = Manner(manner.threads, False)
+    start = min(len(study.get_trials(deepcopy=False, states=done)), plan.trials)
+    with tqdm(total=plan.trials, initial=start, desc="trials", delay=2, disable=not shown) as bar:
+        for number in range(start, plan.trials):
+            # A seed of its own for each trial, so that a study that was cut off goes on as it would have.
+            study.sampler = optuna.samplers.TPESampler(seed=_seed(plan.seed, number))
+            trial = study.ask()
+            values = {
+                one.key: one.within(
+                    trial.suggest_int(one.key, int(one.low), int(one.high))
+                    if one.key in whole
+                    else trial.suggest_float(one.key, one.low, one.high),
+                    one.key in whole,
+                )
+                for one in entry.ranges
+            }
+            typed = entry.at(values)
+            some = points(typed)
+            if not some:
+                raise UsageError(f"`{typed}` drafts more than --node-cap {inputs.node_cap}; search smaller budgets")
+            sums = Measure(some, inputs.dev, quiet)(range(len(some)), range(len(inputs.dev.prompts)))
+            found = figures(sums, inputs.objective)
+            best = best_places(sums, found)[0]
+            trial.set_user_attr(_TYPED, typed)
+            trial.set_user_attr(_BEST, some[best].typed)
+            study.tell(trial, float(found[best]))
+            bar.update()
+    finished = study.get_trials(deepcopy=False, states=done)
+    return [(one.user_attrs[_TYPED], one.user_attrs[_BEST]) for one in finished]
+
+
+def _whole_settings(entry: "Entry", points: Callable[[str], list[Point]]) -> set[str]:
+    """The ranges of settings that are whole numbers; a range of these ends at whole numbers."""
+    first = points(entry.ends()[0])
+    if not first:
+        raise UsageError(f"`{entry.text}` has no policy within --node-cap")
+    settings = first[0].policies[0].settings
+    return {one.key for one in entry.ranges if type(settings[one.key]) is int}
+
+
+def _seed(seed: int, number: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "big")

@@ -1,0 +1,98 @@
+"""``simlab replay --batch N``: texts that are served N at a time, each round a round of all of them."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from simlab.replay import check_needs
+from simlab.studies.replay.rows import Asked, Row, policy_row, results_of
+from simlab.studies.replay.run import Manner, first_prompts, in_order, num_cores
+
+if TYPE_CHECKING:
+    from simlab.policies.engine.replay import Sums
+    from simlab.policies.parsing.parse import NamedPolicy
+    from simlab.recorded import RecordedTexts
+    from simlab.traces.reader import Trace
+    from simlab.traces.results.rows import Results
+
+
+def replay_batches(
+    trace: "Trace", draft: str, asked: Sequence[Asked], limit: int | None, batch: int, manner: Manner
+) -> "Results":
+    """Result rows, for each sequence and each machine one per policy; the seconds of a row are what its text waited.
+
+    Args:
+        trace: the recording.
+        draft: the draft set.
+        asked: policies, and prices of ``batch`` texts at a time.
+        limit: the first so many prompts only.
+        batch: texts at a time; they come in the order of the trace.
+        manner: threads and progress; nothing is kept before the end.
+
+    Raises:
+        MissingChannelError: the trace does not hold what a policy reads; nothing was replayed.
+        CostError: a round has a longer context or larger trees than has a price.
+        PolicyError: a policy of the batch has no prices for as many texts; nothing was replayed.
+    """
+    from tqdm import tqdm
+
+    from simlab.policies.named.joint_budget import check_batch
+    from simlab.recorded import texts_of
+    from simlab.traces.results.rows import in_order_asked, joined_results
+
+    kept = trace.manifest.draft_sets[draft]
+    for one in (one for each in asked for one in each.policies):
+        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        check_batch(one.policy, batch)
+    rows = [policy_row(one, each.prices) for each in asked for one in policies_at(each.policies, batch)]
+    wanted = first_prompts(trace, limit)
+    texts = texts_of([one for part in trace.recorded_texts(draft, wanted) for one in part.sequences])
+    shown = sys.stderr.isatty() if manner.progress is None else manner.progress
+
+    def work(row: Row) -> "Results":
+        return results_of([row], _sums(row, texts, batch), texts, trace, draft)
+
+    with tqdm(total=len(rows), desc="replay", unit="policy", delay=2, disable=not shown) as bar:
+        found = []
+        for results in in_order(iter(rows), work, manner.threads or num_cores()):
+            found.append(results)
+            bar.update()
+    order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
+    return in_order_asked(joined_results(found), order, wanted)
+
+
+def policies_at(policies: "Sequence[NamedPolicy]", batch: int) -> "tuple[NamedPolicy, ...]":
+    """Policies where so many texts run at a time: the number is a setting, and with more than one ids differ.
+
+    Their rounds may be other ones then, and their seconds mean something else.
+    """
+    if batch == 1:
+        return tuple(policies)
+    return tuple(
+        replace(one, policy_id=policy_id_at(one.policy_id, batch), settings={**one.settings, "batch": batch})
+        for one in policies
+    )
+
+
+def policy_id_at(policy_id: str, batch: int) -> str:
+    """The id of a policy where so many texts, more than one, run at a time; from its id alone."""
+    from simlab.ids import content_id
+
+    return content_id({"policy": policy_id, "batch": batch})
+
+
+def _sums(row: Row, texts: "RecordedTexts", batch: int) -> "Sums":
+    from simlab.policies.engine.lock_step import served_sums
+
+    assert row.policy is not None
+    return served_sums(row.policy.policy, texts, batch, row.prices.cost)
+
+
+def batch_note(batch: int) -> str:
+    """What to know of such a table."""
+    return (
+        f"{batch} texts at a time, in the order of the trace; where one ends the next begins, and behind the last,\n"
+        "some from the beginning run uncounted. A text waits for the whole round of its batch; speeds are of each;\n"
+        "plain decoding is one token of each in a pass."
+    )

@@ -1,0 +1,199 @@
+"""What the rounds of one text come to, as result rows."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simlab.cost import STAGES
+from simlab.studies.inputs.prices import Prices
+
+if TYPE_CHECKING:
+    from simlab.policies.engine.replay import Sums
+    from simlab.policies.parsing.parse import NamedPolicy
+    from simlab.recorded import RecordedSequence, RecordedTexts
+    from simlab.traces.reader import Trace
+    from simlab.traces.results.rows import Results
+
+HINDSIGHT, BEST_BUDGET = "hindsight", "hindsight-budget"
+"""Names under which bounds stand beside policies: the fewest rounds, and the best budget in each round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Policies, and the prices at which their rounds are reckoned; a machine each.
+
+    Attributes:
+        prices: of that machine.
+        policies: in the order asked.
+        in_sample: labels of those that were fitted on the very texts; see `simlab.studies.inputs.shelf`.
+    """
+
+    prices: Prices
+    policies: "tuple[NamedPolicy, ...]"
+    in_sample: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a result row is of: one policy or bound at one machine's prices.
+
+    Attributes:
+        identity: the columns policy, policy_id, name and settings.
+        prices: of that machine.
+        policy: None for a bound.
+        budget: of a bound; 0 for a policy.
+    """
+
+    identity: Mapping[str, str]
+    prices: Prices
+    policy: "NamedPolicy | None"
+    budget: int
+
+    @property
+    def policy_id(self) -> str:
+        """Of the policy or bound."""
+        return self.identity["policy_id"]
+
+
+def policy_row(one: "NamedPolicy", prices: Prices) -> Row:
+    """The row of a policy."""
+    settings = json.dumps(dict(one.settings), sort_keys=True)
+    identity = {"policy": one.label, "policy_id": one.policy_id, "name": one.name, "settings": settings}
+    return Row(identity, prices, one, 0)
+
+
+def bound_rows(asked: Asked, exact_budget: int, depth: int, best_budgets: bool) -> list[Row]:
+    """The rows of the bounds; none beside policies that read more than the draft set.
+
+    Args:
+        asked: what they stand beside.
+        exact_budget: of the trace.
+        depth: of the draft set.
+        best_budgets: whether the best budget in each round is wanted, where there are prices.
+    """
+    if any(one.policy.needs.channels for one in asked.policies):
+        return []
+    budget = largest_budget(asked.policies, depth)
+    found = [_bound(HINDSIGHT, f"{HINDSIGHT}:budget={budget}", {"budget": budget}, {}, asked.prices, budget)]
+    cost = asked.prices.cost
+    if cost is not None and best_budgets:
+        most = min(budget, exact_budget, cost.most_drafted)
+        label = f"{HINDSIGHT}:best<={most}"
+        settings = {"budget": most, "order": "ddtree"}
+        found.append(_bound(BEST_BUDGET, label, settings, {"cost": cost.cost_id}, asked.prices, most))
+    return found
+
+
+def _bound(
+    name: str, label: str, settings: dict[str, object], artefacts: dict[str, str], prices: Prices, budget: int
+) -> Row:
+    from simlab.ids import content_id
+
+    bound_id = content_id({"name": name, "settings": settings, "artefacts": artefacts})
+    text = json.dumps(settings, sort_keys=True)
+    return Row({"policy": label, "policy_id": bound_id, "name": name, "settings": text}, prices, None, budget)
+
+
+def largest_budget(policies: "Sequence[NamedPolicy]", depth: int) -> int:
+    """The most tokens that any of the policies drafts in a round, and at least a whole block."""
+    from simlab.policies.named.chain import most_drafted
+
+    return max([depth, *(most_drafted(one.policy.budget, depth) for one in policies)])
+
+
+class ReadyRows:
+    """Rows made ready to be worked out on any texts.
+
+    Args:
+        rows: what each is of.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        from simlab.policies.engine.replay import Replay
+
+        self.rows = tuple(rows)
+        self._played = [place for place, row in enumerate(rows) if row.policy is not None]
+        self._replay = Replay([(row.policy.policy, row.prices.cost) for row in rows if row.policy is not None])
+
+    def sums(self, texts: "RecordedTexts") -> "Sums":
+        """The sums of each row over the rounds of each text.
+
+        Raises:
+            CostError: a policy drafted more tokens than have a price.
+            SimlabError: as `simlab.replay.rounds` does.
+        """
+        from simlab.policies.engine.replay import Sums
+
+        played = self._replay.sums(texts)
+        shape = len(self.rows), len(texts.sequences)
+        sums = Sums(np.empty((*shape, 5), np.int64), np.empty((*shape, len(STAGES)), np.float64))
+        sums.counts[self._played], sums.seconds[self._played] = played.counts, played.seconds
+        for place, row in enumerate(self.rows):
+            if row.policy is None:
+                bound = _bound_sums(row, texts)
+                sums.counts[place], sums.seconds[place] = bound.counts[0], bound.seconds[0]
+        return sums
+
+
+def _bound_sums(row: Row, texts: "RecordedTexts") -> "Sums":
+    from simlab.policies.engine.hindsight import fewest_rounds
+    from simlab.policies.engine.hindsight_budget import best_budgets_in_hindsight
+    from simlab.policies.engine.replay import sums_of_rounds
+
+    cost = row.prices.cost
+    if row.identity["name"] == BEST_BUDGET and cost is not None:
+        rounds = best_budgets_in_hindsight(texts, cost, row.budget)
+    else:
+        rounds = fewest_rounds(texts, row.budget)
+    return sums_of_rounds(rounds, texts, cost, STAGES)
+
+
+def results_of(rows: Sequence[Row], sums: "Sums", texts: "RecordedTexts", trace: "Trace", draft: str) -> "Results":
+    """Result rows of some texts.
+
+    Args:
+        rows: what each is of.
+        sums: over its rounds on each text.
+        texts: the texts.
+        trace: which holds them.
+        draft: the draft set.
+    """
+    from simlab.traces.results.rows import results_of_texts
+
+    rounds, drafted, accepted, committed, clipped = np.moveaxis(sums.counts, -1, 0)
+    columns = {"rounds": rounds, "drafted": drafted, "verified": drafted + rounds, "accepted": accepted}
+    columns |= {"committed": committed, "clipped": clipped}
+    stages = {f"{stage}_s": sums.seconds[..., place] for place, stage in enumerate(STAGES)}
+    policies: dict[str, list[str | None]] = {name: [row.identity[name] for row in rows] for name in rows[0].identity}
+    policies["cost_id"] = [row.prices.cost_id for row in rows]
+    return results_of_texts(policies, _text_columns(texts), {**columns, **stages}, columns_of_trace(trace, draft))
+
+
+def _text_columns(texts: "RecordedTexts") -> dict[str, list[object]]:
+    columns = [columns_of_text(one) for one in texts.sequences]
+    return {name: [one[name] for one in columns] for name in columns[0]}
+
+
+def columns_of_text(recorded: "RecordedSequence") -> dict[str, object]:
+    """The columns that all rows of a sequence share."""
+    prompt = recorded.prompt
+    return {
+        "sequence": recorded.index,
+        "prompt_id": prompt.prompt_id,
+        "dataset": prompt.dataset,
+        "turn": prompt.turn,
+        "sample": prompt.sample,
+        "context_length": len(prompt.token_ids),
+        "stop_reason": recorded.stop_reason,
+    }
+
+
+def columns_of_trace(trace: "Trace", draft: str) -> dict[str, object]:
+    """The columns that all rows of a trace share."""
+    version = metadata.version("simlab")
+    ids = {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft]}
+    return {**ids, "kind": "predicted", "simlab_version": version}

@@ -1,0 +1,1 @@
+"""One HTML file of results: what goes into it. Begin with build."""

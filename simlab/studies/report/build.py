@@ -1,0 +1,265 @@
+"""The page of a report: its sections, each from what is at hand."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simlab.studies.report.inputs import ReportInputs
+from simlab.studies.report.marks import footer_text, marks_of
+from simlab.studies.report.trees import explorer
+
+if TYPE_CHECKING:
+    from simlab.analysis.report.parts import Part, Section
+    from simlab.analysis.report.verdict import Choice, Verdict
+    from simlab.analysis.table.summaries import Summary
+    from simlab.policies.parsing.parse import NamedPolicy
+    from simlab.traces.artefacts.confirmation import Confirmed
+
+MOST_SHOWN = 5
+"""As many policies are drawn in figures that show each of them."""
+
+_EDGES = ("raw", "calibrated")
+
+_SCORED = ("ddtree:budget=16", "calibrated:budget=16", "presto:budget=16,renormalised=true")
+"""Policies whose probabilities are held against the truth, as far as tables for the models are at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPage:
+    """A report.
+
+    Attributes:
+        html: the file.
+        verdict: its first sentence.
+        missing: what is not in it, and why, and what must be known of the rest, a sentence each.
+    """
+
+    html: str
+    verdict: str
+    missing: tuple[str, ...]
+
+
+def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -> BuiltPage:
+    """The report of what was read.
+
+    Args:
+        inputs: everything.
+        title: of the browser's tab.
+        num_texts: texts whose trees are shown.
+        command: what makes the report again, as it is typed.
+    """
+    from simlab.analysis.report.page import report_page
+    from simlab.analysis.report.parts import FirstScreen
+    from simlab.analysis.report.speed import policy_table, speed_chart
+    from simlab.analysis.report.verdict import verdict_of
+
+    missing = list(inputs.missing)
+    verdict = verdict_of(inputs.results, _choice(inputs))
+    shown = _shown(inputs, verdict)
+    first = FirstScreen(
+        verdict.sentence,
+        [*verdict.more, *_measured(inputs), *([inputs.served] if inputs.served else [])],
+        policy_table(inputs.results, verdict.best),
+        speed_chart(inputs.results),
+        marks_of(inputs, _choice(inputs)),
+        command,
+    )
+    sections = list(_sections(inputs, shown, num_texts, missing))
+    html = report_page(title, first, sections, footer_text(inputs))
+    return BuiltPage(html, verdict.sentence, tuple(missing))
+
+
+def _measured(inputs: ReportInputs) -> list[str]:
+    """What each confirmation says first."""
+    return [f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict]
+
+
+def _choice(inputs: ReportInputs) -> "Choice":
+    from simlab.analysis.report.verdict import Choice
+
+    optimum = inputs.optimum
+    if optimum is None:
+        return Choice(None, "on these very prompts", False)
+    own = set(inputs.rows.select("dataset", "prompt_id").iter_rows())
+    on = f"on {optimum.chosen_on.prompts} prompts of {', '.join(optimum.chosen_on.datasets)}"
+    is_held_out = optimum.chosen_on.names.isdisjoint(own)
+    return Choice(optimum.best.policy, on, is_held_out)
+
+
+def _shown(inputs: ReportInputs, verdict: "Verdict") -> "list[Summary]":
+    """The chain, the policy of the verdict, what ran, and the best of other families, few enough to tell apart."""
+    results = inputs.results
+    chain = results.chain()
+    ran = [one for one in results.policies if one.policy_id in results.ran]
+    found = [*([chain] if chain else []), *([verdict.best] if verdict.best else []), *ran, *results.finalists]
+    return list({one.policy_id: one for one in found}.values())[:MOST_SHOWN]
+
+
+def _sections(
+    inputs: ReportInputs, shown: "Sequence[Summary]", num_texts: int, missing: list[str]
+) -> "Iterator[Section]":
+    from simlab.analysis.report.parts import Section
+
+    named = inputs.named([one.policy for one in shown])
+    if (left := len(shown) - len(named)) > 0:
+        missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
+    if inputs.trace is not None and num_texts and named:
+        says("trees")
+        yield Section(
+            "trees",
+            "Trees, text by text",
+            "The trees that two policies chose at the same place of a text, the target's path lit up. "
+            "Hover over a token, or tap it, to read what the drafter gave it.",
+            [explorer(inputs, named, num_texts, missing)],
+        )
+    yield Section("slices", "Where it holds", "The same by the kind of prompt.", _slices(inputs, shown))
+    if inputs.results.has_speeds:
+        yield Section("stages", "Where the time goes", "Seconds of a round, stage by stage.", _stages(inputs, shown))
+    if inputs.trace is not None and named:
+        says("rounds")
+        yield Section(
+            "rounds",
+            "Acceptance by depth, and where rounds end",
+            "What the trees were worth, token by token, and what stopped them.",
+            _rounds(inputs, named),
+        )
+    if inputs.trace is not None:
+        says("scoring")
+        yield Section(
+            "scoring",
+            "Do probabilities say the truth",
+            "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
+            "they right, on the spine of first candidates and off it, and what does it cost?",
+            _scoring(inputs),
+        )
+    if inputs.trace is not None and inputs.prices is not None and inputs.cost is not None:
+        says("curves")
+        yield Section(
+            "curves",
+            "One peak or several",
+            "At each root expected tokens per second rise and fall with the size of the tree. Rules that stop at the "
+            "first fall need a curve with one peak.",
+            _curves(inputs, missing),
+        )
+        yield Section("costs", "What rounds cost", inputs.prices.heading, _costs(inputs))
+
+
+def says(what: str) -> None:
+    """What happens now, for the person who waits."""
+    if sys.stderr.isatty():
+        print(f"report: {what} ...", file=sys.stderr, flush=True)
+
+
+def _slices(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
+    from simlab.analysis.report.parts import Note
+    from simlab.analysis.report.speed import slice_chart
+
+    charts = [slice_chart(inputs.results, shown, by) for by in ("dataset", "context", "turn")]
+    found: list[Part] = [one for one in charts if one is not None]
+    return found or [Note("All prompts are of one dataset, turn and range of lengths.")]
+
+
+def _stages(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
+    from simlab.analysis.report.parts import Note
+    from simlab.analysis.report.speed import stage_chart, stage_table
+
+    parts = (stage_chart(inputs.results, shown), stage_table(inputs.results, shown))
+    said = [text for one in inputs.confirmed for text in (one.prediction, _order(one)) if text]
+    return [*(one for one in parts if one is not None), *map(Note, said)]
+
+
+def _order(one: "Confirmed") -> str:
+    """Whether the prediction orders policies as the measurement does."""
+    found = one.rank_agreement
+    if not found.get("separate"):
+        return "No pair of policies was measured so precisely that its order is known."
+    return (
+        f"Of {found['pairs']} pairs of policies {found['separate']} have a measured interval that leaves out equality; "
+        f"the prediction orders {found['same_order']} of these the same way."
+    )
+
+
+def _rounds(inputs: ReportInputs, named: "Sequence[NamedPolicy]") -> "list[Part]":
+    from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
+    from simlab.policies.engine.replay import Replay
+    from simlab.studies.replay.run import ROOTS_AT_ONCE
+
+    assert inputs.trace is not None
+    assert inputs.draft is not None
+    depth = inputs.trace.manifest.draft_sets[inputs.draft].depth
+    counts = [RoundCounts(depth) for _ in named]
+    replay = Replay([(one.policy, None) for one in named])
+    for texts in inputs.trace.recorded_texts(inputs.draft, inputs.wanted, ROOTS_AT_ONCE):
+        for one, rounds in zip(counts, replay.rounds(texts), strict=True):
+            one.add(texts, rounds)
+    labels = [one.label for one in named]
+    return [depth_chart(labels, counts), ends_chart(labels, counts)]
+
+
+def _scoring(inputs: ReportInputs) -> "list[Part]":
+    from simlab.analysis.report.scoring import scoring_parts
+    from simlab.analysis.scoring.score import Limits, scoring
+    from simlab.studies.replay.run import ROOTS_AT_ONCE
+
+    trace, draft = inputs.trace, inputs.draft
+    assert trace is not None
+    assert draft is not None
+    kept = trace.manifest.draft_sets[draft]
+    named = inputs.named(_SCORED)
+    prompts = list(dict.fromkeys((one.prompt.dataset, one.prompt.prompt_id) for one in inputs.texts()))
+    limits = Limits(min(64, kept.exact_budget), (16,), min(64, kept.min_width))
+    texts = trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE)
+    return scoring_parts(scoring(named, prompts, texts, limits, inputs.cost), [one.label for one in named])
+
+
+def _curves(inputs: ReportInputs, missing: list[str]) -> "list[Part]":
+    from simlab.analysis.curves.examples import worst_example
+    from simlab.analysis.curves.rows import Machine, Roots, curve_rows
+    from simlab.analysis.curves.summaries import curve_summaries
+    from simlab.analysis.report.costs import budget_chart, example_chart, maxima_chart, regret_chart
+    from simlab.policies.composition import Composition
+    from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
+    from simlab.policies.costs.views import convex_view
+    from simlab.policies.orders.best_first import BestFirst
+    from simlab.studies.replay.run import ROOTS_AT_ONCE
+
+    trace, draft, cost = inputs.trace, inputs.draft, inputs.cost
+    assert trace is not None
+    assert draft is not None
+    assert cost is not None
+    most = max(1, min(trace.manifest.draft_sets[draft].exact_budget, cost.most_drafted))
+    orders: dict[str, BestFirst] = {}
+    for name, typed in zip(_EDGES, (f"ddtree:budget={most}", f"calibrated:budget={most}"), strict=True):
+        for one in inputs.named([typed]):
+            if isinstance(one.policy, Composition) and isinstance(one.policy.order, BestFirst):
+                orders[name] = one.policy.order
+    if "calibrated" not in orders:
+        missing.append("No calibrated curves: no calibration comes with simlab for these models.")
+    convex = round_costs(convex_view(cost), ALL_STAGES, most)
+    machine = Machine(cost.cost_id, round_costs(cost, ALL_STAGES, most), {"first stop, convex": convex})
+    roots = Roots(lambda: trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE))
+    rows, settings = curve_rows(orders, [machine], roots, most)
+    found, names = curve_summaries(rows, settings), [f"{one.edges} probabilities" for one in settings]
+    worst = worst_example(
+        rows,
+        settings[0],
+        orders[settings[0].edges],
+        machine,
+        lambda index: next(trace.recorded_texts(draft, [index])),
+        most,
+    )
+    return [maxima_chart(found, names), regret_chart(found, names), example_chart(worst), budget_chart(settings, names)]
+
+
+def _costs(inputs: ReportInputs) -> "list[Part]":
+    from simlab.analysis.report.costs import cost_chart
+    from simlab.policies.costs.views import convex_view
+
+    cost = inputs.cost
+    assert cost is not None
+    assert inputs.trace is not None
+    texts = inputs.texts()
+    middle = sorted(len(one.prompt.token_ids) + len(one.text) // 2 for one in texts)[len(texts) // 2]
+    middle = min(max(middle, int(cost.contexts[0])), cost.longest_context)
+    return [cost_chart(cost, convex_view(cost), middle, 128)]

@@ -1,0 +1,182 @@
+"""Who won, who cannot be told from whom, and how it is said."""
+
+import math
+import re
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from confirm_results import EXACT, NUM_PROMPTS, SPEEDS, judged, results
+
+from simlab.analysis.confirm.table import confirmed_policies, contest
+from simlab.analysis.confirm.text import confirm_blocks, confirm_table, differences_text, stage_table, verdict_text
+
+FAILED = replace(EXACT, lossless="FAILED", worst_gap=3.0, fault="prompt 'p1', turn 0: token 7 is wrong")
+
+
+def test_two_that_differ_by_less_than_the_noise_have_no_winner() -> None:
+    rows = results()
+    found = confirmed_policies(rows, judged())
+    won = contest(found, rows)
+    assert won is not None
+    assert {won.first.policy, *(one.policy for one in won.rivals)} == {"ddtree:budget=8", "ddtree:budget=16"}
+    text = verdict_text(found, won)
+    names = f"{won.first.policy} and {won.rivals[0].policy}"
+    assert re.match(
+        rf"No winner among {names}: differences under [\d.]+ % cannot be resolved with {NUM_PROMPTS} prompts\.\n", text
+    )
+    assert [line.split(" writes ")[0] for line in text.splitlines()[1:]] == names.split(" and ")
+    assert verdict_text(found, won, "group") == text.replace("prompts", "groups")
+
+
+def test_a_small_lead_wins_where_it_is_steady() -> None:
+    """The prompts differ far more than the policies do: only paired are they told apart."""
+    rows = results(noise=0.002)
+    found = confirmed_policies(rows, judged())
+    won = contest(found, rows)
+    assert won is not None
+    assert (won.first.policy, won.rivals) == ("ddtree:budget=16", ())
+    standing, line = verdict_text(found, won).splitlines()
+    assert standing.startswith(
+        "ddtree:budget=16 is faster than each of 2 others, the closest being ddtree:budget=8, by "
+    )
+    assert line.startswith("ddtree:budget=16 writes 2.02 [2.0")
+    assert line.endswith("times as many tokens/s as plain decoding (predicted 2.02), text exact")
+
+
+def test_the_chosen_one_is_held_against_the_others_though_it_is_not_the_fastest() -> None:
+    rows = results(noise=0.002)
+    found = confirmed_policies(rows, judged())
+    won = contest(found, rows, chosen="ddtree:budget=8")
+    assert won is not None
+    assert (won.first.policy, won.rivals) == ("ddtree:budget=8", ())
+    assert [one.policy for one in won.ahead] == ["ddtree:budget=16"]
+    lines = verdict_text(found, won).splitlines()
+    assert lines[0] == "ddtree:budget=16 is faster than ddtree:budget=8."
+    assert [line.split(" writes ")[0] for line in lines[1:]] == ["ddtree:budget=8", "ddtree:budget=16"]
+    level = contest(found, results(noise=0.1), chosen="chain")
+    assert level is not None
+    assert (level.first.policy, len(level.comparisons), len(level.ahead)) == ("chain", 2, 2)
+    failed = confirmed_policies(rows, judged(ddtree=FAILED))
+    instead = contest(failed, rows, chosen="ddtree:budget=8")
+    assert instead is not None
+    assert instead.first.policy == "chain"
+
+
+def holm_by_hand(p_values: list[float]) -> list[float]:
+    """The smallest times all, the next times one fewer, and so on; never less than the one before, never above 1."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, min(1.0, p_values[place] * (len(p_values) - rank)))
+        adjusted[place] = largest
+    return adjusted
+
+
+def test_differences_are_read_as_a_family() -> None:
+    """A ladder of twelve speeds: some differ from the fastest alone, and not among eleven comparisons."""
+    speeds = {"autoregressive": 10.0, **{f"ddtree:budget={number}": 20 + 0.25 * number for number in range(2, 14)}}
+    rows = results(speeds, noise=0.1)
+    won = contest(confirmed_policies(rows, dict.fromkeys(speeds, EXACT)), rows)
+    assert won is not None
+    adjusted = holm_by_hand([one.p_value for one in won.comparisons])
+    assert [one.p_adjusted for one in won.comparisons] == pytest.approx(adjusted)
+    assert any(one.p_value < 0.05 <= one.p_adjusted for one in won.comparisons)
+    behind = {one.second for one in won.comparisons if one.p_adjusted < 0.05 and one.ratio > 1}
+    assert {one.policy for one in won.rivals} == {one.second for one in won.comparisons} - behind
+    assert 0 < len(won.rivals) < 11
+
+
+def test_slices_are_not_judged() -> None:
+    rows = results().with_columns((pl.col("sequence") % 2).alias("turn").cast(pl.Int32))
+    slices = confirmed_policies(rows, judged(), "turn")
+    assert [one.predicted.slice for one in slices] == [0] * 5 + [1] * 5
+    assert {one.judged for one in slices} == {None}
+    assert {one.predicted.prompts for one in slices} == {NUM_PROMPTS // 2}
+    whole = {one.policy: one for one in confirmed_policies(rows, judged())}
+    for label in SPEEDS:
+        parts = [one.measured for one in slices if one.policy == label]
+        assert sum(one.totals.committed for one in parts if one) == whole[label].row()["committed"]
+    text = confirm_blocks(slices, list(whole.values()), "turn")
+    assert [part.split(":")[0] for part in text.split("\n\n")] == ["turn 0", "turn 1", "all"]
+    assert text.count("30 of 30") == len(SPEEDS)
+
+
+def test_a_failure_does_not_win() -> None:
+    rows = results(noise=0.002)
+    found = confirmed_policies(rows, judged(ddtree=FAILED))
+    won = contest(found, rows)
+    assert won is not None
+    assert (won.first.policy, won.rivals) == ("chain", ())
+    lines = verdict_text(found, won).splitlines()
+    assert lines[0] == "FAILED: the text of ddtree:budget=8 is not the target's: prompt 'p1', turn 0: token 7 is wrong."
+    assert lines[2].startswith("chain writes 1.40 ")
+    found = confirmed_policies(rows, judged(ddtree=FAILED, chain=FAILED))
+    assert contest(found, rows) is None
+    assert verdict_text(found, None).endswith("No policy has both a speed and a text that is the target's.")
+
+
+@pytest.mark.parametrize(
+    ("chain", "said"), [(9.0, "so it is slower"), (10.01, "which these prompts cannot tell from 1"), (12.0, None)]
+)
+def test_a_speedup_that_is_none_is_said_to_be_none(chain: float, said: str | None) -> None:
+    rows = results({"autoregressive": 10.0, "chain": chain}, noise=0.02)
+    found = confirmed_policies(rows, judged())
+    (line,) = verdict_text(found, contest(found, rows)).splitlines()
+    assert (said in line) if said else ("so it is" not in line and "cannot" not in line)
+    assert verdict_text(found, contest(found, rows), "group") == line.replace("prompts", "groups")
+
+
+def test_one_prompt_has_no_interval_and_no_winner() -> None:
+    rows = results(num_prompts=1)
+    found = confirmed_policies(rows, judged())
+    won = contest(found, rows)
+    assert won is not None
+    assert len(won.rivals) == 2
+    assert "[" not in verdict_text(found, won)
+    assert "nan" not in verdict_text(found, won) + confirm_table(found)
+
+
+def test_predicted_and_measured_stand_side_by_side() -> None:
+    rows = results()
+    found = {one.policy: one for one in confirmed_policies(rows, judged())}
+    chain = rows.filter((pl.col("policy") == "chain") & (pl.col("kind") == "measured"))
+    committed, seconds, rounds = (float(chain[name].sum()) for name in ("committed", "verify_s", "rounds"))
+    row = found["chain"].row()
+    assert row["measured_tokens_per_s"] == pytest.approx(committed / seconds)
+    assert row["measured_verify_s_per_round"] == pytest.approx(seconds / rounds)
+    assert row["predicted_speedup"] == pytest.approx(1.4)
+    assert row["predicted_speedup"] == row["speedup"]
+    bound = found["hindsight:budget=16"]
+    assert bound.measured is None
+    assert all(bound.row()[name] is None for name in ("measured_speedup", "lossless", "counts_equal_replay"))
+    assert bound.row()["predicted_speedup"] == pytest.approx(4.0)
+    table = confirm_table(list(found.values()))
+    assert "30 of 30" in table
+    assert "hindsight" in table
+    lines = stage_table(list(found.values())).splitlines()
+    assert len(lines) == 1 + len(SPEEDS)
+    assert lines[2].endswith(f" / {1e3 * seconds / rounds:.2f}")
+
+
+def test_without_prices_the_prediction_is_unknown() -> None:
+    stages = ("draft_s", "select_s", "verify_s", "commit_s")
+    unpriced = pl.when(pl.col("kind") == "measured")
+    rows = results().with_columns(*(unpriced.then(pl.col(name)).alias(name) for name in stages))
+    rows = rows.with_columns(pl.lit(None, pl.String).alias("cost_id"))
+    found = confirmed_policies(rows, judged())
+    assert "predicted" not in verdict_text(found, contest(found, rows))
+    assert all(one.row()["predicted_speedup"] is None for one in found)
+    assert all(math.isnan(one.predicted.speed.speedup) for one in found)
+    assert stage_table(found).splitlines()[1].count("- / ") == 5
+
+
+def test_the_most_telling_differences_come_first() -> None:
+    rows = [{"kind": "row", "policy": "chain", "prompt_id": "p0", "turn": 1, "says": f"row {i}"} for i in range(30)]
+    text = differences_text([*rows, rows[0] | {"kind": "text", "says": "another token"}])
+    lines = text.splitlines()
+    assert lines[0] == "Differences from the trace: 1 text, 0 rounds, 30 rows."
+    assert lines[1] == "  p0, turn 1, chain: another token"
+    assert lines[2] == "  p0, turn 1, chain: row 0"
+    assert (len(lines), lines[-1].split()[:3]) == (1 + 20 + 1, ["...", "and", "11"])
+    assert "no difference" in differences_text([])

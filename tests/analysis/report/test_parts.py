@@ -1,0 +1,321 @@
+"""What a report says, apart from how it looks: verdicts, counts of rounds, drawings of trees, the page's text."""
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlab.analysis.figure_style import DARK, LIGHT
+from simlab.analysis.report.page import report_page
+from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Mark, Note, Section, TreeExplorer
+from simlab.analysis.report.results import ReportResults, family_label, split_rows
+from simlab.analysis.report.rounds import ENDS, RoundCounts
+from simlab.analysis.report.trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawing_rows, drawn_nodes
+from simlab.analysis.report.verdict import Choice, error_text, verdict_of
+from simlab.cli.main import main
+from simlab.policies.engine.replay import Replay
+from simlab.policies.parsing.parse import parse_policies
+from simlab.random_texts import random_sequence
+from simlab.recorded import texts_of
+from simlab.replay import rounds
+from simlab.studies.report.inputs import ReportInputs
+from simlab.studies.report.marks import _prices_mark, _text_mark
+from simlab.traces.results.rows import results_frame, write_results
+from simlab.traces.synthetic import write_synthetic_trace
+from simlab.tree import DraftTree
+
+TABLE = Choice(None, "on these very prompts", False)
+HELD_OUT = Choice("ddtree:budget=8", "on 40 prompts of dev", True)
+
+
+def made_rows(
+    speeds: dict[str, float], num_prompts: int = 40, noise: float = 0.02, kind: str = "predicted", timed: bool = True
+) -> pl.DataFrame:
+    """Rows of policies that write so many times as many tokens per second as plain decoding."""
+    rng, found = np.random.default_rng(5), []
+    for label, speed in speeds.items():
+        name, _, typed = label.partition(":")
+        settings = dict(part.split("=") for part in typed.split(",") if part)
+        for prompt in range(num_prompts):
+            seconds = 100 * (1 + prompt % 7) / 50 / (speed * rng.lognormal(0, noise) if label != "ar" else 1)
+            found.append(
+                {
+                    "policy": label,
+                    "policy_id": f"id-{label}",
+                    "name": name,
+                    "settings": json.dumps({key: int(value) for key, value in settings.items()}),
+                    "text_id": "t",
+                    "draft_id": "d",
+                    "cost_id": "c" if timed else None,
+                    "sequence": prompt,
+                    "prompt_id": f"p{prompt}",
+                    "dataset": "made-up",
+                    "turn": 0,
+                    "sample": 0,
+                    "context_length": 30,
+                    "stop_reason": "length",
+                    "rounds": 100 * (1 + prompt % 7) if label == "ar" else 40 * (1 + prompt % 7),
+                    "drafted": 0,
+                    "verified": 0,
+                    "accepted": 0,
+                    "committed": 100 * (1 + prompt % 7),
+                    "clipped": 0,
+                    **dict.fromkeys(("draft_s", "select_s", "commit_s"), 0.0 if timed else None),
+                    "verify_s": seconds if timed else None,
+                    "kind": kind,
+                    "simlab_version": "0",
+                }
+            )
+    return results_frame(found)
+
+
+def of_rows(predicted: pl.DataFrame, measured: pl.DataFrame | None = None) -> ReportResults:
+    return ReportResults(predicted, predicted.clear() if measured is None else measured)
+
+
+def test_a_planted_difference_is_the_verdict() -> None:
+    speeds = {"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.95, "ddtree:budget=16": 1.8, "presto:budget=8": 1.6}
+    found = verdict_of(of_rows(made_rows(speeds)), HELD_OUT)
+    match = re.match(
+        r"ddtree:budget=8: (\d\.\d\d) × the chain \[(\d\.\d\d), (\d\.\d\d)\] on 40 held-out prompts; "
+        r"predicted, not measured\.$",
+        found.sentence,
+    )
+    assert match, found.sentence
+    ratio, low, high = map(float, match.groups())
+    assert low <= 1.3 <= high
+    assert low <= ratio <= high
+    assert any("is faster than each of 2 others" in one for one in found.more)
+    assert not any("very prompts" in one for one in found.more)
+
+
+def test_the_best_of_the_table_is_said_to_be_picked_on_its_own_prompts() -> None:
+    found = verdict_of(
+        of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.9, "presto:budget=8": 2.1})), TABLE
+    )
+    assert found.sentence.startswith("presto:budget=8: ")
+    assert any("chosen on these very prompts" in one for one in found.more)
+
+
+def test_what_was_measured_stands_beside_the_prediction() -> None:
+    predicted = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.95}, noise=0.0)
+    measured = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.89}, noise=0.0, kind="measured")
+    found = verdict_of(of_rows(predicted, measured), HELD_OUT)
+    assert "measured 1.26 ×; prediction 3.2 % high." in found.sentence
+
+
+def test_what_cannot_be_told_apart_has_no_winner() -> None:
+    found = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.502}, noise=0.2)), HELD_OUT)
+    assert re.match(
+        r"No winner: differences under \d+\.\d % between ddtree:budget=8 and the chain cannot", found.sentence
+    )
+
+
+def test_equal_runs_and_rows_without_seconds_have_sentences_of_their_own() -> None:
+    equal = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.5}, noise=0.0)), HELD_OUT)
+    assert equal.sentence.startswith("No difference: ")
+    untimed = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.5}, timed=False)), HELD_OUT)
+    assert "No difference" in untimed.sentence
+    alone = verdict_of(of_rows(made_rows({"ar": 1.0, "ddtree:budget=8": 1.5}, noise=0.0)), TABLE)
+    assert "1.50 × plain decoding on 40 prompts" in alone.sentence.replace(" [1.50, 1.50]", "")
+    assert verdict_of(of_rows(made_rows({"ar": 1.0})), TABLE).best is None
+
+
+def test_where_plain_decoding_was_chosen_no_policy_is() -> None:
+    slow = of_rows(made_rows({"ar": 1.0, "chain": 0.7, "ddtree:budget=8": 0.8}))
+    found = verdict_of(slow, replace(HELD_OUT, policy="ar"))
+    assert found.sentence.startswith(
+        "No policy: plain decoding was chosen. The fastest here is ddtree:budget=8: 0.80 ×"
+    )
+
+
+def test_families_differ_in_the_size_of_the_tree_alone() -> None:
+    speeds = {"ar": 1.0, "presto:budget=8": 2.0, "chain": 1.5, "ddtree:budget=8": 1.9, "ddtree:budget=4": 1.7}
+    results = of_rows(made_rows(speeds))
+    assert [family_label(one) for one in results.families] == ["chain", "presto", "ddtree"]
+    assert [one.policy for one in results.finalists] == ["presto:budget=8", "ddtree:budget=8", "chain"]
+
+
+def test_rows_that_stand_there_twice_count_once() -> None:
+    rows = made_rows({"ar": 1.0, "chain": 1.5})
+    assert split_rows(pl.concat([rows, rows]), "c").predicted.height == rows.height
+
+
+def test_the_error_is_in_words() -> None:
+    assert error_text(-0.031) == "prediction 3.1 % low"
+    assert error_text(0.0001) == "prediction exact to 0.1 %"
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_counts_of_rounds_are_those_of_rounds_made_one_by_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    texts = [random_sequence(rng, most_kept=5)]
+    assert texts[0].rows is not None
+    depth = texts[0].rows.counts.shape[1]
+    (named,) = parse_policies(["ddtree:budget=3"])
+    counts = RoundCounts(depth)
+    counts.add(texts_of(texts), Replay([(named.policy, None)]).rounds(texts_of(texts))[0])
+    ends = dict.fromkeys([str(name) for name in ENDS], 0)
+    reached = [0] * (depth + 1)
+    for one in rounds(named.policy, texts[0]):
+        for at in range(one.num_accepted + 1):
+            reached[at] += 1
+        if one.clipped:
+            ends["text ended"] += 1
+        elif one.num_accepted == depth:
+            ends["every depth accepted"] += 1
+        else:
+            rank = int(texts[0].rows.true_ranks[one.position, one.num_accepted])
+            limits = [(1, ENDS[2]), (4, ENDS[3]), (16, ENDS[4]), (64, ENDS[5])]
+            ends[next((name for limit, name in limits if 0 <= rank < limit), ENDS[6])] += 1
+    assert dict(zip(ENDS, counts.ends.tolist(), strict=True)) == ends
+    assert sum(one.sum() for one in counts.reached.values()) == sum(reached)
+    assert counts.ends.sum() == reached[0]
+
+
+@given(st.lists(st.integers(0, 30), min_size=0, max_size=40))
+def test_no_two_edges_of_a_drawing_cross(draws: list[int]) -> None:
+    parents = [-1] + [draw % (place + 1) for place, draw in enumerate(draws)]
+    rows, depths = drawing_rows(parents), [0]
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+    assert len({(depth, row) for depth, row in zip(depths, rows, strict=True)}) == len(parents)
+    edges = [(parent, node) for node, parent in enumerate(parents) if parent >= 0]
+    for parent, node in edges:
+        for other, child in edges:
+            if depths[node] == depths[child] and rows[node] < rows[child]:
+                assert rows[parent] <= rows[other]
+
+
+def test_of_a_large_tree_the_first_nodes_and_the_path_are_drawn() -> None:
+    tree = DraftTree.chain(1, list(range(2, MOST_DRAWN + 40)))
+    path = tuple(range(1, MOST_DRAWN + 20))
+    kept = drawn_nodes(tree, path)
+    assert set(path) <= set(kept)
+    assert kept[:MOST_DRAWN] == list(range(MOST_DRAWN))
+
+
+def test_the_explorer_shows_both_trees_wherever_a_round_of_either_starts() -> None:
+    recorded = random_sequence(np.random.default_rng(8), most_kept=6)
+    chosen = parse_policies(["ar", "chain", "ddtree:budget=4"])
+    trees = TreeCollector([ShownPolicy(one.label, one.policy) for one in chosen], None)
+    trees.add(recorded)
+    values = json.loads(json.dumps(trees.values()))
+    (text,) = values["texts"]
+    own = {one.position for named in chosen for one in rounds(named.policy, recorded)}
+    for named, found in zip(chosen, text["rounds"], strict=True):
+        assert {int(at) for at in found} == own
+        for one in rounds(named.policy, recorded):
+            parents, tokens, probabilities, rows, path, starts, left_out = found[str(one.position)]
+            assert starts == 1
+            assert left_out == 0
+            assert parents[1:] == one.tree.parents.tolist()[1:]
+            assert [values["tokens"][place] for place in tokens] == [str(token) for token in one.tree.tokens.tolist()]
+            assert path == list(one.path)
+            assert len(rows) == len(probabilities) == len(parents)
+
+
+def nasty_page() -> str:
+    """A page whose names try to end their elements."""
+    nasty = "</script><script>alert('$title & <b>')</script>"
+    chart = Chart("one", go.Figure(go.Scatter(x=[1], y=[2], name=nasty)), nasty, nasty)
+    first = FirstScreen(nasty, [nasty], Grid([nasty], [[nasty]]), chart, [Mark(nasty, nasty, nasty)], nasty)
+    trees = TreeExplorer({"policies": [nasty], "texts": []})
+    return report_page(nasty, first, [Section("s", nasty, nasty, [Note(nasty), trees])], nasty)
+
+
+def test_names_cannot_break_out_of_the_page() -> None:
+    page = nasty_page()
+    assert "<script>alert(" not in page
+    figures = re.search(r'id="data-figures">(.*?)</script>', page, re.DOTALL)
+    assert figures
+    assert "alert('$title" in json.loads(figures[1])["one"]["data"][0]["name"]
+
+
+def test_two_charts_of_one_key_are_refused() -> None:
+    chart = Chart("one", go.Figure(), "", "")
+    first = FirstScreen("", [], Grid(["a"], []), chart, [], "")
+    with pytest.raises(ValueError, match="the same key"):
+        report_page("", first, [Section("s", "", "", [chart])], "")
+
+
+def _contrast(one: str, other: str) -> float:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    bright, dim = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
+@pytest.mark.parametrize(("colours", "page"), [(LIGHT, "#ffffff"), (DARK, "#14181d")])
+def test_lines_can_be_seen_on_the_page(colours: tuple[str, ...], page: str) -> None:
+    assert len(colours) == len(set(colours)) == 7
+    assert all(_contrast(colour, page) >= 3 for colour in colours)
+
+
+def test_a_report_of_a_made_up_trace_without_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=6, length=30)
+    out = tmp_path / "new" / "report.html"
+    assert main(["report", "--trace", str(trace), "-p", "ddtree:budget=2/4", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "Sections about prices need the cost file" in said
+    assert "acceptance length" in said
+    assert not list(out.parent.glob("*.part"))
+    assert 'http-equiv="Content-Security-Policy" content="default-src \'none\';' in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing.parquet"], "expected a result file at nothing.parquet"),
+        (["--out", "."], "--out names the folder"),
+        (["r.parquet", "-p", "chain"], "RESULTS hold what they hold"),
+        (["--optimum", "nothing.json", "--limit", "1", "-p", "chain"], "expected a choice of policies at nothing.json"),
+    ],
+)
+def test_what_cannot_be_reported_is_one_sentence(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_of_other_texts_than_the_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_results(tmp_path / "r.parquet", made_rows({"ar": 1.0, "chain": 1.5}))
+    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=20)
+    assert main(["report", str(tmp_path / "r.parquet"), "--trace", str(trace), "--out", str(tmp_path / "r.html")]) == 2
+    assert "the results are of t" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "r.parquet"), "--out", str(tmp_path / "r.html")]) == 0
+    assert "give it with --trace" in capsys.readouterr().out
+    assert not math.isnan((tmp_path / "r.html").stat().st_size)
+
+
+def test_no_verdict_on_a_text_hides_another_under_the_same_label() -> None:
+    rows = [({"policy": "chain", "lossless": verdict},) for verdict in ("FAILED", "exact", "exact")]
+    confirmed: Any = tuple(SimpleNamespace(rows=one) for one in rows)
+    found = made_rows({"ar": 1.0, "chain": 1.5})
+    inputs = ReportInputs(found, of_rows(found), None, None, None, None, None, confirmed, (), (), "")
+    assert inputs.judged == (("chain", "FAILED"), ("chain", "exact"))
+    assert _text_mark(inputs).value == "FAILED"
+
+
+@pytest.mark.parametrize(("cost_id", "value"), [("c", "match the machine"), ("another", "match the models")])
+def test_prices_match_the_machine_only_if_they_are_those_of_the_confirmation(cost_id: str, value: str) -> None:
+    predicted = made_rows({"ar": 1.0, "chain": 1.5})
+    ran = SimpleNamespace(cost_id=cost_id)
+    inputs = SimpleNamespace(results=of_rows(predicted), prices=None, confirmed=(ran,))
+    assert _prices_mark(inputs).value == value  # type: ignore[arg-type]

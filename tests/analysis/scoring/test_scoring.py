@@ -1,0 +1,181 @@
+"""Places of the true path, gaps, waste and slices, against plain Python."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import scoring_oracles as oracle
+from made_up_shelf import FullShelf
+from order_checks import texts
+
+from simlab.analysis.scoring.gap_and_waste import ACCEPTED, DRAFTED, ROUNDS, SIBLINGS, policy_figures, wrong_siblings
+from simlab.analysis.scoring.path_places import OrderPlaces, TruePlaces, coverage, order_figures, root_areas
+from simlab.analysis.scoring.reliability import (
+    ANY,
+    OFF_SPINE,
+    ON_SPINE,
+    TRUE_PREFIX,
+    EdgeSlice,
+    calibration,
+    loss_against,
+    reliability,
+)
+from simlab.analysis.scoring.score import Limits, Scoring, scoring, without_budget
+from simlab.policies.composition import Composition
+from simlab.policies.parsing.parse import parse_policies
+from simlab.recorded import RecordedSequence, texts_of
+from simlab.replay import draft_source, hindsight_rounds, rounds
+
+
+def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:
+    recorded = next(one for one in texts(21, 9) if len(one.text) > 8)
+    shelf = FullShelf()
+    policies = parse_policies(["ddtree:budget=5", "calibrated:budget=5", "sequoia:budget=5"], shelf)
+    scored = scoring(policies, [("made-up", "made-up")], [texts_of([recorded])], Limits(9, (3, 9), 9))
+    marginal = scored.edges[0]
+    parts = [calibration(marginal, EdgeSlice(place)) for place in (ON_SPINE, OFF_SPINE)]
+    whole, everything = (calibration(marginal, EdgeSlice(place)) for place in (TRUE_PREFIX, ANY))
+    assert whole is not None
+    assert everything is not None
+    assert sum(one.edges for one in parts if one) == whole.edges <= everything.edges
+    by_rank = [calibration(marginal, EdgeSlice(TRUE_PREFIX, rank=rank)) for rank in ("0", "1", "2-3", "4-7", "8+")]
+    assert sum(one.edges for one in by_rank if one) == whole.edges
+    assert sum(one.expected for one in by_rank if one) == pytest.approx(whole.expected)
+    assert loss_against(marginal, marginal, EdgeSlice()) is not None
+    with pytest.raises(ValueError, match="no reliability curve"):
+        reliability(scored.edges[1], EdgeSlice(ANY))
+
+
+def scored_texts(typed: Sequence[str], recorded: Sequence[RecordedSequence], most: int) -> Scoring:
+    """Each text a prompt of its own."""
+    policies = parse_policies(typed, FullShelf())
+    renamed = [
+        RecordedSequence(place, type(one.prompt)(f"p{place}", "made-up", 0, 0, one.prompt.token_ids), one.text,
+                         one.stop_reason, one.rows)
+        for place, one in enumerate(recorded)
+    ]  # fmt: skip
+    prompts = [("made-up", f"p{place}") for place in range(len(recorded))]
+    return scoring(policies, prompts, [texts_of([one]) for one in renamed], Limits(most, (2, most), 9))
+
+
+DEEP = [
+    one for one in texts(31, 400, 5) if one.rows is not None and one.rows.counts.shape[1] == 4 and len(one.text) > 4
+]
+
+
+def test_places_areas_and_coverage_by_listing() -> None:
+    recorded, most = DEEP[:8], 9
+    assert len(recorded) == 8
+    typed = ["ddtree:budget=5", "calibrated:budget=5", "presto:budget=5"]
+    scored = scored_texts(typed, recorded, most)
+    places = scored.places
+    assert places is not None
+    assert [one.label for one in places.orders] == ["ddtree", "calibrated", "presto"]
+    for number, named in enumerate(parse_policies(typed, FullShelf())):
+        assert isinstance(named.policy, Composition)
+        order = named.policy.order
+        areas: list[float | None] = []
+        needed: dict[int, list[float]] = {}
+        for one in recorded:
+            source = draft_source(order.needs, one)
+            for t in range(len(one.text) - 1):
+                listed = oracle.paths_of(order.nodes(source(t), most))
+                follows = tuple(one.text[t + 1 :].tolist())
+                areas.append(oracle.area(listed, follows))
+                for depth in range(1, min(4, len(follows)) + 1):
+                    path = follows[:depth]
+                    needed.setdefault(depth, []).append(listed.index(path) + 1 if path in listed else math.inf)
+        has_both, found = root_areas(places.orders[number], most)
+        assert has_both.tolist() == [one is not None for one in areas]
+        assert found[has_both].tolist() == pytest.approx([one for one in areas if one is not None])
+        figures = order_figures(places)[number]
+        assert figures.auc == pytest.approx(np.mean([one for one in areas if one is not None]))
+        for covered in coverage(places, places.orders[number]):
+            nodes = sorted(needed[covered.depth])
+            assert covered.roots == len(nodes)
+            assert covered.shares == pytest.approx([np.mean([n <= cap for n in nodes]) for cap in (2, most)])
+            for told, share in ((covered.median, 0.5), (covered.ninety, 0.9)):
+                at = nodes[math.ceil(share * len(nodes)) - 1]
+                assert told == (None if math.isinf(at) else at)
+
+
+def test_expected_and_accepted_tokens_and_the_excess_over_an_oracle() -> None:
+    insertions = np.array([[1, 4], [2, 65535], [3, 9]], np.uint16)
+    order = OrderPlaces("one", insertions, np.full(3, 9, np.int32), np.array([[0.5, 1.0], [0.5, 1.0], [0.9, 0.9]]))
+    other = OrderPlaces("two", np.array([[1, 2], [1, 2], [65535, 65535]], np.uint16), order.available, None)
+    places = TruePlaces(9, (3, 9), 3, np.arange(3), np.array([5, 2, 1]), (order, other))
+    one, two = order_figures(places)
+    assert one.excess == pytest.approx((1 / 1 * 4 / 2 * 2 / 1) ** (1 / 3))
+    assert two.excess == pytest.approx(1)
+    assert one.expected == pytest.approx((0.5, 1.0))
+    assert one.accepted == pytest.approx((1.0, 1.5))
+    assert one.overstated == pytest.approx((-0.5, 1 - 1.5 / 1.5 - 1 / 3))
+    assert two.expected is None
+    first = places.take(np.array([1]))
+    assert first.prompts.tolist() == [0]
+    assert coverage(first, first.orders[0])[0].median == 2
+
+
+def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
+    recorded = DEEP[:8]
+    typed = ["ddtree:budget=3/9", "chain", "calibrated:budget=9"]
+    scored = scored_texts(typed, recorded, 9).rounds
+    for own, named in zip(scored.policies, parse_policies(typed, FullShelf()), strict=True):
+        for prompt, one in enumerate(recorded):
+            spent = np.zeros(3, int)
+            found = list(rounds(named.policy, one))
+            for each in found:
+                paths: list[oracle.Path] = [()]
+                for token, parent in zip(each.tree.tokens[1:].tolist(), each.tree.parents[1:].tolist(), strict=True):
+                    paths.append((*paths[parent], token))
+                spent += oracle.spent(paths[1:], tuple(one.text[each.position + 1 :].tolist()))
+            row = own.sums[prompt]
+            assert row[ROUNDS] == len(found)
+            assert [row[ACCEPTED], row[SIBLINGS], row[DRAFTED] - row[ACCEPTED] - row[SIBLINGS]] == spent.tolist()
+            assert row[SIBLINGS] == wrong_siblings(found)
+    for bound in scored.bounds:
+        fewest = [sum(1 for _ in hindsight_rounds(one, bound.budget)) for one in recorded]
+        assert bound.sums[:, ROUNDS].tolist() == fewest
+    figures = policy_figures(scored)
+    assert [one.policy for one in figures] == ["ddtree:budget=3", "ddtree:budget=9", "chain", "calibrated:budget=9"]
+    assert figures[2].closed == pytest.approx(0)
+    assert figures[3].against_first == pytest.approx(figures[3].closed - figures[1].closed)
+    assert figures[1].against_first is None
+    assert all(one.tokens_per_s is None for one in figures)
+    assert all(one.accepted_share + one.sibling_share + one.below_wrong_share == pytest.approx(1) for one in figures)
+    (small, *_) = figures
+    length = (small.acceptance_length - small.chain) / (small.hindsight - small.chain)
+    assert small.closed == pytest.approx(length)
+
+
+def test_datasets_are_parts_of_the_whole() -> None:
+    scored = scored_texts(["ddtree:budget=3"], DEEP[:6], 9)
+    left, right = scored.take(np.array([0, 2, 4])), scored.take(np.array([1, 3, 5]))
+    assert left.prompts == (("made-up", "p0"), ("made-up", "p2"), ("made-up", "p4"))
+    for whole, one, other in zip(scored.edges[0].sums, left.edges[0].sums, right.edges[0].sums, strict=True):
+        np.testing.assert_allclose(whole.sum(axis=0), one.sum(axis=0) + other.sum(axis=0))
+    assert scored.places is not None
+    assert left.places is not None
+    assert len(left.places.prompts) < len(scored.places.prompts)
+    assert scored.by_dataset()[0][1].prompts == scored.prompts
+
+
+@pytest.mark.parametrize(
+    ("label", "short"),
+    [("ddtree:budget=64", "ddtree"), ("presto:renormalised=true,budget=64", "presto:renormalised=true"),
+     ("presto:budget=16,top_k=8", "presto:top_k=8"), ("caddtree", "caddtree")],
+)  # fmt: skip
+def test_labels_lose_their_budget(label: str, short: str) -> None:
+    assert without_budget(label) == short
+
+
+def test_an_edge_model_is_scored_once_and_labels_stay_different() -> None:
+    typed = ["ddtree:budget=3/5", "eagle2-beam:total=4", "entropy-width:budget=4/6"]
+    policies = parse_policies([typed[0], typed[2]], FullShelf())
+    recorded = DEEP[0]
+    found = scoring(policies, [("made-up", "made-up")], [texts_of([recorded])], Limits(9, (9,), 9))
+    assert [one.label for one in found.edges] == ["ddtree"]
+    assert found.places is not None
+    labels = [one.label for one in found.places.orders]
+    assert len(set(labels)) == len(labels)

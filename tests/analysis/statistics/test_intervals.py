@@ -1,0 +1,145 @@
+"""Intervals over prompts: coverage, determinism, speed, and what too few prompts give."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from simlab.analysis.statistics import bootstrap, intervals
+from simlab.analysis.statistics.bootstrap import log_products
+from simlab.analysis.statistics.intervals import LEVEL, intervals_of, ratio_interval, speedup_interval
+from simlab.arrays import Doubles
+
+
+def draw_prompts(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> tuple[Doubles, Doubles]:
+    """Committed tokens and rounds of prompts that differ in length and in how well they are drafted."""
+    if kind == "even":
+        tokens, agree = rng.integers(64, 257, shape), rng.beta(8, 8, shape)
+    else:
+        tokens, agree = np.clip(rng.lognormal(4.5, 0.7, shape), 8, 512).astype(int), rng.beta(3, 4, shape)
+    mean = (1 - agree**8) / (1 - agree)
+    noise = rng.normal(size=shape) * np.sqrt(0.7 * tokens * (mean - 1) / mean**2)
+    return tokens.astype(np.float64), np.maximum(1, np.rint(tokens / mean + noise))
+
+
+@pytest.mark.parametrize("kind", ["even", "skewed"])
+@pytest.mark.parametrize("num_prompts", [40, 80])
+def test_an_interval_covers_the_truth_as_often_as_it_says(kind: str, num_prompts: int) -> None:
+    """Many simulated sets of prompts at once: their ratios are products of the sums of one wide table."""
+    assert abs(covered_share(kind, num_prompts, 5000) - LEVEL) <= 0.015
+
+
+@pytest.mark.parametrize("kind", ["even", "skewed"])
+@pytest.mark.parametrize("num_prompts", [5, 10, 20, 39])
+def test_with_few_prompts_students_interval_does(kind: str, num_prompts: int) -> None:
+    assert abs(covered_share(kind, num_prompts, 8000) - LEVEL) <= 0.015
+
+
+@pytest.mark.parametrize("num_prompts", [5, 40])
+def test_a_narrow_interval_would_be_noticed(num_prompts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intervals, "LEVEL", 0.91)
+    assert abs(covered_share("even", num_prompts, 5000) - LEVEL) > 0.015
+
+
+def covered_share(kind: str, num_prompts: int, repeats: int, at_once: int = 50) -> float:
+    """Of simulated sets of prompts, those whose interval holds the truth."""
+    rng = np.random.default_rng([7, num_prompts])
+    tokens, rounds = draw_prompts(rng, (3, 300_000), kind)
+    truth = np.log(tokens.sum() / rounds.sum())
+    powers = np.concatenate([np.eye(at_once), -np.eye(at_once)], axis=1)
+    covered = 0
+    for _ in range(repeats // at_once):
+        sums = np.concatenate(draw_prompts(rng, (num_prompts, at_once), kind), axis=1)
+        covered += sum(one.low <= truth <= one.high for one in intervals_of(log_products(sums, powers)))
+    return covered / (repeats // at_once * at_once)
+
+
+def test_the_same_numbers_give_the_same_interval() -> None:
+    committed, rounds = np.array([10, 20, 30, 44]), np.array([5, 6, 7, 20])
+    assert ratio_interval(committed, rounds) == ratio_interval(committed.copy(), rounds.copy())
+
+
+def test_too_few_prompts_give_no_interval() -> None:
+    for committed, rounds in [([], []), ([4], [2]), ([0, 0], [0, 0])]:
+        found = ratio_interval(np.array(committed, np.int64), np.array(rounds, np.int64))
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
+
+
+@pytest.mark.parametrize("num_prompts", [2, 50])
+def test_a_prompt_that_carries_everything_alone_gives_no_interval(num_prompts: int) -> None:
+    tokens = np.zeros(num_prompts)
+    tokens[-1] = 6
+    assert math.isnan(ratio_interval(tokens, tokens / 2).low)
+    assert math.isnan(speedup_interval(tokens, tokens / 2, tokens, tokens).low)
+
+
+def test_a_resample_without_rounds_is_left_out() -> None:
+    tokens = np.zeros(60)
+    tokens[:2] = 6, 12
+    found = ratio_interval(tokens, tokens / 2)
+    assert (found.low, found.high) == pytest.approx((2.0, 2.0))
+
+
+def test_hundreds_of_prompts_and_dozens_of_policies_take_less_than_a_second() -> None:
+    sums = np.random.default_rng(0).integers(1, 200, (200, 48)).astype(np.float64)
+    powers = np.concatenate([np.eye(24), -np.eye(24)], axis=1)
+    bootstrap.counts.cache_clear()
+    start = time.process_time()
+    assert len(intervals_of(log_products(sums, powers))) == 24
+    assert time.process_time() - start < 1
+
+
+def test_one_wide_table_gives_what_its_parts_give() -> None:
+    sums = np.random.default_rng(2).integers(1, 200, (60, 6)).astype(np.float64)
+    powers = np.concatenate([np.eye(3), -np.eye(3)], axis=1)
+    for place, found in enumerate(intervals_of(log_products(sums, powers))):
+        alone = ratio_interval(sums[:, place], sums[:, 3 + place])
+        assert (alone.low, alone.high) == pytest.approx((math.exp(found.low), math.exp(found.high)))
+
+
+def test_resamples_are_drawn_with_replacement_and_alike_every_time() -> None:
+    found = bootstrap.counts(30)
+    assert (found.sum(axis=1) == 30).all()
+    assert found.mean(axis=0) == pytest.approx(np.ones(30), abs=0.1)
+    assert found.var() == pytest.approx(1 - 1 / 30, abs=0.03)
+    bootstrap.counts.cache_clear()
+    assert np.array_equal(found, bootstrap.counts(30))
+
+
+def test_a_speedup_interval_covers_the_truth_as_often_as_it_says() -> None:
+    rng, num_prompts, repeats = np.random.default_rng(5), 40, 1500
+    tokens, rounds = draw_prompts(rng, (3, 300_000), "skewed")
+    truth = (tokens.sum() / (2.1 * rounds).sum()) / (tokens.sum() / (1.3 * tokens).sum())
+    covered = 0
+    for _ in range(repeats):
+        tokens, rounds = draw_prompts(rng, (1, num_prompts), "skewed")
+        machine = rng.lognormal(0.0, 0.05, (2, num_prompts))
+        found = speedup_interval(tokens[0], 2.1 * rounds[0] * machine[0], tokens[0], 1.3 * tokens[0] * machine[1])
+        covered += found.low <= truth <= found.high
+    assert abs(covered / repeats - intervals.LEVEL) <= 0.02
+
+
+def test_what_slows_both_does_not_widen_a_paired_interval() -> None:
+    rng = np.random.default_rng(3)
+    tokens, slowness = rng.integers(20, 200, 30), rng.lognormal(0, 1, 30)
+    paired = speedup_interval(tokens, tokens * slowness, tokens, 2 * tokens * slowness)
+    assert (paired.low, paired.high) == pytest.approx((2.0, 2.0))
+    alone = ratio_interval(tokens, tokens * slowness)
+    assert alone.high > 1.3 * alone.low
+
+
+def test_a_speedup_over_itself_is_one() -> None:
+    tokens, seconds = np.random.default_rng(1).random((2, 25)) + 0.1
+    assert speedup_interval(tokens, seconds, tokens, seconds) == intervals.Interval(1.0, 1.0)
+    longer = np.random.default_rng(1).random((2, 60)) + 0.1
+    assert speedup_interval(*longer, *longer) == intervals.Interval(1.0, 1.0)
+
+
+def test_a_speedup_interval_needs_two_prompts_and_the_same_ones() -> None:
+    one, two = np.array([4.0]), np.array([4.0, 5.0])
+    for tokens, seconds, base_tokens, base_seconds in [(one, one, one, one), (two, 0 * two, two, two)]:
+        assert math.isnan(speedup_interval(tokens, seconds, base_tokens, base_seconds).low)
+    with pytest.raises(ValueError, match="the same prompts"):
+        speedup_interval(two, two, one, one)

@@ -1,0 +1,67 @@
+"""A tiny pair of models, a trace of theirs, and confirmations on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tiny_models
+
+from simlab.cli.replay import with_references
+from simlab.real_runner.confirm.confirm import finished
+from simlab.real_runner.confirm.entries import FinishedSequence
+from simlab.real_runner.confirm.log import ConfirmLog
+from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.confirm.setup import ConfirmSetup, load_setup
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.record import record
+from simlab.studies.confirm.result import Confirmation
+from simlab.studies.confirm.run import confirm
+from simlab.traces.reader import Trace, open_trace
+
+POLICIES = ("ddtree:budget=8",)
+LABELS = ("autoregressive", "chain", "ddtree:budget=8")
+MAX_NEW_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Models in ``target`` and ``drafter``, prompts of two turns in ``prompts.jsonl``, a trace in ``trace``."""
+
+    folder: Path
+
+    @property
+    def trace(self) -> Trace:
+        return open_trace(self.folder / "trace")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return "--target", str(self.folder / "target"), "--draft", str(self.folder / "drafter")
+
+
+def make(folder: Path, temperature: float = 0.0, num_prompts: int = 3) -> Made:
+    """Everything, recorded in float32."""
+    target, drafter = tiny_models.make_pair(folder)
+    options = RecordOptions(
+        str(target),
+        str(drafter),
+        folder / "trace",
+        tiny_models.write_prompts(folder / "prompts.jsonl", num_prompts, num_turns=2),
+        temperature=temperature,
+        max_new_tokens=MAX_NEW_TOKENS,
+    )
+    record(options)
+    return Made(folder)
+
+
+def confirmed(made: Made, options: ConfirmOptions, policies: Sequence[str] = POLICIES) -> Confirmation:
+    return confirm(options, made.trace, with_references(policies))
+
+
+def setup_of(made: Made, options: ConfirmOptions, policies: Sequence[str] = POLICIES) -> ConfirmSetup:
+    return load_setup(options, made.trace, with_references(policies), made.trace.sequences())
+
+
+def log_of(made: Made, options: ConfirmOptions) -> list[FinishedSequence]:
+    """What a confirmation left in its log."""
+    setup = setup_of(made, options)
+    return finished(ConfirmLog(options.out, setup.key(), resume=True))

@@ -1,0 +1,50 @@
+"""Every policy of the table, and one that learns from its rounds."""
+
+from dataclasses import dataclass, field, replace
+
+from made_up_shelf import FullShelf
+
+from simlab import Draft, DraftTree, Needs, Outcome, Prompt
+from simlab.policies import POLICIES
+from simlab.policies.composition import Composed
+from simlab.policies.named.chain import Chain
+from simlab.policy import AnyPolicy
+
+# Settings under which each policy is checked; a new policy needs a line here only if it has required settings.
+SETTINGS: dict[str, list[dict[str, object]]] = {
+    "chain": [{}, {"length": 1}, {"length": 3}],
+    "ddtree": [{"budget": 1}, {"budget": 5}, {"budget": 16}, {"budget": 64}],
+    "joint": [{"budget": 1}, {"budget": 16}],
+    "joint-throughput": [{"budget": 16}, {"budget": 64, "look_ahead": 1}],
+    "entropy-width": [{}, {"caps": "coverage"}, {"caps": "probability"}, {"caps": "bins"}],
+    "bastion": [{}, {"cost_model": "roofline"}],
+    "sequoia": [{}, {"size": "hardware"}],
+}
+
+
+SHELF = FullShelf()
+
+
+def made(name: str, given: dict[str, object]) -> AnyPolicy:
+    policy = POLICIES[name](**given)
+    return replace(policy.compose(SHELF), label=f"{name}:{given}") if isinstance(policy, Composed) else policy
+
+
+EVERY_POLICY = [made(name, given) for name in POLICIES for given in SETTINGS.get(name, [{}])]
+
+
+@dataclass(frozen=True, slots=True)
+class LongerAfterSuccess:
+    """A chain one longer than what was last accepted: memory as it is meant."""
+
+    budget: int = 8
+    needs: Needs = field(default_factory=lambda: Needs(top_k=1))
+
+    def start(self, prompt: Prompt) -> int:
+        return 1
+
+    def select(self, draft: Draft, state: int) -> DraftTree:
+        return Chain(min(state, self.budget)).select(draft)
+
+    def update(self, state: int, outcome: Outcome) -> int:
+        return outcome.num_accepted + 1

@@ -1,0 +1,74 @@
+"""A shelf with made-up prices and tables, for recipes that need them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from made_up_costs import random_table
+
+from simlab.arrays import Doubles
+from simlab.cost import CostTable
+from simlab.policies.edges.ngram import Counts, counts_of
+from simlab.policies.edges.rank_classes import NUM_CLASSES
+from simlab.policies.shelf import LEAST_WIDTH, EmptyShelf
+
+TARGET_CONFIG: Mapping[str, object] = {
+    "num_hidden_layers": 3,
+    "hidden_size": 24,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 50,
+    "vocab_size": 300,
+}
+"""Sizes of no model's layers."""
+
+
+@dataclass(frozen=True)
+class MadeUpShelf(EmptyShelf):
+    """One price list, and values of tables by kind; what it does not hold is refused as an empty shelf does."""
+
+    prices: CostTable | None = None
+    values: Mapping[str, Doubles] = field(default_factory=dict)
+    width: int = LEAST_WIDTH
+
+    def cost(self, name: str) -> tuple[CostTable, str]:
+        return super().cost(name) if self.prices is None else (self.prices, self.prices.cost_id)
+
+    def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
+        if kind not in self.values:
+            return super().table(kind, name)
+        return {"values": self.values[kind].tolist()}, f"made-up-{kind}"
+
+    def target_config(self, name: str) -> Mapping[str, object]:
+        return TARGET_CONFIG
+
+    def min_width(self) -> int:
+        return self.width
+
+
+class FullShelf(EmptyShelf):
+    """Made-up prices, counts and tables of every kind."""
+
+    def __init__(self) -> None:
+        generator = np.random.default_rng(4)
+        classes = np.stack(
+            [generator.uniform(0.3, 2, (7, 2, NUM_CLASSES)), generator.normal(size=(7, 2, NUM_CLASSES))], -1
+        )
+        ranks = np.sort(generator.dirichlet(np.full(64, 0.3), size=7) * 0.9, axis=1)[:, ::-1]
+        tables: Mapping[str, Doubles] = {"calibration": classes, "ranks": ranks}
+        self._own = MadeUpShelf(random_table(generator, 512, longest=700), tables)
+        texts = [generator.integers(40, size=200, dtype=np.int32) for _ in range(5)]
+        self._counts = counts_of(texts, 50_000)
+
+    def cost(self, name: str) -> tuple[CostTable, str]:
+        return self._own.cost(name)
+
+    def ngram(self, name: str) -> tuple[Counts, str]:
+        return self._counts, "made-up"
+
+    def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
+        return self._own.table(kind, name)
+
+    def target_config(self, name: str) -> Mapping[str, object]:
+        return TARGET_CONFIG

@@ -1,0 +1,40 @@
+"""Drafts that hypothesis draws, and the paths of their trees."""
+
+import numpy as np
+import oracle
+from hypothesis import strategies as st
+
+from simlab import Marginals
+from simlab.policies.orders.node_order import Nodes
+
+STEP = 2.0**-16
+
+
+grid_values = st.one_of(
+    st.sampled_from([-0.5, -0.5 - STEP, -1.0, -1.5]),  # sums tie across depths
+    st.sampled_from([0.0, -255.0]),
+    st.integers(-(1 << 20), 0).map(lambda steps: steps * STEP),
+)
+
+
+def rows_strategy(most_depths: int, most_ranks: int, fewest_ranks: int = 0) -> st.SearchStrategy[list[oracle.Row]]:
+    row = st.lists(grid_values, min_size=fewest_ranks, max_size=most_ranks).map(
+        lambda values: [(7 * rank + 1, value) for rank, value in enumerate(sorted(values, reverse=True))]
+    )
+    return st.lists(row, min_size=1, max_size=most_depths)
+
+
+def marginals_of(rows: list[oracle.Row]) -> Marginals:
+    flat = [pair for row in rows for pair in row]
+    return Marginals(
+        np.array([token for token, _ in flat], np.int32),
+        np.array([value for _, value in flat], np.float32),
+        np.cumsum([0, *map(len, rows)]).astype(np.int32),
+    )
+
+
+def paths_of(nodes: Nodes) -> list[oracle.Path]:
+    paths: list[oracle.Path] = [()]
+    for parent, rank in zip(nodes.parents[1:].tolist(), nodes.ranks[1:].tolist(), strict=True):
+        paths.append((*paths[parent], rank))
+    return paths[1:]

@@ -1,0 +1,14 @@
+"""Short texts whose drafter looks one token ahead."""
+
+import numpy as np
+
+from simlab.random_texts import random_sequence
+from simlab.recorded import RecordedSequence
+
+
+def of_one_depth(seed: int, number: int) -> list[RecordedSequence]:
+    """Made-up texts of one drafter; some have a single token and no round."""
+    generator = np.random.default_rng(seed)
+    many = (random_sequence(generator, most_kept=6) for _ in range(1000))
+    alike = (one for one in many if one.rows is not None and one.rows.counts.shape[1] == 3)
+    return [next(alike) for _ in range(number)]

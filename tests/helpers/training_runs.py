@@ -1,0 +1,142 @@
+"""Runs of ``simlab train dflash`` for tests: their texts, their arguments, their bytes, their ends.
+
+As a program (``python tests/helpers/training_runs.py RUNS SEED ARGUMENT...``) it makes one run that nothing
+interrupts and one that is killed again and again, each in a process of its own.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+from tiny_models import make_target, write_prompts
+
+from simlab.cli.main import main
+from simlab.real_runner.train import features
+from simlab.real_runner.train import text as training_text
+
+NUM_KILLS = 10
+_OUTSIDE = ("timing.jsonl",)
+
+
+def write_table(path: Path, num_texts: int = 12, seed: int = 0) -> Path:
+    """Texts that repeat themselves, so that there is something to learn, as token ids."""
+    chance = random.Random(seed)
+    rows = []
+    for _ in range(num_texts):
+        pattern = [chance.randrange(5, 30) for _ in range(chance.randrange(2, 5))]
+        prompt = [chance.randrange(5, 100) for _ in range(chance.randrange(1, 6))]
+        rows.append((prompt, (pattern * 12)[: chance.randrange(12, 30)]))
+    pl.DataFrame({"prompt_ids": [row[0] for row in rows], "text_ids": [row[1] for row in rows]}).write_parquet(path)
+    return path
+
+
+def write_completions(path: Path, num_texts: int = 8) -> Path:
+    """Prompts with their answers, as text."""
+    rows = [{"prompt": "say " + "abc"[i % 3], "completion": "abc"[i % 3] * (6 + i)} for i in range(num_texts)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def arguments(target: Path, out: Path, *more: str, steps: int = 12) -> list[str]:
+    """A run of seconds."""
+    sizes = ["--block-size", "4", "--layers", "1", "--taps", "0,1,2", "--steps", str(steps), "--eval-every", "3"]
+    plan = ["--sequences", "2", "--roots", "4", "--warmup-steps", "2", "--head-tokens", "60"]
+    generated = ["--max-new-tokens", "16", "--dev-limit", "4"]
+    return ["train", "dflash", "--target", str(target), "--out", str(out), *sizes, *plan, *generated, *more]
+
+
+def make_files(folder: Path) -> Path:
+    """Tiny targets, a table of texts, completions, prompts and dev prompts."""
+    make_target(folder / "target")
+    make_target(folder / "qwen", family="qwen3")
+    write_table(folder / "texts.parquet")
+    write_completions(folder / "texts.jsonl")
+    write_prompts(folder / "prompts.jsonl", 5)
+    write_prompts(folder / "dev.jsonl", 4)
+    return folder
+
+
+def texts(folder: Path) -> list[str]:
+    """The arguments that name the texts."""
+    return ["--text", str(folder / "texts.parquet")]
+
+
+def dev(folder: Path) -> list[str]:
+    """The arguments that name the dev prompts."""
+    return ["--dev", str(folder / "dev.jsonl")]
+
+
+def finished(folder: Path) -> Path:
+    """A finished run."""
+    out = folder / "trained"
+    if main(arguments(folder / "target", out, *texts(folder), *dev(folder))) != 0:
+        raise RuntimeError("the run that other tests need has failed")
+    return out
+
+
+def content(run: Path) -> dict[str, bytes]:
+    """Every file that must not depend on interruptions."""
+    return {
+        str(path.relative_to(run)): path.read_bytes()
+        for path in sorted(run.rglob("*"))
+        if path.is_file() and path.name not in _OUTSIDE and path.suffix != ".partial"
+    }
+
+
+def small_files() -> None:
+    """Many shards of few texts, so that there are many moments at which a run can be killed."""
+    features.SEQUENCES_PER_SHARD = 3
+    training_text.PROMPTS_PER_FILE = 2
+
+
+def killed_and_resumed(runs: Path, seed: int, typed: Sequence[str]) -> None:
+    """``runs/unbroken/run`` and ``runs/killed/run``; prints where the kills fell, as JSON."""
+    small_files()
+    unbroken, killed = runs / "unbroken" / "run", runs / "killed" / "run"
+    started = time.perf_counter()
+    if _child(unbroken, typed, None) != 0:
+        raise SystemExit("the unbroken run failed")
+    whole_s = time.perf_counter() - started
+    chance = random.Random(seed)
+    found = []
+    for _ in range(NUM_KILLS):
+        before = _finished(killed)
+        _child(killed, typed, chance.uniform(0, 0.6) * whole_s)
+        after = _finished(killed)
+        if any(after.get(name) != when for name, when in before.items()):
+            raise SystemExit("a finished file was made again")
+        found.append(sorted(path.name for path in killed.glob("*")))
+    if _child(killed, typed, None) != 0:
+        raise SystemExit("the resumed run failed")
+    print(json.dumps(found))
+
+
+def _finished(run: Path) -> dict[str, int]:
+    """Texts and hidden states that are done, and when they were written."""
+    names = ("text-*.json", "features-*.safetensors")
+    return {str(path): path.stat().st_mtime_ns for name in names for path in run.rglob(name)}
+
+
+def _child(out: Path, typed: Sequence[str], kill_after_s: float | None) -> int:
+    child = os.fork()
+    if child == 0:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        os._exit(main([*typed, "--out", str(out), "--resume"]))
+    if kill_after_s is not None:
+        time.sleep(kill_after_s)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    import simlab.real_runner.train.train  # noqa: F401  # before the forks: it takes seconds
+
+    killed_and_resumed(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

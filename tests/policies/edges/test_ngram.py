@@ -1,0 +1,203 @@
+"""The 3-gram: Witten and Bell's probabilities, as a dictionary and fractions give them."""
+
+import itertools
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ngram_oracle import PlainNGram
+
+from simlab.arrays import Ints
+from simlab.policies.edges.counted_text import counts_of_text
+from simlab.policies.edges.ngram import (
+    MOST_TOKENS,
+    Counts,
+    add_token,
+    counts_from_rows,
+    counts_of,
+    empty_counts,
+    key_of,
+    probability,
+)
+from simlab.policies.edges.ngram_counting import count_texts
+from simlab.policies.edges.ngram_logs import UNSEEN, log_after, region_of
+
+VOCAB = 5
+texts_strategy = st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=30), max_size=4)
+
+
+def ints(values: list[int]) -> Ints:
+    return np.array(values, np.int32)
+
+
+def after(counts: Counts, context: tuple[int, ...], token: int) -> float:
+    first, second = (-1, -1, *context)[-2:]
+    return probability(counts, first, second, token)
+
+
+def assert_same(counts: Counts, plain: PlainNGram, tokens: range = range(VOCAB)) -> None:
+    for length in range(3):
+        for context in itertools.product(tokens, repeat=length):
+            for token in tokens:
+                expected = float(plain.probability(context, token))
+                assert after(counts, context, token) == pytest.approx(expected, rel=1e-13, abs=0)
+
+
+@settings(max_examples=60)
+@given(texts_strategy)
+def test_it_is_witten_and_bell(texts: list[list[int]]) -> None:
+    assert_same(counts_of([ints(text) for text in texts], VOCAB), PlainNGram([((), text) for text in texts], VOCAB))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 3), max_size=4), st.lists(st.integers(0, 3), min_size=1, max_size=30)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 4),
+)
+def test_counted_rows_are_the_same_and_rare_ones_leave_the_others_alone(
+    texts: list[tuple[list[int], list[int]]], min_count: int
+) -> None:
+    rows = count_texts([(ints(before), ints(text)) for before, text in texts], VOCAB, min_count)
+    assert_same(counts_from_rows(*rows, VOCAB), PlainNGram(texts, VOCAB, min_count))
+
+
+@given(texts_strategy, st.integers(1, 3))
+def test_what_may_follow_sums_to_one(texts: list[list[int]], min_count: int) -> None:
+    rows = count_texts([(ints([]), ints(text)) for text in [*texts, [1]]], VOCAB, min_count)
+    counts = counts_from_rows(*rows, VOCAB)
+    for context in itertools.product(range(-1, VOCAB), range(VOCAB)):
+        assert sum(after(counts, context, token) for token in range(VOCAB)) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_what_a_rare_token_had_goes_to_the_shorter_context() -> None:
+    text = ints([0, 1, 0, 1, 0, 2])
+    whole, cut = (counts_from_rows(*count_texts([(ints([]), text)], VOCAB, num), VOCAB) for num in (1, 2))
+    # After 0 came 1 twice and 2 once; the denominator stays what it was.
+    shorter = (2 + 3 / VOCAB) / (6 + 3)
+    assert after(whole, (0,), 1) == pytest.approx((2 + 2 * shorter) / 5)
+    assert after(cut, (0,), 1) == pytest.approx((2 + 3 * shorter) / 5)
+
+
+def test_nothing_seen_is_one_in_the_vocabulary() -> None:
+    for counts in (empty_counts(VOCAB, 0), counts_of([], VOCAB), counts_of([ints([])], VOCAB)):
+        assert {after(counts, context, 3) for context in ((), (1,), (4, 1))} == {1 / VOCAB}
+
+
+def log_of(counts: Counts, first: int, second: int, token: int) -> float:
+    contexts, tokens, logs = counts.logs
+    one = region_of(contexts, key_of(-1, second, -1))
+    two = region_of(contexts, key_of(first, second, -1)) if first >= 0 and one != UNSEEN else UNSEEN
+    return log_after(tokens, logs, two, one, token)
+
+
+@settings(max_examples=60)
+@given(texts_strategy, st.integers(1, 3))
+def test_logarithms_are_those_of_the_probabilities(texts: list[list[int]], min_count: int) -> None:
+    rows = count_texts([(ints([]), ints(text)) for text in [*texts, [1]]], VOCAB, min_count)
+    counts = counts_from_rows(*rows, VOCAB)
+    for first, second in itertools.product(range(-1, VOCAB), range(VOCAB)):
+        # Beyond the vocabulary lies what was never seen.
+        for token in range(VOCAB + 3):
+            expected = math.log(probability(counts, first, second, token))
+            assert log_of(counts, first, second, token) == pytest.approx(expected, rel=1e-14, abs=1e-14)
+    assert counts_of([ints([1])], VOCAB).logs.tokens.size == 0
+
+
+def test_logarithms_of_many_contexts_and_many_tokens_after_one() -> None:
+    generator = np.random.default_rng(3)
+    text = generator.integers(400, size=4000, dtype=np.int32)
+    text[::2] = 7
+    counts = counts_from_rows(*count_texts([(ints([]), text)], 500), 500)
+    for first, second in [(-1, 7), *((int(text[n]), int(text[n + 1])) for n in range(0, 4000, 97)), (499, 498)]:
+        for token in range(501):
+            expected = math.log(probability(counts, first, second, token))
+            assert log_of(counts, first, second, token) == pytest.approx(expected, rel=1e-14, abs=1e-14)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 12), st.lists(st.integers(0, VOCAB - 1), max_size=12), st.sampled_from([VOCAB, 9])),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_a_text_that_grows_is_counted_as_a_whole(changes: list[tuple[int, list[int], int]]) -> None:
+    text: list[int] = []
+    for kept, more, vocab_size in changes:
+        # It grows, or an earlier part of it goes on in another way, or it is the same.
+        text = [*(text if kept > 8 else text[:kept]), *more]
+        found, expected = counts_of_text(ints(text), vocab_size), counts_of([ints(text)], vocab_size)
+        assert found.totals.tolist() == expected.totals.tolist()
+        for first, second, token in itertools.product(range(-1, VOCAB), range(VOCAB), range(VOCAB)):
+            assert probability(found, first, second, token) == probability(expected, first, second, token)
+
+
+def test_a_text_outgrows_its_table() -> None:
+    text = np.random.default_rng(0).integers(50, size=3000, dtype=np.int32)
+    for length in range(0, 3000, 250):
+        found, expected = counts_of_text(text[:length], 50), counts_of([text[:length]], 50)
+        assert found.totals.tolist() == expected.totals.tolist()
+        assert (found.slots[:, 0] >= 0).sum() == (expected.slots[:, 0] >= 0).sum() < len(found.slots)
+
+
+def test_each_thread_counts_for_itself() -> None:
+    text = np.random.default_rng(0).integers(50, size=3000, dtype=np.int32)
+
+    def totals(begin: int) -> list[list[int]]:
+        return [counts_of_text(text[begin : begin + 10 * n], 50).totals.tolist() for n in range(1, 100)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(totals, range(8)))
+    for begin, one in enumerate(found):
+        assert one == [counts_of([text[begin : begin + 10 * n]], 50).totals.tolist() for n in range(1, 100)]
+
+
+def test_the_largest_ids_do_not_meet() -> None:
+    high = MOST_TOKENS - 1
+    text = [high, high - 1, high, 0, high, high - 1, 0, 0, high]
+    counts, plain = counts_of([ints(text)], MOST_TOKENS), PlainNGram([((), text)], MOST_TOKENS)
+    rows = count_texts([(ints([]), ints(text))], MOST_TOKENS)
+    assert rows.firsts.max() == rows.thirds.max() == high
+    for found in (counts, counts_from_rows(*rows, MOST_TOKENS)):
+        for context in ((), (high,), (0,), (high, high - 1), (high - 1, high), (0, high), (high, 0), (0, 0)):
+            for token in (0, 1, high - 1, high):
+                expected = float(plain.probability(context, token))
+                assert after(found, context, token) == pytest.approx(expected, rel=1e-13, abs=0)
+
+
+def test_the_table_holds_a_text_of_which_nothing_comes_twice() -> None:
+    for length in (1, 2, 3, 50, 1000):
+        text = np.arange(length, dtype=np.int32)
+        counts = empty_counts(length, length)
+        for place in range(length):
+            add_token(counts, text, place)
+        num_keys = int((counts.slots[:, 0] >= 0).sum())
+        assert num_keys == length + 2 * max(length - 1, 0) + 2 * max(length - 2, 0)
+        assert num_keys < len(counts.slots)
+        rows = count_texts([(ints([]), text)], length)
+        found = counts_from_rows(*rows, length)
+        assert int((found.slots[:, 0] >= 0).sum()) == num_keys < len(found.slots)
+
+
+@pytest.mark.parametrize("size", [0, -1, MOST_TOKENS + 1])
+def test_a_vocabulary_that_no_key_holds_is_refused(size: int) -> None:
+    with pytest.raises(ValueError, match="3-gram holds vocabularies"):
+        empty_counts(size, 0)
+    with pytest.raises(ValueError, match="3-gram holds vocabularies"):
+        count_texts([], size)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [([VOCAB], "outside the vocabulary"), ([-1], "outside"), ([], "no token")]
+)
+def test_texts_that_cannot_be_counted_are_refused(text: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        count_texts([(ints([]), ints(text))], VOCAB)

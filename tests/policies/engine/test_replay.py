@@ -1,0 +1,163 @@
+"""Every policy in the engine: the same rounds as one by one, for any text and any number of threads."""
+
+import dataclasses
+from dataclasses import astuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_costs import filled, random_table
+from made_up_shelf import FullShelf
+from one_depth import of_one_depth
+from order_checks import check_columns, check_layer
+
+from simlab.columns import columns_of
+from simlab.cost import price
+from simlab.policies import POLICIES
+from simlab.policies.composition import Composition
+from simlab.policies.engine.replay import Replay
+from simlab.policies.orders.node_order import NodeOrder
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.random_texts import random_sequence
+from simlab.recorded import RecordedSequence, texts_of
+from simlab.replay import check_needs, rounds
+from simlab.studies.inputs.prices import Prices, cost_table_of
+from simlab.studies.replay.rows import Asked
+from simlab.studies.replay.run import Manner, replay_trace
+from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.traces.synthetic import write_synthetic_trace
+
+# Settings under which each policy is replayed; a policy that is not here is so with its defaults.
+SETTINGS: dict[str, list[str]] = {
+    "ar": [""],
+    "chain": ["", "length=1/3"],
+    "ddtree": ["budget=1/2/9/64/512"],
+    "joint": ["budget=1/9/64"],
+    "joint-throughput": ["budget=1/9/64", "budget=64,look_ahead=1"],
+    "caddtree": ["", "look_ahead=0/3", "tile=8,look_ahead=2", "budget=20,overhead=true"],
+    "bastion": ["", "floor=1,step=1,overhead=false", "floor=4,doubling=true", "top_k=5,floor=8,step=3"],
+    "price": ["", "rate=0/20/300", "memory=0", "look_ahead=2,budget=30"],
+    "survival": ["", "threshold=0", "threshold=0.3,budget=9"],
+    "calibrated": ["", "stop=survival", "stop=ratio", "stop=floor", "stop=price", "budget=5,top_k=3"],
+}
+
+
+def text_of(name: str, given_settings: str) -> str:
+    """What is typed; required settings that are not given are 9."""
+    required = [
+        one.name
+        for one in dataclasses.fields(POLICIES[name])  # type: ignore[arg-type]
+        if one.init and one.default is dataclasses.MISSING and f"{one.name}=" not in given_settings
+    ]
+    pairs = [*filter(None, [given_settings]), *(f"{one}=9" for one in required)]
+    return f"{name}:{','.join(pairs)}" if pairs else name
+
+
+def parsed(name: str) -> list[NamedPolicy]:
+    texts = [text_of(name, one) for one in SETTINGS.get(name, [""])]
+    return parse_policies(texts, FullShelf())
+
+
+EVERY = {name: parsed(name) for name in POLICIES}
+
+
+def orders(name: str) -> dict[str, NodeOrder]:
+    """The orders of a policy's settings, by key."""
+    composed = [one.policy for one in EVERY[name] if isinstance(one.policy, Composition)]
+    return {one.order.key: one.order for one in composed}
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[RecordedSequence]:
+    """The shortest texts of the packaged sample."""
+    trace = open_trace(packaged_trace())
+    texts = sorted(trace.sequences(), key=lambda record: len(record.text))
+    return list(trace.recorded("dflash", [record.index for record in texts[:3]]))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32), most_kept=st.integers(1, 20))
+def test_the_engine_has_the_rounds_of_playing_it(name: str, seed: int, most_kept: int) -> None:
+    recorded = random_sequence(np.random.default_rng(seed), most_kept)
+    check_columns([one.policy for one in EVERY[name]], recorded)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_engine_has_the_rounds_of_playing_it_on_real_rows(name: str, sample: list[RecordedSequence]) -> None:
+    for recorded in sample:
+        check_columns([one.policy for one in EVERY[name]], recorded)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32), most_kept=st.integers(1, 20), most=st.integers(1, 40))
+def test_a_layer_is_what_every_root_gives(name: str, seed: int, most_kept: int, most: int) -> None:
+    recorded = random_sequence(np.random.default_rng(seed), most_kept)
+    for order in orders(name).values():
+        check_layer(order, recorded, most)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_layer_is_what_every_root_gives_on_real_rows(name: str, sample: list[RecordedSequence]) -> None:
+    for order in orders(name).values():
+        check_layer(order, sample[0], 64)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), number=st.integers(1, 5))
+def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int) -> None:
+    """Every policy at once, priced and not: to the last bit."""
+    sequences = of_one_depth(seed, number)
+    texts, cost = texts_of(sequences), random_table(np.random.default_rng(seed), 512, longest=60)
+    policies = [one.policy for some in EVERY.values() for one in some]
+    priced = [(policy, None if place % 3 == 0 else cost) for place, policy in enumerate(policies)]
+    sums = Replay(priced).sums(texts)
+    for place, (policy, own) in enumerate(priced):
+        for text, one in enumerate(sequences):
+            found = columns_of(rounds(policy, one))
+            totals = found.totals()
+            expected = [totals.rounds, totals.drafted, totals.accepted, totals.committed, totals.clipped]
+            assert sums.counts[place, text].tolist() == expected, policy
+            if own is None:
+                assert np.all(np.isnan(sums.seconds[place, text]))
+            else:
+                seconds = astuple(price(policy, found, len(one.prompt.token_ids), own))
+                assert tuple(sums.seconds[place, text].tolist()) == seconds, policy
+
+
+def test_policies_of_all_kinds_at_once_are_each_as_if_alone(sample: list[RecordedSequence]) -> None:
+    together = [one.policy for some in EVERY.values() for one in some]
+    check_columns(together[::-1], sample[1])
+    check_columns([*together[:3], *together[:3]], sample[2])
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    return open_trace(write_synthetic_trace(tmp_path_factory.mktemp("engine") / "trace", num_sequences=9, length=30))
+
+
+def test_any_number_of_threads_gives_the_same_rows(trace: Trace) -> None:
+    cost = cost_table_of(filled())
+    kept = trace.manifest.draft_sets["synthetic"]
+    policies = []
+    for one in (one for some in EVERY.values() for one in some):
+        if one.policy.budget > kept.exact_budget and one.policy.needs.top_k is None and one.name != "chain":
+            continue
+        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        policies.append(one)
+    assert len(policies) > len(SETTINGS["ddtree"])
+    for prices in (Prices(None, "none", ""), Prices(cost, "made-up", "")):
+        fitting = [one for one in policies if prices.cost is None or one.policy.budget <= cost.most_drafted]
+        asked = [Asked(prices, tuple(fitting))]
+        first, *others = (replay_trace(trace, "synthetic", asked, None, Manner(threads)) for threads in (1, 2, 3))
+        assert all(first.equals(other) for other in others)
+        assert first.height == 9 * (len(fitting) + 1 + (prices.cost is not None))
+
+
+def test_every_policy_here_is_named(tmp_path: Path) -> None:
+    """Settings of a policy that is gone are to be deleted."""
+    assert set(SETTINGS) >= {"ar", "chain", "ddtree"}
+    assert all(parsed(name) for name in SETTINGS if name in POLICIES)

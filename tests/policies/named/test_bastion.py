@@ -1,0 +1,139 @@
+"""BASTION as people name it: how many candidates it reads, whose prices it weighs, and what its id depends on."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_up_costs import random_table
+from made_up_shelf import MadeUpShelf
+from order_checks import check_columns, texts
+
+from simlab.cli.main import main
+from simlab.errors import PolicyError, TraceError
+from simlab.policies.composition import Composition
+from simlab.policies.named.bastion import Bastion
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.studies.inputs.prices import Prices
+from simlab.studies.inputs.shelf import CommandShelf
+from simlab.testing import check_policy
+from simlab.traces.reader import open_trace, packaged_trace
+
+PRICES = random_table(np.random.default_rng(1), most_drafted=80, longest=700)
+
+
+def named(text: str, width: int) -> NamedPolicy:
+    (one,) = parse_policies([text], MadeUpShelf(PRICES, width=width))
+    return one
+
+
+@pytest.mark.parametrize(("width", "read"), [(32, 32), (64, 64), (100, 100), (128, 128), (512, 128)])
+def test_it_reads_as_many_candidates_as_the_release_where_the_trace_holds_them(width: int, read: int) -> None:
+    one = named("bastion:budget=80", width)
+    assert one.policy.needs.top_k == read
+    assert one.label == f"bastion:budget=80,top_k={read}"
+    assert repr(one.policy) == one.label
+    assert one.settings["top_k"] == read
+    typed = named(one.label, 64)
+    assert (typed.label, typed.policy_id) == (one.label, one.policy_id)
+    assert Bastion(budget=80).compose(MadeUpShelf(PRICES, width=width)).needs.top_k == read
+
+
+def test_two_widths_are_two_policies() -> None:
+    assert named("bastion:budget=80", 64).policy_id != named("bastion:budget=80", 128).policy_id
+    assert named("bastion:budget=80,top_k=50", 64).policy_id == named("bastion:budget=80,top_k=50", 128).policy_id
+    assert named("bastion:budget=80,top_k=null", 64).label == "bastion:budget=80,top_k=64"
+
+
+def test_replay_names_the_width_in_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "-p", "bastion:budget=64", "--limit", "1", "--threads", "1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert "bastion:budget=64,top_k=64" in [row["policy"] for row in rows]
+
+
+ROOFLINES = [
+    Bastion(budget=70, cost_model="roofline"),
+    Bastion(budget=80, floor=6, step=4, cost_model="roofline", overhead=False),
+    Bastion(budget=80, floor=2, step=1, cost_model="roofline", top_k=5),
+    Bastion(budget=80, floor=3, doubling=True, cost_model="roofline"),
+]
+
+
+@pytest.mark.parametrize("recipe", ROOFLINES, ids=repr)
+def test_with_a_roofline_it_keeps_the_contract_and_replays(recipe: Bastion) -> None:
+    policy = recipe.compose(MadeUpShelf(PRICES))
+    check_policy(policy, draws=15)
+    for recorded in texts(3, 15):
+        check_columns([policy, recipe.compose(MadeUpShelf(PRICES))], recorded)
+
+
+def test_the_prices_it_weighs_are_part_of_its_id() -> None:
+    def ids(one: NamedPolicy) -> dict[str, str]:
+        assert isinstance(one.policy, Composition)
+        return dict(one.policy.artefacts)
+
+    measured, modelled = (named(f"bastion:budget=80,cost_model={model}", 64) for model in ("measured", "roofline"))
+    assert measured.policy_id != modelled.policy_id
+    assert ids(measured) == {"cost": "made-up"}
+    assert set(ids(modelled)) == {"cost", "target_config"}
+
+    class OtherTarget(MadeUpShelf):
+        def target_config(self, name: str) -> dict[str, object]:
+            return {**super().target_config(name), "vocab_size": 301}
+
+    (other,) = parse_policies(["bastion:budget=80,cost_model=roofline"], OtherTarget(PRICES))
+    assert other.policy_id != modelled.policy_id
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("cost_model=linear", "cost_model must be measured or roofline; got linear"),
+        ("top_k=0", "top_k must be at least 1, or left out; got 0"),
+        ("step=0", "step must be at least 1"),
+    ],
+)
+def test_settings_without_sense_are_refused(settings: str, said: str) -> None:
+    with pytest.raises(PolicyError, match=said):
+        named(f"bastion:{settings}", 64)
+
+
+def shelf(with_trace: bool = True) -> CommandShelf:
+    prices = Prices(PRICES, "made up", "")
+    return CommandShelf(prices, open_trace(packaged_trace()), "dflash") if with_trace else CommandShelf(prices)
+
+
+def test_the_command_line_finds_the_sizes_of_the_shipped_target(tmp_path: Path) -> None:
+    found = shelf().target_config("auto")
+    assert (found["hidden_size"], found["num_hidden_layers"]) == (576, 30)
+    (tmp_path / "config.json").write_text(json.dumps(found), encoding="utf-8")
+    for place in (tmp_path, tmp_path / "config.json"):
+        assert shelf(with_trace=False).target_config(str(place)) == found
+        text = f'bastion:budget=80,cost_model=roofline,target_config="{place}"'
+        (one,) = parse_policies([text], shelf())
+        (auto,) = parse_policies(["bastion:budget=80,cost_model=roofline"], shelf())
+        assert isinstance(one.policy, Composition)
+        assert isinstance(auto.policy, Composition)
+        assert one.policy.artefacts == auto.policy.artefacts
+    assert shelf().min_width() == shelf(with_trace=False).min_width() == 64
+
+
+def test_without_sizes_it_says_how_to_give_them(tmp_path: Path) -> None:
+    recipe = "bastion:budget=80,cost_model=roofline"
+    with pytest.raises(PolicyError, match="models are not known yet; name the target's config.json"):
+        parse_policies([recipe], shelf(with_trace=False))
+    trace = open_trace(packaged_trace())
+    unknown = replace(trace.manifest, target=replace(trace.manifest.target, digest="other"))
+    with pytest.raises(PolicyError, match="simlab does not know this target; name the target's config.json"):
+        CommandShelf(Prices(PRICES, "", ""), replace(trace, manifest=unknown), "dflash").target_config("auto")
+    for name, content, said in (
+        ("gone.json", None, "there is none; name the folder"),
+        ("text.json", "{", "is not JSON"),
+        ("list.json", "[]", "is no model's configuration"),
+    ):
+        place = tmp_path / name
+        if content is not None:
+            place.write_text(content, encoding="utf-8")
+        with pytest.raises(TraceError, match=said):
+            shelf().target_config(str(place))

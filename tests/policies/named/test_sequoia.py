@@ -1,0 +1,155 @@
+"""One tree for all rounds: its size against every tree that there is, under prices of every shape."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_costs import random_table
+from made_up_shelf import MadeUpShelf
+from order_checks import check_columns, draft_of, real_rows, texts
+
+from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.errors import CostError, PolicyError
+from simlab.grid import path_weight
+from simlab.policies.composition import Composition
+from simlab.policies.named.sequoia import Sequoia, fastest_size, round_seconds
+from simlab.policies.orders.static_order import StaticOrder
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policies.shelf import EmptyShelf
+from simlab.testing import check_policy
+
+TABLE = np.array([[0.5, 0.25, 0.1], [0.25, 0.5, 0.0], [0.5, 0.125, 0.125], [1.0, 0.0, 0.0]])
+PRICES = random_table(np.random.default_rng(2), 40, longest=900)
+SHELF = MadeUpShelf(PRICES, {"ranks": TABLE})
+
+
+def fixed_size(recipe: Sequoia, shelf: MadeUpShelf = SHELF) -> int:
+    return recipe.compose(shelf).budget
+
+
+def test_a_fixed_size_is_the_beginning_of_the_order() -> None:
+    policy = Sequoia(9).compose(SHELF)
+    check_policy(policy, draws=15)
+    assert policy.needs.top_k == 3
+    assert policy.artefacts == {"ranks": "made-up-ranks"}
+    draft = draft_of(real_rows(0, 5, 4))
+    nodes = StaticOrder(TABLE, "t").nodes(draft, 9)
+    assert policy.select(draft).parents.tolist() == nodes.parents.tolist()
+    assert policy.select(draft).tokens.tolist() == nodes.tokens.tolist()
+    assert fixed_size(Sequoia()) == 64
+
+
+def every_tree(table: list[list[float]]) -> list[tuple[int, int, Fraction]]:
+    """Size, depth and expected tokens of every tree of ranks, weights on the grid as everywhere."""
+    shape = [range(len(row)) for row in table]
+    paths = [path for depth in range(1, len(table) + 1) for path in itertools.product(*shape[:depth])]
+    costs = [[round(min(-math.log(max(f, 1e-300)), 255.0) * 65536) for f in row] for row in table]
+    weights = {
+        path: Fraction(float(path_weight(-sum(costs[d][rank] for d, rank in enumerate(path)) / 65536)))
+        for path in paths
+    }
+    found = []
+    for chosen in itertools.product((False, True), repeat=len(paths)):
+        tree = {path for path, is_in in zip(paths, chosen, strict=True) if is_in}
+        if tree and all(len(path) == 1 or path[:-1] in tree for path in tree):
+            found.append((len(tree), max(map(len, tree)), 1 + sum((weights[path] for path in tree), Fraction(0))))
+    return found
+
+
+small_tables = st.one_of(
+    st.lists(st.lists(st.sampled_from([0.0, 0.125, 0.3, 0.5, 1.0]), min_size=2, max_size=2), min_size=1, max_size=2),
+    st.lists(st.lists(st.sampled_from([0.0, 0.3, 0.9]), min_size=1, max_size=1), min_size=1, max_size=4),
+    st.lists(st.lists(st.sampled_from([0.1, 0.25, 0.6]), min_size=3, max_size=3), min_size=1, max_size=1),
+)
+
+
+@settings(max_examples=150)
+@given(small_tables, st.lists(st.integers(1, 64), min_size=13, max_size=13), st.booleans())
+def test_no_tree_of_any_size_and_depth_has_more_tokens_per_second(
+    table: list[list[float]], units: list[int], falls: bool
+) -> None:
+    """The brute force is over all trees; shallow ones are among them, so depth is searched too."""
+    seconds = sorted(units) if not falls else units
+    ratios: dict[int, Fraction] = {}
+    for size, _, tokens in every_tree(table):
+        ratios[size] = max(ratios.get(size, Fraction(0)), tokens / seconds[size])
+    best = max(ratios.values())
+    scores = StaticOrder(np.array(table), "t").scores(12)
+    found = fastest_size(scores, np.array(seconds, np.float64))
+    assert found == min(size for size, ratio in ratios.items() if float(ratio) == float(best))
+
+
+def priced(verify: "list[float]") -> CostTable:
+    """Prices that are the same at every context but for the stage `commit`."""
+    contexts = np.array([10, 100, 1000, 2000])
+    rows = np.tile(np.array(verify), (4, 1))
+    seconds = {stage: np.zeros_like(rows) for stage in STAGES}
+    steps = np.outer([0.0, 0.0, 1.0, 2.0], np.arange(len(verify)))
+    return CostTable("drawn", contexts, {**seconds, "verify": rows, "commit": steps, PLAIN: np.ones((4, 1))})
+
+
+def test_the_size_is_chosen_once_at_one_context() -> None:
+    """In the middle of the measured contexts more tokens are free; where they cost a second each, one is enough."""
+    shelf = MadeUpShelf(priced([1.0] * 11 + [5.0] * 10), {"ranks": TABLE})
+    assert fixed_size(Sequoia(20, size="hardware"), shelf) == 10
+    assert fixed_size(Sequoia(20, size="hardware", context=100), shelf) == 10
+    assert fixed_size(Sequoia(20, size="hardware", context=2000), shelf) == 1
+    assert fixed_size(Sequoia(size="hardware", budget=4), shelf) == 4
+    assert fixed_size(Sequoia(size="fixed", budget=7), shelf) == 7
+    half = round_seconds(shelf.cost("auto")[0], 550)
+    assert half.tolist() == [1.0 + n / 2 if n < 11 else 5.0 + n / 2 for n in range(21)]
+
+
+def test_where_time_stands_still_it_is_the_whole_tree() -> None:
+    shelf = MadeUpShelf(priced([1.0] * 21), {"ranks": np.full((3, 2), 0.3)})
+    assert fixed_size(Sequoia(20, size="hardware"), shelf) == 2 + 4 + 8
+
+
+@pytest.mark.parametrize("recipe", [Sequoia(40, size="hardware"), Sequoia(budget=30, size="hardware", context=700)])
+def test_it_replays_and_keeps_the_contract(recipe: Sequoia) -> None:
+    policy = recipe.compose(SHELF)
+    check_policy(policy, draws=15)
+    assert policy.artefacts == {"ranks": "made-up-ranks", "cost": "made-up"}
+    for recorded in texts(5, 12):
+        check_columns([policy, Sequoia(policy.budget).compose(SHELF)], recorded)
+
+
+def test_names_make_it() -> None:
+    fixed, fast, there = parse_policies(
+        ["sequoia:budget=8", "sequoia:size=hardware,budget=40", "sequoia:size=hardware,budget=40,context=5"], SHELF
+    )
+    assert (fixed.label, fast.label) == ("sequoia:budget=8", "sequoia:size=hardware,budget=40")
+    assert len({one.policy_id for one in (fixed, fast, there)}) == 3
+    assert isinstance(fast.policy, Composition)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(PolicyError, match="simlab train ranks"):
+        _ = Sequoia().needs
+    with pytest.raises(PolicyError, match="needs prices"):
+        Sequoia(size="hardware").compose(MadeUpShelf(None, {"ranks": TABLE}))
+    with pytest.raises(PolicyError, match="searched up to 41 tokens, and its prices end at 40"):
+        Sequoia(41, size="hardware").compose(SHELF)
+    with pytest.raises(CostError, match="901 tokens before its root"):
+        Sequoia(40, size="hardware", context=901).compose(SHELF)
+    with pytest.raises(PolicyError, match="makes no tree"):
+        fastest_size(np.zeros(1), np.ones(3))
+    assert EmptyShelf().min_width() == 64
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"budget": 0}, "budget must be at least 1"),
+        ({"size": "large"}, "size must be fixed or hardware; got large"),
+        ({"context": 5}, "context is where size=hardware"),
+        ({"size": "hardware", "context": -1}, "context must be at least 0"),
+    ],
+)
+def test_settings_without_sense_are_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Sequoia(**given)  # type: ignore[arg-type]

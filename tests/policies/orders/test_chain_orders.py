@@ -1,0 +1,196 @@
+"""Chains, whole, cut and with branches beside them, against plain Python."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import oracle
+import pytest
+import shape_oracles
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_costs import random_table
+from order_checks import (
+    as_rows,
+    check_columns,
+    check_layer,
+    check_nested,
+    check_nodes,
+    draft_of,
+    real_rows,
+    rows_strategy,
+    texts,
+)
+
+from simlab import Draft, DraftTree
+from simlab.grid import path_weight
+from simlab.policies.composition import Composition
+from simlab.policies.named.adaflash import AdaFlash
+from simlab.policies.named.chain import Chain, Spine
+from simlab.policies.named.d2sd_boundary import D2SDBoundary
+from simlab.policies.named.spine_gap import SpineGap
+from simlab.policies.orders.best_first import DDTree
+from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain
+from simlab.policies.orders.node_order import NodeOrder
+from simlab.policies.rules.budgets import BestRatio, BudgetRule, Survival
+from simlab.policy import AnyPolicy
+from simlab.recorded import texts_of
+from simlab.testing import check_policy
+
+POLICIES: list[AnyPolicy] = [
+    Chain(),
+    Chain(3),
+    AdaFlash(),
+    AdaFlash(budget=4, threshold=0.6),
+    D2SDBoundary(),
+    D2SDBoundary(budget=9, boundaries=2, below=0),
+    D2SDBoundary(budget=30, boundaries=3, below=1),
+    SpineGap(),
+    SpineGap(budget=5),
+]
+PRICES = random_table(np.random.default_rng(2), 40)
+ORDERS: list[NodeOrder] = [Spine(), BranchedChain(MISS, 4, 99), BranchedChain(MISS, 2, 1), BranchedChain(GAP)]
+
+
+def misses(rows: list[oracle.Row]) -> list[Fraction]:
+    """r(i): the first i tokens are right and the next is not, i from 0."""
+    spine = shape_oracles.chain(rows)
+    weights = [Fraction(1), *(Fraction(float(path_weight(float(oracle.score(rows, path))))) for path in spine)]
+    return [one - other for one, other in itertools.pairwise(weights)]
+
+
+def closeness(rows: list[oracle.Row]) -> list[Fraction]:
+    """The gap between the first two, turned round, so that the most urgent is the largest."""
+    return [Fraction(row[1][1]) - Fraction(row[0][1]) if len(row) > 1 else Fraction(0) for row in rows]
+
+
+@given(rows_strategy(6, 3), st.integers(0, 9))
+def test_a_chain_is_the_first_candidates(rows: list[oracle.Row], budget: int) -> None:
+    check_nodes(Spine().nodes(draft_of(rows), budget), rows, shape_oracles.chain(rows)[:budget])
+
+
+@settings(max_examples=200)
+@given(
+    st.one_of(rows_strategy(6, 3), st.integers(0, 999).map(lambda seed: real_rows(seed, 9, 3))),
+    st.integers(0, 6),
+    st.integers(0, 6),
+    st.integers(0, 40),
+)
+def test_branches_go_where_they_are_most_urgent(
+    rows: list[oracle.Row], num_branches: int, below: int, budget: int
+) -> None:
+    for measure, urgent in ((MISS, misses(rows)), (GAP, closeness(rows))):
+        nodes = BranchedChain(measure, num_branches, below).nodes(draft_of(rows), budget)
+        check_nodes(nodes, rows, shape_oracles.branched(rows, urgent, num_branches, below)[:budget])
+
+
+def test_of_two_equal_places_the_more_probable_path_goes_first_then_the_deeper() -> None:
+    falling = [[(1, -0.5), (2, -1.0)]] * 3
+    sure = [[(1, 0.0), (2, -1.0)]] * 3
+    assert SpineGap(6).select(draft_of(falling)).parents.tolist()[4:] == [0, 1, 2]
+    assert SpineGap(6).select(draft_of(sure)).parents.tolist()[4:] == [2, 1, 0]
+
+
+def test_the_boundaries_of_a_small_case() -> None:
+    rows = [[(1, math.log2(0.5)), (2, -4.0)], [(3, -0.25), (4, -5.0)], [(5, -2.0), (6, -6.0)]]
+    tree = D2SDBoundary(boundaries=2).select(draft_of(rows))
+    # It breaks at once with 1 - e^-1, behind two with e^-1.25 (1 - e^-2), behind one with e^-1 (1 - e^-0.25).
+    assert tree.tokens.tolist() == [5, 1, 3, 5, 2, 3, 5, 6]
+    assert tree.parents.tolist() == [-1, 0, 1, 2, 0, 4, 5, 2]
+
+
+def test_the_default_budget_holds_a_block_of_16() -> None:
+    draft = draft_of(real_rows(2, 15, 2))
+    assert D2SDBoundary(budget=999).select(draft).num_drafted <= D2SDBoundary().budget == 5 * 15
+
+
+@settings(max_examples=100)
+@given(
+    st.one_of(rows_strategy(6, 2), st.integers(0, 999).map(lambda seed: real_rows(seed, 9, 3))),
+    st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]),
+    st.integers(1, 9),
+)
+def test_adaflash_ends_with_the_first_doubtful_token(rows: list[oracle.Row], threshold: float, budget: int) -> None:
+    spine, right, expected = shape_oracles.chain(rows), 0.0, 0
+    for path in spine[:budget]:
+        expected += 1
+        right = float(oracle.score(rows, path))
+        if right < round(math.log(1 - threshold) * 65536) / 65536 if threshold < 1 else False:
+            break
+    assert AdaFlash(budget, threshold).select(draft_of(rows)).num_drafted == expected
+
+
+def test_adaflash_keeps_the_token_that_passes_the_threshold() -> None:
+    rows = [[(1, math.log(0.75))], [(2, math.log(0.75))], [(3, 0.0)]]
+    draft = draft_of([[(token, round(value * 65536) / 65536) for token, value in row] for row in rows])
+    assert AdaFlash(threshold=0.3).select(draft).num_drafted == 2
+    assert AdaFlash(threshold=0.2).select(draft).num_drafted == 1
+    assert AdaFlash(threshold=0.5).select(draft).num_drafted == 3
+
+
+@given(rows_strategy(5, 3), st.integers(0, 20), st.integers(0, 20), st.sampled_from(ORDERS))
+def test_a_smaller_tree_is_the_beginning_of_a_larger_one(
+    rows: list[oracle.Row], one: int, other: int, order: NodeOrder
+) -> None:
+    check_nested(order, draft_of(rows), *sorted((one, other)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
+    rules: list[BudgetRule] = [Survival(9, 0.3), Survival(2**15, 0.1), BestRatio(40, PRICES), BestRatio(3, PRICES)]
+    composed = [Composition(Spine(), rule) for rule in rules]
+    for recorded in texts(seed, 12):
+        for order in ORDERS:
+            for most in (1, 4, 30):
+                check_layer(order, recorded, most)
+        check_columns([*POLICIES, *composed, DDTree(8)], recorded)
+
+
+def test_the_scores_of_a_chain_have_no_room_for_more_than_the_block() -> None:
+    recorded = next(one for one in texts(0, 9) if len(one.text) > 2)
+    assert recorded.rows is not None
+    scores = Spine().layer(texts_of([recorded]), Chain().budget, True).scores
+    assert scores is not None
+    assert scores.shape[1] == recorded.rows.counts.shape[1] + 1
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_they_keep_the_contract(policy: AnyPolicy) -> None:
+    check_policy(policy, draws=15)
+
+
+def test_the_chain_is_the_tree_it_always_was() -> None:
+    for recorded in texts(4, 20):
+        assert recorded.rows is not None
+        for t, marginals in enumerate(recorded.rows.rows()):
+            draft = Draft(marginals, int(recorded.text[t]), recorded.text[: t + 1], t)
+            for length in (None, 1, 3):
+                expected = DraftTree.chain(draft.root_token, marginals.top_tokens(length or marginals.depth))
+                found = Chain(length).select(draft)
+                assert found.tokens.tolist() == expected.tokens.tolist()
+                assert found.parents.tolist() == expected.parents.tolist()
+            assert len(as_rows(draft)) == marginals.depth
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "said"),
+    [
+        (Chain, {"length": 0}, "length must be at least 1, or left out"),
+        (AdaFlash, {"budget": 0}, "budget must be"),
+        (AdaFlash, {"threshold": 1.5}, "threshold must be"),
+        (D2SDBoundary, {"budget": 0}, "budget must be"),
+        (D2SDBoundary, {"boundaries": -1}, "boundaries must not"),
+        (D2SDBoundary, {"below": -1}, "below must not"),
+        (SpineGap, {"budget": 0}, "budget must be"),
+    ],
+)
+def test_settings_without_sense_are_refused(make: type, given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make(**given)
+
+
+def test_a_chain_reads_the_first_candidate_alone() -> None:
+    assert Chain().needs.top_k == AdaFlash().needs.top_k == 1
+    assert D2SDBoundary().needs.top_k == SpineGap().needs.top_k == 2
+    assert np.isclose(float(Chain().budget), 2**15)

@@ -1,0 +1,262 @@
+"""Policies as people type them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_up_costs import random_table
+
+from simlab.cost import CostTable
+from simlab.errors import PolicyError
+from simlab.policies.composition import Composition
+from simlab.policies.edges.models import Marginal
+from simlab.policies.named.autoregressive import Autoregressive
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policies.rules.budgets import Fixed
+from simlab.policies.shelf import EmptyShelf
+from simlab.testing import check_policy
+
+MINE = """
+from dataclasses import dataclass
+from typing import Literal
+from simlab import Draft, DraftTree, Needs, Stateless
+
+@dataclass(frozen=True, slots=True)
+class Mine(Stateless):
+    budget: int
+    share: float = 0.5
+    mode: str = "wide"
+    careful: bool = False
+    note: str | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(top_k=1)
+
+    def select(self, draft: Draft, state: None = None) -> DraftTree:
+        return DraftTree.chain(draft.root_token, draft.drafted().top_tokens(self.budget))
+
+@dataclass(frozen=True)
+class Coloured(Mine):
+    colour: Literal["red", "blue"] = "red"
+
+@dataclass(frozen=True)
+class Listed(Mine):
+    widths: tuple = (1, 2)
+
+@dataclass(frozen=True)
+class Unknown(Mine):
+    table: "NowhereTable | None" = None
+
+class NoDataclass(Stateless):
+    def select(self, draft, state=None):
+        return None
+
+class NoPolicy:
+    pass
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE, encoding="utf-8")
+    return path
+
+
+def labels(*texts: str) -> list[str]:
+    return [one.label for one in parse_policies(texts)]
+
+
+def test_names_and_settings() -> None:
+    found = parse_policies(["ar", "chain", "chain:length=5", "ddtree:budget=64"])
+    plain, *others = [one.policy for one in found]
+    assert plain == Autoregressive()
+    assert [repr(one) for one in others] == ["chain", "chain:length=5", "ddtree:budget=64"]
+    assert isinstance(others[-1], Composition)
+    assert (others[-1].order, others[-1].rule) == (BestFirst(Marginal()), Fixed(64))
+    assert [one.label for one in found] == ["autoregressive", "chain", "chain:length=5", "ddtree:budget=64"]
+    assert [one.name for one in found] == ["ar", "chain", "chain", "ddtree"]
+    assert [dict(one.settings) for one in found] == [{}, {"length": None}, {"length": 5}, {"budget": 64}]
+
+
+def test_grids() -> None:
+    assert labels("ddtree:budget=16/32/64") == [f"ddtree:budget={budget}" for budget in (16, 32, 64)]
+    assert labels("ddtree:budget=3..5/8") == [f"ddtree:budget={budget}" for budget in (3, 4, 5, 8)]
+    assert len(labels("ddtree:budget=1..512")) == 512
+
+
+def test_several_grids_make_every_combination_in_order(mine: Path) -> None:
+    assert labels(f"{mine}:Mine:budget=1/2,share=0.25/1") == [
+        f"{mine}:Mine:budget={budget},share={share}" for budget in (1, 2) for share in ("0.25", "1")
+    ]
+
+
+def test_a_point_asked_for_twice_is_there_once() -> None:
+    assert labels("chain", "ddtree:budget=4/8", "chain:length=null", "ddtree:budget=8/2") == [
+        "chain",
+        "ddtree:budget=4",
+        "ddtree:budget=8",
+        "ddtree:budget=2",
+    ]
+
+
+def test_ids_depend_on_settings_and_not_on_the_way_they_were_typed(mine: Path, tmp_path: Path) -> None:
+    def the_id(text: str) -> str:
+        (found,) = parse_policies([text])
+        return found.policy_id
+
+    assert the_id("chain") == the_id("chain:length=null")
+    assert len({the_id(text) for text in ("ar", "chain", "chain:length=1", "ddtree:budget=1")}) == 4
+    elsewhere = tmp_path / "elsewhere" / "mine.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(MINE, encoding="utf-8")
+    assert the_id(f"{mine}:Mine:budget=2") == the_id(f"{elsewhere}:Mine:share=0.5,budget=2")
+    before = the_id(f"{mine}:Mine:budget=2")
+    mine.write_text(MINE + "\n", encoding="utf-8")
+    assert the_id(f"{mine}:Mine:budget=2") != before
+
+
+def test_a_policy_from_a_file(mine: Path) -> None:
+    (found,) = parse_policies([f'{mine}:Mine:budget=2,mode=12,careful=true,note="a,b/c..d",share=1'])
+    assert dict(found.settings) == {"budget": 2, "share": 1.0, "mode": "12", "careful": True, "note": "a,b/c..d"}
+    assert type(found.settings["share"]) is float
+    check_policy(found.policy, draws=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "there is no policy ``; the policies are ar, chain, "),
+        ("ddtre", "the policies are ar, chain, "),
+        ("ddtree", "ddtree needs a budget: write ddtree:budget=VALUE"),
+        ("ddtree:", "ends where settings should follow"),
+        ("ddtree:size=4", "no setting `size`; its settings are budget"),
+        ("ar:length=4", "no setting `length`; it has none"),
+        ("ddtree:budget", "key=value"),
+        ("ddtree:budget=", "key=value"),
+        ("ddtree:budget=4,budget=5", "twice"),
+        ("ddtree:budget=4/", "a value is missing"),
+        ("ddtree:budget=/4", "a value is missing"),
+        ("ddtree:budget=4//5", "a value is missing"),
+        ("ddtree:budget=8..4", "count upwards"),
+        ("ddtree:budget=1..99999999", "count upwards, over at most 10,000"),
+        ("ddtree:budget=many", "budget should be int; got `many`"),
+        ("ddtree:budget=4.5", "budget should be int"),
+        ("ddtree:budget=true", "budget should be int"),
+        ("ddtree:budget=NaN", "budget should be int"),
+        ("ddtree:budget=0", "at least 1; got 0"),
+        ("chain:length=x", "length should be int or null"),
+        ("nowhere.py:Mine", "cannot be read"),
+        ("nowhere.py", "names a file but no class"),
+    ],
+)
+def test_a_mistake_is_named(text: str, sentence: str) -> None:
+    with pytest.raises(PolicyError) as raised:
+        parse_policies([text])
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("ending", "sentence"),
+    [
+        (":Other", "holds no class Other"),
+        (":NoPolicy", "holds no class NoPolicy with a `select` method"),
+        (":NoDataclass", "must be a dataclass"),
+        (":Mine", "needs a budget"),
+        (
+            ":Coloured:budget=1,colour=red",
+            "which cannot be typed; a setting must be bool or int or float or str or null",
+        ),
+        (":Listed:budget=1", "widths is (1, 2); a setting must be"),
+        (":Unknown:budget=1", "cannot be read: name 'NowhereTable' is not defined"),
+        (":Mine:budget=1/2,share=NaN", "share should be float"),
+        (":Mine:budget=1..200,share=1..200", "makes more than 10,000 policies"),
+    ],
+)
+def test_a_mistake_with_a_file_is_named(mine: Path, ending: str, sentence: str) -> None:
+    with pytest.raises(PolicyError) as raised:
+        parse_policies([f"{mine}{ending}"])
+    assert sentence in str(raised.value)
+
+
+def test_a_file_that_does_not_run_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("import nothing_of_this_name\n", encoding="utf-8")
+    with pytest.raises(PolicyError, match="does not run: ModuleNotFoundError"):
+        parse_policies([f"{path}:Mine"])
+
+
+RECIPE = """
+from dataclasses import dataclass
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.rules.budgets import BestRatio, Fixed
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.edges.models import Marginal
+
+@dataclass(frozen=True)
+class Small(Composed):
+    budget: int = 4
+
+    def compose(self, shelf):
+        return Composition(BestFirst(Marginal(8)), Fixed(self.budget))
+
+@dataclass(frozen=True)
+class Priced(Composed):
+    budget: int = 4
+    cost: str = "auto"
+
+    def compose(self, shelf):
+        table, cost_id = shelf.cost(self.cost)
+        return Composition(BestFirst(Marginal(8)), BestRatio(self.budget, table), {"cost": cost_id})
+"""
+
+
+class OneShelf(EmptyShelf):
+    """Prices under any name, each with its own id."""
+
+    def __init__(self, most_drafted: int = 20) -> None:
+        self.table_of = random_table(np.random.default_rng(0), most_drafted)
+
+    def cost(self, name: str) -> tuple[CostTable, str]:
+        return self.table_of, f"id of {name}"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.py"
+    path.write_text(RECIPE, encoding="utf-8")
+    return path
+
+
+def test_a_recipe_from_a_file_is_composed(recipe: Path) -> None:
+    found = parse_policies([f"{recipe}:Small:budget=3/5", f"{recipe}:Priced"], OneShelf())
+    assert all(isinstance(one.policy, Composition) for one in found)
+    assert [one.policy.budget for one in found] == [3, 5, 4]
+    assert [repr(one.policy) for one in found] == [one.label for one in found]
+    check_policy(found[0].policy, draws=5)
+    (alone,) = parse_policies([f"{recipe}:Small:budget=3"])
+    assert alone.policy_id == found[0].policy_id
+
+
+def test_what_a_recipe_is_measured_with_is_part_of_its_id(recipe: Path) -> None:
+    class Other(OneShelf):
+        def cost(self, name: str) -> tuple[CostTable, str]:
+            return self.table_of, "another id"
+
+    (one,), (other,) = (parse_policies([f"{recipe}:Priced"], shelf) for shelf in (OneShelf(), Other()))
+    assert one.settings == other.settings
+    assert one.policy_id != other.policy_id
+
+
+def test_a_recipe_without_what_it_needs_is_refused(recipe: Path) -> None:
+    with pytest.raises(PolicyError, match=r"Priced`: this policy weighs tokens against seconds and needs prices"):
+        parse_policies([f"{recipe}:Priced"])
+    with pytest.raises(PolicyError, match=r"drafts up to 21 tokens, and its prices end at 20; give it a smaller"):
+        parse_policies([f"{recipe}:Priced:budget=20/21"], OneShelf(20))
+
+
+def test_a_grid_of_ten_thousand_points(mine: Path) -> None:
+    assert len(labels(f"{mine}:Mine:budget=1..100,share=1..100")) == 10_000

@@ -1,0 +1,296 @@
+"""Budget rules against plain loops over exact numbers, and what must hold between policies that use them."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_costs import random_table
+from made_up_shelf import MadeUpShelf
+
+from simlab.columns import RoundColumns, columns_of
+from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.errors import PolicyError
+from simlab.grid import path_weight
+from simlab.policies.composition import Composition
+from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
+from simlab.policies.edges.models import Marginal
+from simlab.policies.engine.replay import replay_policies
+from simlab.policies.named.bastion import Bastion
+from simlab.policies.named.caddtree import CaDDTree
+from simlab.policies.named.price import Price
+from simlab.policies.named.survival import SurvivalThreshold
+from simlab.policies.orders.best_first import BestFirst, DDTree
+from simlab.policies.orders.node_order import Layer
+from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, Fixed, FixedPrice, FloorAndStep, Survival
+from simlab.policies.rules.online_price import OnlinePrice
+from simlab.random_texts import random_sequence
+from simlab.recorded import RecordedSequence, texts_of
+from simlab.replay import rounds
+from simlab.testing import check_policy
+
+MOST = 12
+STEPS = 65536
+
+
+@dataclass(frozen=True)
+class Case:
+    """One root: path costs in grid steps in the order of nodes, and prices that binary fractions hold exactly."""
+
+    path_costs: list[int]
+    table: CostTable
+    context: int
+
+    def layer(self) -> Layer:
+        scores = np.full((1, MOST + 1), -np.inf)
+        scores[0, 0] = 0.0
+        scores[0, 1 : len(self.path_costs) + 1] = np.array(self.path_costs) / -STEPS
+        return Layer(np.zeros((1, 0), np.uint16), np.array([len(self.path_costs)], np.int32), scores)
+
+    def contexts(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
+        return np.array([self.context], np.int64)
+
+    def tokens(self, discount: Fraction = Fraction(1)) -> list[Fraction]:
+        """Expected tokens of each size, the bonus token counted whole."""
+        weights = [Fraction(float(path_weight(-cost / STEPS))) for cost in self.path_costs]
+        return [1 + discount * sum(weights[:n], Fraction(0)) for n in range(len(weights) + 1)]
+
+    def seconds(self, stages: tuple[str, ...]) -> list[Fraction]:
+        """Of each size at the root's context, linear between the two contexts of the table."""
+        low, high = self.table.contexts.tolist()
+        share = min(max(Fraction(self.context - low, high - low), Fraction(0)), Fraction(1))
+        both = [
+            [sum(Fraction(self.table.seconds[s][row, n]) for s in stages) for n in range(MOST + 1)] for row in (0, 1)
+        ]
+        return [one * (1 - share) + other * share for one, other in zip(*both, strict=True)]
+
+
+@st.composite
+def cases(draw: st.DrawFn, falling: bool = False) -> Case:
+    cost = st.one_of(st.sampled_from([0, STEPS // 2, STEPS, 40 * STEPS]), st.integers(0, 1 << 21))
+    path_costs = draw(st.lists(cost, max_size=MOST))
+    kind = draw(st.sampled_from(["constant", "any"]))
+    units = st.just(16) if kind == "constant" else st.integers(1, 64)
+    seconds = {
+        stage: np.array(draw(st.lists(units, min_size=2 * MOST + 2, max_size=2 * MOST + 2))).reshape(2, MOST + 1) / 64
+        for stage in STAGES
+    }
+    table = CostTable("drawn", np.array([8, 24]), {**seconds, PLAIN: np.ones((2, 1))})
+    return Case(sorted(path_costs) if falling else path_costs, table, draw(st.integers(0, 30)))
+
+
+def best_ratio_by_hand(
+    tokens: list[Fraction], seconds: list[Fraction], most: int, look_ahead: int | None, tile: int
+) -> int:
+    """Sizes are tried in order; None: all of them."""
+    last = min(most, len(tokens) - 1)
+    tried = [n for n in range(1, last + 1) if (n + 1) % tile == 0 or n == last]
+    best, missed = 0, 0
+    for n in tried:
+        if tokens[n] / seconds[n] > tokens[best] / seconds[best]:
+            best, missed = n, 0
+        else:
+            missed += 1
+        if missed == look_ahead:
+            break
+    return best
+
+
+@settings(max_examples=400)
+@given(
+    cases(),
+    st.integers(1, MOST),
+    st.sampled_from([1, 2, 3, None]),
+    st.sampled_from([1, 2, 4, 5]),
+    st.sampled_from([ALL_STAGES, MODEL_STAGES]),
+    st.sampled_from([1, 0.5, 0.0]),
+)
+def test_best_ratio(
+    case: Case, most: int, look_ahead: int | None, tile: int, stages: tuple[str, ...], discount: float
+) -> None:
+    rule = BestRatio(most, case.table, stages, look_ahead or FULL_SCAN, tile, discount)
+    expected = best_ratio_by_hand(case.tokens(Fraction(discount)), case.seconds(stages), most, look_ahead, tile)
+    assert rule.sizes(case.layer(), case.contexts()).tolist() == [expected]
+
+
+@given(cases())
+def test_a_full_scan_finds_the_best_ratio_of_all(case: Case) -> None:
+    found = int(BestRatio(MOST, case.table, ALL_STAGES, FULL_SCAN).sizes(case.layer(), case.contexts())[0])
+    ratios = [one / other for one, other in zip(case.tokens(), case.seconds(ALL_STAGES), strict=False)]
+    assert ratios[found] == max(ratios)
+    assert ratios.index(max(ratios)) == found
+
+
+def floor_and_step_by_hand(
+    tokens: list[Fraction], seconds: list[Fraction], most: int, floor: int, step: int, doubling: bool
+) -> int:
+    """Sizes with the root, as published; the result without it."""
+    last = min(most, len(tokens) - 1) + 1
+    size = min(floor, last)
+    while size < last and tokens[size] / seconds[size] > tokens[size - 1] / seconds[size - 1]:
+        size += 1
+    if size > floor:
+        allowed = [floor * 2**k for k in range(8)] if doubling else list(range(floor, size + 1, step))
+        size = max(one for one in allowed if one <= size)
+    return size - 1
+
+
+@settings(max_examples=300)
+@given(cases(), st.integers(1, MOST), st.integers(1, MOST + 4), st.integers(1, 6), st.booleans())
+def test_floor_and_step(case: Case, most: int, floor: int, step: int, doubling: bool) -> None:
+    rule = FloorAndStep(most, case.table, ALL_STAGES, floor, step, doubling)
+    expected = floor_and_step_by_hand(case.tokens(), case.seconds(ALL_STAGES), most, floor, step, doubling)
+    assert rule.sizes(case.layer(), case.contexts()).tolist() == [expected]
+
+
+@settings(max_examples=300)
+@given(cases(falling=True), st.integers(1, MOST), st.one_of(st.sampled_from([0.0, 1.0]), st.floats(1e-9, 1.0)))
+def test_survival(case: Case, most: int, threshold: float) -> None:
+    lowest = math.inf if threshold == 0 else round(-math.log(threshold) * STEPS)
+    expected = sum(cost <= lowest for cost in case.path_costs[:most])
+    assert Survival(most, threshold).sizes(case.layer(), case.contexts()).tolist() == [expected]
+
+
+@settings(max_examples=300)
+@given(cases(), st.integers(1, MOST), st.integers(0, 200), st.sampled_from([1, 2, None]))
+def test_a_fixed_price(case: Case, most: int, eighths: int, look_ahead: int | None) -> None:
+    rule = FixedPrice(most, case.table, eighths / 8, ALL_STAGES, look_ahead or FULL_SCAN)
+    seconds = case.seconds(ALL_STAGES)
+    surplus = [one - Fraction(eighths, 8) * other for one, other in zip(case.tokens(), seconds, strict=False)][
+        : most + 1
+    ]
+    best, missed = 0, 0
+    for n in range(1, len(surplus)):
+        best, missed = (n, 0) if surplus[n] > surplus[best] else (best, missed + 1)
+        if missed == look_ahead:
+            break
+    assert rule.sizes(case.layer(), case.contexts()).tolist() == [best]
+
+
+@given(cases(), st.integers(1, MOST))
+def test_a_fixed_budget(case: Case, most: int) -> None:
+    assert Fixed(most).sizes(case.layer(), case.contexts()).tolist() == [min(most, len(case.path_costs))]
+
+
+def online_price_by_hand(
+    layer: Layer, table: CostTable, rule: OnlinePrice, recorded: RecordedSequence
+) -> list[tuple[int, int]]:
+    """Position and size of each round."""
+    assert layer.scores is not None
+    found, position, last = [], 0, len(recorded.text) - 1
+    mean_tokens = mean_seconds = None
+    while position < last:
+        row = layer.scores[position]
+        tokens = [1 + float(path_weight(row[1 : n + 1]).sum()) for n in range(int(np.sum(row > -np.inf)))]
+        context = np.full(len(tokens), len(recorded.prompt.token_ids) + position)
+        by_stage = [table.at(stage, context, np.arange(len(tokens))) for stage in rule.stages]
+        seconds = np.sum(by_stage, axis=0).tolist()
+        if mean_tokens is None or mean_seconds is None:
+            rate = max(one / other for one, other in zip(tokens, seconds, strict=True))
+        else:
+            rate = mean_tokens / mean_seconds
+        surplus = [one - rate * other for one, other in zip(tokens, seconds, strict=True)]
+        # At the best ratio of the round all that reach it have a surplus of 0, give or take a rounding.
+        size = min(n for n in range(len(surplus)) if surplus[n] >= max(surplus) - 1e-12)
+        found.append((position, size))
+        accepted = sum(place <= size for place in layer.insertions[position].tolist())
+        committed = min(accepted + 1, last - position)
+        if mean_tokens is None or mean_seconds is None:
+            mean_tokens, mean_seconds = float(committed), float(seconds[size])
+        else:
+            mean_tokens = rule.memory * mean_tokens + (1 - rule.memory) * committed
+            mean_seconds = rule.memory * mean_seconds + (1 - rule.memory) * float(seconds[size])
+        position += committed
+    return found
+
+
+def same(one: RoundColumns, other: RoundColumns) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one.columns(), other.columns(), strict=True))
+
+
+def texts(seed: int, number: int, most_kept: int = 12) -> list[RecordedSequence]:
+    generator = np.random.default_rng(seed)
+    return [random_sequence(generator, most_kept) for _ in range(number)]
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5, 0.95])
+def test_a_price_learnt_on_the_way(memory: float) -> None:
+    generator, order = np.random.default_rng(2), BestFirst(Marginal())
+    for recorded in texts(3, 40):
+        table = random_table(generator, most_drafted=30)
+        rule = OnlinePrice(20, table, memory, ALL_STAGES, FULL_SCAN)
+        policy = Composition(order, rule)
+        found = replay_policies([policy], recorded)[0]
+        assert same(found, columns_of(rounds(policy, recorded)))
+        if len(recorded.text) > 1:
+            expected = online_price_by_hand(order.layer(texts_of([recorded]), 20, True), table, rule, recorded)
+            assert list(zip(found.positions.tolist(), found.num_drafted.tolist(), strict=True)) == expected
+
+
+NAMED = {
+    "caddtree": CaDDTree(budget=24),
+    "caddtree, all sizes": CaDDTree(budget=24, look_ahead=0, overhead=True),
+    "caddtree, tiles": CaDDTree(budget=24, look_ahead=2, tile=8),
+    "bastion": Bastion(budget=24, floor=6, step=4),
+    "bastion, doubling": Bastion(budget=24, floor=3, doubling=True, top_k=5),
+    "price": Price(budget=24, rate=2.5),
+    "price, learnt": Price(budget=24, memory=0.8),
+    "price, looking ahead": Price(budget=24, rate=2.5, look_ahead=3),
+    "survival": SurvivalThreshold(threshold=0.1, budget=24),
+}
+
+
+@pytest.mark.parametrize("name", list(NAMED))
+def test_named_policies_keep_the_contract_and_replay(name: str) -> None:
+    policy = NAMED[name].compose(MadeUpShelf(random_table(np.random.default_rng(1), most_drafted=40)))
+    check_policy(policy, draws=15)
+    for recorded in texts(4, 20):
+        assert same(replay_policies([policy], recorded)[0], columns_of(rounds(policy, recorded)))
+    assert policy.artefacts == ({} if name == "survival" else {"cost": "made-up"})
+
+
+def test_they_need_prices() -> None:
+    for recipe in (CaDDTree(), Bastion(), Price()):
+        with pytest.raises(PolicyError, match="give it a cost file"):
+            recipe.compose(MadeUpShelf())
+    policy = CaDDTree(budget=41).compose(MadeUpShelf(random_table(np.random.default_rng(1), most_drafted=40)))
+    with pytest.raises(ValueError, match="its prices end at 40"):
+        replay_policies([policy], next(one for one in texts(4, 20) if len(one.text) > 1))
+
+
+def constant_table(seconds: float, most_drafted: int) -> CostTable:
+    stages = {stage: np.full((1, most_drafted + 1), seconds) for stage in STAGES}
+    return CostTable("constant", np.array([1]), {**stages, PLAIN: np.full((1, 1), seconds)})
+
+
+@pytest.mark.parametrize("look_ahead", [1, 0])
+def test_where_sizes_cost_the_same_caddtree_is_ddtree_at_its_cap(look_ahead: int) -> None:
+    """As long as the next weight is not 0."""
+    shelf, lighter = MadeUpShelf(constant_table(0.25, 30)), 0
+    policy = CaDDTree(budget=30, look_ahead=look_ahead).compose(shelf)
+    for recorded in texts(5, 60):
+        if len(recorded.text) < 2:
+            continue
+        one = texts_of([recorded])
+        layer = policy.order.layer(one, 30, True)
+        assert layer.scores is not None
+        weights = np.where(layer.scores > -np.inf, path_weight(layer.scores), 0.0)[:, 1:]
+        without_zero = (np.cumsum(weights == 0.0, axis=1) == 0).sum(axis=1)
+        assert policy.rule.sizes(layer, one.contexts).tolist() == without_zero.tolist()  # type: ignore[union-attr]
+        if np.all(without_zero == layer.num_available):
+            lighter += 1
+            assert same(*replay_policies([policy, DDTree(30)], recorded))
+    assert lighter > 20
+
+
+@pytest.mark.parametrize("overhead", [True, False])
+def test_bastion_in_single_steps_from_the_root_is_caddtree(overhead: bool) -> None:
+    generator = np.random.default_rng(6)
+    for recorded in texts(7, 60):
+        shelf = MadeUpShelf(random_table(generator, most_drafted=30))
+        bastion = Bastion(budget=30, floor=1, step=1, overhead=overhead).compose(shelf)
+        caddtree = CaDDTree(budget=30, overhead=overhead).compose(shelf)
+        assert same(*replay_policies([bastion, caddtree], recorded))

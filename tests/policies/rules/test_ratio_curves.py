@@ -1,0 +1,265 @@
+"""Curves of expected tokens per second: kernels against fractions, the theorem of one maximum, and what breaks it."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from curve_oracles import (
+    best_by_hand,
+    curve_by_hand,
+    deep_maxima_by_listing,
+    first_stop_by_hand,
+    maxima_by_hand,
+)
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
+from made_up_costs import random_table
+
+from simlab.arrays import Doubles
+from simlab.grid import path_weight
+from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, round_costs
+from simlab.policies.costs.views import convex_view
+from simlab.policies.edges.models import Marginal
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.node_order import Layer
+from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, FixedPrice
+from simlab.policies.rules.ratio_curves import (
+    AVAILABLE,
+    BEST,
+    DEEP_MAXIMA,
+    FIRST_STOP,
+    MAXIMA,
+    ROUNDING,
+    at_sizes,
+    first_stops,
+    num_maxima,
+    price_sizes,
+    root_curve,
+    scan_curves,
+    sum_fixed,
+)
+from simlab.random_texts import random_sequence
+from simlab.recorded import texts_of
+
+MOST = 10
+STEPS = 65536
+UNITS = 64
+"""Seconds are whole multiples of 1/64, so that floating point holds them exactly."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One root: path costs in grid steps in the order of nodes, and units of seconds by drafted tokens."""
+
+    path_costs: list[int]
+    units: list[int]
+
+    @property
+    def scores(self) -> Doubles:
+        scores = np.full((1, MOST + 1), -np.inf)
+        scores[0, 0] = 0.0
+        scores[0, 1 : len(self.path_costs) + 1] = np.array(self.path_costs) / -STEPS
+        return scores
+
+    @property
+    def costs(self) -> RoundCosts:
+        return RoundCosts(np.array([8.0]), np.array([self.units]) / UNITS)
+
+    @property
+    def weights(self) -> list[Fraction]:
+        return [Fraction(float(path_weight(-cost / STEPS))) for cost in self.path_costs]
+
+    @property
+    def seconds(self) -> list[Fraction]:
+        return [Fraction(units, UNITS) for units in self.units]
+
+    @property
+    def curve(self) -> list[Fraction]:
+        return curve_by_hand(self.weights, self.seconds)
+
+    def found(self, deep_share: float = 0.0) -> list[int]:
+        """What the kernel says."""
+        return [int(one) for one in scan_curves(self.scores, np.array([5]), self.costs, deep_share)[0]]
+
+
+path_costs = st.lists(
+    st.one_of(st.sampled_from([0, STEPS // 2, STEPS, 40 * STEPS]), st.integers(0, 1 << 20)), max_size=MOST
+)
+any_units = st.lists(st.integers(1, 200), min_size=MOST + 1, max_size=MOST + 1)
+
+
+@st.composite
+def convex_units(draw: st.DrawFn) -> list[int]:
+    """Seconds that do not fall and are convex: each further token costs no less than the last."""
+    steps = sorted(draw(st.lists(st.integers(0, 30), min_size=MOST, max_size=MOST)))
+    first = draw(st.integers(1, 100))
+    return [first + sum(steps[:n]) for n in range(MOST + 1)]
+
+
+@st.composite
+def staircases(draw: st.DrawFn) -> list[int]:
+    """Seconds that rise at the edges of equal tiles alone."""
+    tile, first = draw(st.integers(2, 5)), draw(st.integers(1, 100))
+    edges = draw(st.lists(st.integers(0, 60), min_size=MOST, max_size=MOST))
+    return [first + sum(edges[: n // tile]) for n in range(MOST + 1)]
+
+
+falling = path_costs.map(sorted)
+
+
+@settings(max_examples=300)
+@given(path_costs, any_units)
+def test_kernel_is_the_fractions(path: list[int], units: list[int]) -> None:
+    case = Case(path, units)
+    found = case.found(0.05)
+    assert found[AVAILABLE] == len(path)
+    assert found[MAXIMA] == deep_maxima_by_listing(case.curve, Fraction(ROUNDING))
+    assert found[DEEP_MAXIMA] == deep_maxima_by_listing(case.curve, Fraction(0.05))
+    assert found[FIRST_STOP] == first_stop_by_hand(case.curve)
+    assert found[BEST] == best_by_hand(case.curve)
+    assert root_curve(case.scores[0], 5, case.costs) == pytest.approx([float(one) for one in case.curve], rel=1e-15)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=14))
+def test_maxima_are_counted_once_for_each_plateau(values: list[int]) -> None:
+    curve = [Fraction(value) for value in values]
+    assert (
+        num_maxima(np.array(values, np.float64), 0.0)
+        == maxima_by_hand(curve)
+        == deep_maxima_by_listing(curve, Fraction(0))
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([1], 1), ([1, 1, 1], 1), ([3, 2, 1], 1), ([1, 2, 3], 1), ([2, 1, 2], 2), ([1, 2, 2, 1], 1), ([1, 2, 2, 3], 1)],
+)
+def test_maxima_of_small_curves(values: list[int], expected: int) -> None:
+    assert num_maxima(np.array(values, np.float64), 0.0) == expected
+
+
+@settings(max_examples=100)
+@given(path_costs, any_units, st.integers(0, 400))
+def test_sizes_at_a_price_and_what_they_bring(path: list[int], units: list[int], rate: int) -> None:
+    case = Case(path, units)
+    tokens = [1 + sum(case.weights[:n], Fraction(0)) for n in range(len(path) + 1)]
+    surplus = [one - rate * seconds for one, seconds in zip(tokens, case.seconds, strict=False)]
+    (size,) = price_sizes(case.scores, np.array([5]), case.costs, float(rate)).tolist()
+    assert size == min(n for n, one in enumerate(surplus) if one == max(surplus))
+    expected, paid = at_sizes(case.scores, np.array([5]), case.costs, np.array([[size, 0]], np.int32))
+    assert expected.tolist() == [[float(tokens[size]), 1.0]]
+    assert paid.tolist() == [[float(case.seconds[size]), float(case.seconds[0])]]
+    sums = sum_fixed(case.scores, np.array([5]), case.costs)
+    whole = [min(n, len(path)) for n in range(MOST + 1)]
+    assert sums[0].tolist() == [float(tokens[n]) for n in whole]
+    assert sums[1].tolist() == [float(case.seconds[n]) for n in whole]
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000))
+def test_rules_end_where_the_policies_of_the_same_rules_do(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    texts, table = texts_of([random_sequence(generator, 5)]), random_table(generator, MOST)
+    if len(texts.roots.places) == 0:
+        return
+    layer, costs = BestFirst(Marginal()).layer(texts, MOST, True), round_costs(table, ALL_STAGES, MOST)
+    found = scan_curves(layer.score_rows, texts.contexts, costs, 0.01)
+    assert np.array_equal(found[:, FIRST_STOP], BestRatio(MOST, table).sizes(layer, texts.contexts))
+    assert np.array_equal(found[:, FIRST_STOP], first_stops(layer.score_rows, texts.contexts, costs))
+    assert np.array_equal(found[:, BEST], BestRatio(MOST, table, look_ahead=FULL_SCAN).sizes(layer, texts.contexts))
+    priced = price_sizes(layer.score_rows, texts.contexts, costs, 1.5)
+    assert np.array_equal(priced, FixedPrice(MOST, table, 1.5).sizes(layer, texts.contexts))
+    assert np.array_equal(found[:, AVAILABLE], layer.num_available)
+
+
+@settings(max_examples=500)
+@given(falling, convex_units())
+def test_theorem_of_one_maximum(path: list[int], units: list[int]) -> None:
+    """Weights that fall and seconds that are convex: the first size that brings no more is the best of all."""
+    case = Case(path, units)
+    assert maxima_by_hand(case.curve) == 1
+    assert case.curve[first_stop_by_hand(case.curve)] == max(case.curve)
+    found = case.found()
+    assert found[MAXIMA] == found[DEEP_MAXIMA] == 1
+    assert float(case.curve[found[FIRST_STOP]]) == pytest.approx(float(max(case.curve)), rel=1e-14)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10_000))
+def test_theorem_on_drafted_trees_and_the_convex_view_of_any_prices(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    texts, table = texts_of([random_sequence(generator, 5)]), convex_view(random_table(generator, MOST))
+    layer, costs = BestFirst(Marginal()).layer(texts, MOST, True), round_costs(table, ALL_STAGES, MOST)
+    found = scan_curves(layer.score_rows, texts.contexts, costs, 0.0)
+    assert np.all(found[:, MAXIMA] == 1)
+    for row, first, context in zip(layer.score_rows, found[:, FIRST_STOP], texts.contexts, strict=True):
+        curve = root_curve(row, int(context), costs)
+        assert curve[first] == pytest.approx(curve.max(), rel=1e-11)
+
+
+STAIRS = Case([20_000, 40_000, 60_000, 80_000, 90_000, 95_000], [10, 10, 16, 16, 16, 16, 16, 30, 30, 30, 30])
+"""The second token enters a new tile and does not pay for it alone; the four that follow are free and do."""
+
+
+def test_a_staircase_has_several_maxima_and_first_stop_ends_at_the_wrong_one() -> None:
+    found = STAIRS.found()
+    assert (found[MAXIMA], found[FIRST_STOP], found[BEST]) == (2, 1, 6)
+    assert maxima_by_hand(STAIRS.curve) == 2
+    assert 1 - STAIRS.curve[1] / max(STAIRS.curve) > Fraction(1, 20)
+
+
+def test_weights_that_do_not_fall_have_several_maxima_at_convex_prices() -> None:
+    found = Case([5 * STEPS, 0, 0, 0], list(range(10, 10 + MOST + 1))).found()
+    assert (found[MAXIMA], found[FIRST_STOP], found[BEST]) == (2, 0, 4)
+
+
+def test_prices_that_fall_off_have_several_maxima() -> None:
+    """Concave seconds, as of a target of which few tokens already touch every expert."""
+    found = Case([STEPS // 2] * 8, [10, 20, 24, 26, 27, 27, 27, 27, 27, 27, 27]).found()
+    assert (found[MAXIMA], found[FIRST_STOP], found[BEST]) == (2, 0, 8)
+
+
+def _loss(case: Case) -> float:
+    """What the first stop lacks of the best, as the kernel finds them."""
+    found = case.found()
+    return 1.0 - float(case.curve[found[FIRST_STOP]] / case.curve[found[BEST]])
+
+
+@pytest.mark.parametrize("least_loss", [0.01, 0.2])
+def test_a_search_finds_staircases_that_break_it(least_loss: float) -> None:
+    def breaks(case: Case) -> bool:
+        return case.found()[MAXIMA] > 1 and _loss(case) > least_loss
+
+    case = find(st.builds(Case, falling, staircases()), breaks, settings=settings(max_examples=5000))
+    assert maxima_by_hand(case.curve) > 1
+    steps = np.diff(case.units)
+    assert np.any(np.diff(steps) < 0)
+    convex = Case(case.path_costs, np.cumsum([case.units[0], *sorted(steps.tolist())]).tolist())
+    assert _loss(convex) == pytest.approx(0)
+
+
+def test_a_plateau_on_the_way_up_also_ends_a_first_stop() -> None:
+    """With seconds that are not convex one maximum is not enough."""
+    case = Case([0, 0, 0], [2, 2, 3, *[3] * 8])
+    assert (case.found()[MAXIMA], case.found()[FIRST_STOP], case.found()[BEST]) == (1, 1, 3)
+
+
+@settings(max_examples=200)
+@given(falling.filter(lambda path: len(path) > 2), st.integers(1, 100), st.lists(st.integers(0, 60), min_size=MOST))
+def test_over_whole_tiles_a_staircase_has_one_maximum(path: list[int], first: int, edges: list[int]) -> None:
+    """Of equal tiles that cost no less than the one before: no size beats those at which the last tile is full."""
+    tile, rising = 3, sorted(edges)
+    case = Case(path, [first + sum(rising[: n // tile]) for n in range(MOST + 1)])
+    last = len(path)
+    full = [n for n in range(last + 1) if (n + 1) % tile == 0 or n == last]
+    ends = [case.curve[n] for n in full if (n + 1) % tile == 0]
+    assert max(case.curve) == max(case.curve[n] for n in full)
+    assert maxima_by_hand(ends) == 1
+
+
+def test_a_layer_without_roots_has_no_curve() -> None:
+    layer = Layer(np.zeros((0, 3), np.uint16), np.zeros(0, np.int32), np.zeros((0, MOST + 1)))
+    costs = RoundCosts(np.array([8.0]), np.ones((1, MOST + 1)))
+    assert scan_curves(layer.score_rows, np.zeros(0, np.int64), costs, 0.0).shape == (0, 5)

@@ -1,0 +1,138 @@
+"""Drafter checkpoints on disk: variants and damage are refused in one sentence, and bytes are stable."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+from tiny_models import drafter_config
+from torch import Tensor
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.files import load_drafter, save_drafter
+from simlab.real_runner.checkpoints.zlab import config_from_json
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+
+
+def changed(**fields: object) -> dict[str, object]:
+    return drafter_config().to_json() | fields
+
+
+def inside(**fields: object) -> dict[str, object]:
+    written = drafter_config().to_json()
+    return written | {"dflash_config": cast(dict[str, object], written["dflash_config"]) | fields}
+
+
+VARIANTS = {
+    "candidate selector": (changed(selector_rank=256), "DFlash2"),
+    "reduced vocabulary": (changed(draft_vocab_size=50), "reduced vocabulary"),
+    "shifted labels": (inside(shift_label=True), "shifted labels"),
+    "root slot": (changed(sample_from_anchor=True), "root's own slot"),
+    "confidence head": (inside(use_confidence_head=True), "confidence head"),
+    "Markov head": (changed(markov_rank=256), "Markov"),
+    "convolutions": (changed(conv_kernel_size=2), "convolutions of DFlash2"),
+    "linear attention": (changed(layer_types=["linear_attention", "full_attention"]), "linear_attention"),
+    "too few layer types": (changed(layer_types=["full_attention"]), "each of 2 layers"),
+    "contradiction": (changed(is_causal=True) | inside(causal=False), "both"),
+    "part of a head": (changed(rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.5}), "partial_rotary"),
+    "no window": (
+        changed(layer_types=["sliding_attention", "full_attention"], use_sliding_window=True, sliding_window=0),
+        "at least 1",
+    ),
+    "latent attention": (inside(attention_mode="mla"), "another attention"),
+    "activation": (changed(hidden_act="gelu"), "another activation"),
+    "yarn": (changed(rope_scaling={"rope_type": "yarn", "factor": 4.0}), "rotary"),
+    "linear": (changed(rope_scaling={"type": "linear", "factor": 4.0}), "rotary"),
+    "llama3": (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3"}), "rotary"),
+    "no mask": (changed(dflash_config={}), "mask_token_id"),
+    "mask outside": (inside(mask_token_id=5000), "vocabulary"),
+    "projector": (inside(projector_type="domino"), "another projector"),
+    "tap outside": (inside(target_layer_ids=[0, 4]), "target of 4 layers"),
+    "no taps": (inside(target_layer_ids=[]), "at least one layer"),
+    "taps no list": (inside(target_layer_ids=3), "list of layer numbers"),
+    "text for a number": (changed(hidden_size="32"), "whole number"),
+    "uneven heads": (changed(num_key_value_heads=3), "evenly"),
+    "no layers": (changed(num_hidden_layers=0), "at least 1"),
+    "block of one": (changed(block_size=1), "at least 2"),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_is_not_plain_dflash_is_refused_in_one_sentence(name: str) -> None:
+    fields, said = VARIANTS[name]
+    with pytest.raises(ModelError, match=said) as caught:
+        config_from_json(fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_fields_that_ask_for_nothing_are_accepted() -> None:
+    neutral = changed(
+        final_logit_softcapping=None,
+        output_multiplier=1.0,
+        input_embedding_scale=1,
+        draft_vocab_size=100,
+        is_causal=False,
+    )
+    neutral |= {"vocab_size": 100, "rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}
+    assert config_from_json(neutral).rope_theta == 7.0
+
+
+def test_taps_may_be_called_layer_ids() -> None:
+    assert config_from_json(changed(dflash_config={"mask_token_id": 4, "layer_ids": [1]})).target_layer_ids == (1,)
+    assert config_from_json(inside(layer_ids=[1])).target_layer_ids == (0, 1, 2)
+
+
+def test_a_window_without_its_use_is_accepted() -> None:
+    config_from_json(changed(sliding_window=64))
+    config_from_json(inside(projector_type="linear"))
+
+
+def lacking(tensors: dict[str, Tensor]) -> None:
+    del tensors["fc.weight"]
+
+
+def fused(tensors: dict[str, Tensor]) -> None:
+    tensors["layers.0.self_attn.qkv_proj.weight"] = torch.zeros(2)
+
+
+def of_another_shape(tensors: dict[str, Tensor]) -> None:
+    tensors["fc.weight"] = torch.zeros(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [(lacking, "lacks fc.weight"), (fused, "qkv_proj"), (of_another_shape, "do not fit")]
+)
+def test_foreign_weights_are_refused(tmp_path: Path, change: Callable[[dict[str, Tensor]], None], said: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    save_drafter(DFlashDrafter(drafter_config()), tmp_path, torch.float32)
+    tensors = load_file(tmp_path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=said) as caught:
+        load_drafter(tmp_path, torch.float32)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
+    save_drafter(DFlashDrafter(drafter_config()), tmp_path, torch.float32)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ModelError, match="cannot be read"):
+        load_drafter(tmp_path, torch.float32)
+    weights.unlink()
+    with pytest.raises(ModelError, match=r"has no model\.safetensors"):
+        load_drafter(tmp_path, torch.float32)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ModelError):
+        load_drafter(tmp_path, torch.float32)
+
+
+def test_a_checkpoint_is_the_same_bytes_each_time(tmp_path: Path) -> None:
+    drafter = DFlashDrafter(drafter_config())
+    for name in "ab":
+        save_drafter(drafter, tmp_path / name)
+    for file in ("config.json", "model.safetensors"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["config.json", "model.safetensors"]

@@ -1,0 +1,251 @@
+"""DFlash checkpoints of PyPI speculators: made, saved and run by its own classes, and read and run by ours."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import released_speculators as released
+import torch
+from tiny_models import VOCAB_SIZE, make_target, write_prompts
+from torch import Tensor
+
+from simlab.cli.main import main
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.config import read_config
+from simlab.real_runner.checkpoints.files import load_drafter
+from simlab.real_runner.decoding.live_drafter import LiveDrafter
+from simlab.real_runner.drafters.dense import draft_logits
+from simlab.real_runner.drafters.draft_rows import Kept, draft_columns
+from simlab.real_runner.drafters.vocabulary import vocabulary_of
+from simlab.real_runner.models import load_models
+from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.model import Target
+from simlab.traces.reader import open_trace
+
+try:
+    released.speculators()
+except ModuleNotFoundError:
+    pytest.skip("speculators 0.9.0 is not installed: pip install --no-deps speculators==0.9.0", allow_module_level=True)
+
+TOKENS = torch.arange(5, 75) % VOCAB_SIZE
+ROOTS = [1, 2, 6, 13, 40, 60]
+SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True, "sliding_window": 5}
+KEPT = torch.arange(VOCAB_SIZE) % 3 != 1
+
+PLAIN: Mapping[str, Any] = {}
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "windows": {"layers": SLIDING},
+    "windows both ways": {"layers": SLIDING, "sliding_window_non_causal": True},
+    "sliding without a window": {"layers": SLIDING | {"use_sliding_window": False}},
+    "reduced": {"draft_vocab_size": int(KEPT.sum())},
+    "from the root": {"sample_from_anchor": True},
+    "all at once": {
+        "layers": SLIDING | {"attention_bias": True, "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}},
+        "draft_vocab_size": int(KEPT.sum()),
+        "sample_from_anchor": True,
+        "block_size": 6,
+    },
+    "embedding and last layer": {"taps": (0, 2, 4)},
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_target(tmp_path_factory.mktemp("target"))
+
+
+@pytest.fixture(scope="module")
+def target(place: Path) -> Target:
+    return load_target(str(place), torch.float32)
+
+
+def made(folder: Path, target: Target, settings: Mapping[str, Any] = PLAIN) -> released.Drafter:
+    """Their drafter with the target's weights in it, and its files, which do not hold them."""
+    drafter = released.made(**settings)
+    if drafter.use_draft_vocab:
+        released.give_vocabulary(drafter, KEPT)
+    head = target.head.weight
+    assert isinstance(head, Tensor)
+    released.lend(drafter, target.embedding.weight, None if drafter.use_draft_vocab else head)
+    released.save(drafter, folder)
+    return drafter
+
+
+def their_logits(drafter: released.Drafter, target: Target, roots: list[int]) -> Tensor:
+    """``[R, D, V_d]``, from the hidden states that transformers gives."""
+    with torch.inference_mode():
+        hidden = target.model(TOKENS[None], output_hidden_states=True).hidden_states
+        features = torch.cat([hidden[tap][0] for tap in drafter.target_layer_ids], dim=-1)
+        found = released.logits_at(drafter, features, TOKENS, roots)
+    return found if drafter.config.sample_from_anchor else found[:, 1:]
+
+
+def our_logits(folder: Path, target: Target, roots: list[int]) -> Tensor:
+    drafter = load_drafter(folder, torch.float32)
+    features, _ = forward_text(target, TOKENS, drafter.config.target_layer_ids)
+    return torch.cat([one for _, one in draft_logits(drafter, target, features, TOKENS, torch.tensor(roots), 4)])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_released_class_gives_the_same_logits(tmp_path: Path, target: Target, name: str) -> None:
+    drafter = made(tmp_path, target, CASES[name])
+    ours, other = our_logits(tmp_path, target, ROOTS), their_logits(drafter, target, ROOTS)
+    assert ours.shape == other.shape
+    assert (ours - other).abs().max() < 1e-4
+
+
+def test_rows_of_a_reduced_vocabulary_are_in_the_targets_ids(tmp_path: Path, target: Target) -> None:
+    drafter = made(tmp_path, target, CASES["reduced"])
+    ours = load_drafter(tmp_path, torch.float32)
+    features, _ = forward_text(target, TOKENS, ours.config.target_layer_ids)
+    columns = draft_columns(ours, target, features, TOKENS, 30, Kept(min_width=6, exact_budget=12))
+    roots = list(range(30, len(TOKENS) - 5))
+    law = their_logits(drafter, target, roots).double().log_softmax(-1)
+    ids = KEPT.nonzero()[:, 0].tolist()
+    offsets = np.concatenate([[0], np.cumsum(columns.counts.ravel())])
+    for row, root in enumerate(roots):
+        for depth in range(3):
+            by_hand = sorted(((-float(value), ids[k]) for k, value in enumerate(law[row, depth])))
+            start = offsets[row * 3 + depth]
+            assert columns.ids[start : start + 6].tolist() == [token for _, token in by_hand[:6]]
+            truth = int(TOKENS[root + 1 + depth])
+            places = [token for _, token in by_hand]
+            assert columns.true_rank[row, depth] == (places.index(truth) if truth in places else -1)
+            if truth in places:
+                assert columns.true_log_prob[row, depth] == pytest.approx(-by_hand[places.index(truth)][0], abs=1e-4)
+    assert set(columns.true_rank[columns.valid & (columns.true_rank < 0)].tolist()) == {-1}
+
+
+def test_a_map_that_does_not_rise_gives_the_same_law(tmp_path: Path, target: Target) -> None:
+    """Nothing says that the drafter's ids must be in the target's order."""
+    from safetensors.torch import load_file, save_file
+
+    made(tmp_path, target, CASES["reduced"])
+    before = our_logits(tmp_path, target, ROOTS)
+    tensors = load_file(tmp_path / "model.safetensors")
+    order = torch.randperm(len(tensors["d2t"]), generator=torch.Generator().manual_seed(0))
+    ids = tensors["d2t"] + torch.arange(len(order))
+    tensors |= {"d2t": ids[order] - torch.arange(len(order)), "lm_head.weight": tensors["lm_head.weight"][order]}
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
+    assert torch.equal(our_logits(tmp_path, target, ROOTS), before)
+
+
+def test_record_replay_and_confirm_a_reduced_vocabulary(
+    tmp_path: Path, target: Target, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole way on the command line: rounds of the runner are those of its replay, the text is the target's."""
+    made(tmp_path / "drafter", target, CASES["all at once"])
+    prompts = write_prompts(tmp_path / "prompts.jsonl", 2)
+    trace = tmp_path / "trace"
+    models = ["--target", str(place), "--draft", str(tmp_path / "drafter" / "model.safetensors")]
+    kept = ["--min-width", "16", "--exact-budget", "24", "--max-new-tokens", "20"]
+    assert main(["record", *models, "--prompts", str(prompts), "--out", str(trace), *kept]) == 0
+    assert main(["inspect", str(trace)]) == 0
+    draft_set = open_trace(trace).manifest.draft_sets["dflash"]
+    assert (draft_set.draft_vocab_size, draft_set.vocab_size, draft_set.depth) == (int(KEPT.sum()), VOCAB_SIZE, 6)
+    assert draft_set.tap_offset == 0
+    allowed = set(KEPT.nonzero()[:, 0].tolist())
+    for record in open_trace(trace).records(["dflash"]):
+        columns = record.drafts["dflash"]
+        assert set(columns.ids.tolist()) <= allowed
+        ahead = np.arange(len(record.text) - 1)[:, None] + np.arange(1, 7)
+        truth = record.text[np.minimum(ahead, len(record.text) - 1)]
+        outside = ~np.isin(truth, list(allowed))
+        assert np.array_equal((columns.true_rank == -1) & columns.valid, outside & columns.valid)
+    assert main(["replay", "--trace", str(trace), "-p", "ddtree:budget=8"]) == 0
+    assert main(["confirm", "--trace", str(trace), "-p", "ddtree:budget=8", *models, "--out", str(tmp_path / "c")]) == 0
+    assert "exact" in capsys.readouterr().out
+
+
+def fields_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return found
+
+
+def test_what_contradicts_itself_or_is_another_kind_is_refused(tmp_path: Path, target: Target) -> None:
+    made(tmp_path, target)
+    fields = fields_of(tmp_path)
+    proposal = {"speculators_config": {"proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 4}]}}
+    for changed, said in (
+        ({"speculators_model_type": "dspark"}, "Markov head and its confidence head"),
+        ({"speculators_model_type": "dflash2"}, "candidate selector"),
+        ({"speculators_model_type": "eagle3"}, "EAGLE-3"),
+        ({"speculators_model_type": "news"}, "'news'"),
+        ({"target_hidden_size": 64}, "target 64"),
+        ({"transformer_layer_config": None}, "transformer_layer_config"),
+        ({"mask_token_id": None}, "mask_token_id"),
+        ({"aux_hidden_state_layer_ids": None}, "aux_hidden_state_layer_ids"),
+        ({"aux_hidden_state_layer_ids": [-1]}, "do not fit"),
+        (proposal, "promises 4 drafted tokens"),
+    ):
+        with pytest.raises(ModelError, match=said) as caught:
+            read_config(fields | changed)
+        assert "\n" not in str(caught.value)
+    assert read_config(fields | proposal | {"sample_from_anchor": True}).depth == 4
+
+
+def test_fields_that_files_leave_out_have_their_types_defaults(tmp_path: Path, target: Target) -> None:
+    """Saved by the configuration alone, only differences from the defaults are written."""
+    made(tmp_path, target)
+    fields = fields_of(tmp_path)
+    fields["transformer_layer_config"] = {"model_type": "qwen3", "num_hidden_layers": 1}
+    found = read_config(fields)
+    assert (found.hidden_size, found.head_dim, found.vocab_size, found.draft_vocab_size) == (4096, 128, 151936, 101)
+
+
+def test_maps_of_a_vocabulary() -> None:
+    mask = torch.tensor([True, False, True, True])
+    offsets = torch.tensor([0, 1, 1])
+    assert vocabulary_of(offsets, mask, 3, 4)[0].tolist() == [0, 2, 3]
+    assert vocabulary_of(offsets, None, 3, 4)[0].tolist() == [0, 2, 3]
+    assert vocabulary_of(None, mask, 3, 4)[0].tolist() == [0, 2, 3]
+    for wrong, said in (
+        ((torch.tensor([0, 2, 3]), None, 3, 4), "leaves the target's vocabulary"),
+        ((torch.tensor([0, -1, 1]), None, 3, 4), "names 2 tokens"),
+        ((offsets, mask.roll(1), 3, 4), "different tokens"),
+        ((None, None, 3, 4), "no d2t"),
+        ((offsets, mask, 2, 4), "config.json says 2"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            vocabulary_of(*wrong)
+
+
+def test_inspect_explains(tmp_path: Path, target: Target, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path, target, CASES["all at once"])
+    assert main(["inspect", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    for part in (
+        "format     speculators 0.9.0, dflash",
+        "will run   yes",
+        "6 tokens a round in a block of 6",
+        "states 1, 2, 3",
+        "tap offset 0",
+        "the last 5 tokens from the root",
+        f"{int(KEPT.sum())} of the target's {VOCAB_SIZE} tokens",
+        "borrows    the target's embedding",
+    ):
+        assert part in text
+    (tmp_path / "config.json").write_text(json.dumps(fields_of(tmp_path) | {"speculators_model_type": "dspark"}))
+    assert main(["inspect", "--json", str(tmp_path)]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["will_run"], value["format"]) == (False, "speculators")
+    assert "Markov head" in value["problem"]
+
+
+@torch.inference_mode()
+def test_live_candidates_of_a_reduced_vocabulary_are_those_of_the_record(
+    tmp_path: Path, target: Target, place: Path
+) -> None:
+    made(tmp_path, target, CASES["reduced"])
+    models = load_models(str(place), str(tmp_path), "float32", "cpu")
+    features, _ = forward_text(target, TOKENS, models.drafter.config.target_layer_ids)
+    columns = draft_columns(models.drafter, target, features, TOKENS, 30, Kept(min_width=6, exact_budget=1))
+    live = LiveDrafter(models, 6, 80)
+    live.read(features[None, :30])
+    found = live.marginals(int(TOKENS[30]), 30)
+    assert found.ids.tolist() == columns.ids[: len(found.ids)].tolist()

@@ -1,0 +1,276 @@
+"""The audit of texts on tiny models: plain text passes, a flipped token is seen, and so is a wrong end."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+
+from simlab.arrays import Floats, Ints
+from simlab.draft import Prompt
+from simlab.real_runner.confirm import float32_audit as audit
+from simlab.real_runner.confirm.float32_audit import Losses, audit_text, measured_bound
+from simlab.real_runner.confirm.least_error import least_error
+from simlab.real_runner.confirm.verdict import Verdict, verdict_of
+from simlab.real_runner.decoding.generate import generate
+from simlab.real_runner.record.answers import sequence_key
+from simlab.real_runner.record.prompts import read_prompts, render
+from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.model import Target
+from simlab.sampling.choice import Sampling, choose, gap_of
+
+GREEDY = Sampling(0.0, 0, 1.0, 0)
+SAMPLED = Sampling(0.9, 0, 1.0, 5)
+FILTERED = Sampling(0.9, 20, 0.9, 5)
+SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED, FILTERED], ids=["greedy", "sampled", "filtered"])
+MAX_NEW_TOKENS = 150
+FLIPPED = 11
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen3"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_models.make_target(tmp_path_factory.mktemp("models") / request.param, request.param, seed=1))
+
+
+@pytest.fixture(scope="module")
+def target(place: str) -> Target:
+    return load_target(place, torch.float32)
+
+
+@pytest.fixture(scope="module")
+def prompts(target: Target, tmp_path_factory: pytest.TempPathFactory) -> list[Prompt]:
+    path = tiny_models.write_prompts(tmp_path_factory.mktemp("prompts") / "prompts.jsonl", 8)
+    return [
+        Prompt(
+            record.prompt_id,
+            record.dataset,
+            0,
+            0,
+            np.array(render(target.tokenizer, record.conversation, {}), np.int32),
+        )
+        for record in read_prompts(path)
+    ]
+
+
+def plain(target: Target, prompt: Prompt, sampling: Sampling) -> Ints:
+    """The text of plain decoding."""
+    keys = [sequence_key(sampling, prompt)]
+    (text,) = generate(target, [prompt.token_ids.tolist()], keys, sampling, MAX_NEW_TOKENS)
+    return np.array(text.token_ids, np.int32)
+
+
+@torch.inference_mode()
+def logits_at(target: Target, prompt: Prompt, text: Ints, place: int) -> Floats:
+    """What the target says of one token of a text, from a pass over what is before it."""
+    ids = np.concatenate([prompt.token_ids, text[:place]]).astype(np.int64)
+    logits: Floats = target.model(torch.from_numpy(ids)[None]).logits[0, -1].float().numpy()
+    return logits
+
+
+def long_one(target: Target, prompts: list[Prompt], sampling: Sampling) -> tuple[Prompt, Ints]:
+    """A text that goes on behind the token that a test flips."""
+    found = ((prompt, plain(target, prompt, sampling)) for prompt in prompts)
+    return next((prompt, text) for prompt, text in found if len(text) > FLIPPED + 5)
+
+
+def verdict(target: Target, prompt: Prompt, text: Ints, plain_text: Ints, sampling: Sampling, bound: float) -> Verdict:
+    audited = audit_text(target, prompt, text, sampling)
+    return verdict_of(text, plain_text, audited, bound, target.stop_token_ids, MAX_NEW_TOKENS)
+
+
+@SAMPLINGS
+def test_plain_text_loses_nothing(target: Target, prompts: list[Prompt], sampling: Sampling) -> None:
+    """Also past the 128 rows of a pass."""
+    texts = [plain(target, prompt, sampling) for prompt in prompts]
+    assert max(map(len, texts)) == MAX_NEW_TOKENS or sampling != GREEDY
+    for prompt, text in zip(prompts, texts, strict=True):
+        audited = audit_text(target, prompt, text, sampling)
+        assert audited.losses.tolist() == [0.0] * len(text)
+        assert audited.tokens.tolist() == text.tolist()
+        assert verdict(target, prompt, text, text, sampling, bound=0.0) == Verdict("exact")
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_a_flipped_token_loses_the_gap(target: Target, prompts: list[Prompt], sampling: Sampling) -> None:
+    prompt, text = long_one(target, prompts, sampling)
+    logits = logits_at(target, prompt, text, FLIPPED)
+    key, position = sequence_key(sampling, prompt), len(prompt.token_ids) + FLIPPED
+    for token in (5, 40, 99):
+        flipped = text.copy()
+        flipped[FLIPPED] = token
+        audited = audit_text(target, prompt, flipped[: FLIPPED + 1], sampling)
+        loss = -gap_of(logits, token, sampling, key, position)
+        assert loss > 0
+        assert audited.losses[:FLIPPED].tolist() == [0.0] * FLIPPED
+        assert audited.losses[FLIPPED] == pytest.approx(loss, abs=1e-4)
+        assert audited.tokens[FLIPPED] == text[FLIPPED]
+        assert choose(raised(logits, token, loss + 1e-3), sampling, key, position).token == token
+        assert choose(raised(logits, token, loss - 1e-3), sampling, key, position).token != token
+
+
+def raised(logits: Floats, token: int, by: float) -> Floats:
+    changed = logits.copy()
+    changed[token] += np.float32(by)
+    return changed
+
+
+def test_a_masked_token_loses_what_keeps_it_out(target: Target, prompts: list[Prompt]) -> None:
+    """Here one token is allowed, so a raise to its height is what it takes."""
+    sampling = replace(FILTERED, top_k=1)
+    prompt, text = long_one(target, prompts, sampling)
+    logits = logits_at(target, prompt, text, FLIPPED)
+    key, position = sequence_key(sampling, prompt), len(prompt.token_ids) + FLIPPED
+    for token in (5, 40, 99):
+        flipped = text[: FLIPPED + 1].copy()
+        flipped[FLIPPED] = token
+        assert gap_of(logits, token, sampling, key, position) == -np.inf
+        loss = float(audit_text(target, prompt, flipped, sampling).losses[FLIPPED])
+        assert choose(raised(logits, token, loss + 1e-3), sampling, key, position).token == token
+        assert choose(raised(logits, token, loss - 1e-3), sampling, key, position).token != token
+
+
+def test_under_both_filters_the_loss_is_the_least_error(target: Target, prompts: list[Prompt]) -> None:
+    prompt, text = long_one(target, prompts, FILTERED)
+    logits = logits_at(target, prompt, text, FLIPPED)
+    key, position = sequence_key(FILTERED, prompt), len(prompt.token_ids) + FLIPPED
+    for token in set(range(tiny_models.VOCAB_SIZE)) - {int(text[FLIPPED])}:
+        flipped = text[: FLIPPED + 1].copy()
+        flipped[FLIPPED] = token
+        loss = float(audit_text(target, prompt, flipped, FILTERED).losses[FLIPPED])
+        assert loss == pytest.approx(least_error(logits, token, FILTERED, key, position), abs=1e-4)
+        assert choose(raised(logits, token, loss - 1e-3), FILTERED, key, position).token != token
+
+
+def test_the_noise_is_that_of_the_text(target: Target, prompts: list[Prompt]) -> None:
+    """Another seed, prompt, turn, sample, temperature or position draws another text."""
+    prompt, text = long_one(target, prompts, SAMPLED)
+    others = [replace(prompt, **change) for change in ({"prompt_id": "x"}, {"turn": 1}, {"sample": 1})]
+    cases = [(other, SAMPLED) for other in others]
+    cases += [(prompt, replace(SAMPLED, seed=6)), (prompt, replace(SAMPLED, temperature=0.5)), (prompt, GREEDY)]
+    for other, sampling in cases:
+        assert audit_text(target, other, text, sampling).losses.max() > 0.1
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Target:
+    """A target whose layers do not blow up the last bits, as those of a trained model do not."""
+    made = load_target(str(tiny_models.make_target(tmp_path_factory.mktemp("calm") / "llama", seed=1)), torch.float32)
+    for parameter in made.layers.parameters():
+        if parameter.dim() > 1:
+            parameter.mul_(0.5)
+    return made
+
+
+@SAMPLINGS
+def test_bfloat16_is_within_its_bound_and_another_text_is_not(
+    calm: Target, prompts: list[Prompt], sampling: Sampling
+) -> None:
+    half = replace(calm, model=copy.deepcopy(calm.model).bfloat16())
+    texts = [plain(half, prompt, sampling) for prompt in prompts]
+    bound = max(measured_bound(half, calm, prompt, text) for prompt, text in zip(prompts, texts, strict=True))
+    assert 0.05 < bound < 1
+    found = [verdict(calm, prompt, text, text, sampling, bound) for prompt, text in zip(prompts, texts, strict=True)]
+    total = sum(found, start=Verdict("exact"))
+    assert total.kind == "ties"
+    assert 0 < total.worst_gap < bound
+    other = replace(sampling, seed=6, temperature=0.9)
+    for prompt, text in zip(prompts, texts, strict=True):
+        assert verdict(calm, prompt, plain(half, prompt, other), text, sampling, bound).kind == "FAILED"
+
+
+def test_a_fault_just_beyond_the_bound_fails_and_one_just_within_is_a_tie(calm: Target, prompts: list[Prompt]) -> None:
+    """Of all single tokens that a runner could have got wrong, the two that lose closest to the measured bound."""
+    half = replace(calm, model=copy.deepcopy(calm.model).bfloat16())
+    prompt, text = long_one(calm, prompts, GREEDY)
+    bound = max(measured_bound(half, calm, one, plain(half, one, GREEDY)) for one in prompts)
+    faults = []
+    for place in range(len(text) - 1):
+        logits = logits_at(calm, prompt, text, place).astype(np.float64)
+        tokens = set(range(tiny_models.VOCAB_SIZE)) - {int(text[place]), *calm.stop_token_ids}
+        faults += [(float(logits.max() - logits[token]), place, token) for token in tokens]
+    # The passes are of other lengths, so the last bits differ.
+    within, beyond = (
+        max(one for one in faults if one[0] < bound - 1e-4),
+        min(one for one in faults if one[0] > bound + 1e-4),
+    )
+    assert bound - within[0] < 0.05 > beyond[0] - bound
+    for (loss, place, token), kind in ((within, "ties"), (beyond, "FAILED")):
+        flipped = text[: place + 1].copy()
+        flipped[place] = token
+        audited = audit_text(calm, prompt, flipped, GREEDY)
+        found = verdict_of(flipped, text, audited, bound, calm.stop_token_ids, place + 1)
+        assert found.kind == kind
+        assert found.worst_gap == pytest.approx(loss, abs=1e-4)
+
+
+@torch.inference_mode()
+def test_the_bound_is_twice_the_largest_error_of_a_gap(place: str, target: Target, prompts: list[Prompt]) -> None:
+    half, prompt = load_target(place, torch.bfloat16), prompts[0]
+    text = plain(half, prompt, GREEDY)[:30]
+    errors = []
+    for place_ in range(len(text)):
+        reference, found = (logits_at(model, prompt, text, place_).astype(np.float64) for model in (target, half))
+        first = int(reference.argmax())
+        ids = [*np.argsort(-reference)[:16], text[place_]]
+        errors += [abs((found[i] - found[first]) - (reference[i] - reference[first])) for i in ids]
+    # The passes are of other lengths, so the last bits differ.
+    assert measured_bound(half, target, prompt, text) == pytest.approx(2 * max(errors), rel=0.5)
+
+
+@torch.inference_mode()
+def test_the_bound_is_measured_in_passes_of_all_sizes(
+    target: Target, prompts: list[Prompt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One token as in plain decoding, and trees up to 257 nodes; each state is that of the text alone."""
+    prompt, text = max(((one, plain(target, one, GREEDY)) for one in prompts), key=lambda found: len(found[1]))
+    whole = target.states(torch.from_numpy(np.concatenate([prompt.token_ids, text]).astype(np.int64))[None])[0]
+    sizes, real = [], Target.states
+
+    def watched(self: Target, ids: torch.Tensor, *more: object) -> torch.Tensor:
+        sizes.append(ids.shape[1])
+        return real(self, ids, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Target, "states", watched)
+    found = audit._states_in_pieces(target, prompt, text)
+    assert len(found) == len(text) + 1
+    assert torch.allclose(found, whole[len(prompt.token_ids) - 1 :], atol=1e-3)
+    assert {1, 9, 17, 33, 65, 129, 257} <= set(sizes)
+
+
+@torch.inference_mode()
+def test_no_pass_goes_beyond_the_positions(tmp_path: Path, prompts: list[Prompt]) -> None:
+    prompt = prompts[0]
+    positions = len(prompt.token_ids) + 60
+    place = tiny_models.make_target(tmp_path, seed=1, max_positions=positions)
+    short, seen = load_target(str(place), torch.float32), []
+    short.model.get_decoder().register_forward_hook(
+        lambda _module, _inputs, named, _output: seen.append(int(named["past_key_values"].get_seq_length())),
+        with_kwargs=True,
+    )
+    audit._states_in_pieces(short, prompt, np.resize(prompt.token_ids[-5:], 60))
+    assert max(seen) == positions
+
+
+def test_float32_has_a_bound_too(target: Target, prompts: list[Prompt]) -> None:
+    text = plain(target, prompts[0], GREEDY)
+    assert 0 < measured_bound(target, target, prompts[0], text) < 1e-3
+    assert measured_bound(target, target, prompts[0], text[:1]) > 0
+
+
+def test_a_text_past_its_stop_token_fails(target: Target, prompts: list[Prompt]) -> None:
+    """Every token is the target's own, but one of them ends the text."""
+    prompt, text = long_one(target, prompts, GREEDY)
+    stops = (*target.stop_token_ids, int(text[FLIPPED]))
+    audited = audit_text(target, prompt, text, GREEDY)
+    found = verdict_of(text, text, audited, 0.1, stops, MAX_NEW_TOKENS)
+    assert str(found) == "FAILED"
+    assert "runs past its stop token" in found.fault
+    first = int(np.flatnonzero(np.isin(text, stops))[0])
+    cut = slice(first + 1)
+    assert (
+        str(verdict_of(text[cut], text[cut], Losses(audited.losses[cut], audited.tokens[cut]), 0.1, stops, 99))
+        == "exact"
+    )

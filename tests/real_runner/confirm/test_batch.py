@@ -1,0 +1,217 @@
+"""``simlab confirm --batch N`` from end to end: predicted, measured, said and read."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from batch_runs import ALL, ASKED, GROUPS, NUM_PROMPTS, foreseen_seconds, run, write_costs
+from confirm_runs import LABELS, Made, confirmed, make
+
+from simlab.cli.main import main
+from simlab.cost import STAGES
+from simlab.errors import CostError
+from simlab.policies.named.autoregressive import Autoregressive
+from simlab.policies.named.chain import LONGEST_BLOCK, Chain
+from simlab.policies.orders.best_first import DDTree
+from simlab.policy import AnyPolicy
+from simlab.real_runner.confirm.log import LOG
+from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.traces import reader
+from simlab.traces.results.rows import read_results
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make(tmp_path_factory.mktemp("batches"), num_prompts=NUM_PROMPTS)
+
+
+@pytest.fixture(scope="module")
+def costs(made: Made) -> dict[int, Path]:
+    return write_costs(made)
+
+
+def measured_of(folder: Path, *columns: str) -> dict[tuple[str, int], tuple[object, ...]]:
+    rows = read_results(folder / "results.parquet").filter(pl.col("kind") == "measured")
+    return {
+        (row["policy"], row["sequence"]): tuple(row[name] for name in columns) for row in rows.iter_rows(named=True)
+    }
+
+
+COUNTS = ("rounds", "drafted", "accepted", "committed", "clipped", "stop_reason")
+
+
+def test_texts_and_rounds_are_those_of_single_texts_and_of_the_prediction(
+    made: Made, costs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(made, tmp_path / "one") == 0
+    assert run(made, tmp_path / "two", "--batch", "2", "--cost", str(costs[2])) == 0
+    alone, served = (measured_of(tmp_path / name, *COUNTS) for name in ("one", "two"))
+    for label in LABELS:
+        assert [served[label, index] for index in range(10)] == [alone[label, index] for index in range(10)]
+    results = read_results(tmp_path / "two" / "results.parquet")
+    joint = results.filter(pl.col("policy") == "joint:budget=6").sort("sequence")
+    ran, foreseen = (joint.filter(pl.col("kind") == kind).select(COUNTS) for kind in ("measured", "predicted"))
+    assert ran.equals(foreseen)
+    assert ran["drafted"].sum() < 4 * ran["rounds"].sum()
+    assert {json.loads(settings)["batch"] for settings in results["settings"]} == {2}
+    ids = {name: set(read_results(tmp_path / name / "results.parquet")["policy_id"]) for name in ("one", "two")}
+    assert not ids["one"] & ids["two"]
+    shown = capsys.readouterr().out
+    for part in (
+        "Rounds and rows are those of the trace: no difference",
+        "2 texts at a time",
+        "5 prompts in 3 groups",
+        "all 2 texts together",
+        "10 of 10",
+        "[95 %] over groups",
+        "Fewer than 20 groups",
+        "Speedup: over plain decoding of as many texts at a time",
+    ):
+        assert part in shown.split("Log, result rows")[1]
+    replay = ["replay", "--trace", str(made.folder / "trace"), "--batch", "2", "--cost", str(costs[2]), "-p", ASKED[0]]
+    assert main([*replay, "-p", ASKED[1], "--out", str(tmp_path / "replayed.parquet")]) == 0
+    named = [
+        set(rows.select("policy", "policy_id", "settings").iter_rows())
+        for rows in (results, read_results(tmp_path / "replayed.parquet"))
+    ]
+    assert named[0] == named[1]
+
+
+def test_the_prediction_is_of_just_what_ran(made: Made, costs: dict[int, Path], tmp_path: Path) -> None:
+    from simlab.studies.inputs.prices import cost_table_of
+    from simlab.traces.artefacts.cost import read_cost_file
+
+    assert run(made, tmp_path / "out", "--batch", "2", "--cost", str(costs[2])) == 0
+    cost = cost_table_of(read_cost_file(costs[2]))
+    rows = read_results(tmp_path / "out" / "results.parquet").filter(pl.col("kind") == "predicted")
+    texts = {one.index: one for one in made.trace.recorded(made.trace.draft_name())}
+    policies: tuple[AnyPolicy, ...] = (Autoregressive(), Chain(LONGEST_BLOCK), DDTree(8))
+    for label, policy in zip(LABELS, policies, strict=True):
+        for group in GROUPS:
+            expected = foreseen_seconds(policy, [texts[index] for index in group], cost)
+            for index, seconds in zip(group, expected, strict=True):
+                row = rows.filter((pl.col("policy") == label) & (pl.col("sequence") == index)).row(0, named=True)
+                assert [row[f"{stage}_s"] for stage in STAGES] == pytest.approx(seconds, rel=1e-9)
+
+
+def test_a_script_reads_speeds_of_texts_and_of_the_machine(
+    made: Made, costs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert run(made, out, "--batch", "2", "--cost", str(costs[2]), "--json", "--by", "dataset") == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value == json.loads((out / "confirm.json").read_text())
+    names = ("batch", "groups", "group_runs", "prompts", "prompt_runs")
+    assert [value["ran"][name] for name in names] == [2, 3, 3, 5, 5]
+    assert [one["prompts"] for one in value["comparisons"]] == [3, 3]
+    groups = [json.loads(line) for line in (out / LOG).read_text().splitlines() if '"kind":"group"' in line]
+    assert [one["group"] for one in groups] == [0, 1, 2]
+    assert [row["policy"] for row in value["rows"]] == list(ALL)
+    for row in value["rows"]:
+        assert (row["lossless"], row["counts_equal_replay"], row["num_texts"]) == ("exact", True, 10)
+        assert row["prompts"] == 5
+        runs = [run for one in groups for run in one["machine"] if run["policy_id"] == row["policy_id"]]
+        machine = sum(run["committed"] for run in runs) / sum(run["total_s"] for run in runs)
+        assert row["measured_machine_tokens_per_s"] == pytest.approx(machine)
+        assert machine == pytest.approx(2 * row["measured_tokens_per_s"], rel=0.3)
+        texts = [
+            (run, one) for group in groups for one in group["sequences"] for run in one["runs"]
+            if run["policy_id"] == row["policy_id"]
+        ]  # fmt: skip
+        tokens = sum(len(run["text"]) - 1 for run, _ in texts)
+        seconds = sum(sum(run["seconds"].values()) for run, _ in texts)
+        assert row["measured_tokens_per_s"] == pytest.approx(tokens / seconds)
+    assert [(row["slice"], row["policy"]) for row in value["slices"]] == [
+        (name, one) for name in ("even", "odd") for one in ALL
+    ]
+    assert value["rank_agreement"]["policies"] == len(ALL)
+
+
+def test_intervals_are_over_groups(made: Made, tmp_path: Path) -> None:
+    """Of each policy's speed: by hand from the sums of each group."""
+    from simlab.analysis.statistics.intervals import ratio_interval
+
+    done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2), ASKED)
+    rows = read_results(tmp_path / "out" / "results.parquet").filter(pl.col("kind") == "measured")
+    for one in done.policies:
+        own = rows.filter(pl.col("policy") == one.policy)
+        parts = [own.filter(pl.col("sequence").is_in(group)) for group in GROUPS]
+        tokens = np.array([part["committed"].sum() for part in parts])
+        seconds = np.array([sum(part[f"{stage}_s"].sum() for stage in STAGES) for part in parts])
+        expected = ratio_interval(tokens, seconds)
+        assert one.tokens_per_s_interval.low == pytest.approx(expected.low)
+        assert one.tokens_per_s_interval.high == pytest.approx(expected.high)
+    assert "prompt" not in done.verdict
+
+
+@pytest.mark.parametrize(
+    ("batch", "priced", "said"),
+    [
+        (2, 1, "was measured with batch 1, and this run has 2; .*`simlab profile --batch 2 --out FILE`"),
+        (1, 2, "was measured with batch 2, and this run has 1; .*`simlab profile --out FILE`"),
+        (3, 2, "was measured with batch 2, and this run has 3; .*`simlab profile --batch 3 --out FILE`"),
+    ],
+)
+def test_prices_of_another_batch_are_refused(
+    batch: int, priced: int, said: str, made: Made, costs: dict[int, Path], tmp_path: Path
+) -> None:
+    from simlab.cli.replay import with_references
+    from simlab.studies.confirm.run import confirm
+
+    with pytest.raises(CostError, match=said):
+        confirm(ConfirmOptions(tmp_path / "out", batch=batch), made.trace, with_references(ASKED), costs[priced])
+
+
+def test_texts_are_read_once_for_a_prediction_and_once_for_each_repeat(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = {"read_draft_rows": 0, "read_records": 0}
+
+    def counted(name: str) -> None:
+        read = getattr(reader, name)
+
+        def counting(*arguments: object) -> object:
+            reads[name] += 1
+            return read(*arguments)
+
+        monkeypatch.setattr(reader, name, counting)
+
+    for name in reads:
+        counted(name)
+    confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, repeats=2), ASKED)
+    assert len(made.trace.manifest.held().shards) == 1
+    assert reads == {"read_draft_rows": 1, "read_records": 2}
+
+
+def test_a_report_says_how_texts_were_served_and_mixes_nothing(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(made, tmp_path / "one", "--limit", "2") == 0
+    assert run(made, tmp_path / "two", "--limit", "2", "--batch", "2") == 0
+    page = tmp_path / "report.html"
+    command = ["report", "--texts", "0", "--out", str(page)]
+    capsys.readouterr()
+    assert main([*command, str(tmp_path / "two")]) == 0
+    said = "Texts were served 2 at a time, under plain decoding too; intervals here are over prompts and too narrow"
+    assert said in capsys.readouterr().out
+    assert said in page.read_text()
+    assert main([*command, str(tmp_path / "one")]) == 0
+    assert "served" not in capsys.readouterr().out
+    assert main([*command, str(tmp_path / "one"), str(tmp_path / "two")]) == 2
+    assert "a report is of one number of texts at a time; the results are of 1 and 2" in capsys.readouterr().err
+
+
+def test_without_prices_it_says_what_to_measure(
+    made: Made, costs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(made, tmp_path / "out", "--batch", "2", "--limit", "2") == 0
+    shown = capsys.readouterr().out
+    assert "measure them with `simlab profile --batch 2`" in shown
+    assert run(made, tmp_path / "more", "--batch", "2", "-p", "caddtree") == 2
+    assert "there are no prices. Measure them with `simlab profile --batch 2`, and" in capsys.readouterr().err
+    assert run(made, tmp_path / "more", "--batch", "2", "-p", "caddtree", "--cost", str(costs[1])) == 2
+    said = "was measured with batch 1, and this run has 2; measure just what is run with `simlab profile --batch 2"
+    assert said in capsys.readouterr().err
+    assert main(["confirm", "--batch", "0", "--out", str(tmp_path / "none")]) == 2

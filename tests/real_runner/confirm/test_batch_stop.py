@@ -1,0 +1,161 @@
+"""``simlab confirm --batch N`` that stops, is killed and goes on; and faults that a whole run must see."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batch_runs import ASKED, NUM_PROMPTS
+from confirm_runs import Made, confirmed, make
+
+from simlab.cost import StageSeconds
+from simlab.draft import Prompt
+from simlab.errors import TraceError
+from simlab.policy import AnyPolicy
+from simlab.real_runner.confirm import audit as confirm_audit
+from simlab.real_runner.confirm import batch as confirm_batch
+from simlab.real_runner.confirm.batch_serving import ServedGroup, serve_group
+from simlab.real_runner.confirm.log import LOG
+from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
+from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.models import Models
+from simlab.sampling.choice import Sampling
+from simlab.studies.confirm.result import Confirmation
+from simlab.traces.results.rows import read_results
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make(tmp_path_factory.mktemp("batches"), num_prompts=NUM_PROMPTS)
+
+
+# Stopping and going on
+
+
+class Watch:
+    """Serving that notes its order, and stops the run after so many groups under a policy."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> None:
+        self.asked: list[tuple[str, tuple[str, ...], int]] = []
+        self._most = most
+        monkeypatch.setattr(confirm_batch, "serve_group", self)
+
+    def __call__(
+        self, models: Models, policy: AnyPolicy, prompts: Sequence[Prompt], sampling: Sampling, most: int, batch: int,
+        clock: Callable[[], float],
+    ) -> ServedGroup:  # fmt: skip
+        if self._most is not None and len(self.asked) == self._most:
+            raise KeyboardInterrupt
+        self.asked.append((type(policy).__name__, tuple(one.prompt_id for one in prompts), batch))
+        return serve_group(models, policy, prompts, sampling, most, batch, clock)
+
+
+def test_a_killed_run_goes_on_after_its_last_whole_group(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ConfirmOptions(tmp_path / "out", batch=2, repeats=2)
+    # The warm-up, the first group, and half of the second.
+    Watch(monkeypatch, most=4 + 4 + 2)
+    with pytest.raises(KeyboardInterrupt):
+        confirmed(made, options, ASKED)
+    path = tmp_path / "out" / LOG
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 2
+    path.write_bytes(b"".join(lines) + lines[-1][: len(lines[-1]) // 2])
+    rest = Watch(monkeypatch)
+    done = confirmed(made, replace(options, resume=True), ASKED)
+    assert not done.has_failed
+    assert path.read_bytes().startswith(b"".join(lines))
+    names = [name for name, _, _ in rest.asked[:4]]
+    timed = rest.asked[4:]
+    assert len(timed) == 5 * 4
+    groups = [("p0", "p0", "p1", "p1"), ("p2", "p2", "p3", "p3"), ("p4", "p4")]
+    for place in range(1, 6):
+        repeat, number = divmod(place, 3)
+        order = names if (repeat + number) % 2 == 0 else names[::-1]
+        turn = timed[4 * (place - 1) : 4 * place]
+        assert turn == [(name, groups[number], 2) for name in order]
+    assert done.ran.prompt_runs == 10
+    assert "3 groups, 6 runs of a group" in done.text()
+    monkeypatch.setattr(confirm_audit, "audit_text", None)
+    monkeypatch.setattr(confirm_batch, "serve_group", None)
+    assert confirmed(made, replace(options, resume=True), ASKED).value() == done.value()
+
+
+def test_it_stops_after_a_whole_group(made: Made, tmp_path: Path) -> None:
+    options = ConfirmOptions(tmp_path / "out", batch=2, repeats=10, time_limit_s=0)
+    done = confirmed(made, options, ASKED)
+    assert (done.ran.ended, done.ran.prompts) == ("time", 2)
+    assert [len(done.policies), done.policies[0].judged.num_texts] == [4, 4]  # type: ignore[union-attr]
+    rows = read_results(tmp_path / "out" / "results.parquet")
+    assert set(rows["sequence"]) == {0, 1, 2, 3}
+
+
+def test_another_batch_is_another_run(made: Made, tmp_path: Path) -> None:
+    options = ConfirmOptions(tmp_path / "out", batch=2, time_limit_s=0, repeats=10)
+    confirmed(made, options, ASKED)
+    with pytest.raises(TraceError, match="was begun with"):
+        confirmed(made, replace(options, batch=3, resume=True), ASKED)
+    with pytest.raises(TraceError, match="was begun with"):
+        confirmed(made, replace(options, batch=1, resume=True), ASKED)
+
+
+# Faults that a whole run must see
+
+
+def spoilt(monkeypatch: pytest.MonkeyPatch, policy: str, change: Callable[[ServedGroup], ServedGroup]) -> None:
+    def faulty(*arguments: Any) -> ServedGroup:  # noqa: ANN401
+        found = serve_group(*arguments)
+        return change(found) if repr(arguments[1]).startswith(policy) else found
+
+    monkeypatch.setattr(confirm_batch, "serve_group", faulty)
+
+
+def exchanged_seconds(served: ServedGroup) -> ServedGroup:
+    """The first two texts have each other's seconds, as far as they go."""
+    one, other = served.texts[:2]
+    ours = [ran.seconds for ran in one.rounds]
+    theirs = [ran.seconds for ran in other.rounds]
+    texts = [_with_seconds(one, theirs[::-1]), _with_seconds(other, ours[::-1]), *served.texts[2:]]
+    return replace(served, texts=tuple(texts))
+
+
+def _with_seconds(one: Decoded, seconds: Sequence[StageSeconds]) -> Decoded:
+    given = [*seconds, *(ran.seconds for ran in one.rounds[len(seconds) :])]
+    return replace(one, rounds=tuple(replace(ran, seconds=each) for ran, each in zip(one.rounds, given, strict=False)))
+
+
+def exchanged_texts(served: ServedGroup) -> ServedGroup:
+    """The first text is that of the second prompt."""
+    one, other = served.texts[:2]
+    return replace(served, texts=(replace(one, text=other.text, rounds=other.rounds), *served.texts[1:]))
+
+
+def row_of(done: Confirmation, label: str) -> dict[str, Any]:
+    return next(one.row() for one in done.policies if one.policy == label)
+
+
+def test_exchanged_seconds_fail(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt(monkeypatch, "chain", exchanged_seconds)
+    done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, limit=2), ASKED)
+    assert done.has_failed
+    assert row_of(done, "chain")["num_equal"] == 2
+    assert row_of(done, "ddtree:budget=8")["counts_equal_replay"] is True
+    assert "had other rounds than the replay of their own rows" in done.verdict
+    assert "seconds" in done.verdict
+
+
+def test_exchanged_texts_fail(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt(monkeypatch, "chain", exchanged_texts)
+    done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, limit=2), ASKED)
+    assert row_of(done, "chain")["lossless"] == "FAILED"
+    assert "FAILED: the text of chain is not the target's" in done.verdict
+
+
+def test_a_batch_that_is_not_kept_full_fails(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BatchedSpeculation, "has_place", property(lambda self: not self.running))
+    done = confirmed(made, ConfirmOptions(tmp_path / "out", batch=2, limit=2), ASKED)
+    assert done.has_failed
+    assert "texts beside it" in done.verdict or "rounds of the batch" in done.verdict

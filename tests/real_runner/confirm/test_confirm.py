@@ -1,0 +1,366 @@
+"""Measuring, auditing and going on: what a confirmation does with real models."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import confirm_runs
+import numpy as np
+import pytest
+import torch
+from confirm_runs import LABELS, MAX_NEW_TOKENS, Made, confirmed, log_of, make, setup_of
+
+from simlab.arrays import Ints
+from simlab.cost import StageSeconds
+from simlab.draft import Prompt
+from simlab.errors import TraceError
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policy import AnyPolicy
+from simlab.real_runner.confirm import audit as confirm_audit
+from simlab.real_runner.confirm import confirm
+from simlab.real_runner.confirm.audit import audit, verdicts
+from simlab.real_runner.confirm.confirm import finished, measure
+from simlab.real_runner.confirm.entries import FinishedSequence, finished_run
+from simlab.real_runner.confirm.float32_audit import Losses
+from simlab.real_runner.confirm.log import LOG, ConfirmLog
+from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import Decoded, RanRound
+from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.models import Models
+from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.model import Target
+from simlab.replay import Round, replay_sequence
+from simlab.sampling.choice import Sampling
+from simlab.totals import Totals
+from simlab.tree import DraftTree
+
+Spoil = Callable[[Decoded], Decoded]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make(tmp_path_factory.mktemp("confirm"))
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make(tmp_path_factory.mktemp("sampled"), temperature=0.9)
+
+
+class Watch:
+    """A decoding that notes what it was asked for, and stops the run after so many timed texts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> None:
+        self.asked: list[tuple[str, str, int, int]] = []
+        self._most = most
+        monkeypatch.setattr(confirm, "decode", self)
+
+    def __call__(
+        self,
+        models: Models,
+        policy: AnyPolicy,
+        prompt: Prompt,
+        sampling: Sampling,
+        max_new_tokens: int,
+        clock: Clock,
+    ) -> Decoded:
+        if self._most is not None and len(self.asked) == len(LABELS) + self._most:
+            raise KeyboardInterrupt
+        self.asked.append((type(policy).__name__, prompt.prompt_id, prompt.turn, max_new_tokens))
+        return decode(models, policy, prompt, sampling, max_new_tokens, clock)
+
+
+def spoilt(monkeypatch: pytest.MonkeyPatch, policy_name: str, change: Spoil) -> None:
+    """Decoding in which one policy's texts are changed afterwards."""
+
+    def faulty(*arguments: object) -> Decoded:
+        found = decode(*arguments)  # type: ignore[arg-type]
+        return change(found) if repr(arguments[1]).startswith(policy_name) else found
+
+    monkeypatch.setattr(confirm, "decode", faulty)
+
+
+def another_token(decoded: Decoded) -> Decoded:
+    """The least probable kind of fault: one token in the middle is another."""
+    text = decoded.text.copy()
+    text[len(text) // 2] = (text[len(text) // 2] + 1) % 90 + 5
+    return replace(decoded, text=text)
+
+
+def one_round_less(decoded: Decoded) -> Decoded:
+    return replace(decoded, rounds=decoded.rounds[:-1])
+
+
+@pytest.mark.parametrize("kind", ["made", "sampled"])
+def test_it_measures_what_was_recorded(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    given: Made = request.getfixturevalue(kind)
+    options = ConfirmOptions(tmp_path / "out")
+    done = confirmed(given, options)
+    assert not done.has_failed
+    assert done.differences is not None
+    # Candidates that nearly tie may change places; the target's tokens do not tie here.
+    assert all(one["kind"] != "text" and one["gap"] < 1e-4 for one in done.differences)  # type: ignore[operator]
+    texts = {record.index: record for record in given.trace.sequences()}
+    assert {record.prompt.turn for record in texts.values()} == {0, 1}
+    found = log_of(given, options)
+    assert [one.index for one in found] == list(texts)
+    policies = {one.policy_id: one.policy for one in parse_policies(["ar", "chain", *confirm_runs.POLICIES])}
+    recorded = {one.index: one for one in given.trace.recorded(given.trace.draft_name())}
+    for sequence in found:
+        for run in sequence.runs:
+            assert run.text == tuple(texts[sequence.index].text.tolist())
+            assert run.stop_reason == texts[sequence.index].stop_reason
+            replayed = replay_sequence(policies[run.policy_id], recorded[sequence.index])
+            assert run.totals == replayed or any(one["kind"] == "round" for one in run.differences)
+            assert run.rounds[:, 4:].sum() / 1e6 == pytest.approx(run.seconds.total_s, rel=0.01, abs=1e-4)
+
+
+def test_policies_go_forwards_and_backwards_after_a_warm_up(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(monkeypatch)
+    monkeypatch.setattr(confirm, "WARM_UP_TOKENS", 5)
+    setup = setup_of(made, ConfirmOptions(tmp_path / "out", repeats=2))
+    log = ConfirmLog(tmp_path / "out", setup.key(), resume=False)
+    measure(setup, log)
+    names = [type(one.policy).__name__ for one in setup.policies]
+    first, timed = watch.asked[: len(names)], watch.asked[len(names) :]
+    assert first == [(name, "p0", 0, 5) for name in names]
+    turns = [timed[i : i + len(names)] for i in range(0, len(timed), len(names))]
+    assert len(turns) == 2 * len(setup.records)
+    for place, turn in enumerate(turns):
+        repeat, number = divmod(place, len(setup.records))
+        prompt = setup.records[number].prompt
+        order = names if (repeat + number) % 2 == 0 else names[::-1]
+        assert turn == [(name, prompt.prompt_id, prompt.turn, MAX_NEW_TOKENS) for name in order]
+    assert [(one.repeat, one.index) for one in finished(log)] == [(r, i) for r in (0, 1) for i in range(6)]
+    assert all(
+        [run.policy_id for run in one.runs] == [policy.policy_id for policy in setup.policies] for one in finished(log)
+    )
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ConfirmOptions(tmp_path / "out")
+    Watch(monkeypatch, most=2 * len(LABELS) + 1)
+    with pytest.raises(KeyboardInterrupt):
+        confirmed(made, options)
+    path = tmp_path / "out" / LOG
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 1 + 2
+    path.write_bytes(b"".join(lines) + lines[-1][: len(lines[-1]) // 2])
+    with pytest.raises(TraceError, match="add --resume"):
+        confirmed(made, options)
+    rest = Watch(monkeypatch)
+    done = confirmed(made, replace(options, resume=True))
+    assert not done.has_failed
+    assert path.read_bytes().startswith(b"".join(lines))
+    timed = rest.asked[len(LABELS) :]
+    assert [(prompt_id, turn) for _, prompt_id, turn, _ in timed[:: len(LABELS)]] == [
+        ("p1", 0), ("p1", 1), ("p2", 0), ("p2", 1)
+    ]  # fmt: skip
+    assert [one.index for one in log_of(made, options)] == list(range(6))
+
+
+def test_a_finished_run_does_nothing_again(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ConfirmOptions(tmp_path / "out")
+    first = confirmed(made, options)
+    log = (tmp_path / "out" / LOG).read_bytes()
+
+    def unwanted(*_: object) -> None:
+        raise AssertionError("this was done before")
+
+    monkeypatch.setattr(confirm, "decode", unwanted)
+    monkeypatch.setattr(confirm_audit, "audit_text", unwanted)
+    monkeypatch.setattr(confirm_audit, "measured_bound", unwanted)
+    again = confirmed(made, replace(options, resume=True))
+    assert again.value() == first.value()
+    assert (tmp_path / "out" / LOG).read_bytes() == log
+
+
+@pytest.mark.parametrize(
+    ("changes", "policies", "said"),
+    [
+        ({"repeats": 2}, ("ddtree:budget=8",), "--repeats 1; this run has 2"),
+        ({"limit": 2}, ("ddtree:budget=8",), "--limit none; this run has 2"),
+        ({"dtype": "bfloat16"}, ("ddtree:budget=8",), "--dtype float32; this run has bfloat16"),
+        ({}, ("ddtree:budget=4",), "--policy"),
+    ],
+)
+def test_another_run_is_not_gone_on_with(
+    made: Made, tmp_path: Path, changes: dict[str, object], policies: tuple[str, ...], said: str
+) -> None:
+    options = ConfirmOptions(tmp_path / "out")
+    ConfirmLog(options.out, setup_of(made, options).key(), resume=False)
+    with pytest.raises(TraceError, match="give another --out") as refusal:
+        confirmed(made, replace(options, resume=True, **changes), policies)  # type: ignore[arg-type]
+    assert said in str(refusal.value)
+
+
+def test_other_threads_are_another_run(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ConfirmOptions(tmp_path / "out")
+    ConfirmLog(options.out, setup_of(made, options).key(), resume=False)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 64)
+    with pytest.raises(TraceError, match="was begun with threads 1; this run has 64"):
+        confirmed(made, replace(options, resume=True))
+
+
+def test_a_wrong_token_fails(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt(monkeypatch, "chain", another_token)
+    done = confirmed(made, ConfirmOptions(tmp_path / "out", limit=1))
+    assert done.has_failed
+    by_policy = {one.policy: one for one in done.policies}
+    judged = by_policy["chain"].judged
+    assert judged is not None
+    assert (judged.lossless, judged.worst_gap > judged.bound > 0) == ("FAILED", True)
+    assert "prompt 'p0', turn 0: token" in judged.fault
+    assert done.verdict.startswith("FAILED: the text of chain is not the target's")
+    assert done.won is not None
+    assert done.won.first.policy == "ddtree:budget=8"
+    assert done.won.rivals == ()
+
+
+def test_a_lost_round_is_not_equal_to_replay(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt(monkeypatch, "ddtree", one_round_less)
+    done = confirmed(made, ConfirmOptions(tmp_path / "out", limit=1))
+    assert done.has_failed
+    rows = {row["policy"]: row for row in (one.row() for one in done.policies)}
+    found = rows["ddtree:budget=8"]
+    assert (found["counts_equal_replay"], found["num_equal"], found["num_texts"]) == (False, 0, 2)
+    assert rows["chain"]["counts_equal_replay"] is True
+    assert "2 of 2 texts of ddtree:budget=8 had other rounds than the replay of their own rows" in done.verdict
+    assert done.differences is not None
+    assert {one["policy"] for one in done.differences} == {"ddtree:budget=8"}
+
+
+def test_a_text_that_parts_within_the_bound_is_a_tie(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoilt(monkeypatch, "chain", another_token)
+    monkeypatch.setattr(confirm_audit, "measured_bound", lambda *_: 1e6)
+    setup = setup_of(made, ConfirmOptions(tmp_path / "out"))
+    log = ConfirmLog(tmp_path / "out", setup.key(), resume=False)
+    measure(setup, log)
+    audit(setup, log)
+    found = verdicts(setup, log)
+    by_label = {one.label: found[one.policy_id] for one in setup.policies}
+    assert [str(by_label[label]) for label in ("autoregressive", "ddtree:budget=8")] == ["exact", "exact"]
+    assert by_label["chain"].kind == "ties"
+    assert by_label["chain"].num_ties >= len(setup.records)
+    parted = [one for sequence in finished(log) for one in sequence.runs[1].differences]
+    assert {one["kind"] for one in parted} >= {"text"}
+    assert all(one["position"] is not None and one["says"] for one in parted)
+
+
+def test_an_infinite_loss_survives_the_log_and_the_largest_bound_holds(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = iter((1.0, 3.0, 2.0, 0.5, 0.25, 0.125))
+    monkeypatch.setattr(confirm_audit, "measured_bound", lambda *_: next(bounds))
+
+    def impossible(_target: Target, prompt: Prompt, text: Ints, _sampling: Sampling) -> Losses:
+        """Token 1 of one text was masked out."""
+        losses, tokens = np.zeros(len(text)), text.copy()
+        if (prompt.prompt_id, prompt.turn) == ("p1", 1):
+            losses[1], tokens[1] = np.inf, text[1] + 1
+        return Losses(losses, tokens)
+
+    monkeypatch.setattr(confirm_audit, "audit_text", impossible)
+    options = ConfirmOptions(tmp_path / "out")
+    for done in (confirmed(made, options), confirmed(made, replace(options, resume=True))):
+        judged = [one.judged for one in done.policies if one.judged is not None]
+        assert [(one.lossless, one.worst_gap, one.bound) for one in judged] == [("FAILED", np.inf, 3.0)] * 3
+        assert all(one.fault.startswith("prompt 'p1', turn 1: token 1 of the text loses by inf") for one in judged)
+        assert json.loads(json.dumps(done.value(), allow_nan=False))["rows"][0]["worst_gap"] is None
+        assert done.won is None
+
+
+def test_reduced_precision_is_audited_in_float32(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def noted(name: str, dtype: torch.dtype, device: str) -> Target:
+        loaded.append(str(dtype))
+        return load_target(name, dtype, device)
+
+    monkeypatch.setattr(confirm_audit, "load_target", noted)
+    done = confirmed(made, ConfirmOptions(tmp_path / "out", dtype="bfloat16", repeats=2))
+    assert loaded == ["torch.float32"]
+    assert done.differences is None
+    assert "the trace is float32, from which a bfloat16 text may part" in done.heading
+    judged = [one.judged for one in done.policies if one.judged is not None]
+    assert all(one.counts_equal_replay and one.num_texts == 2 * 6 for one in judged)
+    assert {one.lossless for one in judged} & {"FAILED"} == set()
+    # Bfloat16 keeps 8 bits of a logit, float32 24.
+    assert all(one.bound > 1e-3 for one in judged)
+    entries = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert len({one["sequence"] for one in entries if one.get("kind") == "bound"}) == 6
+
+
+def test_what_the_log_keeps_comes_back(made: Made, tmp_path: Path) -> None:
+    setup = setup_of(made, ConfirmOptions(tmp_path / "out"))
+    one: NamedPolicy = setup.policies[2]
+    decoded = decode(setup.models, one.policy, setup.records[0].prompt, setup.sampling, MAX_NEW_TOKENS)
+    run = finished_run(one.policy_id, decoded, "a reason", ({"kind": "row", "gap": None, "position": 3},))
+    log = ConfirmLog(tmp_path / "out", {"a": 1}, resume=False)
+    log.append(confirm.SEQUENCE, FinishedSequence(1, 4, (run,)).to_json())
+    for found in (finished(log), finished(ConfirmLog(tmp_path / "out", {"a": 1}, resume=True))):
+        ((sequence,), (back,)) = found, found[0].runs
+        assert (sequence.repeat, sequence.index) == (1, 4)
+        assert (back.text, back.stop_reason, back.seconds) == (run.text, decoded.stop_reason, decoded.seconds)
+        assert (back.unequal, back.differences) == ("a reason", run.differences)
+        assert np.array_equal(back.rounds, run.rounds)
+        assert back.totals == decoded.totals
+        assert back.seconds != StageSeconds()
+
+
+def test_a_clipped_round_is_counted(made: Made) -> None:
+    """Three tokens are accepted, and the text ends with the third."""
+    prompt = made.trace.sequences()[0].prompt
+    tree = DraftTree.chain(5, [6, 7, 8])
+    rounds = (Round(0, DraftTree.chain(9, [1]), (), 1, clipped=False), Round(1, tree, (1, 2, 3), 3, clipped=True))
+    seconds = StageSeconds(1e-6, 2e-6, 3e-6, 4e-6)
+    text = np.array([9, 5, 6, 7, 8], np.int32)
+    decoded = Decoded(prompt, text, "length", tuple(RanRound(one, None, seconds) for one in rounds))
+    run = finished_run("id", decoded, "", ())
+    assert run.totals == decoded.totals == Totals(2, 4, 6, 3, 4, 1)
+    assert run.rounds.tolist() == [[0, 1, 0, 1, 1, 2, 3, 4], [1, 3, 3, 3, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda lines: [lines[0], b"{no\n", lines[1]], "line 2 is not JSON"),
+        (lambda lines: [lines[0], b"[1]\n"], "line 2 is not a JSON object"),
+        (lambda lines: [b'{"format":"other"}\n'], "is not a log that this simlab writes"),
+        (lambda lines: [lines[0].replace(b'"format_version":1', b'"format_version":2')], "is not a log that this"),
+    ],
+)
+def test_a_damaged_log_is_refused(tmp_path: Path, spoil: Callable[[list[bytes]], list[bytes]], said: str) -> None:
+    ConfirmLog(tmp_path, {"a": 1}, resume=False).append("x", {"b": 2})
+    path = tmp_path / LOG
+    path.write_bytes(b"".join(spoil(path.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(TraceError, match="give another --out") as refusal:
+        ConfirmLog(tmp_path, {"a": 1}, resume=True)
+    assert said in str(refusal.value)
+
+
+def test_half_a_line_gives_way_to_the_next(tmp_path: Path) -> None:
+    log = ConfirmLog(tmp_path, {"a": 1}, resume=False)
+    log.append("x", {"b": 1})
+    path = tmp_path / LOG
+    whole = path.read_bytes()
+    for cut in (b'{"kind":"x","b', b"{", b'{"kind":"x","b":2}'):
+        path.write_bytes(whole + cut)
+        log = ConfirmLog(tmp_path, {"a": 1}, resume=True)
+        assert [entry.integer("b") for entry in log.entries("x")] == [1]
+    log.append("x", {"b": 3})
+    assert [json.loads(line) for line in path.read_bytes().splitlines()[1:]] == [
+        {"kind": "x", "b": 1},
+        {"kind": "x", "b": 3},
+    ]
+    path.write_bytes(whole[:10])
+    assert list(ConfirmLog(tmp_path, {"a": 2}, resume=True).entries("x")) == []
+    assert json.loads(path.read_bytes())["key"] == {"a": 2}

@@ -1,0 +1,281 @@
+"""Runs against a record of the same prompts: equal in float32, and every planted difference is listed."""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+
+from simlab.arrays import Floats
+from simlab.draft import Marginals
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policy import AnyPolicy
+from simlab.real_runner.confirm.record_comparison import compare_with_record
+from simlab.real_runner.confirm.row_comparison import compare_rows
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.record import record
+from simlab.recorded import DraftRows, RecordedSequence
+from simlab.replay import rounds
+from simlab.traces.reader import Trace, open_trace
+from simlab.tree import DraftTree
+
+SPECS = ["ar", "chain", "ddtree:budget=4/16/32"]
+POLICIES = {named.label: named.policy for named in parse_policies(SPECS)}
+TREE = POLICIES["ddtree:budget=32"]
+MAX_NEW_TOKENS = 40
+CLOSE = 1e-4
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen3"])
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("record")
+    tiny_models.make_pair(made, family)
+    tiny_models.write_prompts(made / "prompts.jsonl", 4, num_turns=2)
+    return made
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path) -> Models:
+    return load_models(str(folder / "target"), str(folder / "drafter"), "float32", "cpu")
+
+
+@pytest.fixture(scope="module", params=[0.0, 0.9], ids=["greedy", "sampled"])
+def trace(request: pytest.FixtureRequest, folder: Path) -> Trace:
+    out = folder / f"trace-{request.param}"
+    options = RecordOptions(
+        target=str(folder / "target"),
+        draft=str(folder / "drafter"),
+        prompts=folder / "prompts.jsonl",
+        out=out,
+        temperature=request.param,
+        seed=3,
+        max_new_tokens=MAX_NEW_TOKENS,
+        batch_size=4,
+        min_width=64,
+        exact_budget=32,
+    )
+    record(options)
+    return open_trace(out)
+
+
+@pytest.fixture(scope="module")
+def recorded(trace: Trace) -> RecordedSequence:
+    """A long one with accepted tokens on the way."""
+    long_ones = (one for one in trace.recorded(trace.draft_name()) if len(one.text) > 20)
+    return next(one for one in long_ones if any(found.path for found in list(rounds(TREE, one))[:-2]))
+
+
+@pytest.fixture(scope="module")
+def run(models: Models, trace: Trace, recorded: RecordedSequence) -> Decoded:
+    return ran(models, trace, recorded, TREE)
+
+
+def ran(models: Models, trace: Trace, recorded: RecordedSequence, policy: AnyPolicy) -> Decoded:
+    return decode(models, policy, recorded.prompt, trace.manifest.sampling, MAX_NEW_TOKENS)
+
+
+@pytest.mark.parametrize("label", POLICIES)
+def test_in_float32_runs_are_the_replay_of_the_record(models: Models, trace: Trace, label: str) -> None:
+    policy = POLICIES[label]
+    num_rounds = num_rows = 0
+    for one in trace.recorded(trace.draft_name()):
+        found = compare_with_record(policy, ran(models, trace, one, policy), one)
+        assert found.parting is None
+        assert found.rounds_equal
+        assert all(row.gap < CLOSE for row in found.row_differences)
+        assert found.largest_size < CLOSE
+        assert found.differences() == [str(row) for row in found.row_differences]
+        assert found.num_rounds == sum(1 for _ in rounds(policy, one))
+        num_rounds, num_rows = num_rounds + found.num_rounds, num_rows + found.num_rows
+    assert num_rounds > 50
+    assert num_rows == (0 if label == "autoregressive" else num_rounds)
+
+
+def test_in_bfloat16_every_difference_is_listed(models: Models, trace: Trace) -> None:
+    half = replace(
+        models,
+        target=replace(models.target, model=copy.deepcopy(models.target.model).bfloat16()),
+        drafter=copy.deepcopy(models.drafter).to(torch.bfloat16),
+    )
+    found = [compare_with_record(TREE, ran(half, trace, one, TREE), one) for one in trace.recorded(trace.draft_name())]
+    assert max(one.largest_size for one in found) > 0.01
+    assert any(one.row_differences for one in found)
+    assert any(one.round_differences for one in found)
+    assert any(one.parting for one in found)
+    for one in found:
+        known = [diff.gap for diff in one.row_differences if not math.isnan(diff.gap)]
+        # Two candidates change places only if the log-probability of one of them is off by half their gap.
+        assert max(known, default=0.0) <= 2 * one.largest_size + CLOSE
+        assert all(diff.size <= one.largest_size for diff in one.row_differences)
+        parts = (one.round_differences, one.row_differences, [one.parting] if one.parting else [])
+        assert len(one.differences()) == sum(map(len, parts))
+
+
+def with_row(one: RecordedSequence, t: int, change: Callable[[Marginals], Marginals]) -> RecordedSequence:
+    """A record with another row at root ``t``, of the same widths."""
+    assert one.rows is not None
+    start = int(one.rows.starts()[t])
+    row = change(one.rows.row(t, start))
+    ids, log_probs = one.rows.ids.copy(), one.rows.log_probs.copy()
+    ids[start : start + len(row.ids)], log_probs[start : start + len(row.ids)] = row.ids, row.log_probs
+    return replace(one, rows=DraftRows(ids, log_probs, one.rows.counts, one.rows.true_ranks))
+
+
+def exchanged(depth: int, rank: int) -> Callable[[Marginals], Marginals]:
+    """Two neighbours in rank at one depth exchange their ids."""
+
+    def change(row: Marginals) -> Marginals:
+        ids, here = row.ids.copy(), int(row.offsets[depth - 1]) + rank
+        ids[[here, here + 1]] = ids[[here + 1, here]]
+        return replace(row, ids=ids)
+
+    return change
+
+
+def test_exchanged_ranks_are_listed_with_their_gap(run: Decoded, recorded: RecordedSequence) -> None:
+    t = run.rounds[2].round.position
+    wrong = with_row(recorded, t, exchanged(2, 0))
+    found = compare_with_record(TREE, run, wrong)
+    assert recorded.rows is not None
+    log_probs = recorded.rows.row(t, int(recorded.rows.starts()[t])).at(2)[1]
+    gap = float(log_probs[0] - log_probs[1])
+    assert gap > 0.01
+    (row,) = [one for one in found.row_differences if one.gap > CLOSE]
+    assert (row.position, row.depth, row.num_ranks) == (t, 2, 2)
+    assert row.gap == pytest.approx(gap, abs=CLOSE)
+    assert row.size == pytest.approx(gap, abs=CLOSE)
+    assert found.largest_size == pytest.approx(gap, abs=CLOSE)
+    assert (
+        f"row at {t}, depth 2: 2 ranks differ (gap {row.gap:.3g}, log-probs by {row.size:.3g})" in found.differences()
+    )
+
+
+def test_another_tree_is_listed_with_its_gap(run: Decoded, recorded: RecordedSequence) -> None:
+    """In the run two nodes stand the other way round, as near ties do."""
+    place = next(place for place, one in enumerate(run.rounds) if place >= 2)
+    one = run.rounds[place].round
+    t = one.position
+    tokens = one.tree.tokens.copy()
+    siblings = [node for node in range(1, len(tokens)) if one.tree.parents[node] == 0][:2]
+    tokens[siblings] = tokens[siblings[::-1]]
+    wrong = list(run.rounds)
+    wrong[place] = replace(wrong[place], round=replace(one, tree=DraftTree(tokens, one.tree.parents)))
+    found = compare_with_record(TREE, replace(run, rounds=tuple(wrong)), recorded)
+    (difference,) = found.round_differences
+    assert recorded.rows is not None
+    log_probs = recorded.rows.row(t, int(recorded.rows.starts()[t])).at(1)[1]
+    assert (difference.position, difference.num_nodes) == (t, 2)
+    assert difference.gap >= float(log_probs[0] - log_probs[1]) - CLOSE
+    assert not found.rounds_equal
+    assert str(difference) in found.differences()
+
+
+def test_a_moved_node_is_listed(run: Decoded, recorded: RecordedSequence) -> None:
+    """The same tokens in the same order; the last of them hangs on another parent."""
+    one = run.rounds[2]
+    tree = one.round.tree
+    parents = tree.parents.copy()
+    parents[-1] = len(parents) - 2 if parents[-1] != len(parents) - 2 else len(parents) - 3
+    moved = replace(one, round=replace(one.round, tree=DraftTree(tree.tokens, parents)))
+    found = compare_with_record(TREE, replace(run, rounds=(*run.rounds[:2], moved, *run.rounds[3:])), recorded)
+    assert [(one.position, one.num_nodes) for one in found.round_differences] == [(moved.round.position, 1)]
+    assert not found.rounds_equal
+
+
+def test_a_round_that_accepts_less_is_listed_and_what_follows_is_counted(
+    run: Decoded, recorded: RecordedSequence
+) -> None:
+    place = next(place for place, one in enumerate(run.rounds) if one.round.path)
+    one = run.rounds[place]
+    less = replace(one, round=replace(one.round, path=(), num_committed=1))
+    wrong = replace(run, rounds=(*run.rounds[:place], less, *run.rounds[place + 2 :]))
+    found = compare_with_record(TREE, wrong, recorded)
+    difference = found.round_differences[0]
+    assert (difference.position, difference.num_nodes, difference.gap) == (one.round.position, 0, 0.0)
+    assert (difference.ran_accepted, difference.recorded_accepted) == (0, len(one.round.path))
+    assert found.num_unpaired == (1 if place + 1 < len(run.rounds) else 0)
+    assert not found.rounds_equal
+
+
+@pytest.mark.parametrize("place", [1, 9, 18])
+def test_behind_a_parting_nothing_is_compared(
+    run: Decoded, recorded: RecordedSequence, trace: Trace, place: int
+) -> None:
+    """The record's text is another from ``place`` on, and so are its rows there."""
+    text = recorded.text.copy()
+    text[place:] = (text[place:] + 7) % tiny_models.VOCAB_SIZE
+    other = replace(recorded, text=text)
+    for t in range(place, len(text) - 1):
+        other = with_row(other, t, exchanged(1, 0))
+    gaps = np.arange(len(text), dtype=np.float32)
+    found = compare_with_record(TREE, run, other, gaps)
+    assert found.parting is not None
+    assert (found.parting.position, found.parting.gap) == (place, place)
+    assert (found.parting.ran, found.parting.recorded) == (recorded.text[place], text[place])
+    assert found.rounds_equal
+    assert found.differences()[0] == str(found.parting)
+    assert all(row.position < place for row in found.row_differences)
+    assert found.largest_size < CLOSE
+    assert found.num_rounds == found.num_rows == sum(one.round.position < place for one in run.rounds)
+    assert math.isnan(compare_with_record(TREE, run, other).parting.gap)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2, 8])
+def test_a_shorter_text_is_compared_as_far_as_it_goes(
+    models: Models, trace: Trace, recorded: RecordedSequence, run: Decoded, num_tokens: int
+) -> None:
+    short = decode(models, TREE, recorded.prompt, trace.manifest.sampling, num_tokens)
+    assert recorded.rows is not None
+    num = int(recorded.rows.starts()[num_tokens - 1])
+    counts = recorded.rows.counts[: num_tokens - 1]
+    rows = DraftRows(recorded.rows.ids[:num], recorded.rows.log_probs[:num], counts, np.full_like(counts, -1))
+    cut = replace(recorded, text=recorded.text[:num_tokens], rows=rows)
+    for one, there in ((short, recorded), (run, cut)):
+        found = compare_with_record(TREE, one, there)
+        assert found.parting is not None
+        assert found.parting.position == num_tokens
+        assert None in (found.parting.ran, found.parting.recorded)
+        assert math.isnan(found.parting.gap)
+        assert found.rounds_equal
+        assert found.num_rounds == len(short.rounds)
+    assert compare_with_record(TREE, short, cut).differences() == []
+
+
+def test_what_cannot_be_compared_is_refused(run: Decoded, recorded: RecordedSequence) -> None:
+    other = replace(recorded, prompt=replace(recorded.prompt, token_ids=recorded.prompt.token_ids[:-1]))
+    with pytest.raises(ValueError, match="not the same prompt"):
+        compare_with_record(TREE, run, other)
+    shallow = Marginals(np.array([1], np.int32), np.zeros(1, np.float32), np.array([0, 1], np.int32))
+    with pytest.raises(ValueError, match="ahead"):
+        compare_rows(0, shallow, row_of([[1], [2]], [[-1.0], [-1.0]]))
+
+
+def row_of(ids: list[list[int]], log_probs: list[list[float]]) -> Marginals:
+    offsets = np.cumsum([0, *map(len, ids)]).astype(np.int32)
+    flat: Floats = np.concatenate([np.array(one, np.float32) for one in log_probs])
+    return Marginals(np.concatenate([np.array(one, np.int32) for one in ids]), flat, offsets)
+
+
+def test_rows_by_hand() -> None:
+    recorded = row_of([[5, 3, 8], [1, 2, 4]], [[-1.0, -2.0, -4.0], [-1.0, -1.5, -3.0]])
+    # Depth 1: the last two exchanged. Depth 2: one fewer is held, and the second is not in the record.
+    here = row_of([[5, 8, 3], [1, 9]], [[-1.25, -2.5, -2.75], [-1.0, -1.125]])
+    (first, second), largest = compare_rows(4, here, recorded)
+    assert (first.position, first.depth, first.num_ranks, first.gap, first.size) == (4, 1, 2, 2.0, 1.5)
+    assert (second.depth, second.num_ranks, second.size) == (2, 1, 0.0)
+    assert math.isnan(second.gap)
+    assert largest == 1.5
+    assert compare_rows(4, recorded, recorded) == ([], 0.0)

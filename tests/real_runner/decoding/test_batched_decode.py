@@ -1,0 +1,388 @@
+"""Several texts at a time: each text and each of its rounds is what it is alone."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import random_trees
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lossless_checks import assert_same_rounds, check_rounds
+from made_up_shelf import MadeUpShelf
+from torch import Tensor
+
+from simlab.arrays import Doubles
+from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.draft import Draft, Prompt
+from simlab.errors import ModelError, PolicyError
+from simlab.policies.composition import Composition
+from simlab.policies.engine.lock_step import rounds_of_policy, serve
+from simlab.policies.named.autoregressive import Autoregressive
+from simlab.policies.named.chain import Chain
+from simlab.policies.named.joint_budget import JointBudget
+from simlab.policies.named.joint_throughput import JointThroughput
+from simlab.policies.orders.best_first import DDTree
+from simlab.policy import AnyPolicy, Needs
+from simlab.real_runner.attention import packed as packed_attention
+from simlab.real_runner.attention.packed import PackedPass, Part, packed_pass
+from simlab.real_runner.decoding import batched_drafter, batched_speculation
+from simlab.real_runner.decoding.batched_decode import decode_batch
+from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.own_rows import own_sequence, replays_equal
+from simlab.real_runner.execution import batched_buffers
+from simlab.real_runner.models import Models
+from simlab.recorded import DraftRows, RecordedSequence, texts_of
+from simlab.sampling.choice import Sampling
+from simlab.tree import DraftTree
+
+VOCAB_SIZE = 12
+GREEDY, WARM = Sampling(0.0, 0, 1.0, 0), Sampling(1.1, 6, 0.9, 3)
+SAMPLINGS = (GREEDY, WARM)
+
+
+@dataclass(frozen=True, slots=True)
+class TreesByPrompt:
+    """Random trees of each prompt's own: `random_trees.RandomTrees`, told what follows each prompt."""
+
+    each: tuple[tuple[str, random_trees.RandomTrees], ...]
+    needs: Needs = Needs(draft=False)
+
+    @property
+    def budget(self) -> int:
+        return max(one.budget for _, one in self.each)
+
+    def start(self, prompt: Prompt) -> tuple[str, int]:
+        return prompt.prompt_id, len(prompt.token_ids)
+
+    def select(self, draft: Draft, state: tuple[str, int]) -> DraftTree:
+        return dict(self.each)[state[0]].select(draft, state[1])
+
+    def update(self, state: tuple[str, int], outcome: object) -> tuple[str, int]:
+        return state
+
+
+def prompts_of(seed: int, num: int) -> list[Prompt]:
+    """Of different lengths and names."""
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(1, 12, num).tolist()
+    return [
+        random_trees.prompt_of(generator.integers(VOCAB_SIZE, size=size).tolist(), f"{seed}-{number}")
+        for number, size in enumerate(sizes)
+    ]
+
+
+@lru_cache(maxsize=256)
+def trees_of(
+    family: str, model_seed: int, seed: int, num: int, sampling: Sampling, most: int, share: float
+) -> TreesByPrompt:
+    target = random_trees.random_models(family, model_seed, VOCAB_SIZE, torch.float32).target
+    each = []
+    for number, prompt in enumerate(prompts_of(seed, num)):
+        truth = random_trees.endless_text(target, prompt, sampling, most + 8)
+        budget = (3, 9, 20)[number % 3]
+        each.append((prompt.prompt_id, random_trees.RandomTrees(seed + number, budget, 5, truth, share, VOCAB_SIZE)))
+    return TreesByPrompt(tuple(each))
+
+
+def models_of(family: str, seed: int) -> Models:
+    return random_trees.random_models(family, seed, VOCAB_SIZE, torch.float32)
+
+
+def alone(models: Models, policy: AnyPolicy, prompts: Sequence[Prompt], sampling: Sampling, most: int) -> list[Decoded]:
+    return [decode(models, policy, prompt, sampling, most) for prompt in prompts]
+
+
+def assert_same(ours: Sequence[Decoded], theirs: Sequence[Decoded]) -> None:
+    """Equal texts, ends and rounds."""
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.prompt is other.prompt
+        assert one.text.tolist() == other.text.tolist()
+        assert one.text.dtype == np.int32
+        assert one.stop_reason == other.stop_reason
+        assert_same_rounds([ran.round for ran in one.rounds], [ran.round for ran in other.rounds])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    family=st.sampled_from(random_trees.FAMILIES),
+    model_seed=st.integers(0, 11),
+    seed=st.integers(0, 1 << 20),
+    num=st.integers(1, 6),
+    batch=st.integers(1, 5),
+    most=st.integers(1, 24),
+    share=st.sampled_from([0.0, 0.6, 0.95]),
+    sampling=st.sampled_from(SAMPLINGS),
+)
+def test_random_trees_in_a_batch_give_the_rounds_of_each_text_alone(
+    family: str, model_seed: int, seed: int, num: int, batch: int, most: int, share: float, sampling: Sampling
+) -> None:
+    models, prompts = models_of(family, model_seed), prompts_of(seed, num)
+    policy = trees_of(family, model_seed, seed, num, sampling, most, share)
+    found = decode_batch(models, policy, prompts, sampling, most, batch)
+    assert_same(found, alone(models, policy, prompts, sampling, most))
+    for one in found:
+        check_rounds(one, policy)
+
+
+LIVE: tuple[AnyPolicy, ...] = (DDTree(7), Chain(3), Autoregressive())
+
+
+@pytest.mark.parametrize("family", random_trees.FAMILIES)
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "warm"])
+@pytest.mark.parametrize("policy", LIVE, ids=["ddtree", "chain", "ar"])
+def test_live_drafts_in_a_batch_give_the_rounds_of_each_text_alone(
+    family: str, sampling: Sampling, policy: AnyPolicy
+) -> None:
+    for seed in range(4):
+        models, prompts = models_of(family, seed), prompts_of(seed, 5)
+        found = decode_batch(models, policy, prompts, sampling, 20, 3)
+        theirs = alone(models, policy, prompts, sampling, 20)
+        assert_same(found, theirs)
+        for one, other in zip(found, theirs, strict=True):
+            assert replays_equal(policy, one)
+            for ran, there in zip(one.rounds, other.rounds, strict=True):
+                assert (ran.marginals is None) == (there.marginals is None)
+                if ran.marginals is not None and there.marginals is not None:
+                    assert ran.marginals.ids.tolist() == there.marginals.ids.tolist()
+                    assert np.abs(ran.marginals.log_probs - there.marginals.log_probs).max() < 1e-4
+
+
+def test_texts_of_all_ends_leave_and_others_take_their_places() -> None:
+    ends, lengths = set(), set()
+    for seed in range(4):
+        models, prompts = models_of("llama", seed), prompts_of(seed + 5, 9)
+        policy = trees_of("llama", seed, seed + 5, 9, WARM, 20, 0.7)
+        found = decode_batch(models, policy, prompts, WARM, 20, 3)
+        ends |= {one.stop_reason for one in found}
+        lengths |= {len(one.text) for one in found}
+        assert_same(found, decode_batch(models, policy, prompts, WARM, 20, 9))
+    assert ends == {"stop", "length"}
+    assert len(lengths) > 5
+    assert 1 in lengths
+    assert decode_batch(models_of("llama", 0), trees_of("llama", 0, 5, 9, WARM, 20, 0.7), [], WARM, 20, 3) == []
+
+
+def test_seconds_are_those_of_the_batch() -> None:
+    ticks = iter(range(10_000))
+    models, prompts = models_of("qwen3", 1), prompts_of(1, 3)
+    for policy in LIVE:
+        found = decode_batch(models, policy, prompts, GREEDY, 9, 3, clock=lambda: float(next(ticks)))
+        stages = (0.0, 0.0, 4.0, 0.0) if isinstance(policy, Autoregressive) else (1.0, 1.0, 1.0, 1.0)
+        for ran in (ran for one in found for ran in one.rounds):
+            seconds = ran.seconds
+            assert (seconds.draft_s, seconds.select_s, seconds.verify_s, seconds.commit_s) == stages
+
+
+# A budget of the batch
+
+
+def own_texts(found: Sequence[Decoded]) -> list[RecordedSequence]:
+    """The runner's own rows, with the true tokens' places among them."""
+    texts = []
+    for number, one in enumerate(found):
+        own = own_sequence(one)
+        depth = BLOCK_DEPTH
+        rows = own.rows
+        if rows is None:
+            shape = (len(one.text) - 1, depth)
+            none = np.zeros(shape, np.int32)
+            rows = DraftRows(np.empty(0, np.int32), np.empty(0, np.float32), none, none - 1)
+        ranks, starts = np.full_like(rows.counts, -1), rows.starts()
+        for t in range(len(ranks)):
+            row = rows.row(t, int(starts[t]))
+            for d in range(min(row.depth, len(one.text) - 1 - t)):
+                ids = row.ids[row.offsets[d] : row.offsets[d + 1]].tolist()
+                token = int(one.text[t + 1 + d])
+                ranks[t, d] = ids.index(token) if token in ids else -1
+        filled = DraftRows(rows.ids, rows.log_probs, rows.counts, ranks)
+        texts.append(replace(own, index=number, rows=filled))
+    return texts
+
+
+BLOCK_DEPTH = random_trees.BLOCK_SIZE - 1
+
+
+def by_throughput(budget: int, most_priced: int) -> Composition:
+    """The number of drafted tokens by made-up prices, at which a token should be likely to be worth its time."""
+    each: Doubles = 1 + 0.25 * np.arange(most_priced + 1, dtype=np.float64)[None]
+    seconds = dict.fromkeys(STAGES, each)
+    cost = CostTable("made-up", np.array([8]), seconds | {PLAIN: np.ones((1, 1))})
+    return JointThroughput(budget).compose(MadeUpShelf(cost))
+
+
+OF_THE_BATCH: tuple[AnyPolicy, ...] = (JointBudget(9), by_throughput(24, 24))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "warm"])
+@pytest.mark.parametrize("batch", [1, 2, 4])
+@pytest.mark.parametrize("policy", OF_THE_BATCH, ids=["joint", "throughput"])
+def test_a_policy_of_the_batch_runs_as_it_replays_on_its_own_rows(
+    policy: AnyPolicy, batch: int, sampling: Sampling
+) -> None:
+    totals = set()
+    for family, seed in (("llama", 3), ("qwen3", 4), ("llama", 7)):
+        models, prompts = models_of(family, seed), prompts_of(seed, 7)
+        found = decode_batch(models, policy, prompts, sampling, 18, batch)
+        plain = alone(models, Autoregressive(), prompts, sampling, 18)
+        assert [one.text.tolist() for one in found] == [one.text.tolist() for one in plain]
+        texts = texts_of(own_texts(found))
+        served = serve(texts, batch, rounds_of_policy(policy, texts), range(len(prompts)))
+        columns = served.text_rounds(texts).columns(texts)
+        for one, replayed in zip(found, columns, strict=True):
+            ran = [ran.round for ran in one.rounds]
+            assert [one.position for one in ran] == replayed.positions.tolist()
+            assert [one.num_drafted for one in ran] == replayed.num_drafted.tolist()
+            assert [one.num_accepted for one in ran] == replayed.num_accepted.tolist()
+            assert [one.num_committed for one in ran] == replayed.num_committed.tolist()
+        totals |= set((served.mean_drafted * batch).tolist())
+    assert isinstance(policy, JointBudget) or len(totals) > 3
+
+
+def test_a_batch_that_empties_tries_no_number_without_a_price() -> None:
+    models, prompts = models_of("llama", 3), prompts_of(3, 4)
+    policy = by_throughput(12, 3)
+    found = decode_batch(models, policy, prompts, GREEDY, 18, 4)
+    plain = alone(models, Autoregressive(), prompts, GREEDY, 18)
+    assert [one.text.tolist() for one in found] == [one.text.tolist() for one in plain]
+    with pytest.raises(PolicyError, match="budget of at most 9"):
+        decode_batch(models, policy, prompts, GREEDY, 18, 3)
+
+
+def test_a_joint_budget_alone_is_ddtree_and_in_a_batch_is_shared() -> None:
+    models, prompts = models_of("qwen3", 4), prompts_of(8, 4)
+    assert_same(
+        decode_batch(models, JointBudget(6), prompts, GREEDY, 16, 1), alone(models, DDTree(6), prompts, GREEDY, 16)
+    )
+    running = BatchedSpeculation(models, JointBudget(6), GREEDY, 16, lambda: 0.0, 4, 12)
+    for prompt in prompts:
+        running.add(prompt)
+    running.take_ended()
+    num = len(running.running)
+    assert num > 1
+    sizes = [ran.round.num_drafted for ran in running.round()]
+    assert sum(sizes) == 6
+    assert len(sizes) == num
+
+
+# Refusals
+
+
+def test_what_cannot_be_run_is_refused() -> None:
+    models, prompts = models_of("llama", 0), prompts_of(0, 2)
+    with pytest.raises(ValueError, match="batch must be at least 1"):
+        decode_batch(models, DDTree(3), prompts, GREEDY, 4, 0)
+    with pytest.raises(ModelError, match="positions"):
+        decode_batch(models, DDTree(3), prompts, GREEDY, random_trees.MAX_POSITIONS, 2)
+    truth = random_trees.RandomTrees(0, 4, 3, (), 0.5, 10 * VOCAB_SIZE)
+    with pytest.raises(PolicyError, match="ids go from 0"):
+        decode_batch(models, truth, prompts_of(3, 6), GREEDY, 24, 2)
+    full = BatchedSpeculation(models, DDTree(3), GREEDY, 4, lambda: 0.0, 1, 4)
+    full.add(prompts[0])
+    with pytest.raises(ValueError, match="running already"):
+        full.add(prompts[1])
+    with pytest.raises(ValueError, match="need a tree"):
+        Part(0, 4, 0, 2, None)
+
+
+# Going back
+
+
+def test_texts_go_back_together() -> None:
+    models, prompts = models_of("llama", 1), [random_trees.prompt_of([1, 2, 3, 4, 5], f"p{n}") for n in range(3)]
+    models = replace(models, target=replace(models.target, stop_token_ids=()))
+    running = BatchedSpeculation(models, DDTree(5), GREEDY, 30, lambda: 0.0, 3, 5)
+    for prompt in prompts:
+        running.add(prompt)
+    first = running.running[0].root
+    for _ in range(4):
+        running.round()
+    before = [one.text.tolist() for one in running.running]
+    running.rewind(5, first)
+    assert [one.text.tolist() for one in running.running] == [[first]] * 3
+    for _ in range(4):
+        running.round()
+    for one, earlier in zip(running.running, before, strict=True):
+        num = min(len(one.text), len(earlier))
+        assert num > 4
+        assert one.text.tolist()[:num] == earlier[:num]
+
+
+# Planted faults
+
+
+def fails(family: str = "llama") -> bool:
+    """Whether some text or round of a batch differs from those alone."""
+    for seed in range(4):
+        models, prompts = models_of(family, seed), prompts_of(seed + 20, 5)
+        policies = (trees_of(family, seed, seed + 20, 5, GREEDY, 20, 0.8), DDTree(7))
+        for policy in policies:
+            theirs = alone(models, policy, prompts, GREEDY, 20)
+            try:
+                assert_same(decode_batch(models, policy, prompts, GREEDY, 20, 3), theirs)
+            except (AssertionError, ModelError, IndexError, RuntimeError):
+                return True
+    return False
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _hide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = packed_attention._over_tree
+    monkeypatch.setattr(packed_attention, "_over_tree", lambda s, k, v, hidden, *rest: real(s, k, v, None, *rest))
+
+
+def _equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = packed_attention.over_context
+
+    def faulty(*arguments: object) -> tuple[Tensor, Tensor]:
+        mixed, log_sums = real(*arguments)  # type: ignore[arg-type]
+        return mixed, torch.zeros_like(log_sums)
+
+    monkeypatch.setattr(packed_attention, "over_context", faulty)
+
+
+def _row_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(self: batched_buffers.SequenceRows, row: int, last: int) -> None:
+        self.lengths[row], self.lengths[last] = self.lengths[last], 0
+
+    monkeypatch.setattr(batched_buffers.SequenceRows, "drop", faulty)
+
+
+def _not_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(self: batched_buffers.SequenceRows, row: int, num_before: int, kept: Tensor) -> None:
+        self.lengths[row] = num_before + len(kept)
+
+    monkeypatch.setattr(batched_buffers.SequenceRows, "compact", faulty)
+
+
+def _one_slot_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(parts: Sequence[Part], device: torch.device) -> PackedPass:
+        right = packed_pass(parts, device)
+        return replace(right, slots=right.slots + 1) if len(parts) > 1 else right
+
+    monkeypatch.setattr(batched_drafter, "packed_pass", faulty)
+
+
+def _one_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batched_speculation, "sequence_key", lambda sampling, prompt: 1)
+
+
+@pytest.mark.parametrize("plant", [_hide_nothing, _equal_shares, _row_of_another, _not_compacted, _one_slot_late])
+def test_planted_faults_are_seen(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not fails()
+    plant(monkeypatch)
+    assert fails()
+
+
+def test_a_wrong_noise_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    models, prompts = models_of("llama", 2), prompts_of(5, 4)
+    theirs = alone(models, DDTree(4), prompts, WARM, 20)
+    _one_noise(monkeypatch)
+    found = decode_batch(models, DDTree(4), prompts, WARM, 20, 2)
+    assert [one.text.tolist() for one in found] != [one.text.tolist() for one in theirs]

@@ -1,0 +1,157 @@
+"""Plain decoding in batches equals one prompt at a time, and a loop that keeps nothing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+
+from simlab.errors import ModelError
+from simlab.real_runner.decoding.generate import Continuation, generate
+from simlab.real_runner.models import within_memory
+from simlab.real_runner.record.prompts import read_prompts, render
+from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.model import Target, features_of, tapped
+from simlab.sampling.choice import Choice, Sampling, choose, noise_key
+
+GREEDY = Sampling(0.0, 0, 1.0, 0)
+SAMPLED = Sampling(0.8, 20, 0.9, 3)
+MAX_NEW_TOKENS = 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen3"])
+def place(request: pytest.FixtureRequest, folder: Path) -> Path:
+    return tiny_models.make_target(folder / request.param, request.param, seed=1)
+
+
+def prompts_for(target: Target, folder: Path, num: int = 9) -> list[list[int]]:
+    records = read_prompts(tiny_models.write_prompts(folder / "prompts.jsonl", num))
+    return [render(target.tokenizer, record.conversation, {}) for record in records]
+
+
+def keys_for(prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[int]:
+    return [noise_key(sampling.seed, f"p{i}", 0, 0) for i in range(len(prompts))]
+
+
+def next_choice(target: Target, tokens: Sequence[int], sampling: Sampling, key: int) -> Choice:
+    """What follows, from a pass over everything."""
+    logits = target.model(torch.tensor([tokens])).logits[0, -1].float().numpy()
+    return choose(logits, sampling, key, len(tokens))
+
+
+@torch.inference_mode()
+def without_a_cache(target: Target, prompt: Sequence[int], key: int, sampling: Sampling) -> list[int]:
+    tokens = list(prompt)
+    while len(tokens) - len(prompt) < MAX_NEW_TOKENS and not (
+        len(tokens) > len(prompt) and tokens[-1] in target.stop_token_ids
+    ):
+        tokens.append(next_choice(target, tokens, sampling, key).token)
+    return tokens[len(prompt) :]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_it_is_the_loop_that_keeps_nothing(place: Path, tmp_path: Path, sampling: Sampling) -> None:
+    target = load_target(str(place), torch.float64)
+    prompts = prompts_for(target, tmp_path)
+    keys = keys_for(prompts, sampling)
+    found = generate(target, prompts, keys, sampling, MAX_NEW_TOKENS)
+    for prompt, key, text in zip(prompts, keys, found, strict=True):
+        assert list(text.token_ids) == without_a_cache(target, prompt, key, sampling)
+    if place.name == "llama":
+        assert {text.stop_reason for text in found} == {"stop", "length"}
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@torch.inference_mode()
+def test_in_float32_it_differs_at_ties_alone(place: Path, tmp_path: Path, sampling: Sampling) -> None:
+    target = load_target(str(place), torch.float32)
+    prompts = prompts_for(target, tmp_path, 4)
+    keys = keys_for(prompts, sampling)
+    for prompt, key, text in zip(prompts, keys, generate(target, prompts, keys, sampling, 24), strict=True):
+        for i, token in enumerate(text.token_ids):
+            choice = next_choice(target, [*prompt, *text.token_ids[:i]], sampling, key)
+            assert choice.token == token or choice.decision_gap < 1e-4
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_a_batch_changes_nothing(place: Path, tmp_path: Path, sampling: Sampling) -> None:
+    target = load_target(str(place), torch.float64)
+    prompts = prompts_for(target, tmp_path)
+    keys = keys_for(prompts, sampling)
+    together = generate(target, prompts, keys, sampling, MAX_NEW_TOKENS)
+    alone = [
+        generate(target, [prompt], [key], sampling, MAX_NEW_TOKENS)[0]
+        for prompt, key in zip(prompts, keys, strict=True)
+    ]
+    assert together == alone
+
+
+def test_the_first_stop_token_ends_a_text_and_is_part_of_it(place: Path, tmp_path: Path) -> None:
+    target = load_target(str(place), torch.float32)
+    assert target.stop_token_ids == tiny_models.STOP_TOKEN_IDS
+    prompts = prompts_for(target, tmp_path)
+    texts = generate(target, prompts, keys_for(prompts, SAMPLED), SAMPLED, 100)
+    for text in texts:
+        stops = np.flatnonzero(np.isin(text.token_ids, target.stop_token_ids)).tolist()
+        ended = len(text.token_ids) - 1
+        assert (text.stop_reason, stops) in (("stop", [ended]), ("length", []))
+        assert text.stop_reason == "stop" or len(text.token_ids) == 100
+    assert place.name == "qwen3" or "stop" in {text.stop_reason for text in texts}
+
+
+def test_one_token_is_enough(place: Path) -> None:
+    target = load_target(str(place), torch.float32)
+    assert [len(text.token_ids) for text in generate(target, [[7, 8], [9]], [0, 0], GREEDY, 1)] == [1, 1]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_logits_that_are_not_numbers_are_said_to_be(place: Path, sampling: Sampling) -> None:
+    target = load_target(str(place), torch.float16)
+    with torch.no_grad():
+        target.layers[0].get_parameter("mlp.up_proj.weight").fill_(torch.inf)
+    with pytest.raises(ModelError, match="are not numbers in float16; give another --dtype, such as float32"):
+        generate(target, [[7, 8]], [0], sampling, 2)
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried"), RuntimeError("can't allocate memory"), MemoryError()]
+)
+def test_the_end_of_the_memory_is_a_sentence(error: Exception) -> None:
+    with pytest.raises(ModelError, match="give a smaller --batch-size, or --dtype bfloat16"), within_memory():
+        raise error
+    with pytest.raises(RuntimeError, match="another"), within_memory():
+        raise RuntimeError("another")
+
+
+def test_progress_counts_every_token(place: Path, tmp_path: Path) -> None:
+    target = load_target(str(place), torch.float32)
+    prompts, counted = prompts_for(target, tmp_path), list[int]()
+    texts: list[Continuation] = generate(target, prompts, keys_for(prompts, GREEDY), GREEDY, 30, counted.append)
+    assert sum(counted) == sum(len(text.token_ids) for text in texts)
+    assert counted[0] == len(prompts)
+
+
+@torch.inference_mode()
+def test_tapped_states_are_those_that_transformers_hands_out(place: Path) -> None:
+    target = load_target(str(place), torch.float32)
+    ids = torch.arange(5, 40)[None]
+    layer_ids = (2, 0)
+    with tapped(target, layer_ids) as taken:
+        states = target.states(ids)
+    features = features_of(taken, layer_ids)
+    hidden = target.model(ids, output_hidden_states=True).hidden_states
+    assert torch.equal(features, torch.cat([hidden[3], hidden[1]], dim=-1))
+    assert torch.equal(states, hidden[-1])
+    with tapped(target, [3, -1]) as taken:
+        target.states(ids)
+    assert torch.equal(features_of(taken, [-1, 3]), torch.cat([hidden[0], hidden[-1]], dim=-1))
+    with tapped(target, []) as taken:
+        target.states(ids)
+    assert taken == {}

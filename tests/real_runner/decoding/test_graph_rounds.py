@@ -1,0 +1,222 @@
+"""Passes of fixed sizes, run as they are: rounds and texts are those of the runner, and a round waits once.
+
+What only a GPU can do, capturing these passes, is in `test_gpu.py`.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import random_trees
+import torch
+from lossless_checks import Case, check_rounds, check_text, fixed_cases, plain_of
+from torch import Tensor
+
+from simlab.errors import ModelError
+from simlab.policies.named.chain import Chain
+from simlab.policies.orders.best_first import DDTree
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policy import AnyPolicy
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.graph_rounds import GraphSpeculation
+from simlab.real_runner.decoding.own_rows import first_unequal
+from simlab.real_runner.execution.graph_models import GraphedModels
+from simlab.real_runner.execution.graph_sizes import context_for, node_counts_at_steps, rows_for
+from simlab.real_runner.execution.graph_tree import TreePass
+from simlab.real_runner.models import Models
+from simlab.sampling.choice import Sampling
+
+CASES = list(fixed_cases(30, seed=5))
+
+
+def graphed(models: Models) -> Models:
+    return replace(models, graphs=GraphedModels(models.target, models.drafter))
+
+
+def decoded(models: Models, case: Case, policy: AnyPolicy) -> Decoded:
+    return decode(models, policy, case.prompt, case.sampling, case.max_new_tokens)
+
+
+def check(case: Case, models: Models, policy: AnyPolicy) -> None:
+    """The text, the rounds that these rows make, and the rows, where both runners have a root."""
+    ours, theirs = decoded(models, case, policy), decoded(case.models, case, policy)
+    check_text(ours, plain_of(case), case.models, case.max_new_tokens)
+    check_rounds(ours, policy)
+    assert first_unequal(policy, ours) is None
+    rows = {ran.round.position: ran.marginals for ran in theirs.rounds}
+    common = [ran for ran in ours.rounds if ran.round.position in rows]
+    assert common[:1] == list(ours.rounds[:1])
+    for ran in common:
+        there = rows[ran.round.position]
+        assert (ran.marginals is None) == (there is None)
+        if ran.marginals is not None and there is not None:
+            np.testing.assert_allclose(ran.marginals.log_probs, there.log_probs, atol=4e-5)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_rounds_and_texts_are_those_of_passes_of_just_the_right_size(number: int) -> None:
+    """Buffers stay from text to text, as they do in a run: what a text has left behind is seen by none."""
+    kept: dict[tuple[str, int], Models] = {}
+    for case in CASES[number::4]:
+        models = kept.setdefault((case.family, case.model_seed), graphed(case.models))
+        plain, chain, tree = (one.policy for one in parse_policies(["ar", "chain", "ddtree:budget=9"]))
+        for policy in (case.policy(), plain, chain, tree, DDTree(70)):
+            check(case, models, policy)
+
+
+def test_a_longer_text_takes_more_room() -> None:
+    case = next(one for one in CASES if len(plain_of(one)) == 24)
+    models = graphed(case.models)
+    assert models.graphs is not None
+    check(case, models, Chain())
+    assert models.graphs._cache is not None
+    before = models.graphs._cache.rows.room
+    check(case, models, DDTree(before))
+    assert models.graphs._cache.rows.room > before
+    check(case, models, Chain())
+
+
+def test_a_greedy_round_waits_for_the_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[int] = []
+    fetched = GraphedModels.fetched
+
+    def counted(self: GraphedModels, *found: Tensor) -> list[Tensor]:
+        waits.append(len(found))
+        return fetched(self, *found)
+
+    monkeypatch.setattr(GraphedModels, "fetched", counted)
+    case = next(one for one in CASES if one.temperature == 0 and one.max_new_tokens == 24 and len(plain_of(one)) == 24)
+    models = graphed(case.models)
+    found = decoded(models, case, DDTree(8))
+    assert len(waits) == 1 + len(found.rounds), "the prompt's own draft, and each round"
+    waits.clear()
+    plain = parse_policies(["ar"])[0].policy
+    assert len(decoded(models, case, plain).text) == 1 + len(waits)
+
+
+def test_seconds_of_the_stages_are_those_of_the_rounds() -> None:
+    case = next(one for one in CASES if len(plain_of(one)) == 24)
+    for ran in decoded(graphed(case.models), case, DDTree(8)).rounds:
+        stages = ran.seconds
+        assert min(stages.draft_s, stages.select_s, stages.verify_s, stages.commit_s) > 0
+
+
+def test_time_taken_by_capturing_is_in_no_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capturing is made up here: a pass that takes half a second the first time."""
+    case = next(one for one in CASES if len(plain_of(one)) == 24)
+    models = graphed(case.models)
+    assert models.graphs is not None
+    graphs, seen = models.graphs.graphs, set()
+    run = graphs.run
+
+    def slow(key: str, work: Callable[[], None], changed: object = ()) -> None:
+        if key not in seen:
+            seen.add(key)
+            began = time.perf_counter()
+            time.sleep(0.2)
+            graphs.seconds += time.perf_counter() - began
+        run(key, work)
+
+    monkeypatch.setattr(graphs, "run", slow)
+    for policy in (DDTree(8), parse_policies(["ar"])[0].policy):
+        assert max(ran.seconds.total_s for ran in decoded(models, case, policy).rounds) < 0.15
+    assert graphs.seconds > 0.5
+
+
+def test_going_back_repeats_the_rounds() -> None:
+    case = next(one for one in CASES if one.temperature == 0 and len(plain_of(one)) == 24)
+    models = replace(case.models, target=replace(case.models.target, stop_token_ids=()))
+    graphs = GraphedModels(models.target, models.drafter)
+    running = GraphSpeculation(models, graphs, Chain(), case.prompt, case.sampling, 24)
+    first = running.text[0]
+    texts = []
+    for _ in range(2):
+        for _ in range(3):
+            running.round()
+        texts.append(running.text[:4].tolist())
+        running.rewind(len(case.prompt.token_ids), int(first))
+    assert texts[0] == texts[1] == plain_of(case)[:4]
+
+
+def test_logits_that_are_no_law_are_refused() -> None:
+    case = CASES[0]
+    for what in ("target", "drafter"):
+        models = random_trees.random_models("llama", 3, 12, torch.float32)
+        models = replace(models, target=replace(models.target, stop_token_ids=()))
+        running = GraphSpeculation(
+            models, GraphedModels(models.target, models.drafter), DDTree(4), case.prompt, Sampling(0, 0, 1, 0), 20
+        )
+        layers = models.target.layers if what == "target" else models.drafter.layers
+        weight = next(layers.parameters())
+        with torch.no_grad():
+            before = weight.clone()
+            weight.fill_(float("nan"))
+        try:
+            with pytest.raises(ModelError, match="not numbers"):
+                running.round()
+        finally:
+            with torch.no_grad():
+                weight.copy_(before)
+
+
+def is_seen(case: Case, policy: AnyPolicy) -> bool:
+    try:
+        check(case, graphed(case.models), policy)
+    except (AssertionError, IndexError, RuntimeError):
+        return True
+    return False
+
+
+Keep = Callable[[GraphedModels, TreePass, Tensor | None, int], None]
+KEEP = GraphedModels._keep
+
+
+def no_row_moved(self: GraphedModels, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
+    rows = self._held.rows.tensor.clone()
+    KEEP(self, held, fresh, num_kept)
+    self._held.rows.tensor.copy_(rows)
+
+
+def strangers_accepted(self: GraphedModels, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
+    """A node whose token is right counts, whatever its parent."""
+    held.ancestors.copy_(torch.eye(len(held.choices), dtype=torch.bool))
+    KEEP(self, held, fresh, num_kept)
+
+
+def root_one_early(self: GraphedModels, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
+    KEEP(self, held, fresh, num_kept)
+    self._root_position.sub_(1)
+
+
+def fresh_of_the_first_rows(self: GraphedModels, held: TreePass, fresh: Tensor | None, num_kept: int) -> None:
+    KEEP(self, held, fresh, num_kept)
+    if fresh is not None and held.features is not None:
+        fresh[:, :num_kept] = held.features[:, :num_kept]
+
+
+@pytest.mark.parametrize("fault", [no_row_moved, strangers_accepted, root_one_early, fresh_of_the_first_rows])
+def test_a_fault_on_the_device_is_seen(monkeypatch: pytest.MonkeyPatch, fault: Keep) -> None:
+    monkeypatch.setattr(GraphedModels, "_keep", fault)
+    assert any(is_seen(case, policy) for case in CASES for policy in (case.policy(), DDTree(9)))
+
+
+def test_sizes_rise_and_hold_what_they_are_for() -> None:
+    for size, step in ((rows_for, 128), (context_for, 4096)):
+        sizes = [size(number) for number in range(1, 3000)]
+        assert sizes == sorted(sizes)
+        assert all(number <= found < number + step for number, found in enumerate(sizes, start=1))
+        assert all(size(found) == found for found in sizes)
+
+
+def test_profiled_sizes_are_both_ends_of_every_step() -> None:
+    found = node_counts_at_steps(512)
+    assert found[0] == 0
+    assert found[-1] == 512
+    for drafted in range(512):
+        low = max(count for count in found if count <= drafted)
+        high = min(count for count in found if count >= drafted)
+        between = {rows_for(count + 1) for count in range(low, high + 1)}
+        assert len(between) == 1 or high - low == 1

@@ -1,0 +1,360 @@
+"""Faults planted in the runner: each must be caught by the checks that the runner passes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import random_trees
+import torch
+from lossless_checks import Case, check_case, fixed_cases
+from torch import Tensor
+
+from simlab.errors import SimlabError
+from simlab.policies.named.autoregressive import Autoregressive
+from simlab.policies.named.chain import Chain
+from simlab.policies.orders.best_first import DDTree
+from simlab.policy import AnyPolicy
+from simlab.real_runner.attention.grouped import additive_mask
+from simlab.real_runner.confirm.row_comparison import compare_rows
+from simlab.real_runner.decoding import choice, plain, speculation
+from simlab.real_runner.decoding.choice import Choose
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.tree_mask import TreeMask
+from simlab.real_runner.decoding.tree_pass import follow, pass_of
+from simlab.real_runner.drafters.dense import block_logits, draft_logits
+from simlab.real_runner.drafters.dflash import Context, DFlashDrafter
+from simlab.real_runner.drafters.ranked import first_marginals
+from simlab.real_runner.execution.kv_buffers import BufferCache
+from simlab.real_runner.models import Models
+from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.targets.model import Target, features_of
+from simlab.sampling.choice import Sampling
+from simlab.tree import DraftTree
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+Pass = tuple[Tensor, Tensor, Tensor]
+
+CASES = list(fixed_cases(150, seed=1))
+
+
+def in_the_pass(change: Callable[[DraftTree, int, Tensor, Tensor, Tensor], None]) -> Plant:
+    """Change, in place, what the target reads (token ids), sees and where."""
+
+    def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+        def faulty(tree: DraftTree, position: int, mask: TreeMask) -> Pass:
+            ids, added, positions = pass_of(tree, position, mask)
+            visible = added[:, :, : tree.num_nodes] == 0
+            change(tree, position, ids, visible, positions)
+            return ids, additive_mask(visible, added.shape[2] // tree.num_nodes, added.dtype), positions
+
+        monkeypatch.setattr(speculation, "pass_of", faulty)
+
+    return plant
+
+
+def one_deeper(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
+    positions[0, 1:] += 1
+
+
+def all_one_further(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
+    positions += 1
+
+
+def by_number(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
+    positions[0] = position + torch.arange(tree.num_nodes)
+
+
+def everything_before(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
+    num = tree.num_nodes
+    visible[0, 0, :, position:] = torch.ones(num, num, dtype=torch.bool).tril()
+
+
+def one_sibling(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
+    """Of a pair of siblings the second sees the first, and nothing else is wrong."""
+    parents = tree.parents.tolist()
+    for node in range(1, tree.num_nodes):
+        if parents[node] in parents[1:node]:
+            visible[0, 0, node, position + parents.index(parents[node])] = True
+            return
+
+
+def last_of_the_context_hidden(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
+    visible[0, 0, 1:, position - 1] = False
+
+
+def parent_hidden(tree: DraftTree, position: int, ids: Tensor, visible: Tensor, positions: Tensor) -> None:
+    for node in range(1, tree.num_nodes):
+        visible[0, 0, node, position + int(tree.parents[node])] = False
+
+
+def in_compaction(compact: Callable[[BufferCache, int, Tensor], None]) -> Plant:
+    return lambda monkeypatch: monkeypatch.setattr(BufferCache, "compact", compact)
+
+
+COMPACT = BufferCache.compact
+
+
+def no_row_moved(cache: BufferCache, num_before: int, kept: Tensor) -> None:
+    cache.shorten(num_before + len(kept))
+
+
+def last_row_not_moved(cache: BufferCache, num_before: int, kept: Tensor) -> None:
+    wrong = kept.clone()
+    wrong[-1] = len(kept) - 1
+    COMPACT(cache, num_before, wrong)
+
+
+def values_not_moved(cache: BufferCache, num_before: int, kept: Tensor) -> None:
+    rows = cache.rows.tensor
+    assert rows is not None
+    before = rows[1::2].clone()
+    COMPACT(cache, num_before, kept)
+    rows[1::2] = before
+
+
+def one_layer_not_moved(cache: BufferCache, num_before: int, kept: Tensor) -> None:
+    rows = cache.rows.tensor
+    assert rows is not None
+    before = rows[:2].clone()
+    COMPACT(cache, num_before, kept)
+    rows[:2] = before
+
+
+def one_row_too_many(cache: BufferCache, num_before: int, kept: Tensor) -> None:
+    """A rejected row stays in place of the last accepted one."""
+    COMPACT(cache, num_before, torch.cat([kept[:-1], kept[-1:] + (1 if len(kept) > 1 else 0)]))
+
+
+Walked = tuple[tuple[int, ...], tuple[int, ...]]
+Walk = Callable[..., Walked]
+
+
+def in_the_walk(walk: Walk) -> Plant:
+    return lambda monkeypatch: monkeypatch.setattr(speculation, "follow", walk)
+
+
+def not_clipped(tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]) -> Walked:
+    return follow(tree, choose, position, num_left + 1, stops)
+
+
+def accepted_not_clipped(
+    tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]
+) -> Walked:
+    """The text ends where it must, but the path goes on."""
+    path, committed = follow(tree, choose, position, 1 << 20, stops)
+    return path, committed[:num_left]
+
+
+def past_the_stop(tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]) -> Walked:
+    return follow(tree, choose, position, num_left, ())
+
+
+def without_bonus(tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]) -> Walked:
+    """The last accepted token is taken for the next root, though its row is kept already."""
+    path, committed = follow(tree, choose, position, num_left, stops)
+    return path, committed[: max(len(path), 1)]
+
+
+def last_accepted_is_the_bonus(
+    tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]
+) -> Walked:
+    """The bonus token is dropped and the text is right, one token a round later."""
+    path, committed = follow(tree, choose, position, num_left, stops)
+    return (path[:-1], committed[:-1]) if path and len(committed) > len(path) else (path, committed)
+
+
+def bonus_of_the_root(tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]) -> Walked:
+    """The bonus token is the target's choice after the root, not after the last accepted node."""
+    path, committed = follow(tree, choose, position, num_left, stops)
+    if path and len(committed) > len(path):
+        return path, (*path_tokens(tree, path), choose(0, position + len(committed)))
+    return path, committed
+
+
+def path_tokens(tree: DraftTree, path: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(tree.tokens[list(path)].tolist())
+
+
+def noise_of_the_root(tree: DraftTree, choose: Choose, position: int, num_left: int, stops: tuple[int, ...]) -> Walked:
+    """Every choice of a round is made with the noise of the first."""
+    return follow(tree, lambda row, _: choose(row, position + 1), position, num_left, stops)
+
+
+def row_of_another_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice after a node is read off the row before."""
+    whole = choice.chooser
+
+    def shifted(*given: object) -> Choose:
+        choose = whole(*given)  # type: ignore[arg-type]
+        return lambda row, position: choose(max(row - 1, 0), position)
+
+    monkeypatch.setattr(speculation, "chooser", shifted)
+
+
+PLANTS: dict[str, Plant] = {
+    "wrong position: nodes one deeper": in_the_pass(one_deeper),
+    "wrong position: everything one further": in_the_pass(all_one_further),
+    "wrong position: the node's number, not its depth": in_the_pass(by_number),
+    "sibling visible: all nodes before": in_the_pass(everything_before),
+    "sibling visible: one": in_the_pass(one_sibling),
+    "context: its last token hidden": in_the_pass(last_of_the_context_hidden),
+    "parent hidden": in_the_pass(parent_hidden),
+    "KV rows: none moved": in_compaction(no_row_moved),
+    "KV rows: the last one not moved": in_compaction(last_row_not_moved),
+    "KV rows: values not moved": in_compaction(values_not_moved),
+    "KV rows: first layer not moved": in_compaction(one_layer_not_moved),
+    "KV rows: a rejected one kept": in_compaction(one_row_too_many),
+    "last round not clipped": in_the_walk(not_clipped),
+    "last round's path not clipped": in_the_walk(accepted_not_clipped),
+    "runs past the stop token": in_the_walk(past_the_stop),
+    "bonus dropped": in_the_walk(without_bonus),
+    "bonus dropped with the last accepted node": in_the_walk(last_accepted_is_the_bonus),
+    "bonus of the root": in_the_walk(bonus_of_the_root),
+    "row of another node": row_of_another_node,
+}
+
+
+def is_caught(cases: list[Case]) -> bool:
+    """Whether any case fails: by the check's own assertion, or because the runner breaks.
+
+    A fault that reads rows nobody wrote may read numbers or not; the runner refuses the latter with a ModelError.
+    """
+    for case in cases:
+        try:
+            check_case(case)
+        except (AssertionError, RuntimeError, ValueError, IndexError, SimlabError):
+            return True
+    return False
+
+
+def test_nothing_planted_nothing_caught() -> None:
+    for case in CASES:
+        check_case(case)
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_is_caught(monkeypatch: pytest.MonkeyPatch, name: str, sampled: bool) -> None:
+    cases = [case for case in CASES if (case.temperature > 0) == sampled]
+    PLANTS[name](monkeypatch)
+    assert is_caught(cases)
+
+
+def test_noise_of_another_position_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_the_walk(noise_of_the_root)(monkeypatch)
+    assert not is_caught([case for case in CASES if case.temperature == 0])
+    assert is_caught([case for case in CASES if case.temperature > 0])
+
+
+# What the drafter is fed changes no text: rows that were drafted live are held against rows drafted densely.
+
+TOLERANCE = 1e-4
+
+
+@torch.inference_mode()
+def live_rows_are_dense_rows(models: Models, policy: AnyPolicy, sampling: Sampling) -> bool:
+    """Whether what a policy saw in a run is what one dense pass over the finished text gives."""
+    prompt = random_trees.prompt_of([3, 4, 5, 1], "live")
+    decoded = decode(models, policy, prompt, sampling, 30)
+    tokens = torch.from_numpy(np.concatenate([prompt.token_ids, decoded.text]).astype(np.int64))
+    features, _ = forward_text(models.target, tokens, models.drafter.config.target_layer_ids)
+    roots = torch.tensor([len(prompt.token_ids) + ran.round.position for ran in decoded.rounds])
+    ((_, logits),) = draft_logits(models.drafter, models.target, features, tokens, roots, len(roots))
+    same = True
+    for ran, row in zip(decoded.rounds, logits, strict=True):
+        assert ran.marginals is not None
+        found, size = compare_rows(ran.round.position, ran.marginals, first_marginals(row, models.target.vocab_size))
+        same &= size < TOLERANCE and all(one.gap < TOLERANCE for one in found)
+    return same
+
+
+def live_models() -> list[Models]:
+    """Nothing stops them, so that there are rounds enough."""
+    found = [
+        random_trees.random_models(family, seed, 12, torch.float32)
+        for family in random_trees.FAMILIES
+        for seed in (2, 3)
+    ]
+    return [replace(models, target=replace(models.target, stop_token_ids=())) for models in found]
+
+
+LIVE_POLICIES: list[AnyPolicy] = [Chain(), DDTree(4), DDTree(16)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_drafted_live_are_rows_drafted_densely(temperature: float) -> None:
+    sampling = Sampling(temperature, 0, 1.0, 1)
+    for models in live_models():
+        for policy in LIVE_POLICIES:
+            assert live_rows_are_dense_rows(models, policy, sampling)
+
+
+def rejected_rows_read(
+    self: speculation.Speculation, found: speculation.Verified, position: int, num_drafted: int
+) -> None:
+    """The drafter reads as many rows as were accepted, but the first ones of the pass."""
+    assert found.features is not None
+    num = 1 + len(found.path)
+    first = found.features.clone()
+    kept = [0, *found.path]
+    first[:, kept] = found.features[:, :num]
+    COMMIT(self, speculation.Verified(found.path, found.committed, found.ended, first), position, num_drafted)
+
+
+COMMIT = speculation.Speculation._commit
+
+
+def one_row_less_read(
+    self: speculation.Speculation, found: speculation.Verified, position: int, num_drafted: int
+) -> None:
+    """The last accepted row is read twice over the one before it."""
+    assert found.features is not None
+    features = found.features.clone()
+    if len(found.path) > 1:
+        features[:, found.path[-2]] = features[:, found.path[-1]]
+    COMMIT(self, speculation.Verified(found.path, found.committed, found.ended, features), position, num_drafted)
+
+
+def wrong_taps(taken: dict[int, Tensor], layer_ids: tuple[int, ...]) -> Tensor:
+    return features_of(taken, layer_ids).roll(1, dims=-2)
+
+
+def one_further(drafter: DFlashDrafter, target: Target, roots: Tensor, positions: Tensor, context: Context) -> Tensor:
+    return block_logits(drafter, target, roots, positions + 1, context)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "fault"),
+    [
+        ("simlab.real_runner.decoding.speculation.Speculation", "_commit", rejected_rows_read),
+        ("simlab.real_runner.decoding.speculation.Speculation", "_commit", one_row_less_read),
+        ("simlab.real_runner.decoding.speculation", "features_of", wrong_taps),
+        ("simlab.real_runner.decoding.live_drafter", "block_logits", one_further),
+    ],
+    ids=["rejected rows read", "a row overwritten", "states of the token before", "root one further"],
+)
+def test_a_drafter_that_is_fed_wrongly_is_caught(
+    monkeypatch: pytest.MonkeyPatch, place: str, name: str, fault: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(f"{place}.{name}", fault)
+    sampling = Sampling(0.0, 0, 1.0, 1)
+    seen = [live_rows_are_dense_rows(models, policy, sampling) for models in live_models() for policy in LIVE_POLICIES]
+    assert not all(seen)
+
+
+def test_plain_decoding_is_held_against_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner's own plain decoding is another path than the one that texts are compared with."""
+
+    def plain_texts() -> list[list[int]]:
+        return [
+            decode(case.models, Autoregressive(), case.prompt, case.sampling, case.max_new_tokens).text.tolist()
+            for case in CASES
+        ]
+
+    expected = [
+        random_trees.plain_text(case.models.target, case.prompt, case.sampling, case.max_new_tokens) for case in CASES
+    ]
+    assert plain_texts() == expected
+    monkeypatch.setattr(plain, "sequence_key", lambda sampling, prompt: 1)
+    assert plain_texts() != expected

@@ -1,0 +1,253 @@
+"""The runner's own rows replay to its own rounds, and whatever is changed in either is found."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+
+from simlab.draft import Draft, Marginals, Prompt
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policy import Needs, Outcome, Stateless
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import Decoded, RanRound
+from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal
+from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.record.prompts import read_prompts, render
+from simlab.sampling.choice import Sampling
+from simlab.tree import DraftTree
+
+GREEDY = Sampling(0.0, 0, 1.0, 0)
+SAMPLED = Sampling(0.9, 30, 0.95, 5)
+SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+SPECS = ["ar", "chain", "chain:length=2", "ddtree:budget=4/9/40"]
+POLICIES = {named.label: named.policy for named in parse_policies(SPECS)}
+TREE = POLICIES["ddtree:budget=9"]
+LABELS = pytest.mark.parametrize("label", POLICIES)
+MAX_NEW_TOKENS = 40
+
+
+@pytest.fixture(scope="module", params=["llama-float32", "llama-bfloat16", "qwen3-float32"])
+def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Models:
+    family, dtype = request.param.split("-")
+    target, drafter = tiny_models.make_pair(tmp_path_factory.mktemp("models"), family)
+    return load_models(str(target), str(drafter), dtype, "cpu")
+
+
+@pytest.fixture(scope="module")
+def prompts(models: Models, tmp_path_factory: pytest.TempPathFactory) -> list[Prompt]:
+    return prompts_of(models, tmp_path_factory.mktemp("prompts"))
+
+
+def prompts_of(models: Models, folder: Path) -> list[Prompt]:
+    records = read_prompts(tiny_models.write_prompts(folder / "prompts.jsonl", 6))
+    ids = [render(models.target.tokenizer, record.conversation, {}) for record in records]
+    return [
+        Prompt(record.prompt_id, record.dataset, 0, 0, np.array(tokens, np.int32))
+        for record, tokens in zip(records, ids, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(models: Models, prompts: list[Prompt]) -> Decoded:
+    """A run of `TREE` with some accepted tokens in the middle of its rounds."""
+    runs = [decode(models, TREE, prompt, GREEDY, MAX_NEW_TOKENS) for prompt in prompts]
+    return next(run for run in runs if len(run.rounds) > 6 and any(ran.round.path for ran in run.rounds[2:-2]))
+
+
+class DoublesAfterSuccess(Stateless):
+    """Remembers, and puts its nodes in an order of its own: each depth reversed."""
+
+    needs, budget = Needs(top_k=3), 24
+
+    def start(self, prompt: Prompt) -> int:  # type: ignore[override]
+        return 1
+
+    def select(self, draft: Draft, state: int) -> DraftTree:
+        tokens, parents = [draft.root_token], [-1]
+        best = 0
+        for depth in range(1, min(state, draft.drafted().depth) + 1):
+            ids = draft.drafted().at(depth)[0].tolist()[::-1]
+            parents += [best] * len(ids)
+            tokens += ids
+            best = len(tokens) - 1
+        return DraftTree(np.array(tokens, np.int32), np.array(parents, np.int32))
+
+    def update(self, state: int, outcome: Outcome) -> int:  # type: ignore[override]
+        return min(2 * state, 8) if outcome.num_accepted else 1
+
+
+@SAMPLINGS
+@LABELS
+def test_own_rows_give_the_own_rounds(models: Models, prompts: list[Prompt], label: str, sampling: Sampling) -> None:
+    policy = POLICIES[label]
+    for prompt in prompts:
+        decoded = decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)
+        assert first_unequal(policy, decoded) is None
+        assert replays_equal(policy, decoded)
+
+
+@SAMPLINGS
+def test_a_policy_that_remembers(models: Models, prompts: list[Prompt], sampling: Sampling) -> None:
+    policy = DoublesAfterSuccess()
+    for prompt in prompts:
+        decoded = decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)
+        assert first_unequal(policy, decoded) is None
+
+
+def test_texts_of_one_and_two_tokens(models: Models, prompts: list[Prompt]) -> None:
+    for label, policy in POLICIES.items():
+        one, two = (decode(models, policy, prompts[2], GREEDY, limit) for limit in (1, 2))
+        assert (len(one.rounds), len(two.rounds), len(two.text)) == (0, 1, 2), label
+        assert replays_equal(policy, one)
+        assert replays_equal(policy, two)
+
+
+def test_rows_are_kept_where_the_runner_was(run: Decoded) -> None:
+    sequence = own_sequence(run)
+    assert sequence.rows is not None
+    visited = [ran.round.position for ran in run.rounds]
+    assert np.flatnonzero(sequence.rows.counts.sum(axis=1)).tolist() == visited
+    rows = list(sequence.rows.rows())
+    for ran in run.rounds:
+        assert ran.marginals is not None
+        assert rows[ran.round.position].ids.tolist() == ran.marginals.ids.tolist()
+        assert rows[ran.round.position].log_probs.tolist() == ran.marginals.log_probs.tolist()
+
+
+def with_round(decoded: Decoded, place: int, change: Callable[[RanRound], RanRound]) -> Decoded:
+    rounds = list(decoded.rounds)
+    rounds[place] = change(rounds[place])
+    return replace(decoded, rounds=tuple(rounds))
+
+
+def middle(decoded: Decoded) -> int:
+    """A round that accepted something, with others around it."""
+    return next(place for place, ran in enumerate(decoded.rounds) if place >= 2 and ran.round.path)
+
+
+def swapped(marginals: Marginals, here: int, there: int) -> Marginals:
+    ids = marginals.ids.copy()
+    ids[[here, there]] = ids[[there, here]]
+    return replace(marginals, ids=ids)
+
+
+def in_round(**changes: object) -> Callable[[Decoded], Decoded]:
+    return lambda decoded: with_round(
+        decoded,
+        middle(decoded),
+        lambda ran: replace(ran, round=replace(ran.round, **changes)),  # type: ignore[arg-type]
+    )
+
+
+def swap_candidates(decoded: Decoded) -> Decoded:
+    def swap(ran: RanRound) -> RanRound:
+        assert ran.marginals is not None
+        return replace(ran, marginals=swapped(ran.marginals, 0, 1))
+
+    return with_round(decoded, middle(decoded), swap)
+
+
+def drop_token(decoded: Decoded) -> Decoded:
+    place = decoded.rounds[middle(decoded)].round.position + 1
+    return replace(decoded, text=np.delete(decoded.text, place))
+
+
+def change_token(decoded: Decoded) -> Decoded:
+    """One that was accepted."""
+    text = decoded.text.copy()
+    text[decoded.rounds[middle(decoded)].round.position + 1] += 1
+    return replace(decoded, text=text)
+
+
+def change_root(decoded: Decoded) -> Decoded:
+    """A bonus token: the next round's root."""
+    text = decoded.text.copy()
+    text[decoded.rounds[middle(decoded) + 1].round.position] += 1
+    return replace(decoded, text=text)
+
+
+def drop_round(decoded: Decoded) -> Decoded:
+    place = middle(decoded)
+    return replace(decoded, rounds=decoded.rounds[:place] + decoded.rounds[place + 1 :])
+
+
+def drop_last_round(decoded: Decoded) -> Decoded:
+    return replace(decoded, rounds=decoded.rounds[:-1])
+
+
+def repeat_last_round(decoded: Decoded) -> Decoded:
+    return replace(decoded, rounds=(*decoded.rounds, decoded.rounds[-1]))
+
+
+def shorten_path(decoded: Decoded) -> Decoded:
+    """One accepted node fewer, though as many tokens were committed."""
+    path = decoded.rounds[middle(decoded)].round.path
+    return in_round(path=path[:-1])(decoded)
+
+
+def grow_tree(decoded: Decoded) -> Decoded:
+    """A leaf more, which changes no path."""
+    tree = decoded.rounds[middle(decoded)].round.tree
+    tokens, parents = np.append(tree.tokens, 7), np.append(tree.parents, len(tree.tokens) - 1)
+    return in_round(tree=DraftTree(tokens, parents))(decoded)
+
+
+def move_leaf(decoded: Decoded) -> Decoded:
+    """The same tokens on another parent."""
+    tree = decoded.rounds[middle(decoded)].round.tree
+    parents = tree.parents.copy()
+    parents[-1] = len(parents) - 2 if parents[-1] != len(parents) - 2 else len(parents) - 3
+    return in_round(tree=DraftTree(tree.tokens, parents))(decoded)
+
+
+FAULTS: dict[str, tuple[Callable[[Decoded], Decoded], str]] = {
+    "swapped candidates": (swap_candidates, "tree tokens"),
+    "dropped token": (drop_token, ""),
+    "changed token": (change_token, "accepted path"),
+    "changed root": (change_root, "tree tokens"),
+    "dropped round": (drop_round, "root"),
+    "dropped last round": (drop_last_round, "end of the text"),
+    "repeated last round": (repeat_last_round, "root"),
+    "shortened path": (shorten_path, "accepted path"),
+    "another path": (in_round(path=(2,)), "accepted path"),
+    "one node more": (grow_tree, "tree tokens"),
+    "moved leaf": (move_leaf, "tree parents"),
+    "one token more": (in_round(num_committed=1), ""),
+    "clipped": (in_round(clipped=True), "clipping"),
+    "later root": (in_round(position=3), "root"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(run: Decoded, fault: str) -> None:
+    assert replays_equal(TREE, run)
+    change, what = FAULTS[fault]
+    found = first_unequal(TREE, change(run))
+    assert found is not None
+    assert what in found.what
+    assert found.ran != found.replayed
+    assert str(found).startswith(f"round at {found.position}: ")
+
+
+def test_the_first_fault_is_named(run: Decoded) -> None:
+    wrong = with_round(swap_candidates(run), -1, lambda ran: replace(ran, round=replace(ran.round, clipped=True)))
+    found = first_unequal(TREE, wrong)
+    assert found is not None
+    assert found.position == run.rounds[middle(run)].round.position
+    root = int(run.text[found.position])
+    assert found.ran.startswith(f"[{root}, ")
+    assert found.replayed.startswith(f"[{root}, ")
+
+
+def test_another_policy_has_other_rounds(run: Decoded) -> None:
+    for label in ("chain", "ddtree:budget=4", "autoregressive"):
+        assert not replays_equal(POLICIES[label], run), label
+
+
+def test_rows_of_two_depths_are_refused(run: Decoded) -> None:
+    shallow = Marginals(np.array([1], np.int32), np.zeros(1, np.float32), np.array([0, 1], np.int32))
+    with pytest.raises(ValueError, match="rows of one depth"):
+        own_sequence(with_round(run, 0, lambda ran: replace(ran, marginals=shallow)))

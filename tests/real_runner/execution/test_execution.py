@@ -1,0 +1,345 @@
+"""``--execution``: compiled models write the texts of eager ones and compile nothing between rounds; prices say how."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from confirm_runs import Made, confirmed, make, setup_of
+from made_up_costs import filled
+from places import DOCS
+from torch._dynamo.utils import counters
+from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+from simlab.arrays import Ints
+from simlab.cli.main import main
+from simlab.draft import Prompt
+from simlab.errors import CostError, ModelError
+from simlab.policies.parsing.parse import parse_policies
+from simlab.real_runner.confirm.float32_audit import Losses, audit_text
+from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.timer import clock_of
+from simlab.real_runner.execution import compiled_layers
+from simlab.real_runner.execution.compiled_layers import compile_drafter, compile_target
+from simlab.real_runner.execution.prepare import (
+    COMPILED,
+    CUDA_GRAPHS,
+    EAGER,
+    EXECUTIONS,
+    execution_help,
+)
+from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.profile.key import setting_of
+from simlab.real_runner.profile.options import ProfileOptions, options_of
+from simlab.real_runner.profile.profile import profile
+from simlab.real_runner.profile.rounds import RoundsAt
+from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.model import Target
+from simlab.sampling.choice import Sampling
+from simlab.traces.artefacts import cost as cost_file
+from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
+
+GREEDY, SAMPLED = Sampling(0.0, 0, 1.0, 0), Sampling(0.8, 0, 1.0, 3)
+POLICIES = "ar", "chain", "ddtree:budget=1/2/3/8/40"
+TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("c++") is None and shutil.which("g++") is None, reason="there is no C++ compiler here"
+)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("pair")
+    made = (
+        tiny_models.make_target(folder / "target", seed=1),
+        tiny_models.make_drafter(folder / "drafter", num_layers=1),
+    )
+    return str(made[0]), str(made[1])
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All of torch.compile but the generated code, which takes the longest and decides nothing about sizes."""
+
+    def compiled(region: Callable[..., object]) -> Callable[..., object]:
+        return torch.compile(region, dynamic=True, fullgraph=True, backend="eager")
+
+    torch._dynamo.reset()
+    # What it writes for its own tools is captured by pytest, and slow.
+    monkeypatch.setattr(logging.getLogger("torch.__trace"), "propagate", False)
+    monkeypatch.setattr(compiled_layers, "_compiled", compiled)
+    yield
+    torch._dynamo.reset()
+
+
+def num_compiled() -> int:
+    return int(counters["stats"]["unique_graphs"])
+
+
+def prompts(models: Models) -> list[Prompt]:
+    random = np.random.default_rng(0)
+    return [
+        Prompt(f"p{length}", "d", 0, 0, random.integers(5, models.target.vocab_size, length).astype(np.int32))
+        for length in (2, 4, 7, 40)
+    ]
+
+
+def texts(models: Models, sampling: Sampling) -> list[list[int]]:
+    policies = parse_policies(POLICIES)
+    return [
+        decode(models, one.policy, prompt, sampling, 8).text.tolist() for prompt in prompts(models) for one in policies
+    ]
+
+
+# Which models, and what they compute
+
+
+@pytest.mark.parametrize("kind", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config])
+@torch.inference_mode()
+def test_the_regions_of_a_layer_are_the_layer(kind: type[LlamaConfig], tmp_path: Path) -> None:
+    """Without a compiler every bit is the same, under each kind of mask and with several sequences."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {**tiny_models._SIZES, "sliding_window": None}
+    config = kind(**sizes)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    tiny_models.tiny_tokenizer().save_pretrained(tmp_path)
+    target, other = load_target(str(tmp_path), torch.float32), load_target(str(tmp_path), torch.float32)
+    compile_target(other, lambda region: region)
+    ids = torch.randint(5, target.vocab_size, (3, 11), generator=torch.Generator().manual_seed(1))
+    for length in (1, 11):
+        assert torch.equal(target.states(ids[:, :length]), other.states(ids[:, :length]))
+    visible = torch.ones(11, 11, dtype=torch.bool).tril()[None, None]
+    assert torch.equal(target.states(ids, None, visible), other.states(ids, None, visible))
+
+
+def test_layers_of_another_kind_are_refused(pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_layers, "LAYERS", ("Qwen3DecoderLayer",))
+    with pytest.raises(ModelError, match="has layers of the kind LlamaDecoderLayer, .* give --execution eager"):
+        load_models(*pair, "float32", "cpu", execution=COMPILED)
+
+
+@pytest.mark.usefixtures("traced")
+def test_trees_of_every_size_compile_nothing_more(pair: tuple[str, str]) -> None:
+    eager = load_models(*pair, "float32", "cpu")
+    compiled = load_models(*pair, "float32", "cpu", execution=COMPILED)
+    assert (eager.execution, compiled.execution) == (EAGER, COMPILED)
+    before = num_compiled()
+    assert before > 0
+    assert texts(compiled, GREEDY) == texts(eager, GREEDY)
+    prompt, tree = prompts(eager)[-1], parse_policies(["ddtree:budget=8"])[0].policy
+    found, wanted = (decode(models, tree, prompt, SAMPLED, 12).text for models in (compiled, eager))
+    assert found.tolist() == wanted.tolist()
+    assert num_compiled() == before
+
+
+@pytest.mark.usefixtures("traced")
+def test_profiled_rounds_compile_nothing_more(pair: tuple[str, str]) -> None:
+    """Going back to the beginning of a context hands the drafter states that lie elsewhere."""
+    models = load_models(*pair, "float32", "cpu", execution=COMPILED)
+    before, clock = num_compiled(), clock_of(torch.device("cpu"))
+    ids = np.resize(prompts(models)[-1].token_ids, 300)
+    for context in (16, 60, 200):
+        rounds = RoundsAt(models, 40, ids, context, GREEDY, clock)
+        for num_drafted in (0, 1, 7, 40):
+            for _ in range(4):
+                rounds.visit(num_drafted, 1)
+    assert num_compiled() == before
+
+
+@pytest.mark.usefixtures("traced")
+def test_models_loaded_again_are_eager(pair: tuple[str, str]) -> None:
+    compiled = load_models(*pair, "float32", "cpu", execution=COMPILED)
+    again = load_models(*pair, "float32", "cpu")
+    assert all("forward" in vars(layer) for layer in compiled.target.layers)
+    assert not any("forward" in vars(layer) for layer in again.target.layers)
+    assert not {"forward", "context_at"} & set(vars(again.drafter))
+
+
+@needs_compiler
+def test_generated_code_writes_the_same_texts(pair: tuple[str, str]) -> None:
+    """The target's regions alone; what the drafter's code is made from is the same."""
+    torch._dynamo.reset()
+    eager, other = load_models(*pair, "float32", "cpu"), load_models(*pair, "float32", "cpu")
+    compile_target(other.target, compiled_layers._compiled)
+    assert texts(other, GREEDY) == texts(eager, GREEDY)
+    torch._dynamo.reset()
+
+
+def test_the_drafter_is_two_regions(pair: tuple[str, str]) -> None:
+    models, regions = load_models(*pair, "float32", "cpu"), []
+
+    def watched(region: Callable[..., object]) -> Callable[..., object]:
+        def ran(*values: object) -> object:
+            regions.append(region.__name__)
+            return region(*values)
+
+        return ran
+
+    compile_drafter(models.drafter, watched)
+    chain = parse_policies(["chain"])[0].policy
+    decode(models, chain, prompts(models)[-1], GREEDY, 5)
+    assert regions[:4] == ["context_at", "forward", "context_at", "forward"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("first\n  CXX is missing\n"), "torch.compile does not work here (CXX is missing)"),
+        (ImportError("no triton"), "torch.compile does not work here (no triton)"),
+    ],
+)
+def test_a_machine_that_cannot_compile_is_told_what_to_do(
+    pair: tuple[str, str],
+    error: Exception,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(torch, "compile", failing)
+    models = ("--target", pair[0], "--draft", pair[1], "--execution", "compiled")
+    assert main(["profile", *models, "--out", str(tmp_path / "cost.json")]) == 2
+    printed, err = capsys.readouterr()
+    assert printed == ""
+    assert said in err
+    assert err.rstrip().endswith("give --execution eager")
+    assert not (tmp_path / "cost.json").exists()
+
+
+def test_memory_that_ends_while_compiling_is_told_as_such(
+    pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(compiled_layers, "_run_once", failing)
+    with pytest.raises(torch.OutOfMemoryError):
+        load_models(*pair, "float32", "cpu", execution=COMPILED)
+
+
+# What files and commands say
+
+
+def test_one_list_of_values() -> None:
+    """In the help of the option and in the pages about it."""
+    assert EAGER == cost_file.EXECUTION
+    pages = [(DOCS / name).read_text(encoding="utf-8") for name in ("profiling.md", "cost_files.md")]
+    for name in EXECUTIONS:
+        assert f"{name}: " in execution_help()
+        assert all(f"`{name}`" in page for page in pages)
+
+
+@pytest.mark.parametrize("command", ["profile", "confirm"])
+def test_another_value_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--execution", "fast"]) == 2
+    assert "eager" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="execution must be one of eager, compiled"):
+        ConfirmOptions(Path("x"), execution="fast")
+    with pytest.raises(ValueError, match="execution must be one of eager, compiled"):
+        ProfileOptions("t", "d", Path("x"), "text", execution="fast")
+
+
+@pytest.mark.parametrize("command", ["profile", "confirm"])
+def test_captured_passes_need_a_gpu(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before any model is loaded."""
+
+    def unwanted(*_: object, **__: object) -> Models:
+        raise AssertionError("models were loaded")
+
+    monkeypatch.setattr("simlab.real_runner.profile.profile.load_models", unwanted)
+    monkeypatch.setattr("simlab.real_runner.confirm.setup.load_models", unwanted)
+    said = "--execution cuda_graphs needs a GPU, and the device is cpu; give --device cuda, or --execution eager"
+    assert main([command, "--execution", "cuda_graphs", "--out", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err
+    with pytest.raises(ValueError, match="captures passes of one text at a time, and --batch is 4"):
+        ConfirmOptions(Path("x"), execution=CUDA_GRAPHS, device="cuda:1", batch=4)
+    assert ConfirmOptions(Path("x"), execution=CUDA_GRAPHS, device="cuda:1").batch == 1
+
+
+def test_loaded_models_are_captured_on_a_gpu_only(pair: tuple[str, str]) -> None:
+    with pytest.raises(ModelError, match="needs a GPU, and the device is cpu"):
+        load_models(*pair, "float32", "cpu", execution=CUDA_GRAPHS)
+
+
+def test_an_unknown_execution_of_models_is_refused(pair: tuple[str, str]) -> None:
+    with pytest.raises(ModelError, match="execution must be one of eager, compiled"):
+        load_models(*pair, "float32", "cpu", execution="fast")
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_profile_says_how_it_ran(pair: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "cost.json"
+    options = ProfileOptions(*pair, out, TEXT, (0, 5), (24,), repeats=2, execution=COMPILED)
+    file = profile(options).file
+    assert file.execution == COMPILED == read_cost_file(out).execution
+    assert options_of(file)["execution"] == COMPILED
+    assert main(["inspect", str(out)]) == 0
+    assert ", compiled" in capsys.readouterr().out
+    # Under the options it was begun with, without being asked for them again.
+    assert main(["profile", "--resume", "--out", str(out), "--repeats", "4"]) == 0
+    assert read_cost_file(out).execution == COMPILED
+    with pytest.raises(CostError, match="measured with execution compiled, and this run has eager"):
+        profile(replace(options, execution=EAGER, resume=True, repeats=6))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make(tmp_path_factory.mktemp("made"), num_prompts=2)
+
+
+def prices(made: Made) -> CostFile:
+    setup = setup_of(made, ConfirmOptions(made.folder / "unused"))
+    file = setting_of(setup.models, "d", "float32", "cpu", setup.sampling)
+    return filled(replace(file, contexts=(16, 512), node_counts=(0, 8, 16), repeats=3))
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_confirmation_says_how_it_ran(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its texts are held against an eager target, and eager prices are none of it."""
+    audited: list[Target] = []
+
+    def watched(target: Target, prompt: Prompt, text: Ints, sampling: Sampling) -> Losses:
+        audited.append(target)
+        return audit_text(target, prompt, text, sampling)
+
+    monkeypatch.setattr("simlab.real_runner.confirm.audit.audit_text", watched)
+    file, out = prices(made), tmp_path / "out"
+    write_cost_file(tmp_path / "eager.json", file)
+    write_cost_file(tmp_path / "compiled.json", replace(file, execution=COMPILED))
+    run = ["confirm", "--trace", str(made.folder / "trace"), "--execution", "compiled", "--out", str(out)]
+    assert main([*run, "--cost", str(tmp_path / "eager.json")]) == 2
+    err = capsys.readouterr().err
+    assert "was measured with execution eager, and this run has compiled" in err
+    assert "simlab profile --execution compiled" in err
+    assert main([*run, "--cost", str(tmp_path / "compiled.json")]) == 0
+    assert "compiled, float32 on " in capsys.readouterr().out
+    value = json.loads((out / "confirm.json").read_text())
+    assert value["ran"]["execution"] == COMPILED
+    assert {row["lossless"] for row in value["rows"] if row["lossless"] is not None} == {"exact"}
+    assert audited
+    assert not any("forward" in vars(layer) for target in audited for layer in target.layers)
+    assert main([*run, "--resume", "--execution", "eager"]) == 2
+    assert "was begun with --execution compiled; this run has none" in capsys.readouterr().err
+
+
+def test_an_eager_confirmation_goes_on_with_a_log_that_does_not_name_it(made: Made, tmp_path: Path) -> None:
+    options = ConfirmOptions(tmp_path / "out")
+    assert "--execution" not in setup_of(made, options).key()
+    assert confirmed(made, options).ran.machine["execution"] == EAGER

@@ -1,0 +1,136 @@
+"""Profiles of several texts at a time with tiny models."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+from tiny_models import VOCAB_SIZE
+
+from simlab.cli.main import main
+from simlab.errors import CostError, ModelError
+from simlab.policies.orders.best_first import DDTree
+from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
+from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.profile.batches import BatchPlainAt, BatchRoundsAt
+from simlab.real_runner.profile.options import ProfileOptions, options_of
+from simlab.real_runner.profile.profile import profile
+from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS, TreesOfSize
+from simlab.sampling.choice import Sampling
+from simlab.traces.artefacts.cost import read_cost_file
+
+GREEDY = Sampling(0.0, 0, 1.0, 0)
+TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
+BATCH = 3
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return tiny_models.make_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def models(pair: tuple[Path, Path]) -> Models:
+    target, draft = map(str, pair)
+    return load_models(target, draft, "float32", "cpu")
+
+
+@pytest.fixture
+def options(pair: tuple[Path, Path], tmp_path: Path) -> ProfileOptions:
+    target, draft = map(str, pair)
+    return ProfileOptions(target, draft, tmp_path / "cost.json", TEXT, (0, 1, 9), (24, 60), repeats=2, batch=BATCH)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, RanRound]]]:
+    """Every round of a batch from now on, each text's with the tokens before its root."""
+    found: list[list[tuple[int, RanRound]]] = []
+    real = BatchedSpeculation.round
+
+    def watched(self: BatchedSpeculation) -> list[RanRound]:
+        rounds = real(self)
+        starts = [len(one.prompt.token_ids) for one in self.running]
+        found.append([(start + one.round.position, one) for start, one in zip(starts, rounds, strict=True)])
+        return rounds
+
+    monkeypatch.setattr(BatchedSpeculation, "round", watched)
+    return found
+
+
+def token_ids(num: int = 1024) -> np.ndarray:
+    return np.random.default_rng(0).integers(5, VOCAB_SIZE, num).astype(np.int32)
+
+
+def test_a_file_of_batches_has_every_cell_and_says_so(options: ProfileOptions) -> None:
+    file = profile(options).file
+    assert file == read_cost_file(options.out)
+    assert file.is_complete
+    assert file.batch == BATCH
+    assert options_of(file)["batch"] == BATCH
+    assert profile(replace(options, resume=True)).num_visits == 0
+    with pytest.raises(CostError, match="batch 3, and this run has 1"):
+        profile(replace(options, resume=True, batch=1))
+    alone = profile(replace(options, out=options.out.with_name("one.json"), batch=1)).file
+    assert alone.batch == 1
+    assert alone.verify_key() != file.verify_key()
+
+
+@pytest.mark.parametrize("context", [24, 60, 200])
+def test_rounds_of_all_texts_stay_about_their_context(
+    models: Models, context: int, ran: list[list[tuple[int, RanRound]]]
+) -> None:
+    rounds = BatchRoundsAt(models, 9, token_ids(), context, GREEDY, lambda: 0.0, BATCH)
+    for num_drafted in (9, 0, 1, 9, 9, 1, 0, 9):
+        before = len(ran)
+        found = rounds.visit(num_drafted, 1)
+        assert len(found) == MEASURED_ROUNDS
+        visited = ran[before:]
+        assert len(visited) == 1 + MEASURED_ROUNDS
+        for each in visited:
+            assert len(each) == BATCH
+            assert {one.round.num_drafted for _, one in each} == {num_drafted}
+            assert all(context - 17 <= place <= context + 17 for place, _ in each)
+    texts = {tuple(one.round.tree.tokens.tolist()) for each in ran for _, one in each}
+    assert len(texts) > BATCH
+
+
+def test_plain_steps_are_of_all_texts_without_a_drafter(models: Models, ran: list[list[tuple[int, RanRound]]]) -> None:
+    ticks = iter(range(10_000))
+    plain = BatchPlainAt(models, token_ids(), 60, GREEDY, lambda: float(next(ticks)), BATCH)
+    for context in (60, 24):
+        before = len(ran)
+        # The clock is read five times a round: four stages.
+        assert plain.visit(context, 2) == [4.0] * MEASURED_STEPS
+        for each in ran[before:]:
+            assert [one.marginals for _, one in each] == [None] * BATCH
+            assert all(abs(place - context) <= MEASURED_STEPS for place, _ in each)
+
+
+def test_a_tree_that_comes_out_smaller_is_refused(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = BatchRoundsAt(models, 9, token_ids(), 24, GREEDY, lambda: 0.0, BATCH)
+    monkeypatch.setattr(TreesOfSize, "select", lambda self, draft, state=None: DDTree(1).select(draft))
+    with pytest.raises(ModelError, match="candidates fill 1; give smaller"):
+        rounds.visit(9, 0)
+
+
+def test_options_are_checked(options: ProfileOptions) -> None:
+    with pytest.raises(ValueError, match="batch and threads must be at least 1"):
+        replace(options, batch=0)
+
+
+def test_the_command_measures_batches(
+    pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, draft = map(str, pair)
+    out = tmp_path / "cost.json"
+    command = ["profile", "--target", target, "--draft", draft, "--out", str(out), "--node-counts", "1,4"]
+    assert main([*command, "--contexts", "24", "--repeats", "2", "--batch", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "in each of 2 texts at a time" in shown
+    assert f"simlab replay --batch 2 --cost {out}" in shown
+    assert json.loads(out.read_text())["batch"] == 2
+    assert main(["profile", "--out", str(out), "--resume"]) == 0
+    assert read_cost_file(out).batch == 2

@@ -1,0 +1,502 @@
+"""Profiling with tiny models: real rounds in every cell, nothing lost when it is stopped, refusals."""
+
+import itertools
+import json
+import multiprocessing
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from made_up_costs import EMPTY
+from tiny_models import VOCAB_SIZE
+
+from simlab.cli.main import main
+from simlab.cost import PLAIN, STAGES, StageSeconds
+from simlab.draft import Draft, Marginals
+from simlab.errors import CostError, ModelError, PromptError, SimlabError
+from simlab.policies.orders.best_first import DDTree
+from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.speculation import Speculation
+from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.profile import profile as profiling
+from simlab.real_runner.profile import rounds as profile_rounds
+from simlab.real_runner.profile.key import empty_file
+from simlab.real_runner.profile.options import ProfileOptions, options_of
+from simlab.real_runner.profile.profile import Profiled, profile
+from simlab.real_runner.profile.rounds import (
+    MEASURED_ROUNDS,
+    MEASURED_STEPS,
+    PlainAt,
+    RoundsAt,
+    TreesOfSize,
+    check_grid,
+    first_position,
+)
+from simlab.real_runner.profile.sweeps import Sweeps
+from simlab.real_runner.targets.model import Target
+from simlab.sampling.choice import Sampling
+from simlab.traces.artefacts.cost import CostFile, read_cost_file
+from simlab.traces.format.manifest import ModelInfo
+
+DEPTH = 3
+POSITIONS = 1024
+GREEDY = Sampling(0.0, 0, 1.0, 0)
+TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
+NODE_COUNTS = (0, 1, 5, 40)
+CONTEXTS = (24, 60)
+NUM_PLACES = 2 * (1 + 4)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return tiny_models.make_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def models(pair: tuple[Path, Path]) -> Models:
+    target, draft = map(str, pair)
+    return load_models(target, draft, "float32", "cpu")
+
+
+@pytest.fixture
+def options(pair: tuple[Path, Path], tmp_path: Path) -> ProfileOptions:
+    target, draft = map(str, pair)
+    return ProfileOptions(target, draft, tmp_path / "cost.json", TEXT, NODE_COUNTS, CONTEXTS, repeats=4)
+
+
+def token_ids(num: int = 1024) -> np.ndarray:
+    return np.random.default_rng(0).integers(5, VOCAB_SIZE, num).astype(np.int32)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, RanRound]]:
+    """Every round that is run from now on, with the tokens before its root."""
+    found: list[tuple[int, RanRound]] = []
+    real = Speculation.round
+
+    def watched(self: Speculation) -> RanRound:
+        one = real(self)
+        found.append((len(self._prompt.token_ids) + one.round.position, one))
+        return one
+
+    monkeypatch.setattr(Speculation, "round", watched)
+    return found
+
+
+def visits_before(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
+    """Let so many visits to rounds succeed, then fail."""
+    real, count = RoundsAt.visit, itertools.count()
+
+    def failing(self: RoundsAt, num_drafted: int, num_unmeasured: int) -> list[StageSeconds]:
+        if next(count) >= number:
+            raise error
+        return real(self, num_drafted, num_unmeasured)
+
+    monkeypatch.setattr(RoundsAt, "visit", failing)
+
+
+def prefixes(earlier: CostFile, later: CostFile) -> bool:
+    return all(later.samples[cell][: len(seconds)] == seconds for cell, seconds in earlier.samples.items())
+
+
+# What is measured
+
+
+def test_every_cell_gets_its_samples(options: ProfileOptions) -> None:
+    done = profile(options)
+    file = done.file
+    assert read_cost_file(options.out) == file
+    assert file.is_complete
+    assert done.num_visits == 2 * NUM_PLACES
+    for (stage, _, _), seconds in file.samples.items():
+        assert len(seconds) == (2 * MEASURED_STEPS if stage == PLAIN else 2 * MEASURED_ROUNDS)
+        assert min(seconds) > 0
+    assert (file.contexts, file.node_counts, file.repeats) == ((24, 60), (0, 1, 5, 40), 4)
+    assert (file.block_size, file.dtype, file.batch) == (DEPTH + 1, "float32", 1)
+
+
+def test_the_rounds_are_those_of_the_cell(options: ProfileOptions, ran: list[tuple[int, RanRound]]) -> None:
+    file = profile(options).file
+    ran = ran[profile_rounds.FIRST_UNMEASURED + MEASURED_ROUNDS :]  # the visit that warms up the process
+    wanted = {(n, context) for n in NODE_COUNTS for context in CONTEXTS}
+    measured: dict[tuple[int, int], list[StageSeconds]] = {cell: [] for cell in wanted}
+    seen: Counter[tuple[int, int]] = Counter()
+    while ran:
+        position, first = ran[0]
+        cell = (first.round.num_drafted, min(CONTEXTS, key=lambda c: abs(c - position)))
+        num = (1 if seen[cell] else profile_rounds.FIRST_UNMEASURED) + MEASURED_ROUNDS
+        visit, ran = ran[:num], ran[num:]
+        seen[cell] += 1
+        assert {one.round.num_drafted for _, one in visit} == {cell[0]}
+        assert all(abs(position - cell[1]) <= 18 for position, _ in visit)
+        assert all(one.marginals is not None for _, one in visit)
+        measured[cell] += [one.seconds for _, one in visit[-MEASURED_ROUNDS:]]
+    assert set(seen.values()) == {2}
+    for (n, context), rounds in measured.items():
+        for stage in STAGES:
+            assert file.samples[stage, n, context] == tuple(getattr(one, f"{stage}_s") for one in rounds)
+
+
+def test_trees_are_those_of_the_policy() -> None:
+    log_probs = np.sort(np.random.default_rng(1).uniform(-4, 0, (3, 9)).astype(np.float32), axis=1)[:, ::-1]
+    ids = np.tile(np.arange(9, dtype=np.int32), 3)
+    draft = Draft(Marginals(ids, log_probs.ravel(), np.array([0, 9, 18, 27], np.int32)), 2, np.array([2], np.int32), 0)
+    trees = TreesOfSize(0, 20)
+    assert trees.select(draft).num_drafted == 0
+    trees.num_drafted = 12
+    found, wanted = trees.select(draft), DDTree(12).select(draft)
+    assert found.tokens.tolist() == wanted.tokens.tolist()
+    assert found.parents.tolist() == wanted.parents.tolist()
+    assert (trees.budget, trees.needs) == (20, DDTree(20).needs)
+
+
+@pytest.mark.parametrize("context", [1, 7, 24, 200])
+def test_rounds_stay_about_their_context(models: Models, context: int, ran: list[tuple[int, RanRound]]) -> None:
+    rounds = RoundsAt(models, 16, token_ids(), context, GREEDY, time.perf_counter)
+    for _ in range(12):
+        assert len(rounds.visit(16, 1)) == MEASURED_ROUNDS
+    positions = [position for position, _ in ran]
+    assert min(positions) == max(1, context - min(16, context // 8))
+    assert max(positions) <= context + 3 * (DEPTH + 1)
+    assert positions.count(min(positions)) >= 2, "it came back to where it began"
+
+
+def test_rounds_after_coming_back_commit_what_was_committed_first(
+    models: Models, ran: list[tuple[int, RanRound]]
+) -> None:
+    rounds = RoundsAt(models, 8, token_ids(), 64, GREEDY, time.perf_counter)
+    for _ in range(9):
+        rounds.visit(8, 1)
+    texts: list[list[int]] = []
+    for position, one in ran:
+        if position == 56:
+            texts.append([])
+        texts[-1] += [int(one.round.tree.tokens[node]) for node in (0, *one.round.path)]
+    assert len(texts) >= 3
+    for text in texts[1:]:
+        shortest = min(len(text), len(texts[0]))
+        assert text[:shortest] == texts[0][:shortest]
+
+
+def test_a_stop_token_stops_no_measurement(models: Models, ran: list[tuple[int, RanRound]]) -> None:
+    stopping = replace(models, target=replace(models.target, stop_token_ids=tuple(range(VOCAB_SIZE))))
+    committed = []
+    for each in (models, stopping):
+        rounds = RoundsAt(each, 40, token_ids(), 40, GREEDY, time.perf_counter)
+        for _ in range(5):
+            rounds.visit(40, 2)
+        committed.append([one.round.num_committed for _, one in ran])
+        ran.clear()
+    assert max(committed[0]) > 1
+    assert committed[0] == committed[1]
+
+
+def test_a_context_at_the_end_of_the_positions(models: Models, ran: list[tuple[int, RanRound]]) -> None:
+    longest = POSITIONS - DEPTH - 1
+    check_grid(models, longest, 8)
+    rounds = RoundsAt(models, 8, token_ids(), longest, GREEDY, time.perf_counter)
+    for _ in range(6):
+        rounds.visit(8, 2)
+    positions = [position for position, _ in ran]
+    assert max(positions) + DEPTH < POSITIONS
+    assert min(positions) + first_position(models, longest)[1] + DEPTH <= POSITIONS
+    assert min(positions) > longest - 50
+    plain = PlainAt(models, token_ids(), longest, GREEDY, time.perf_counter)
+    assert len(plain.visit(longest, 2)) == MEASURED_STEPS
+    with pytest.raises(
+        ModelError, match=r"a context of 1,021 and a draft of 3 need 1,025 positions.*give smaller --con"
+    ):
+        check_grid(models, longest + 1, 8)
+
+
+def test_plain_steps_stand_about_their_context(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    real = Target.states
+
+    def watched(self: Target, ids: object, cache: object, *rest: object) -> object:
+        if ids.shape[1] == 1:  # type: ignore[attr-defined]
+            lengths.append(cache.get_seq_length())  # type: ignore[attr-defined]
+        return real(self, ids, cache, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Target, "states", watched)
+    plain = PlainAt(models, token_ids(), 300, GREEDY, time.perf_counter)
+    for context in (300, 40, 300, 120):
+        lengths.clear()
+        assert len(plain.visit(context, 2)) == MEASURED_STEPS
+        assert lengths == list(range(context - 5, context + 5))
+
+
+def test_a_short_text_is_read_again(models: Models) -> None:
+    ids = profiling._token_ids(models.target, "abc", 8)
+    assert models.target.tokenizer.decode(ids.tolist()) == "abcabcab"
+
+
+# Sweeps
+
+
+@pytest.fixture(scope="module")
+def file(models: Models, pair: tuple[Path, Path]) -> CostFile:
+    target, draft = map(str, pair)
+    return empty_file(ProfileOptions(target, draft, Path("cost.json"), TEXT, NODE_COUNTS, CONTEXTS), models)
+
+
+def visit_all(sweeps: Sweeps, number: int, most: int | None = None) -> None:
+    for num_drafted, context in sweeps.sweep(number)[:most]:
+        if num_drafted is None:
+            sweeps.add_steps(context, [1.0] * MEASURED_STEPS)
+        else:
+            sweeps.add_rounds(num_drafted, context, [StageSeconds(1.0, 2.0, 3.0, 4.0)] * MEASURED_ROUNDS)
+
+
+def test_a_sweep_visits_every_place_once_in_its_own_order(file: CostFile) -> None:
+    sweeps = Sweeps(file, 6)
+    orders = []
+    for number in range(3):
+        orders.append(sweeps.sweep(number))
+        visit_all(sweeps, number)
+        assert sweeps.sweep(number) == []
+    assert sweeps.num_left == 0
+    assert all(sorted(map(str, order)) == sorted(map(str, sweeps.places)) for order in orders)
+    assert len({tuple(order) for order in [*orders, sweeps.places]}) == 4
+    assert orders == [Sweeps(file, 6).sweep(number) for number in range(3)]
+
+
+def test_stages_are_kept_apart(file: CostFile) -> None:
+    sweeps = Sweeps(file, 2)
+    sweeps.add_rounds(5, 24, [StageSeconds(1.0, 2.0, 3.0, 4.0), StageSeconds(5.0, 6.0, 7.0, 8.0)])
+    found = {cell: seconds for cell, seconds in sweeps.file.samples.items() if seconds}
+    wanted = {"draft": (1.0, 5.0), "select": (2.0, 6.0), "verify": (3.0, 7.0), "commit": (4.0, 8.0)}
+    assert found == {(stage, 5, 24): seconds for stage, seconds in wanted.items()}
+
+
+def test_sweeps_go_on_where_a_file_ends(file: CostFile) -> None:
+    whole = Sweeps(file, 5)
+    assert whole.num_sweeps == 3
+    visit_all(whole, 0)
+    visit_all(whole, 1, most=4)
+    later = Sweeps(whole.file, 5)
+    assert later.sweep(0) == []
+    assert later.sweep(1) == whole.sweep(1)
+    assert later.num_left == whole.num_left == 3 * NUM_PLACES - NUM_PLACES - 4
+
+
+def test_a_cell_that_lacks_a_stage_is_visited_again(file: CostFile) -> None:
+    sweeps = Sweeps(file, 2)
+    visit_all(sweeps, 0)
+    samples = {cell: seconds for cell, seconds in sweeps.file.samples.items() if cell != ("commit", 5, 24)}
+    assert Sweeps(replace(file, samples=samples), 2).sweep(0) == [(5, 24)]
+
+
+# Stopping and going on
+
+
+def test_what_was_measured_before_an_interrupt_is_kept(
+    options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        visits_before(patched, 6, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            profile(options)
+    kept = read_cost_file(options.out)
+    rounds = sum(len(seconds) for (stage, _, _), seconds in kept.samples.items() if stage == "verify")
+    assert rounds == 5 * MEASURED_ROUNDS, "the first visit only warms up"
+    assert not kept.is_complete
+    done = profile(replace(options, resume=True))
+    assert done.file.is_complete
+    assert prefixes(kept, done.file)
+    assert {len(seconds) for (stage, _, _), seconds in done.file.samples.items() if stage != PLAIN} == {4}
+
+
+def test_the_file_is_written_after_each_sweep_and_after_some_time(
+    options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    monkeypatch.setattr(profiling, "write_cost_file", lambda _path, file: written.append(len(file.samples)))
+    profile(options)
+    assert len(written) == 2
+    written.clear()
+    monkeypatch.setattr(profiling, "SECONDS_BETWEEN_WRITINGS", 0.0)
+    profile(options)
+    assert len(written) == 2 * NUM_PLACES
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_killed_profile_goes_on_with_what_it_had(number: int, options: ProfileOptions) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["simlab.real_runner.profile.profile", "transformers.models.llama.modeling_llama"])
+    typed = ["--target", options.target, "--draft", options.draft, "--contexts", "24,60", "--node-counts", "1,5,40"]
+    command = ["profile", *typed, "--out", str(options.out), "--repeats", "200"]
+    process = context.Process(target=tiny_models.run_simlab, args=(command,))
+    process.start()
+    while not options.out.exists():
+        assert process.is_alive()
+        time.sleep(0.001)
+    time.sleep(0.04 * number)
+    process.kill()
+    process.join()
+    kept = read_cost_file(options.out)
+    assert kept.is_complete, "a whole sweep was written"
+    fewest = min(map(len, kept.samples.values()))
+    assert main(["profile", "--out", str(options.out), "--resume", "--repeats", str(fewest + 2)]) == 0
+    file = read_cost_file(options.out)
+    assert prefixes(kept, file)
+    assert min(map(len, file.samples.values())) >= fewest + 2
+    assert [path.name for path in options.out.parent.iterdir()] == ["cost.json"]
+
+
+def test_a_complete_file_is_left_alone_until_more_is_wanted(options: ProfileOptions) -> None:
+    first = profile(options)
+    written = options.out.stat().st_mtime_ns
+    again = profile(replace(options, resume=True))
+    assert again == Profiled(first.file, 0)
+    assert profile(replace(options, resume=True, repeats=2)) == again
+    assert options.out.stat().st_mtime_ns == written
+    more = profile(replace(options, resume=True, repeats=6))
+    assert more.num_visits == NUM_PLACES
+    assert more.file.repeats == 6
+    assert prefixes(first.file, more.file)
+
+
+def test_a_file_names_the_options_it_was_begun_with(options: ProfileOptions) -> None:
+    begun = replace(options, temperature=0.5, top_p=0.9, top_k=7, threads=1)
+    file = profile(begun).file
+    told = ProfileOptions(out=options.out, text=TEXT, **options_of(file))  # type: ignore[arg-type]
+    assert told == begun
+
+
+def test_a_file_names_the_commits_of_models_from_the_hub() -> None:
+    """The branch may have moved on since."""
+    hub, here = ModelInfo("org/target", "0123abc", "x"), ModelInfo("runs/drafter", "", "y")
+    told = options_of(replace(EMPTY, target=hub, drafter=here))
+    assert (told["target"], told["draft"]) == ("org/target@0123abc", "runs/drafter")
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dtype": "bfloat16"}, "was measured with dtype float32, and this run has bfloat16"),
+        ({"threads": 2}, "was measured with threads 1, and this run has 2"),
+        ({"temperature": 0.5}, "was measured with temperature 0.0, and this run has 0.5"),
+        ({"contexts": (24, 61)}, "was measured with contexts 24,60, and this run has 24,61"),
+        ({"node_counts": (0, 1)}, "was measured with node counts 0,1,5,40, and this run has 0,1"),
+    ],
+)
+def test_another_setting_is_not_gone_on_with(
+    options: ProfileOptions, change: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile(replace(options, repeats=1))
+    before = options.out.read_bytes()
+    monkeypatch.setattr(profiling, "_measure", None)
+    try:
+        with pytest.raises(CostError, match=said):
+            profile(replace(options, resume=True, **change))  # type: ignore[arg-type]
+    finally:
+        torch.set_num_threads(1)
+    assert options.out.read_bytes() == before
+
+
+def test_other_weights_are_not_gone_on_with(options: ProfileOptions, tmp_path: Path) -> None:
+    profile(replace(options, repeats=1))
+    target = tiny_models.make_target(tmp_path / "target", seed=7)
+    with pytest.raises(CostError, match="was measured with target [0-9a-f]{16}, and this run has [0-9a-f]{16}"):
+        profile(replace(options, resume=True, target=str(target)))
+
+
+def test_weights_may_lie_elsewhere(options: ProfileOptions, tmp_path: Path) -> None:
+    profile(replace(options, repeats=2))
+    moved = tmp_path / "moved"
+    Path(options.target).rename(moved)
+    try:
+        assert profile(replace(options, resume=True, repeats=2, target=str(moved))).num_visits == 0
+    finally:
+        moved.rename(options.target)
+
+
+@pytest.mark.parametrize("block_size", [2, 4])
+def test_trees_beyond_the_candidates_are_refused_before_the_work(block_size: int, tmp_path: Path) -> None:
+    target, draft = tiny_models.make_pair(tmp_path, block_size=block_size)
+    models = load_models(str(target), str(draft), "float32", "cpu")
+    most = sum(VOCAB_SIZE**depth for depth in range(1, block_size))
+    check_grid(models, 40, min(most, 1_000))
+    with pytest.raises(ModelError, match=f"fill no more than {most:,}; give smaller --node-counts"):
+        check_grid(models, 40, most + 1)
+
+
+def test_a_tree_that_comes_out_smaller_is_refused(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_rounds, "DDTree", lambda num: DDTree(num - 1))
+    rounds = RoundsAt(models, 9, token_ids(), 40, GREEDY, time.perf_counter)
+    with pytest.raises(
+        ModelError, match="a tree of 9 drafted tokens was asked for, and the drafter's candidates fill 8"
+    ):
+        rounds.visit(9, 1)
+
+
+def existing_file(options: ProfileOptions) -> ProfileOptions:
+    options.out.write_text("{}")
+    return options
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (existing_file, "is there already; add --resume to go on with it, or give another --out"),
+        (lambda options: replace(existing_file(options), resume=True), "is no cost file"),
+        (lambda options: replace(options, out=options.out.parent), "--out names the folder"),
+        (lambda options: replace(options, draft="no/such/drafter/there"), "no/such/drafter/there"),
+        (lambda options: replace(options, device="cuda"), "torch sees no GPU"),
+        (lambda options: replace(options, contexts=(24, 2000)), "give smaller --contexts"),
+        (lambda options: replace(options, node_counts=(0, 2_000_000)), "give smaller --node-counts"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(
+    options: ProfileOptions,
+    changed: Callable[[ProfileOptions], ProfileOptions],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profiling, "_measure", None)
+    with pytest.raises(SimlabError, match=said) as refused:
+        profile(changed(options))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_text_without_tokens_is_refused(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(models.target.tokenizer), "encode", lambda *_text, **_settings: [])
+    with pytest.raises(PromptError, match="makes no token of the text"):
+        profiling._token_ids(models.target, "abc", 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"node_counts": (1, 2)}, "node counts must rise from 0, the root alone; got 1, 2"),
+        ({"node_counts": (0, 2, 2)}, "got 0, 2, 2"),
+        ({"contexts": (0, 8)}, "contexts must rise from 1 or above; got 0, 8"),
+        ({"contexts": ()}, "got none"),
+        ({"repeats": 0}, "at least 1; got 0"),
+        ({"threads": 0}, "at least 1; got 4, 1 and 0"),
+        ({"batch": 0}, "at least 1; got 4, 0 and None"),
+        ({"temperature": -1.0}, "temperature must be 0"),
+        ({"text": ""}, "text must not be empty"),
+    ],
+)
+def test_options_are_checked(options: ProfileOptions, change: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        replace(options, **change)  # type: ignore[arg-type]
+
+
+def test_a_file_names_no_host_and_no_person(file: CostFile) -> None:
+    told = json.dumps([file.device, file.system, dict(file.versions), file.attention, file.execution])
+    assert platform.node() not in told
+    assert str(Path.home()) not in told
+    assert set(file.versions) == {"torch", "transformers", "numpy", "numba"}

@@ -1,0 +1,351 @@
+"""Recording along hidden states that an engine dumped: equal to a live recording, or refused in a sentence."""
+
+import json
+import weakref
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import dumped_files
+import numpy as np
+import pytest
+import safetensors
+import tiny_models
+import torch
+from safetensors.torch import load_file, save_file
+
+from simlab.cli.main import main
+from simlab.errors import ModelError, TraceError
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.record import record
+from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.partial import final_norm, load_partial_target
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import Trace, open_trace
+
+LAYERS = (1, 2, 3, 4)
+"""The states that the tiny drafter taps, and the last, numbered as engines do."""
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen3"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target that wrote seven texts, dumped; half of the dumps lack the last token. ``qwen3`` ties its head."""
+    made = tmp_path_factory.mktemp("dumped")
+    tiny_models.make_pair(made, request.param)
+    tiny_models.write_prompts(made / "prompts.jsonl", 7)
+    options = RecordOptions(
+        target=str(made / "target"), draft=str(made / "drafter"), prompts=made / "prompts.jsonl", out=made / "live"
+    )
+    record(replace(options, max_new_tokens=70, temperature=0.8, min_width=8, exact_budget=32))
+    engine, rows = dumped_files.load_engine(made / "target"), []
+    for text in open_trace(made / "live").sequences():
+        prompt, answer = text.prompt.token_ids.tolist(), text.text.tolist()
+        rows.append({"id": text.prompt.prompt_id, "prompt_token_ids": prompt, "token_ids": answer})
+        path = made / "dumped" / f"cmpl-{7 - text.index}.safetensors"
+        dumped_files.dump(engine, path, [*prompt, *answer], LAYERS, without_last=text.index % 2 == 0)
+    (made / "served.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return made
+
+
+@pytest.fixture
+def options(folder: Path, tmp_path: Path) -> RecordOptions:
+    return RecordOptions(
+        target=str(folder / "target"),
+        draft=str(folder / "drafter"),
+        completions=folder / "served.jsonl",
+        hidden_states=folder / "dumped",
+        hidden_layers=LAYERS,
+        out=tmp_path / "trace",
+        batch_size=3,
+        min_width=8,
+        exact_budget=32,
+    )
+
+
+def recorded(options: RecordOptions) -> Trace:
+    check_trace(record(options))
+    return open_trace(options.out)
+
+
+def without_dump(options: RecordOptions) -> RecordOptions:
+    return replace(options, hidden_states=None, hidden_layers=(), out=options.out.with_name("live"))
+
+
+def copied(options: RecordOptions, tmp_path: Path) -> RecordOptions:
+    """The same with a folder of dumps that may be spoilt."""
+    assert options.hidden_states is not None
+    place = tmp_path / "spoilt"
+    place.mkdir()
+    for path in options.hidden_states.iterdir():
+        (place / path.name).write_bytes(path.read_bytes())
+    return replace(options, hidden_states=place)
+
+
+def columns(trace: Trace) -> list[np.ndarray]:
+    """Every column of every text."""
+    found = []
+    for text in trace.records(["dflash"]):
+        assert text.tokens is not None
+        found += [text.text, text.prompt.token_ids]
+        for rows in (text.tokens, text.drafts["dflash"]):
+            found += [getattr(rows, entry.name) for entry in fields(rows)]
+    return found
+
+
+def test_equal_to_a_live_recording(options: RecordOptions) -> None:
+    ours, live = recorded(options), recorded(without_dump(options))
+    for one, other in zip(columns(ours), columns(live), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (ours.text_id, ours.draft_ids) == (live.text_id, live.draft_ids)
+    told = ours.manifest.to_json()
+    assert told["hidden_states"] == {"layers": LAYERS, "dtype": "float32"}
+    assert (told["gt_mode"], told["attention"]) == ("given", "not run here")
+    assert "hidden_states" not in live.manifest.to_json()
+    for key in ("target", "prompts_digest", "stop_token_ids", "vocab_size", "draft_sets"):
+        assert getattr(ours.manifest, key) == getattr(live.manifest, key)
+
+
+def test_the_command_says_the_same(options: RecordOptions, folder: Path, tmp_path: Path) -> None:
+    models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
+    text = ["--completions", str(folder / "served.jsonl"), "--hidden-states", str(folder / "dumped")]
+    kept = ["--hidden-layers", "1,2,3,4", "--min-width", "8", "--exact-budget", "32", "--batch-size", "3"]
+    assert main(["record", *models, *text, *kept, "--out", str(tmp_path / "typed")]) == 0
+    assert open_trace(tmp_path / "typed").draft_ids == recorded(options).draft_ids
+
+
+def test_more_states_than_needed_in_other_places(options: RecordOptions, folder: Path, tmp_path: Path) -> None:
+    engine = dumped_files.load_engine(folder / "target")
+    for number, line in enumerate((folder / "served.jsonl").read_text().splitlines()):
+        row = json.loads(line)
+        tokens = [*row["prompt_token_ids"], *row["token_ids"]]
+        dumped_files.dump(engine, tmp_path / f"all/{number}.safetensors", tokens, (0, 1, 2, 3, 4), number % 2 == 0)
+    every = replace(options, hidden_states=tmp_path / "all", hidden_layers=(0, 1, 2, 3, 4))
+    assert recorded(every).draft_ids == recorded(replace(options, out=tmp_path / "four")).draft_ids
+
+
+@pytest.mark.parametrize("taps", [(-1, 1), (0, 3)], ids=["embedding", "last"])
+def test_a_drafter_of_the_first_or_the_last_state(
+    taps: tuple[int, ...], options: RecordOptions, tmp_path: Path, folder: Path
+) -> None:
+    """The last state is read after the final norm, as in a live recording."""
+    (tmp_path / "other").mkdir()
+    for path in Path(options.draft).iterdir():
+        (tmp_path / "other" / path.name).write_bytes(path.read_bytes())
+    config = json.loads((tmp_path / "other" / "config.json").read_text())
+    config["dflash_config"]["target_layer_ids"] = [*taps, 2]
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
+    engine = dumped_files.load_engine(folder / "target")
+    for number, line in enumerate((folder / "served.jsonl").read_text().splitlines()):
+        row = json.loads(line)
+        tokens = [*row["prompt_token_ids"], *row["token_ids"]]
+        dumped_files.dump(engine, tmp_path / f"all/{number}.safetensors", tokens, (0, 1, 2, 3, 4), without_last=False)
+    other = replace(
+        options, draft=str(tmp_path / "other"), hidden_states=tmp_path / "all", hidden_layers=(0, 1, 2, 3, 4)
+    )
+    assert recorded(other).draft_ids == recorded(without_dump(other)).draft_ids
+
+
+def test_the_layers_are_not_read(options: RecordOptions, tmp_path: Path) -> None:
+    """A checkpoint of nothing but embedding, norm and head, in two files, does as well."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for path in Path(options.target).iterdir():
+        (bare / path.name).write_bytes(path.read_bytes())
+    tensors = {name: value for name, value in load_file(bare / "model.safetensors").items() if ".layers." not in name}
+    assert len(tensors) in (2, 3)
+    (bare / "model.safetensors").unlink()
+    for number, (name, value) in enumerate(tensors.items()):
+        save_file({name: value}, bare / f"model-{number}.safetensors")
+    assert recorded(replace(options, target=str(bare))).draft_ids == recorded(without_dump(options)).draft_ids
+
+
+def test_what_is_loaded_is_the_targets_own(options: RecordOptions) -> None:
+    whole, part = (load(options.target, torch.float32) for load in (load_target, load_partial_target))
+    states = torch.randn(5, tiny_models.HIDDEN_SIZE)
+    assert torch.equal(whole.logits(final_norm(whole)(states)), part.logits(final_norm(part)(states)))
+    assert torch.equal(whole.embedding.weight, part.embedding.weight)
+    for name in ("name", "revision", "digest", "stop_token_ids", "vocab_size", "num_layers", "end_of_turn_id"):
+        assert getattr(whole, name) == getattr(part, name)
+    assert len(part.layers) == 0
+
+
+def test_a_target_in_several_files_has_the_digest_of_all(options: RecordOptions, tmp_path: Path) -> None:
+    """By which prices of the whole target are known to be of it, although its layers are not read."""
+    sharded = str(tiny_models.make_sharded(Path(options.target), tmp_path / "sharded"))
+    whole, part = (load(sharded, torch.float32) for load in (load_target, load_partial_target))
+    assert whole.digest == part.digest
+    assert whole.digest != load_target(options.target, torch.float32).digest
+
+
+def test_a_dump_in_bfloat16_says_so(options: RecordOptions, tmp_path: Path) -> None:
+    spoilt = copied(options, tmp_path)
+    assert spoilt.hidden_states is not None
+    for path in spoilt.hidden_states.iterdir():
+        found = load_file(path)
+        save_file({**found, "hidden_states": found["hidden_states"].bfloat16()}, path)
+    ours, live = recorded(spoilt), recorded(without_dump(options))
+    assert ours.manifest.to_json()["hidden_states"] == {"layers": LAYERS, "dtype": "bfloat16"}
+    assert ours.manifest.dtype == "float32"
+    for (_, mine), (_, theirs) in zip(ours.token_rows(), live.token_rows(), strict=True):
+        assert 0 < np.abs(mine.log_prob - theirs.log_prob).max() < 0.5
+
+
+def test_an_interrupted_recording_goes_on(options: RecordOptions, tmp_path: Path) -> None:
+    whole = replace(options, out=tmp_path / "whole")
+    record(whole)
+    spoilt = copied(options, tmp_path)
+    assert spoilt.hidden_states is not None
+    last = spoilt.hidden_states / "cmpl-1.safetensors"
+    kept = last.read_bytes()
+    found = load_file(last)
+    found["hidden_states"][3, 1, 2] = torch.nan
+    save_file(found, last)
+    with pytest.raises(ModelError, match="cmpl-1.safetensors holds hidden states that are not numbers"):
+        record(spoilt)
+    assert len(list((spoilt.out / "unfinished").glob("sequences-*"))) == 2
+    last.write_bytes(kept)
+    record(replace(spoilt, resume=True))
+    for path in whole.out.iterdir():
+        if path.name != "recording.json":
+            assert (spoilt.out / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_one_text_is_held_at_a_time(options: RecordOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States are read when their text is recorded, and not kept."""
+    read: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+    real = safetensors.safe_open
+
+    class Watched:
+        def __init__(self, *given: object) -> None:
+            self._file = real(*given)
+
+        def __enter__(self) -> "Watched":
+            self._file.__enter__()
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self._file.__exit__(*error)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._file, name)
+
+        def get_tensor(self, name: str) -> torch.Tensor:
+            found: torch.Tensor = self._file.get_tensor(name)
+            if name == "hidden_states":
+                alive.append(sum(earlier() is not None for earlier in read))
+                read.append(weakref.ref(found))
+            return found
+
+    monkeypatch.setattr("simlab.real_runner.targets.dumped_states.safe_open", Watched)
+    record(options)
+    assert alive == [0] * 7
+
+
+def change(name: str, new: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path], object]:
+    def apply(path: Path) -> None:
+        found = load_file(path)
+        save_file({**found, name: new(found[name]).contiguous()}, path)
+
+    return apply
+
+
+def drop(name: str) -> Callable[[Path], object]:
+    return lambda path: save_file({key: value for key, value in load_file(path).items() if key != name}, path)
+
+
+def normed_already(path: Path) -> None:
+    found = load_file(path)
+    last = found["hidden_states"][:, -1]
+    found["hidden_states"][:, -1] = last / (last.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt()
+    save_file(found, path)
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-10]), "cmpl-4.safetensors cannot be read as safetensors"),
+    "empty": (lambda path: path.write_bytes(b""), "cmpl-4.safetensors cannot be read as safetensors"),
+    "missing": (lambda path: path.unlink(), "no file in .* has the .* token_ids of prompt and text of 'p3'"),
+    "prompt only": (change("token_ids", lambda ids: ids[:-1]), "hidden_states of .* are .*; expected"),
+    "other tokens": (change("token_ids", lambda ids: ids.flip(0)), "no file in .* of 'p3', with or without the last"),
+    "no tokens": (drop("token_ids"), "cmpl-4.safetensors has no tensor 'token_ids'"),
+    "no states": (drop("hidden_states"), "cmpl-4.safetensors has no tensor 'hidden_states'"),
+    "layers": (change("hidden_states", lambda states: states[:, 1:]), r", 3, 32\]; expected \[.*, 4, 32\]"),
+    "hidden size": (change("hidden_states", lambda states: states[..., 1:]), r", 4, 31\]; expected \[.*, 4, 32\]"),
+    "flat": (change("hidden_states", lambda states: states.flatten(1)), r", 128\]; expected"),
+    "whole numbers": (change("hidden_states", lambda states: states.int()), "are I32; expected float32, bfloat16 or"),
+    "another dtype": (
+        change("hidden_states", lambda states: states.half()),
+        "is float32 and .* is float16; give the dumps of one engine",
+    ),
+    "token fractions": (change("token_ids", lambda ids: ids.float()), "token_ids of .* expected a row of token ids"),
+    "normed": (normed_already, "have passed the target's final norm; expected those before it"),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_a_spoilt_file_is_refused(kind: str, options: RecordOptions, tmp_path: Path) -> None:
+    spoil, said = SPOILT[kind]
+    spoilt = copied(options, tmp_path)
+    assert spoilt.hidden_states is not None
+    spoil(spoilt.hidden_states / "cmpl-4.safetensors")
+    with pytest.raises(ModelError, match=said) as error:
+        record(spoilt)
+    assert "\n" not in str(error.value)
+    assert kind == "normed" or not spoilt.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ((), r"do not say which hidden states they hold; give --hidden-layers .* need \[1, 2, 3, 4\]"),
+        ((1, 2, 3), r"without the state after the last layer, 4, .* eagle_aux_hidden_state_layer_ids \[1, 2, 3, 4\]"),
+        ((0, 1, 2, 4), r"that were not dumped, \[3\]; dump with .* give --hidden-layers 1,2,3,4"),
+        ((4, 1, 2, 3), "must rise, as engines dump in the order of the layers"),
+        ((1, 2, 3, 5), "must lie from 0 to 4"),
+    ],
+)
+def test_states_that_do_not_suffice_are_refused(layers: tuple[int, ...], said: str, options: RecordOptions) -> None:
+    with pytest.raises(ModelError, match=said):
+        record(replace(options, hidden_layers=layers))
+    assert not options.out.exists()
+
+
+def test_an_empty_folder_is_refused(options: RecordOptions, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"holds no \*.safetensors file"):
+        record(replace(options, hidden_states=tmp_path))
+
+
+def test_hidden_states_need_texts_made_elsewhere(options: RecordOptions, folder: Path) -> None:
+    with pytest.raises(ValueError, match="give --completions with them"):
+        replace(options, completions=None, prompts=folder / "prompts.jsonl")
+    with pytest.raises(ValueError, match="--hidden-layers says which states --hidden-states holds"):
+        replace(options, hidden_states=None)
+
+
+def test_such_a_text_is_not_told_again(options: RecordOptions, tmp_path: Path) -> None:
+    record(options)
+    again = replace(without_dump(options), completions=None, text_from=str(options.out))
+    with pytest.raises(TraceError, match="from hidden states that an engine dumped; record another drafter with"):
+        record(again)
+
+
+def test_a_quantised_head_is_refused(options: RecordOptions, tmp_path: Path) -> None:
+    bare = tmp_path / "fp8"
+    bare.mkdir()
+    for path in Path(options.target).iterdir():
+        (bare / path.name).write_bytes(path.read_bytes())
+    found = load_file(bare / "model.safetensors")
+    found["model.embed_tokens.weight"] = found["model.embed_tokens.weight"].to(torch.float8_e4m3fn)
+    save_file(found, bare / "model.safetensors")
+    with pytest.raises(ModelError, match="is float8_e4m3fn .* give the checkpoint that is not quantised"):
+        record(replace(options, target=str(bare)))
+
+
+def test_a_checkpoint_without_its_norm_is_refused(options: RecordOptions, tmp_path: Path) -> None:
+    bare = tmp_path / "cut"
+    bare.mkdir()
+    for path in Path(options.target).iterdir():
+        (bare / path.name).write_bytes(path.read_bytes())
+    drop("model.norm.weight")(bare / "model.safetensors")
+    with pytest.raises(ModelError, match="has no tensor 'model.norm.weight'; it is not whole"):
+        record(replace(options, target=str(bare)))

@@ -1,0 +1,388 @@
+"""Prompt and completion files, and their rendering."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from places import SHARED
+from tokenizers import Tokenizer as RawTokenizer
+from tokenizers import decoders, models, pre_tokenizers, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from simlab.errors import PromptError
+from simlab.real_runner.record.completions import Completion, GivenIds, GivenText, completion_ids, read_completions
+from simlab.real_runner.record.prompt_rows import Message
+from simlab.real_runner.record.prompts import (
+    PromptRecord,
+    Tokenizer,
+    next_turn,
+    parse_template_kwargs,
+    read_prompts,
+    render,
+    render_text,
+)
+
+BUILTIN = Path(os.environ.get("SIMLAB_CACHE", "no-such-folder")) / "smollm2-135m"
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'developer' %}{{ raise_exception('no developer here') }}{% endif %}"
+    "<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}{% if thinking %}<think>{% endif %}"
+)
+SPECIAL = ["<s>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<think>"]
+HI = Message("user", "Hi")
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def to_file(*rows: object, name: str = "some.jsonl") -> Path:
+        path = tmp_path / name
+        path.write_bytes(b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows))
+        return path
+
+    return to_file
+
+
+def byte_tokenizer(template: str | None) -> PreTrainedTokenizerFast:
+    """Ids 0 to 5 are ``SPECIAL``, then one id a byte; ``encode`` puts ``<s>`` in front."""
+    vocabulary = {token: index for index, token in enumerate(SPECIAL + sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    raw = RawTokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    raw.decoder = decoders.ByteLevel()
+    raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    raw.add_special_tokens(SPECIAL)
+    return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="<|end|>", chat_template=template)
+
+
+@pytest.fixture(scope="module")
+def chat() -> Tokenizer:
+    return byte_tokenizer(TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def base() -> Tokenizer:
+    return byte_tokenizer(None)
+
+
+# Prompt files: the formats.
+
+
+def test_turns_are_asked_one_after_another(write: Write) -> None:
+    path = write({"id": "a", "dataset": "d", "turns": ["Hi", "And then?"], "reference": "x"})
+    assert read_prompts(path) == [PromptRecord("a", "d", (HI,), ("And then?",))]
+
+
+def test_messages_keep_the_given_context(write: Write) -> None:
+    given_rows = [("system", ""), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Go")]
+    messages = [{"role": role, "content": content} for role, content in given_rows]
+    expected = tuple(Message(role, content) for role, content in given_rows)
+    path = write({"messages": messages}, {"messages": [*messages, {"role": "assistant", "content": "Gone"}]})
+    assert read_prompts(path) == [PromptRecord(f"some-{row}", "some", expected) for row in range(2)]
+
+
+SHAREGPT = [
+    {"from": "system", "value": "Be brief"},
+    {"from": "gpt", "value": "Left over"},
+    {"from": "human", "value": "Hi"},
+    {"from": "gpt", "value": "Hello"},
+    {"from": "human", "value": "More"},
+]
+
+
+def test_sharegpt_as_a_list_and_as_lines(write: Write) -> None:
+    row = {"id": "q_0", "conversations": SHAREGPT}
+    expected = [PromptRecord("q_0", "some", (Message("system", "Be brief"), HI))]
+    assert read_prompts(write(row)) == expected
+    assert read_prompts(write([row], name="some.json")) == expected
+
+
+def test_conversations_in_which_nobody_asks_are_skipped_and_counted(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = [{"conversations": []}, {"conversations": SHAREGPT[:2]}]
+    (found,) = read_prompts(write(silent[0], {"conversations": SHAREGPT}, silent[1]))
+    assert found.prompt_id == "some-1"
+    assert "skipped 2 of 3 conversations" in capsys.readouterr().err
+    with pytest.raises(PromptError, match="expected a conversation with a human message; got none in 2 rows"):
+        read_prompts(write(*silent))
+
+
+def test_a_list_over_several_lines(tmp_path: Path) -> None:
+    path = tmp_path / "some.json"
+    path.write_text(json.dumps([{"conversations": SHAREGPT}] * 3, indent=2))
+    assert [record.prompt_id for record in read_prompts(path, limit=2)] == ["some-0", "some-1"]
+
+
+def test_prompt_of_a_benchmark_file(write: Write) -> None:
+    assert read_prompts(write({"prompt": "Hi", "output_tokens": 5})) == [PromptRecord("some-0", "some", (HI,))]
+
+
+def test_formats_and_kinds_of_id_mix_in_one_file(write: Write) -> None:
+    path = write({"id": 81, "turns": ["Hi"]}, {"id": None, "prompt": "Hi", "messages": None}, {"prompt": "Hi"})
+    assert [record.prompt_id for record in read_prompts(path)] == ["81", "some-1", "some-2"]
+
+
+def test_rows_past_the_limit_are_not_looked_at(write: Write) -> None:
+    path = write({"prompt": "Hi"}, {"prompt": "Ho"}, "not an object")
+    assert len(read_prompts(path, limit=2)) == 2
+    with pytest.raises(ValueError, match="at least 1; got 0"):
+        read_prompts(path, limit=0)
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\n\n"])
+def test_line_ends_and_a_byte_order_mark(tmp_path: Path, end: bytes) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + b'{"prompt": "Hi"}\r\n{"prompt": "Ho"}' + end)
+    assert [record.conversation[0].content for record in read_prompts(path)] == ["Hi", "Ho"]
+
+
+line_ends = st.sampled_from("\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\r\n\ufeff ")
+texts = st.lists(st.text(st.characters(codec="utf-8") | line_ends, min_size=1), min_size=1, max_size=4)
+
+
+@given(turns=texts)
+@settings(max_examples=60, deadline=None)
+def test_every_text_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, turns: list[str]) -> None:
+    path = tmp_path_factory.mktemp("texts") / "some.jsonl"
+    path.write_bytes(json.dumps({"turns": turns}, ensure_ascii=False).encode() + b"\n")
+    [record] = read_prompts(path)
+    assert [record.conversation[0].content, *record.later_turns] == turns
+
+
+# Prompt files: the errors.
+
+
+def user(content: object) -> dict[str, object]:
+    return {"role": "user", "content": content}
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (["Hi"], "expected a JSON object; got list"),
+        ({}, "expected one of the keys turns, .*; got none"),
+        ({"question": "Hi"}, "got question"),
+        ({"turns": []}, "at least one entry for 'turns'; got list"),
+        ({"turns": "Hi"}, "for 'turns'; got str"),
+        ({"turns": ["Hi", ""]}, "each of 'turns' to be text that is not empty"),
+        ({"turns": ["Hi", 3]}, "got int 3"),
+        ({"prompt": ["Hi"]}, "'prompt' to be text"),
+        ({"prompt": ""}, "'prompt' to be text that is not empty"),
+        ({"id": "", "prompt": "Hi"}, "'id' to be text"),
+        ({"id": True, "prompt": "Hi"}, "'id' to be text"),
+        ({"dataset": 1, "prompt": "Hi"}, "'dataset' to be text"),
+        ({"messages": []}, "at least one entry for 'messages'"),
+        ({"messages": ["Hi"]}, "each message to be an object"),
+        ({"messages": [{"role": "tool", "content": "Hi"}]}, "'role' to be one of system, .*got str"),
+        ({"messages": [{"role": ["user"], "content": "Hi"}]}, "'role' to be one of"),
+        ({"messages": [user(None)]}, "'content' of each message to be text that is not empty; got null"),
+        ({"messages": [user("")]}, "'content' of each message"),
+        ({"messages": [{"role": "assistant", "content": "Hi"}]}, "expected a user message as the last one.*got none"),
+        ({"messages": [{"role": "system", "content": "Hi"}]}, "got one from system"),
+        ({"conversations": [{"from": "bot", "value": "Hi"}]}, "'from' to be one of system, human"),
+        ({"conversations": [{"from": "human", "value": 3}]}, "'value' of each message"),
+    ],
+)
+def test_a_row_that_cannot_be_used(write: Write, row: object, says: str) -> None:
+    path = write({"prompt": "Hi"}, row)
+    with pytest.raises(PromptError, match=f"some.jsonl, line 2: .*{says}"):
+        read_prompts(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "line 1: expected one JSON object a line; got an empty file"),
+        (b" \n\n", "line 1: .*got an empty file"),
+        (b'{"prompt": "Hi"}\n{"prompt": "Hi"', "line 2: .*got invalid JSON"),
+        (b'{"prompt": "Hi"}\n\n{"prompt": "Hi"}', "line 2: .*got invalid JSON"),
+        (b'{"prompt": "Hi"}\n{"prompt": "\xe9"}', "line 2: expected UTF-8; got the byte 0xe9"),
+        (b'{"prompt": "\\ud83d"}', "line 1: .*'prompt' to be Unicode text; got half of a surrogate"),
+        (b"[]", "at least one entry for 'the JSON list'"),
+        (b'[\n{"prompt": "Hi"},\n{"prompt" "Hi"}]', "line 3: .*got invalid JSON"),
+        (b'[\n{"prompt": "Hi"},\n{"prompt": "\xe9"}]', "line 3: expected UTF-8"),
+        (b'[{"prompt": "Hi"}, 3]', "entry 2: expected a JSON object; got int 3"),
+        (b'{"a": ' + b"[" * 200_000, "line 1: .*got invalid JSON"),
+        (b'{"a": ' + b"1" * 5_000 + b"}", "line 1: .*got invalid JSON"),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path: Path, data: bytes, says: str) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(PromptError, match=says):
+        read_prompts(path)
+
+
+def test_two_rows_with_one_id(write: Write) -> None:
+    path = write({"id": "some-1", "prompt": "Hi"}, {"prompt": "Ho"})
+    with pytest.raises(PromptError, match=r"line 2: .*got 'some-1', as in .*line 1"):
+        read_prompts(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "no.jsonl", tmp_path):
+        with pytest.raises(PromptError, match="cannot be read"):
+            read_prompts(path)
+
+
+def test_values_refuse_what_is_not_a_conversation() -> None:
+    with pytest.raises(ValueError, match="got 'human'"):
+        Message("human", "Hi")
+    with pytest.raises(ValueError, match="must end in a user message"):
+        PromptRecord("a", "d", (HI, Message("assistant", "Hello")))
+
+
+# Rendering.
+
+
+def test_render_agrees_with_its_text(chat: Tokenizer) -> None:
+    messages = next_turn([HI], "", "More\u2028lines")
+    text = render_text(chat, messages, {})
+    assert text == "<|user|>Hi<|end|><|assistant|><|end|><|user|>More\u2028lines<|end|><|assistant|>"
+    ids = render(chat, messages, {})
+    assert ids == chat.encode(text, add_special_tokens=False)
+    assert isinstance(ids, list)
+    assert {type(token) for token in ids} == {int}
+    assert [token for token in ids if token < len(SPECIAL)] == [3, 1, 4, 1, 3, 1, 4]
+
+
+def test_template_arguments_arrive(chat: Tokenizer) -> None:
+    assert render(chat, [HI], {"thinking": True})[-1] == SPECIAL.index("<think>")
+    assert render(chat, [HI], {"thinking": False}) == render(chat, [HI], {})
+
+
+def test_what_the_template_refuses(chat: Tokenizer) -> None:
+    with pytest.raises(PromptError, match="refused a conversation of developer, user: no developer here"):
+        render(chat, [Message("developer", "Hi"), HI], {})
+    with pytest.raises(PromptError, match="refused a conversation of user"):
+        render_text(chat, [HI], {"tokenize": True})
+
+
+def test_without_a_template_the_last_user_message_is_encoded(base: Tokenizer) -> None:
+    messages = next_turn([HI], "Hello", "More")
+    assert render(base, messages, {}) == [SPECIAL.index("<s>"), *base.encode("More", add_special_tokens=False)]
+    assert render_text(base, messages, {}) == "More"
+    with pytest.raises(PromptError, match="no chat template to take thinking"):
+        render(base, [HI], {"thinking": True})
+    assert render_text(base, [HI], {"chat_template": TEMPLATE}) == "<|user|>Hi<|end|><|assistant|>"
+
+
+def test_a_prompt_without_tokens(chat: Tokenizer) -> None:
+    with pytest.raises(PromptError, match="the prompt 'Hi' has no tokens"):
+        render(chat, [HI], {"chat_template": "{# nothing #}"})
+
+
+def test_template_arguments_of_the_command_line() -> None:
+    assert parse_template_kwargs('{"enable_thinking": false}') == {"enable_thinking": False}
+    for text in ("", "[]", "thinking=1", "null", '{"a": NaN}', "[" * 200_000):
+        with pytest.raises(PromptError, match="must be a JSON object such as"):
+            parse_template_kwargs(text)
+    with pytest.raises(PromptError, match="may not set return_dict, tokenize"):
+        parse_template_kwargs('{"tokenize": false, "thinking": true, "return_dict": true}')
+
+
+# Completions.
+
+HELLO = {"role": "assistant", "content": "Hello"}
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"prompt_token_ids": [1, 2], "token_ids": [0]}, GivenIds((1, 2), (0,))),
+        ({"prompt": "Hi", "completion": "Hello"}, GivenText((HI,), "Hello", finished=False)),
+        ({"prompt": "Hi", "text": "Hello", "finish_reason": "stop"}, GivenText((HI,), "Hello", finished=True)),
+        ({"prompt": "Hi", "output": "Hello", "finish_reason": "length"}, GivenText((HI,), "Hello", finished=False)),
+        ({"prompt": [user("Hi")], "output": "Hello"}, GivenText((HI,), "Hello", finished=False)),
+        ({"messages": [user("Hi"), HELLO, user("More")]}, GivenText((HI,), "Hello", finished=False)),
+        (
+            {"messages": [user("A"), HELLO, user("Hi"), HELLO]},
+            GivenText((Message("user", "A"), Message("assistant", "Hello"), HI), "Hello", finished=False),
+        ),
+        (
+            {"prompt": "Hi", "choices": [{"text": "Hello", "finish_reason": "stop"}]},
+            GivenText((HI,), "Hello", finished=True),
+        ),
+        (
+            {"messages": [user("Hi")], "choices": [{"message": HELLO, "finish_reason": None}]},
+            GivenText((HI,), "Hello", finished=False),
+        ),
+    ],
+)
+def test_formats_of_completions(write: Write, row: dict[str, object], expected: GivenIds | GivenText) -> None:
+    path = write(row, {"id": "x", "dataset": "d", **row})
+    assert read_completions(path) == [Completion("some-0", "some", expected), Completion("x", "d", expected)]
+    assert len(read_completions(path, limit=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"prompt": "Hi"}, "expected one of the keys token_ids, choices, .*; got prompt"),
+        ({}, "got none"),
+        ({"token_ids": [1]}, "'prompt_token_ids'; got null"),
+        ({"prompt_token_ids": [], "token_ids": [1]}, "at least one entry for 'prompt_token_ids'"),
+        ({"prompt_token_ids": [1], "token_ids": []}, "at least one entry for 'token_ids'"),
+        ({"prompt_token_ids": [1], "token_ids": [1.0]}, "'token_ids' to hold token ids from 0 on; got 1.0"),
+        ({"prompt_token_ids": [True], "token_ids": [1]}, "got True"),
+        ({"prompt_token_ids": [-1], "token_ids": [1]}, "got -1"),
+        ({"prompt_token_ids": [2**31], "token_ids": [1]}, "got 2147483648"),
+        ({"prompt": "Hi", "text": ""}, "'text' to be text that is not empty"),
+        ({"prompt": "Hi", "text": "a", "output": "b"}, "got text, output; keep one"),
+        ({"text": "a"}, "'prompt' to be text that is not empty; got null"),
+        ({"prompt": [HELLO], "text": "a"}, "expected a user message"),
+        ({"prompt": "Hi", "text": "a", "finish_reason": 1}, "'finish_reason' to be text"),
+        ({"prompt": "Hi", "choices": []}, "at least one entry for 'choices'"),
+        ({"prompt": "Hi", "choices": [{"text": "a"}, {"text": "b"}]}, "expected one object in 'choices'; got 2"),
+        ({"prompt": "Hi", "choices": ["a"]}, "expected one object in 'choices'"),
+        ({"prompt": "Hi", "choices": [{"text": ""}]}, "'text' or 'message.content' of 'choices'"),
+        ({"prompt": "Hi", "choices": [{"message": {"content": None}}]}, "'text' or 'message.content'"),
+        ({"messages": [user("Hi")]}, "expected an assistant message"),
+        ({"messages": [user("Hi"), {"role": "assistant", "content": ""}]}, "expected an assistant message"),
+        ({"messages": [HELLO]}, "expected a user message"),
+    ],
+)
+def test_a_completion_that_cannot_be_used(write: Write, row: object, says: str) -> None:
+    path = write({"prompt": "Hi", "text": "Hello"}, row)
+    with pytest.raises(PromptError, match=f"some.jsonl, line 2: .*{says}"):
+        read_completions(path)
+
+
+def test_ids_of_completions(chat: Tokenizer) -> None:
+    hello = chat.encode("Hello", add_special_tokens=False)
+    for finished, stop, ends in ((True, 1, [1]), (True, None, []), (False, 1, [])):
+        completion = Completion("a", "d", GivenText((HI,), "Hello", finished))
+        assert completion_ids(chat, completion, {}, stop) == (render(chat, [HI], {}), hello + ends)
+    ended = Completion("a", "d", GivenText((HI,), "Hello<|end|>", finished=True))
+    assert completion_ids(chat, ended, {}, 1)[1] == [*hello, 1]
+
+
+def test_given_ids_are_used_as_they_stand(chat: Tokenizer) -> None:
+    assert completion_ids(chat, Completion("a", "d", GivenIds((9, 8), (7,))), {}, 1) == ([9, 8], [7])
+
+
+def test_a_completion_without_tokens(chat: Tokenizer) -> None:
+    with pytest.raises(PromptError, match="the completion 'a' has no tokens"):
+        completion_ids(chat, Completion("a", "d", GivenText((HI,), "", finished=True)), {}, 1)
+
+
+# Real files and a real tokenizer, where they are at hand.
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real prompt files are not here")
+def test_real_prompt_files() -> None:
+    for path in sorted((SHARED / "prompts").glob("*.jsonl")):
+        assert len(read_prompts(path)) == path.read_bytes().count(b"\n")
+
+
+@pytest.mark.skipif(not BUILTIN.is_dir(), reason="the built-in target is not in the cache")
+def test_the_built_in_tokenizer() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUILTIN)
+    text = render_text(tokenizer, [HI], {})
+    assert text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+    assert render(tokenizer, [HI], {}) == tokenizer.encode(text, add_special_tokens=False)

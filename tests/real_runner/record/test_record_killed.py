@@ -1,0 +1,108 @@
+"""A recording that was killed loses nothing that was finished, and resumes to the same bytes."""
+
+import multiprocessing
+import random
+import time
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+import tiny_models
+
+from simlab.cli.main import main
+
+NUM_KILLS = 10
+
+
+@pytest.fixture(scope="module")
+def processes() -> ForkServerContext:
+    """Processes that have the imports behind them, which would take ten times as long as the recording."""
+    context = multiprocessing.get_context("forkserver")
+    names = ("record", "generate", "kv_buffers", "dflash_files", "dry_run")
+    modules = [f"simlab.real_runner.{name}" for name in names]
+    context.set_forkserver_preload([*modules, "transformers.models.llama.modeling_llama"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("killed")
+    tiny_models.make_pair(made)
+    tiny_models.write_prompts(made / "prompts.jsonl", 24, num_turns=2)
+    return made
+
+
+def command(folder: Path, out: Path) -> list[str]:
+    """Twelve shards of two prompts, two turns each, some decided by noise."""
+    models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
+    text = ["--prompts", str(folder / "prompts.jsonl"), "--max-new-tokens", "32", "--temperature", "0.8"]
+    return ["record", *models, *text, "--out", str(out), "--batch-size", "2", "--resume"]
+
+
+def started(processes: ForkServerContext, folder: Path, out: Path) -> BaseProcess:
+    process = processes.Process(target=tiny_models.run_simlab, args=(command(folder, out),))
+    process.start()
+    return process
+
+
+def wait_for(path: Path, process: BaseProcess) -> float:
+    """The moment at which a file is there."""
+    while not path.exists():
+        assert process.is_alive(), f"the recording ended before {path} was there"
+        time.sleep(0.001)
+    return time.monotonic()
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def unbroken(processes: ForkServerContext, folder: Path) -> tuple[dict[str, bytes], float]:
+    """The files of a recording that nobody killed, and the seconds from its first file to its last."""
+    out = folder / "unbroken"
+    process = started(processes, folder, out)
+    begun = wait_for(out / "unfinished", process)
+    process.join()
+    seconds = time.monotonic() - begun
+    assert process.exitcode == 0
+    files = bytes_of(out)
+    assert sum(name.startswith("tokens") for name in files) == 12
+    return {name: data for name, data in files.items() if name != "recording.json"}, seconds
+
+
+@pytest.mark.parametrize("number", range(NUM_KILLS))
+def test_a_killed_recording_resumes_to_the_same_bytes(
+    number: int, processes: ForkServerContext, folder: Path, tmp_path: Path, unbroken: tuple[dict[str, bytes], float]
+) -> None:
+    files, seconds = unbroken
+    out = tmp_path / "trace"
+    process = started(processes, folder, out)
+    wait_for(out / "unfinished", process)
+    time.sleep(seconds * (number + random.Random(number).random()) / NUM_KILLS)
+    process.kill()
+    process.join()
+    finished = sorted((out / "unfinished").glob("sequences-*.parquet"))
+    kept = [out / path.name.replace("sequences", "tokens") for path in finished]
+    written = {path: path.stat().st_mtime_ns for path in kept}
+    assert main(command(folder, out)) == 0
+    found = bytes_of(out)
+    assert found.pop("recording.json")
+    assert found == files
+    assert written == {path: path.stat().st_mtime_ns for path in kept}
+
+
+def test_killed_again_and_again_it_still_ends(
+    processes: ForkServerContext, folder: Path, tmp_path: Path, unbroken: tuple[dict[str, bytes], float]
+) -> None:
+    files, _ = unbroken
+    out = tmp_path / "trace"
+    for shard in (1, 4, 8):
+        process = started(processes, folder, out)
+        wait_for(out / "unfinished" / f"sequences-{shard:04d}.parquet", process)
+        process.kill()
+        process.join()
+    assert main(command(folder, out)) == 0
+    found = bytes_of(out)
+    assert {name: found.get(name) for name in files} == files

@@ -1,0 +1,137 @@
+"""Targets that this runner would compute wrongly are refused; windows no shorter than a text are not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tiny_models import make_drafter, tiny_tokenizer, write_prompts
+from transformers import AutoModelForCausalLM
+
+from simlab.cli.main import main
+from simlab.errors import ModelError
+from simlab.real_runner.decoding.generate import generate
+from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.targets.support import check_supported, longest_context, window_of
+from simlab.sampling.choice import Sampling
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 101,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "bos_token_id": None,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+    "max_position_embeddings": 256,
+}
+EXPERTS: dict[str, object] = {
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 8,
+    "shared_expert_intermediate_size": 8,
+}
+LINEAR: dict[str, object] = {
+    "linear_num_value_heads": 2,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+
+
+def built(name: str, **fields: object) -> transformers.PreTrainedModel:
+    config = getattr(transformers, name)(**(SIZES | fields))
+    with torch.device("meta"):
+        model: transformers.PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    return model
+
+
+HYBRIDS: dict[str, tuple[str, dict[str, object], str]] = {
+    "Qwen3-Next": ("Qwen3NextConfig", EXPERTS | LINEAR, "linear_attention"),
+    "Gemma 2": ("Gemma2Config", {"sliding_window": 16}, "attn_logit_softcapping"),
+    "Gemma 2, no cap": ("Gemma2Config", {"sliding_window": 16, "attn_logit_softcapping": None}, "after the head"),
+    "gpt-oss": ("GptOssConfig", {"num_local_experts": 2, "num_experts_per_tok": 1}, "sinks"),
+    "Mamba": ("MambaConfig", {"state_size": 4}, "linear_attention"),
+    "Falcon H1": ("FalconH1Config", {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_state": 8}, "layers of hybrid"),
+    "Llama 4": ("Llama4TextConfig", {"num_local_experts": 1, "intermediate_size_mlp": 8}, "chunked_attention"),
+}
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_hybrids_are_refused_in_one_sentence(name: str) -> None:
+    kind, fields, said = HYBRIDS[name]
+    with pytest.raises(ModelError, match=said) as caught:
+        check_supported(name, built(kind, **fields))
+    assert "\n" not in str(caught.value)
+    assert "Llama and Qwen3 families" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "window"),
+    [
+        ("LlamaConfig", {}, None),
+        ("Qwen3Config", {}, None),
+        ("Qwen3Config", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 2}, 64),
+        ("Qwen3Config", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 9}, None),
+        ("MistralConfig", {"sliding_window": 48}, 48),
+        ("Gemma3TextConfig", {"sliding_window": 32}, 32),
+    ],
+)
+def test_windows_bound_the_text(kind: str, fields: dict[str, object], window: int | None) -> None:
+    model = built(kind, **fields)
+    check_supported(kind, model)
+    assert window_of(model.config) == window
+    assert longest_context(model.config) == (window or 256)
+
+
+def saved(folder: Path, kind: str, **fields: object) -> Path:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(getattr(transformers, kind)(**(SIZES | fields)))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.copy_(torch.randn_like(parameter) * 1.7 / parameter.shape[1] ** 0.5)
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"), [("MistralConfig", {"sliding_window": 48}), ("Gemma3TextConfig", {"sliding_window": 48})]
+)
+@torch.inference_mode()
+def test_up_to_its_window_a_target_is_what_transformers_runs(
+    tmp_path: Path, kind: str, fields: dict[str, object]
+) -> None:
+    place = saved(tmp_path, kind, **fields)
+    target = load_target(str(place), torch.float32)
+    theirs = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, attn_implementation="eager").eval()
+    ids = torch.randint(5, 101, (1, 60), generator=torch.Generator().manual_seed(1))
+    expected = theirs(ids, use_cache=False).logits
+    ours = target.logits(target.states(ids))
+    assert (ours[:, :48] - expected[:, :48]).abs().max() < 1e-4
+    assert (ours[:, 48:] - expected[:, 48:]).abs().max() > 1e-3
+    written = generate(target, [ids[0, :10].tolist()], [0], Sampling(0.0, 0, 1.0, 0), 30)[0].token_ids
+    again = theirs.generate(  # pyright: ignore[reportAttributeAccessIssue]
+        ids[:, :10], max_new_tokens=len(written), do_sample=False, eos_token_id=2, pad_token_id=0
+    )
+    assert again[0, 10:].tolist() == list(written)
+
+
+def test_a_text_longer_than_the_window_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = saved(tmp_path / "target", "MistralConfig", sliding_window=96)
+    prompts, drafter = write_prompts(tmp_path / "p.jsonl", 1), make_drafter(tmp_path / "drafter")
+    common = ["record", "--target", str(place), "--draft", str(drafter), "--prompts", str(prompts)]
+    small = ["--min-width", "8", "--exact-budget", "16"]
+    assert main([*common, *small, "--max-new-tokens", "20", "--out", str(tmp_path / "a")]) == 0
+    assert main(["inspect", str(tmp_path / "a")]) == 0
+    trace = ["confirm", "--trace", str(tmp_path / "a"), "-p", "ddtree:budget=8", "--out", str(tmp_path / "c")]
+    assert main(trace) == 0
+    assert main([*common, *small, "--max-new-tokens", "90", "--out", str(tmp_path / "b")]) == 2
+    assert "96" in capsys.readouterr().err

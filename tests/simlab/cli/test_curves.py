@@ -1,0 +1,182 @@
+"""``simlab curves``, from end to end on a made-up trace."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from made_up_costs import EMPTY, filled
+
+from simlab.analysis.curves.rows import FIRST, FIXED, PRICE, SCAN, SCHEMA
+from simlab.cli.main import main
+from simlab.traces.artefacts import cost as cost_file
+from simlab.traces.artefacts.cost import write_cost_file
+from simlab.traces.reader import open_trace
+from simlab.traces.synthetic import write_synthetic_trace
+
+CONVEX = f"{FIRST}, convex"
+RULES = [FIRST, SCAN, CONVEX, FIXED, PRICE]
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_synthetic_trace(tmp_path_factory.mktemp("curves") / "trace", num_sequences=12, length=40)
+
+
+@pytest.fixture(scope="module")
+def cost(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("prices") / "cost.json"
+    write_cost_file(path, filled())
+    return path
+
+
+def curves(capsys: pytest.CaptureFixture[str], trace: Path, *arguments: str) -> dict[str, Any]:
+    """What ``--json`` says."""
+    assert main(["curves", "--trace", str(trace), "--json", *arguments]) == 0
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def test_smooth_prices_give_one_maximum_and_all_rules(
+    trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = curves(capsys, trace, "--cost", str(cost), "--budget", "8")
+    assert (value["budget"], value["policy"], value["in_sample"]) == (8, None, [])
+    rows = {row["rule"]: row for row in value["rows"]}
+    assert list(rows) == RULES
+    assert {row["edges"] for row in value["rows"]} == {"raw"}
+    first, scan, price = rows[FIRST], rows[SCAN], rows[PRICE]
+    assert scan["regret_share"] == price["behind_price_share"] == 0
+    assert all(row["regret_share"] >= 0 and row["behind_price_share"] > -1e-12 for row in rows.values())
+    assert price["tokens_per_s"] == pytest.approx(price["price_tokens_per_s"])
+    (whole,) = value["fixed_budget_curves"]
+    assert len(whole["tokens_per_s"]) == 9
+    assert max(whole["tokens_per_s"]) == whole["tokens_per_s"][rows[FIXED]["best_fixed_budget"]]
+    assert max(whole["tokens_per_s"]) == pytest.approx(rows[FIXED]["tokens_per_s"])
+    (worst,) = value["worst_curves"]
+    assert list(worst["num_drafted"]) == RULES
+    assert max(worst["tokens_per_s"]) == worst["tokens_per_s"][worst["num_drafted"][SCAN]]
+    # Between measured counts the prices are straight lines, and these lines are steeper and steeper.
+    assert (first["most_maxima"], first["regret_share"]) == (1, 0)
+
+
+def test_rows_and_table_of_two_machines(
+    trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stairs, out = tmp_path / "stairs.json", tmp_path / "deep" / "curves.parquet"
+    full = filled()
+    samples = {
+        cell: tuple(one * (3 if cell[0] == "verify" and cell[1] > 1 else 1) for one in values)
+        for cell, values in full.samples.items()
+    }
+    write_cost_file(stairs, replace(full, samples=samples))
+    arguments = ["--cost", str(cost), "--cost", str(stairs), "--by", "dataset", "--out", str(out)]
+    assert main(["curves", "--trace", str(trace), *arguments]) == 0
+    text = capsys.readouterr().out
+    assert text.count("prices   Made-up CPU") == 2
+    assert "at every root, 0 to 64 drafted tokens" in text
+    assert f"Rows: {out}" in text
+    assert "No calibrated probabilities: " in text
+    rows = pl.read_parquet(out)
+    assert set(SCHEMA) | {"text_id", "draft_id", "visited_by", "simlab_version"} == set(rows.columns)
+    assert rows["rule"].unique(maintain_order=True).to_list() == RULES
+    datasets = rows["dataset"].unique().to_list()
+    assert all(f"raw probabilities, dataset {one}: " in text for one in datasets)
+    num_roots = rows.select("sequence", "position").unique().height
+    assert rows.height == num_roots * 2 * len(RULES)
+    assert text.count(f"raw probabilities: {num_roots:,} curves") == 2
+    assert rows.group_by("cost_id").agg(pl.col("num_maxima").max())["num_maxima"].to_list() != [1, 1]
+
+
+def test_only_the_roots_of_a_policy(
+    trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    everywhere, visited, rounds = (tmp_path / name for name in ("all.parquet", "some.parquet", "rounds.parquet"))
+    priced = ("--cost", str(cost), "--budget", "8")
+    curves(capsys, trace, *priced, "--out", str(everywhere))
+    value = curves(capsys, trace, *priced, "--out", str(visited), "-p", "ddtree:budget=4", "--limit", "5")
+    assert value["policy"] == "ddtree:budget=4"
+    replayed = ["replay", "--trace", str(trace), "-p", "ddtree:budget=4", "--limit", "5", "--rounds", str(rounds)]
+    assert main(replayed) == 0
+    capsys.readouterr()
+    where = pl.read_parquet(rounds).filter(policy="ddtree:budget=4").select("sequence", "position")
+    found = pl.read_parquet(visited).filter(rule=FIRST)
+    assert found.select("sequence", "position").equals(where)
+    assert value["rows"][0]["roots"] == where.height
+    same = pl.read_parquet(everywhere).filter(rule=FIRST).join(where, on=["sequence", "position"], how="semi")
+    assert same.drop("visited_by").equals(found.drop("visited_by"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--budget", "0"], "at least 1"),
+        (["--budget", "65"], "end at 64 drafted tokens"),
+        (["--edges", "other"], "other"),
+        (["--edges", "calibrated"], "calibration"),
+        (["--calibration", "/does/not/exist"], "/does/not/exist"),
+        (["--edges", "raw", "--calibration", "x"], "--edges calibrated"),
+        (["-p", "ddtree:budget=1/2"], "makes 2"),
+        (["-p", "nothing"], "no policy `nothing`"),
+        (["--draft", "other"], "no draft set"),
+        (["--cost", "/does/not/exist"], "/does/not/exist"),
+        (["--out", "/"], "expected a file"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], said: str, trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    priced = [] if "--cost" in arguments else ["--cost", str(cost)]
+    assert main(["curves", "--trace", str(trace), *priced, *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("simlab: ")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_a_trace_that_is_exact_for_less_than_the_budget(
+    tmp_path: Path, cost: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=12, kept=16)
+    assert main(["curves", "--trace", str(trace), "--cost", str(cost), "--budget", "17"]) == 2
+    assert "exact up to 16" in capsys.readouterr().err
+    assert curves(capsys, trace, "--cost", str(cost))["budget"] == 16
+
+
+def test_without_prices_it_says_how_to_get_them(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cost_file, "PACKAGED", tmp_path)
+    assert main(["curves", "--trace", str(trace)]) == 2
+    assert "simlab profile" in capsys.readouterr().err
+    unfinished = tmp_path / "unfinished.json"
+    write_cost_file(unfinished, EMPTY)
+    assert main(["curves", "--trace", str(trace), "--cost", str(unfinished)]) == 2
+    assert "not finished" in capsys.readouterr().err
+
+
+def test_the_packaged_trace_has_raw_and_calibrated_curves(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["curves", "--limit", "2", "--budget", "16", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert [(row["edges"], row["rule"]) for row in value["rows"]] == [
+        (edges, rule) for edges in ("raw", "calibrated") for rule in RULES
+    ]
+    told = [(one["num_drafted"][FIRST], one["tokens_per_s"]) for one in value["worst_curves"]]
+    least = [1 - curve[n] / max(curve) for n, curve in told]
+    assert least == pytest.approx([row["worst_regret_share"] for row in value["rows"] if row["rule"] == FIRST])
+    assert main(["curves", "--limit", "2", "--budget", "16", "--progress"]) == 0
+    assert "Fewer than 20 prompts" in capsys.readouterr().out
+
+
+def test_slices_by_the_length_of_the_prompt_add_up(trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = curves(capsys, trace, "--cost", str(cost))["rows"]
+    sliced = curves(capsys, trace, "--cost", str(cost), "--by", "context")["rows"]
+    lengths = [len(record.prompt.token_ids) for record in open_trace(trace).sequences() if len(record.text) > 1]
+    wanted = {f"{1 << size.bit_length() >> 1}-{(1 << size.bit_length()) - 1}" for size in lengths}
+    assert {row["slice"] for row in sliced} == wanted
+    for rule in RULES:
+        roots = sum(row["roots"] for row in sliced if row["rule"] == rule)
+        assert roots == next(row["roots"] for row in whole if row["rule"] == rule)

@@ -1,0 +1,317 @@
+"""``simlab export`` for serving engines, from end to end, held against what the engines accept."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_shapes import (
+    check_sglang_environment,
+    check_speculation_profile,
+    check_tensorrt_llm,
+    check_vllm_load_test,
+    sglang_lookup,
+    tensorrt_llm_lookup,
+    vllm_lookup,
+    yaml_mapping,
+)
+from made_up_costs import filled
+from places import DOCS
+
+from simlab.analysis.export.engine_sources import MODELOPT, SGLANG, TENSORRT_LLM, VLLM, EngineSource
+from simlab.cli.main import main
+from simlab.cost import PLAIN
+from simlab.policies.parsing.parse import parse_policies
+from simlab.replay import rounds
+from simlab.traces.artefacts.cost import write_cost_file
+from simlab.traces.reader import open_trace
+from simlab.traces.synthetic import write_synthetic_trace
+
+Capture = pytest.CaptureFixture[str]
+POLICIES = ("chain", "chain:length=3", "ddtree:budget=16", "eagle2-beam:budget=12,beam=3,depth=4", "adaflash")
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_synthetic_trace(tmp_path_factory.mktemp("exports") / "trace", num_sequences=24, length=40)
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Made-up prices of 1, 4, 16 and 64 texts at a time: each drafted token costs more, the more texts there are."""
+    folder, file = tmp_path_factory.mktemp("prices"), filled()
+    found = {}
+    for batch, each_s in ((1, 0.0), (4, 0.002), (16, 0.006), (64, 0.03)):
+        samples = {
+            cell: tuple(0.012 + each_s * cell[1] if cell[0] in ("verify", PLAIN) else 0.0001 for _ in values)
+            for cell, values in file.samples.items()
+        }
+        found[batch] = folder / f"of_{batch}.json"
+        write_cost_file(found[batch], replace(file, batch=batch, samples=samples))
+    return found
+
+
+@pytest.fixture
+def exported(trace: Path, capsys: Capture) -> Callable[..., str]:
+    """The text of an export."""
+
+    def run(*arguments: str) -> str:
+        assert main(["export", "--trace", str(trace), *arguments]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused(trace: Path, capsys: Capture) -> Callable[..., str]:
+    """The sentence with which an export is refused."""
+
+    def run(*arguments: str) -> str:
+        assert main(["export", *arguments]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("simlab: ")
+        assert said.err.count("\n") == 1
+        return said.err
+
+    return run
+
+
+def replayed(trace: Path, capsys: Capture, *arguments: str) -> list[dict[str, Any]]:
+    """The rows of ``simlab replay``."""
+    assert main(["replay", "--trace", str(trace), "--json", "--threads", "1", *arguments]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
+    return found
+
+
+def committed_per_round(trace: Path, typed: str) -> list[int]:
+    """Of every round of every text, one by one."""
+    (one,) = parse_policies([typed])
+    opened = open_trace(trace)
+    return [
+        each.num_committed
+        for recorded in opened.recorded("synthetic", range(len(opened.sequences())))
+        for each in rounds(one.policy, recorded)
+    ]
+
+
+@pytest.mark.parametrize("typed", POLICIES)
+def test_rates_and_acceptance_length_are_those_of_the_rounds(
+    typed: str, trace: Path, exported: Callable[..., str], capsys: Capture
+) -> None:
+    value = json.loads(exported("--format", "vllm", "-p", typed))
+    check_vllm_load_test(value["load_test"])
+    rates, lengths = value["load_test"]["synthetic_acceptance_rates"], committed_per_round(trace, typed)
+    for place, rate in enumerate(rates):
+        assert rate == sum(length >= place + 2 for length in lengths) / len(lengths)
+    acceptance_length = sum(lengths) / len(lengths)
+    assert 1 + sum(rates) == pytest.approx(acceptance_length, rel=1e-14)
+    row = next(row for row in replayed(trace, capsys, "-p", typed) if row["policy"] == typed)
+    names = ("acceptance_length", "acceptance_length_macro", "rounds", "committed", "clipped")
+    assert [value["simlab"][name] for name in names] == [row[name] for name in names]
+    assert value["simlab"]["clipped"] > 0
+    ends = ("acceptance_length_ci_low", "acceptance_length_ci_high")
+    assert [value["simlab"][name] for name in ends] == pytest.approx([row[name] for name in ends])
+
+
+@pytest.mark.parametrize("typed", POLICIES)
+def test_simulated_lengths_agree_between_engines(typed: str, exported: Callable[..., str]) -> None:
+    simlab = json.loads(exported("--format", "sglang", "-p", typed))["simlab"]
+    length = check_sglang_environment(simlab["environment"])
+    assert length == simlab["acceptance_length"]
+    text = exported("--format", "tensorrt-llm", "-p", typed)
+    forced = text.split("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=")[1].split()[0]
+    assert 1 + float(forced) == pytest.approx(length, rel=1e-14)
+    check_tensorrt_llm(yaml_mapping(text)["speculative_config"])
+    profile = json.loads(exported("--format", "modelopt", "-p", typed))
+    assert profile["mean_accept_length"] == length
+
+
+def test_a_policy_that_weighs_prices_names_them(
+    trace: Path, costs: dict[int, Path], exported: Callable[..., str], capsys: Capture
+) -> None:
+    value = json.loads(exported("--format", "vllm", "-p", "caddtree:budget=8", "--cost", str(costs[4])))["simlab"]
+    row = replayed(trace, capsys, "-p", "caddtree:budget=8", "--cost", str(costs[4]))[2]
+    assert (value["policy_id"], value["acceptance_length"]) == (row["policy_id"], row["acceptance_length"])
+    assert list(value["artefacts"]) == ["cost"]
+
+
+def test_a_wider_load_test_has_rates_of_0_at_its_end(exported: Callable[..., str]) -> None:
+    narrow, wide = (
+        json.loads(exported("--format", "vllm", "-p", "ddtree:budget=16", *more))["load_test"]
+        for more in ((), ("--draft-tokens", "16"))
+    )
+    check_vllm_load_test(wide)
+    number = narrow["num_speculative_tokens"]
+    assert (number, wide["num_speculative_tokens"]) == (7, 16)
+    assert wide["synthetic_acceptance_rates"] == narrow["synthetic_acceptance_rates"] + [0.0] * (16 - number)
+
+
+def test_the_same_choice_reaches_every_engine(
+    trace: Path, costs: dict[int, Path], exported: Callable[..., str], capsys: Capture
+) -> None:
+    given = [word for path in costs.values() for word in ("--cost", str(path))]
+    best = {}
+    for batch, path in costs.items():
+        rows = replayed(trace, capsys, "--cost", str(path), "-p", "chain:length=1..7")
+        speeds = {
+            0 if row["name"] == "ar" else json.loads(row["settings"])["length"]: row
+            for row in rows[:-2]
+            if row["policy"] != "chain"
+        }
+        best[batch] = max(speeds, key=lambda length: speeds[length]["tokens_per_s"])
+    # The prices were made so that the choice matters, and ends in plain decoding.
+    assert best[64] == 0
+    assert all(low > high for low, high in pairwise(best.values()))
+    vllm = json.loads(exported("--format", "vllm", "-p", "ddtree:budget=8", *given))
+    sglang = json.loads(exported("--format", "sglang", "-p", "chain", *given))
+    tensorrt = yaml_mapping(exported("--format", "tensorrt-llm", "-p", "chain", *given))["speculative_config"]
+    for batch in range(1, 65):
+        wanted = best[max(priced for priced in best if priced <= batch)]
+        assert vllm_lookup(vllm["dynamic"], batch) == wanted
+        assert sglang_lookup(sglang, batch) == [wanted]
+        assert tensorrt_llm_lookup(tensorrt, batch) == wanted
+    assert vllm["dynamic"]["num_speculative_tokens"] == tensorrt["max_draft_len"] == best[1]
+    assert [row["batch"] for row in vllm["simlab"]["batches"]] == list(best)
+    assert not any(row["what_if"] for row in vllm["simlab"]["batches"])
+    assert all(row["num_drafted"] in row["not_told_apart"] for row in vllm["simlab"]["batches"])
+
+
+def test_a_what_if_says_so_and_is_that_of_replay(
+    trace: Path, costs: dict[int, Path], tmp_path: Path, capsys: Capture
+) -> None:
+    out = tmp_path / "deep" / "vllm.json"
+    command = ["export", "--trace", str(trace), "--format", "vllm", "-p", "chain", "--cost", str(costs[1])]
+    assert main([*command, "--batches", "2,1,8", "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert str(out) in said.out
+    assert "WHAT IF, nobody's measurement: the prices of batch sizes 2, 8" in said.err
+    rows = json.loads(out.read_text())["simlab"]["batches"]
+    assert [(row["batch"], row["what_if"]) for row in rows] == [(1, False), (2, True), (8, True)]
+    asked = ("--cost", str(costs[1]), "-p", "chain:length=1..7", "--what-if", "batch=8")
+    found = [row for row in replayed(trace, capsys, *asked) if row["cost_id"] == rows[2]["cost_id"]]
+    best = max((row for row in found if row["name"] in ("ar", "chain")), key=lambda row: row["tokens_per_s"])
+    assert rows[2]["tokens_per_s_of_each_text"] == pytest.approx(best["tokens_per_s"])
+    assert rows[2]["speedup"] == pytest.approx(best["speedup"])
+    assert [rows[2]["speedup_ci_low"], rows[2]["speedup_ci_high"]] == pytest.approx(
+        [best["speedup_ci_low"], best["speedup_ci_high"]]
+    )
+
+
+def test_a_measured_batch_goes_before_a_what_if(costs: dict[int, Path], exported: Callable[..., str]) -> None:
+    given = ["--cost", str(costs[1]), "--cost", str(costs[4]), "--batches", "1,4,5"]
+    rows = json.loads(exported("--format", "vllm", "-p", "chain", *given))["simlab"]["batches"]
+    assert [(row["batch"], row["what_if"]) for row in rows] == [(1, False), (4, False), (5, True)]
+
+
+def test_without_prices_of_several_batch_sizes_there_is_no_table(
+    trace: Path, costs: dict[int, Path], exported: Callable[..., str], capsys: Capture
+) -> None:
+    value = json.loads(exported("--format", "vllm", "-p", "chain", "--cost", str(costs[1])))
+    assert "dynamic" not in value
+    assert "--batches" in value["simlab"]["notes"][-1]
+    assert "--batch N" in value["simlab"]["notes"][-1]
+    assert set(json.loads(exported("--format", "sglang", "-p", "chain"))) == {"simlab"}
+    text = exported("--format", "tensorrt-llm", "-p", "chain:length=5")
+    assert yaml_mapping(text) == {"speculative_config": {"max_draft_len": 5}}
+    assert "No draft_len_schedule" in text
+
+
+def test_a_tree_has_no_adaptive_steps(costs: dict[int, Path], exported: Callable[..., str]) -> None:
+    given = ["--cost", str(costs[1]), "--cost", str(costs[4])]
+    assert "left aside" in exported("--format", "tensorrt-llm", "-p", "eagle2-beam:budget=8,beam=3,depth=4", *given)
+    value = json.loads(exported("--format", "sglang", "-p", "ddtree:budget=8", *given))
+    assert set(value) == {"simlab"}
+    assert "EAGLE or EAGLE3 with top-k 1" in value["simlab"]["notes"][-1]
+    assert value["simlab"]["arguments"] == {}
+    assert "SGLANG_SIMULATE_ACC_TOKEN_MODE" not in value["simlab"]["environment"]
+
+
+def test_the_beam_is_the_dynamic_tree(exported: Callable[..., str], refused: Callable[..., str], trace: Path) -> None:
+    text = exported("--format", "tensorrt-llm", "-p", "eagle2-beam:budget=12,beam=3,depth=4")
+    assert yaml_mapping(text)["speculative_config"] == {
+        "decoding_type": "Eagle3",
+        "max_draft_len": 5,
+        "use_dynamic_tree": True,
+        "dynamic_tree_max_topK": 3,
+        "max_total_draft_tokens": 12,
+    }
+    value = json.loads(exported("--format", "sglang", "-p", "eagle2-beam:budget=12,beam=3,depth=4"))
+    # SGLang counts the root among its draft tokens.
+    assert list(value["simlab"]["arguments"].values()) == [5, 3, 13]
+    said = refused("--format", "tensorrt-llm", "--trace", str(trace), "-p", "eagle2-beam:budget=16,beam=3,depth=4")
+    assert "15 tokens" in said
+
+
+@pytest.mark.parametrize("typed", POLICIES)
+def test_the_profile_has_the_documented_shape(typed: str, trace: Path, exported: Callable[..., str]) -> None:
+    profile = json.loads(exported("--format", "modelopt", "-p", typed))
+    check_speculation_profile(profile)
+    assert profile["experimental"] is True
+    assert profile["schema_commit"] in MODELOPT.files.values()
+    assert sum(one["num_steps"] for one in profile["per_category"].values()) == sum(
+        profile["acceptance_length_histogram"].values()
+    )
+    if typed == "chain:length=3":
+        means = {
+            str(length): float(np.mean(committed_per_round(trace, f"chain:length={length}"))) for length in (1, 2, 3)
+        }
+        assert profile["accept_length_by_k"] == pytest.approx(means)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["vllm"], "needs --policy"),
+        (["vllm", "-p", "ar"], "drafts nothing"),
+        (["vllm", "-p", "ddtree:budget=4/8"], "names 2 policies"),
+        (["vllm", "-p", "chain", "--draft-tokens", "1"], "give at least as many"),
+        (["sglang", "-p", "chain", "--draft-tokens", "8"], "--draft-tokens is read with --format vllm"),
+        (["modelopt", "-p", "chain", "--batches", "1,2"], "--batches is read with"),
+        (["vllm", "-p", "chain", "--rounds", "1"], "--rounds is read with --format conformance"),
+        (["vllm", "-p", "chain", "--results", "x"], "--results is read with --format latex, markdown"),
+        (["vllm", "-p", "chain", "--batches", "1,x"], "expected batch sizes such as 1,2,4,8"),
+        (["vllm", "-p", "chain", "--batches", "1,2"], "No speeds"),
+        (["conformance"], "needs --policy"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    arguments: list[str], words: str, trace: Path, refused: Callable[..., str]
+) -> None:
+    assert words in refused("--format", *arguments, "--trace", str(trace))
+
+
+def test_prices_that_make_no_table_are_refused(
+    trace: Path, costs: dict[int, Path], tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    start = ["--trace", str(trace), "-p", "chain", "--format"]
+    assert "two cost files" in refused(*start, "vllm", "--cost", str(costs[4]), "--cost", str(costs[4]))
+    assert "none of one text" in refused(*start, "vllm", "--cost", str(costs[4]), "--batches", "8")
+    assert "one machine's prices" in refused(*start, "modelopt", "--cost", str(costs[1]), "--cost", str(costs[4]))
+    said = refused(*start, "tensorrt-llm", "--cost", str(costs[64]), "--batches", "64")
+    assert "0 (batch 64)" in said
+    assert "names the folder" in refused(*start, "vllm", "--out", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), [("vllm", VLLM), ("sglang", SGLANG), ("tensorrt-llm", TENSORRT_LLM), ("modelopt", MODELOPT)]
+)
+def test_files_and_page_say_where_the_fields_were_read(
+    name: str, source: EngineSource, exported: Callable[..., str]
+) -> None:
+    page = (DOCS / "exporting.md").read_text(encoding="utf-8")
+    text = exported("--format", name, "-p", "chain")
+    for path, commit in source.files.items():
+        assert commit in text
+        assert f"{path}` at `{commit[:12]}" in page
+    assert "2026-11-21" in text
+
+
+def test_the_same_export_has_the_same_bytes(exported: Callable[..., str], trace: Path, tmp_path: Path) -> None:
+    first = exported("--format", "vllm", "-p", "chain")
+    assert main(["export", "--trace", str(trace), "--format", "vllm", "-p", "chain", "--out", str(tmp_path / "a")]) == 0
+    assert (tmp_path / "a").read_text() == first

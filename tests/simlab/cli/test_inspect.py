@@ -1,0 +1,248 @@
+"""``simlab inspect`` on traces, checkpoints and what is neither."""
+
+import hashlib
+import json
+import math
+import struct
+from pathlib import Path
+
+import pytest
+from made_up_costs import EMPTY, filled, sample_s
+
+from simlab.cli.main import main
+from simlab.traces.artefacts.cost import packaged_cost_files, write_cost_file
+from simlab.traces.artefacts.ngram import packaged_ngram_files, read_ngram_file
+from simlab.traces.artefacts.table import packaged_table_files, read_table_file
+from simlab.traces.reader import open_trace
+from simlab.traces.synthetic import write_synthetic_trace
+
+CONFIG = {
+    "architectures": ["DFlashDraftModel"],
+    "block_size": 8,
+    "num_target_layers": 4,
+    "num_hidden_layers": 1,
+    "dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 2]},
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 4,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e4,
+    "vocab_size": 32,
+}
+
+
+def write_checkpoint(folder: Path, config: object = CONFIG, cut: int = 0) -> Path:
+    """A checkpoint of two tensors; ``cut`` bytes short."""
+    folder.mkdir()
+    entries = {
+        "__metadata__": {"format": "pt"},
+        "norm.weight": {"dtype": "BF16", "shape": [8], "data_offsets": [256, 272]},
+        "fc.weight": {"dtype": "BF16", "shape": [8, 16], "data_offsets": [0, 256]},
+    }
+    header = json.dumps(entries).encode()
+    whole = struct.pack("<Q", len(header)) + header + bytes(272)
+    (folder / "model.safetensors").write_bytes(whole[: len(whole) - cut])
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def test_a_trace_is_proved_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=12)
+    assert main(["inspect", str(trace)]) == 0
+    assert "whole: every file" in capsys.readouterr().out
+    assert main(["inspect", "--json", str(trace)]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["kind"], value["whole"], value["sequences"]) == ("trace", True, 4)
+    assert value["manifest"]["format_version"] == 1
+    damaged = next(trace.glob("tokens-*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert main(["inspect", str(trace)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_checkpoint_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_checkpoint(tmp_path / "drafter")
+    assert main(["inspect", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert "2 tensors, 136 parameters, 272 bytes" in text
+    assert "block_size" in text
+    assert text.index("\nfc.weight") < text.index("\nnorm.weight")
+    assert "will run   no: the drafter in" in text
+    assert "lacks hidden_norm.weight" in text
+    assert main(["inspect", "--json", str(folder / "model.safetensors")]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["config"]["target_layer_ids"] == [0, 2]
+    assert value["tensors"][0] == {"name": "fc.weight", "dtype": "BF16", "shape": [8, 16], "num_bytes": 256}
+
+
+@pytest.mark.parametrize("cut", [1, 272, 400, 1000])
+def test_a_cut_checkpoint_is_one_sentence(tmp_path: Path, cut: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(write_checkpoint(tmp_path / "drafter", cut=cut))]) == 2
+    err = capsys.readouterr().err
+    assert "damaged" in err
+    assert err.count("\n") == 1
+
+
+def test_a_foreign_config_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(write_checkpoint(tmp_path / "drafter", config={"model_type": "llama"}))]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_cost_file_is_shown_as_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, file = tmp_path / "cost.json", filled()
+    write_cost_file(path, file)
+    assert main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    for part in (file.cost_id, file.verify_key(), file.draft_key(), "Made-up CPU, 2 threads", "block 8", "torch 2.0.0"):
+        assert part in text
+    assert "unfinished" not in text
+    lines = [line.split() for line in text[text.index("drafted  ") :].splitlines()]
+    assert lines[0] == ["drafted", "16", "64", "256"]
+    assert lines[1] == ["plain", "0", *(f"{1000 * sample_s('plain', 0, context):.3f}" for context in file.contexts)]
+    verify = next(place for place, line in enumerate(lines) if line[0] == "verify")
+    assert lines[verify][1] == "0"
+    assert lines[verify + 2] == ["8", *(f"{1000 * sample_s('verify', 8, context):.3f}" for context in file.contexts)]
+    assert len(lines) == 2 + 4 * len(file.node_counts)
+
+
+def test_a_cost_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, file = tmp_path / "cost.json", filled()
+    write_cost_file(path, file)
+    assert main(["inspect", "--json", str(path)]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["kind"], value["cost_id"], value["complete"]) == ("cost", file.cost_id, True)
+    assert (value["verify_key"], value["draft_key"]) == (file.verify_key(), file.draft_key())
+    assert value["settings"]["device"] == "Made-up CPU"
+    prices = {(one["stage"], one["num_drafted"], one["context"]): one["price_s"] for one in value["prices"]}
+    assert prices == {cell: sample_s(*cell) for cell in file.cells()}
+
+
+def test_an_unfinished_cost_file_is_shown_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cost.json"
+    write_cost_file(path, EMPTY.with_samples({("verify", 8, 64): (0.25, 0.5)}))
+    assert main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "unfinished 50 cells are missing" in text
+    assert "--resume" in text
+    assert ["8", "-", "312.500", "-"] in [line.split() for line in text.splitlines()]
+    assert main(["inspect", "--json", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)["complete"] is False
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "another kind"),
+        ("hello", "another kind"),
+        ('{"format": "simlab-of-tomorrow"}', "another kind"),
+        ('{"format": "simlab-cost"}', "format_version"),
+        ('{"format": "simlab-table"}', "format_version"),
+        ('{"format": "simlab-cost"', "another kind"),
+    ],
+)
+def test_what_is_no_such_json_is_one_sentence(
+    tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cost.json"
+    path.write_text(text, encoding="utf-8")
+    assert main(["inspect", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["calibration", "ranks"])
+def test_a_fitted_table(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it was fitted on, by ids, and figures a depth."""
+    trace = open_trace(write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=40))
+    path = tmp_path / "table.json"
+    assert main(["train", kind, "--trace", trace.place, "--out", str(path)]) == 0
+    file = read_table_file(path)
+    capsys.readouterr()
+    assert main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    for part in (file.table_id, trace.text_id, f"{file.num_positions} positions", f"{kind}, {len(file.values)} depths"):
+        assert part in text
+    rows = [line.split() for line in text[text.index("\ndepth") :].splitlines()[2:]]
+    assert [row[0] for row in rows] == [str(depth + 1) for depth in range(len(file.values))]
+    if kind == "ranks":
+        assert [float(row[1]) for row in rows] == pytest.approx(file.values[:, 0].tolist(), abs=1e-4)
+        assert all(sum(map(float, row[1:])) == pytest.approx(1, abs=1e-3) for row in rows)
+    else:
+        slope, intercept = file.values[1, 1, 0]
+        assert float(rows[1][5]) == pytest.approx(1 / (1 + math.exp(-intercept)), abs=1e-3)
+        logit = slope * math.log(9) + intercept
+        assert float(rows[1][6]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-3)
+    assert main(["inspect", "--json", str(path)]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["kind"], value["table_id"], value["values"]) == (kind, file.table_id, file.values.tolist())
+    assert value["shape"] == list(file.values.shape)
+
+
+def test_counts_of_a_3_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One token stands for all of its rows: ``1 2 1 2 ...`` has one pair more often than the other."""
+    texts, path = tmp_path / "texts.jsonl", tmp_path / "counts.parquet"
+    texts.write_text(json.dumps({"prompt_ids": [7, 1], "text_ids": [2, 1, 2, 1, 2]}) + "\n", encoding="utf-8")
+    assert main(["train", "ngram", "--text", str(texts), "--out", str(path)]) == 0
+    file = read_ngram_file(path)
+    capsys.readouterr()
+    assert main(["inspect", "--json", str(path)]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["kind"], value["ngram_id"], value["num_tokens"], value["num_texts"]) == ("ngram", file.ngram_id, 5, 1)
+    assert value["source"] == hashlib.sha256(texts.read_bytes()).hexdigest()
+    one, two, three = value["by_length"]
+    assert one == {"num_rows": 2, "most_frequent": [{"tokens": [2], "count": 3}, {"tokens": [1], "count": 2}]}
+    assert two == {"num_rows": 2, "most_frequent": [{"tokens": [1, 2], "count": 3}, {"tokens": [2, 1], "count": 2}]}
+    assert three["num_rows"] == 3
+    assert three["most_frequent"][0]["count"] == 2
+    assert main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    for part in (file.ngram_id, value["source"], "5 tokens of 1 texts", "1 2 (3);  2 1 (2)"):
+        assert part in text
+
+
+def test_a_shipped_file_needs_no_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (*packaged_cost_files(), *packaged_table_files(), *packaged_ngram_files()):
+        assert main(["inspect", path.stem]) == 0
+        assert str(path) in capsys.readouterr().out.splitlines()[0]
+    assert main(["inspect", "no-such-file"]) == 2
+    err = capsys.readouterr().err
+    assert "there is nothing at no-such-file" in err
+    assert "a fitted table, the counts of a 3-gram" in err
+
+
+@pytest.mark.parametrize("name", ["runs/mine", "runs/mine@v1", "gone/cost.json", "gone/rows.parquet"])
+def test_a_mistyped_path_is_not_looked_for_on_the_hub(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["inspect", name]) == 2
+    assert f"there is nothing at {name}; expected a trace (folder or address)" in capsys.readouterr().err
+
+
+def test_parquet_of_another_kind_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of rounds, say; they are no damaged results."""
+    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=12)
+    rounds, results = tmp_path / "rounds.parquet", tmp_path / "results.parquet"
+    command = ["replay", "--trace", str(trace), "-p", "ddtree:budget=2", "--rounds", str(rounds), "--out", str(results)]
+    assert main(command) == 0
+    capsys.readouterr()
+    assert main(["inspect", str(rounds)]) == 2
+    assert "is a file of another kind" in capsys.readouterr().err
+    assert main(["inspect", str(results)]) == 0
+
+
+def test_what_is_neither_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("hello")
+    false_results = tmp_path / "results.parquet"
+    false_results.write_text("hello")
+    for path in (note, tmp_path, false_results, tmp_path / "gone.safetensors"):
+        assert main(["inspect", str(path)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("\n") == 1

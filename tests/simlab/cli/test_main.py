@@ -1,0 +1,116 @@
+"""What holds for every command: exit codes, one sentence, nothing heavy before it is needed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+
+import pytest
+
+from simlab.cli import main
+from simlab.cli import version as command_version
+from simlab.cli.parser import needing_models
+
+COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
+
+
+def one_sentence(captured: pytest.CaptureFixture[str]) -> str:
+    """What was said on standard error; nothing on standard output, no traceback."""
+    out, err = captured.readouterr()
+    assert out == ""
+    assert err.startswith("simlab: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS)])
+def test_help_is_there(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main.main(arguments)
+    assert left.value.code == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: simlab")
+    if len(arguments) == 1:
+        assert all(f"\n    {command} " in out for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "COMMAND"),
+        (["replya"], "replya"),
+        (["replay", "--limit", "0"], "at least 1"),
+        (["replay", "--by", "colour"], "colour"),
+        (["replay", "-p", "nothing"], "no policy `nothing`"),
+        (["replay", "-p", "ddtree"], "budget"),
+        (["replay", "--trace", "/does/not/exist"], "/does/not/exist"),
+        (["replay", "--unknown"], "--unknown"),
+        (["inspect", "/does/not/exist"], "there is nothing"),
+        (["record", "--target", "t", "--prompts", "p"], "--out"),
+        (["train"], "KIND"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(arguments) == 2
+    assert said in one_sentence(capsys)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["version"]) == 0
+    assert capsys.readouterr().out.strip() == metadata.version("simlab")
+
+
+def raising(error: BaseException) -> Callable[[object], int]:
+    """A command that fails so."""
+
+    def run(_options: object) -> int:
+        raise error
+
+    return run
+
+
+def test_an_interruption_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_version, "_run", raising(KeyboardInterrupt()))
+    assert main.main(["version"]) == 130
+    assert capsys.readouterr().err == "\n"
+
+
+def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(command_version, "_run", raising(OSError(28, "No space left on device", "results.parquet")))
+    assert main.main(["version"]) == 2
+    assert one_sentence(capsys) == "simlab: results.parquet: No space left on device\n"
+
+
+def test_a_programming_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_version, "_run", raising(ValueError("a bug")))
+    with pytest.raises(ValueError, match="a bug"):
+        main.main(["version"])
+
+
+def test_a_missing_package_is_named() -> None:
+    with pytest.raises(Exception, match=r"needs the package torch.*simlab\[models\]"), needing_models("record"):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    with pytest.raises(ModuleNotFoundError), needing_models("record"):
+        raise ModuleNotFoundError("No module named 'simlab.gone'", name="simlab.gone")
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = [sys.executable, "-m", "simlab", "policies"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode == 141
+
+
+def test_nothing_heavy_is_loaded_for_a_list() -> None:
+    heavy = "{'polars', 'torch', 'transformers', 'tqdm'}"
+    code = f"import sys, simlab.cli.main as m; m.main(['policies']); print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,175 @@
+"""``simlab policies`` and the page made from it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from places import DOCS
+
+from simlab.cli.main import main
+from simlab.cli.policies import WIDTH, policies_page, policy_json
+from simlab.policies import POLICIES
+from simlab.policies.parsing.describe import describe, describe_policies
+
+PAGE = DOCS / "policies.md"
+
+MINE = '''
+from dataclasses import dataclass, field
+from simlab import Draft, DraftTree, Needs, Stateless
+
+@dataclass(frozen=True)
+class Mine(Stateless):
+    """A chain of ``budget`` tokens, e.g. 4. It is the user's own.
+
+    Not | published.
+
+    Attributes:
+        budget: how many.
+    """
+
+    budget: int
+    note: str | None = None
+    share: float = 0.5
+    careful: bool = True
+    made: int = field(default_factory=lambda: 3)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(top_k=3, channels=("pool",))
+
+    def select(self, draft, state=None):
+        return DraftTree.root_only(draft.root_token)
+
+@dataclass(frozen=True)
+class Bare(Stateless):
+    budget: list = field(default_factory=list)
+
+    def select(self, draft, state=None):
+        return DraftTree.root_only(draft.root_token)
+
+class NoDataclass:
+    reads = 3
+    def select(self, draft, state=None):
+        return None
+'''
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE, encoding="utf-8")
+    return path
+
+
+def unwrapped(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was printed, without its line breaks."""
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_page_is_up_to_date() -> None:
+    if PAGE.read_text(encoding="utf-8") != policies_page(describe_policies()):
+        pytest.fail("docs/policies.md is not what the code says; run `simlab policies --markdown > docs/policies.md`")
+
+
+def test_the_command_prints_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policies", "--markdown"]) == 0
+    assert capsys.readouterr().out == policies_page(describe_policies())
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_every_policy_says_what_it_is(name: str) -> None:
+    (one,) = describe_policies([name])
+    said = (one.summary, one.reads, one.source, one.exactness)
+    assert all(said)
+    assert "not stated" not in said
+    assert "unpublished" not in said
+    assert one.summary.endswith(".")
+    assert len(one.summary) <= 160, "the first sentence of its docstring is its line in lists; make it shorter"
+    assert any(word in one.exactness for word in ("exact", "reconstruction")), one.exactness
+    settings = {setting.name for setting in one.fields}
+    assert "cost" not in settings or "price" in one.reads
+    section = policies_page([one])
+    assert all(f"| `{setting}` |" in section for setting in settings)
+
+
+def test_every_policy_is_on_the_page_and_in_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    page = policies_page(describe_policies())
+    assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == list(POLICIES)
+    assert all(f"| [`{name}`](#{name}) |" in page for name in POLICIES)
+    assert main(["policies"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line in POLICIES] == list(POLICIES)
+    assert all(len(line) <= WIDTH and line == line.rstrip() and line.isprintable() for line in lines)
+
+
+def test_named_ones_say_all_that_their_classes_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policies", "ddtree"]) == 0
+    out = unwrapped(capsys)
+    assert "Smaller budgets are prefixes of larger ones." in out
+    assert "The most probable token at each depth" not in out
+    assert main(["policies"]) == 0
+    assert "Smaller budgets are prefixes" not in unwrapped(capsys)
+
+
+def test_json_holds_types_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policies", "--json"]) == 0
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert list(found) == list(POLICIES)
+    assert found["ddtree"]["settings"] == [{"name": "budget", "type": "int", "required": True, "default": None}]
+    assert found["chain"]["settings"] == [{"name": "length", "type": "int or null", "required": False, "default": None}]
+    assert found["ar"]["settings"] == []
+    assert set(found["ar"]) == {"name", "summary", "details", "settings", "reads", "exactness", "source"}
+
+
+def test_a_class_in_a_file_is_described(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policies", f"{mine}:Mine"]) == 0
+    out = unwrapped(capsys)
+    assert "A chain of `budget` tokens, e.g. 4. It is the user's own. Not | published. settings" in out
+    assert "how many" not in out
+    assert "budget: int, note: str or null = null, share: float = 0.5, careful: bool = true, made: int = 3" in out
+    assert "the first 3 candidates at each depth; the channel pool" in out
+    assert "unpublished" in out
+
+
+def test_a_class_that_says_nothing_is_described_as_far_as_it_goes(mine: Path) -> None:
+    (bare, none) = describe_policies([f"{mine}:Bare", f"{mine}:NoDataclass"])
+    assert (bare.summary, bare.reads, bare.exactness) == ("No description.", "not stated", "not stated")
+    assert (none.summary, none.reads, none.settings) == ("No description.", "not stated", ())
+    assert policy_json(bare)["settings"] == [{"name": "budget", "type": "list", "required": False, "default": "[]"}]
+    assert "| `budget` | list | `[]` |" in policies_page([bare])
+    assert "No settings." in policies_page([none])
+
+
+def test_a_cell_of_the_table_is_one_cell() -> None:
+    @dataclass(frozen=True)
+    class Piped:
+        """One | two."""
+
+        kind: str = "a|b"
+        source: ClassVar[str] = "x | y"
+
+    page = policies_page([describe("piped", Piped)])  # type: ignore[arg-type]
+    assert "| [`piped`](#piped) | One \\| two. | x \\| y |" in page
+    assert "| `kind` | str | `a\\|b` |" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "no policy `nothing`"),
+        (["ddtree:budget=3"], "no policy `ddtree:budget=3`"),
+        (["MINE:Gone"], "no class Gone"),
+        (["MINE:Mine:budget=3"], "gives settings"),
+        (["--json", "--markdown"], "not allowed"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], said: str, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policies", *(one.replace("MINE", str(mine)) for one in arguments)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert captured.err.count("\n") == 1

@@ -1,0 +1,151 @@
+"""The report in a real browser: it draws, it answers to clicks and keys, and it asks for nothing."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from browser import browser, opened
+
+from simlab.cli.main import main
+from simlab.policies.parsing.parse import parse_policies
+from simlab.replay import rounds
+from simlab.traces.reader import open_trace, packaged_trace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+BIG = 8_000_000
+POLICIES = ("ddtree:budget=4/8/16", "presto:budget=8")
+
+
+@dataclass(frozen=True)
+class Made:
+    path: Path
+    browser: "Browser"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    with browser() as running:
+        chosen = [word for one in POLICIES for word in ("-p", one)]
+        assert main(["report", "--limit", "5", "--texts", "3", *chosen, "--out", str(path)]) == 0
+        yield Made(path, running)
+
+
+def test_it_draws_every_chart_without_a_complaint_and_asks_for_nothing(made: Made) -> None:
+    assert made.path.stat().st_size < BIG
+    with opened(made.browser, made.path) as one:
+        page = one.page
+        for number in range(page.locator(".plot").count()):
+            page.locator(".plot").nth(number).scroll_into_view_if_needed()
+        page.wait_for_function(
+            "document.querySelectorAll('.plot.drawn .main-svg').length >= document.querySelectorAll('.plot').length"
+        )
+        assert page.locator(".plot").count() >= 8
+        assert one.complaints == []
+        assert one.requests == [made.path.as_uri()]
+
+
+def test_the_first_screen_has_everything_in_order(made: Made) -> None:
+    with opened(made.browser, made.path) as one:
+        found = one.page.evaluate(
+            "['h1', 'table', '#chart-speed', '.marks', '#copy'].map("
+            "name => document.querySelector('#verdict ' + name).getBoundingClientRect().top)"
+        )
+        assert found == sorted(found)
+        assert one.page.locator(".marks li").count() == 4
+        assert re.search(r"× the chain \[\d|No winner", one.page.locator("h1").inner_text())
+
+
+def test_no_chart_is_wider_than_a_phone(made: Made) -> None:
+    with opened(made.browser, made.path, 390, 844) as one:
+        one.page.wait_for_selector(".plot.drawn .main-svg")
+        assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert one.page.locator("#explorer [data-part=next]").is_visible()
+        assert one.complaints == []
+
+
+def test_the_explorer_says_what_a_replay_says(made: Made) -> None:
+    trace = open_trace(packaged_trace())
+    with opened(made.browser, made.path) as one:
+        page = one.page
+        shown = json.loads(page.locator("#data-trees").text_content() or "")
+        label = next(one for one in shown["policies"] if one.startswith("ddtree"))
+        page.select_option("[data-part=left]", label=label)
+        (left,) = parse_policies([label])
+        (recorded,) = trace.recorded(trace.draft_name(), [shown["texts"][0]["sequence"]])
+        own = list(rounds(left.policy, recorded))
+        status = page.locator("#explorer [data-part=status]")
+        page.focus("#explorer")
+        for number, each in enumerate(own[:6], 1):
+            said = status.inner_text()
+            assert f"Round {number} of {len(own)} of {left.label}, after token {each.position + 1} of" in said
+            assert f"{left.label} accepts {each.num_accepted} of {each.num_drafted};" in said
+            lit = page.locator("[data-part=left-drawing] g.on").count()
+            assert lit == each.num_accepted + 1
+            page.keyboard.press("ArrowRight")
+
+
+def test_the_explorer_answers_to_clicks_and_keys(made: Made) -> None:
+    with opened(made.browser, made.path) as one:
+        page = one.page
+        status = page.locator("#explorer [data-part=status]")
+        first = status.inner_text()
+        assert page.locator("[data-part=previous]").is_disabled()
+        page.click("[data-part=next]")
+        second = status.inner_text()
+        assert second != first
+        page.click("[data-part=previous]")
+        assert status.inner_text() == first
+        page.locator(".reading .starts").nth(1).click()
+        assert status.inner_text() == second
+        page.focus("#explorer")
+        page.keyboard.press("ArrowLeft")
+        assert status.inner_text() == first
+        page.keyboard.press("ArrowDown")
+        assert page.input_value("[data-part=text]") == "1"
+        page.keyboard.press("ArrowUp")
+        page.locator("[data-part=right-drawing] g").nth(1).click()
+        assert re.search(r"depth 1, drafter's probability 0\.\d{3}", page.locator("[data-part=detail]").inner_text())
+        page.click("[data-part=parting]")
+        counts = re.findall(r"accepts (\d+) of", status.inner_text())
+        assert not counts or counts[0] != counts[1]
+        page.select_option("[data-part=right]", index=0)
+        assert "chain" in status.inner_text()
+        assert one.complaints == []
+
+
+def test_light_and_dark_follow_the_system_and_the_button(made: Made) -> None:
+    with opened(made.browser, made.path, scheme="dark") as one:
+        page = one.page
+        page.wait_for_selector(".plot.drawn .main-svg")
+        dark = page.evaluate(
+            "[document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor]"
+        )
+        tick = "getComputedStyle(document.querySelector('.plot .xtick text')).fill"
+        dark_text = page.evaluate(tick)
+        page.click("#theme")
+        light = page.evaluate(
+            "[document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor]"
+        )
+        assert (dark[0], light[0]) == ("dark", "light")
+        assert dark[1] != light[1] == "rgb(255, 255, 255)"
+        page.wait_for_function(f"{tick} !== '{dark_text}'")
+
+
+def test_the_command_is_copied_and_numbers_can_be_read(made: Made) -> None:
+    with opened(made.browser, made.path) as one:
+        page = one.page
+        page.click("#copy")
+        page.wait_for_function("document.getElementById('copied').textContent !== ''")
+        assert page.locator("#command").inner_text().startswith("simlab report --limit 5")
+        page.locator("details.numbers summary").first.click()
+        page.wait_for_selector("details.numbers table tr")
+        rows = page.locator("details.numbers table").first.locator("tr").count()
+        assert rows > 4
+        assert one.complaints == []

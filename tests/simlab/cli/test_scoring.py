@@ -1,0 +1,171 @@
+"""``simlab scoring``, from end to end on made-up traces and a little of the packaged one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from made_up_costs import filled
+
+from simlab.analysis.scoring.figures import (
+    coverage_figure,
+    first_candidates_figure,
+    gap_figure,
+    reliability_figure,
+    waste_figure,
+)
+from simlab.analysis.scoring.rows import RELIABILITY_SCHEMA
+from simlab.cli.main import main
+from simlab.traces.artefacts.cost import write_cost_file
+from simlab.traces.synthetic import write_synthetic_trace
+
+LISTS = ("calibration", "reliability", "orders", "coverage", "policies")
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_synthetic_trace(tmp_path_factory.mktemp("scoring") / "trace", num_sequences=12, length=40)
+
+
+@pytest.fixture(scope="module")
+def cost(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("prices") / "cost.json"
+    write_cost_file(path, filled())
+    return path
+
+
+def scored(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """What ``--json`` says."""
+    assert main(["scoring", "--json", *arguments]) == 0
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def test_it_agrees_with_replay_on_lengths_speeds_and_what_is_verified(
+    trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--trace", str(trace), "--cost", str(cost), "-p", "ddtree:budget=8/16", "-p", "chain:length=3"]
+    value = scored(capsys, *asked)
+    assert main(["replay", "--json", *asked]) == 0
+    replayed = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert [row["policy"] for row in value["policies"]] == ["ddtree:budget=8", "ddtree:budget=16", "chain:length=3"]
+    for row in value["policies"]:
+        same = replayed[row["policy"]]
+        for name in ("acceptance_length", "acceptance_length_macro", "tokens_per_s"):
+            assert row[name] == pytest.approx(same[name])
+        assert row["chain_acceptance_length"] == pytest.approx(replayed["chain"]["acceptance_length"])
+        assert row["chain_tokens_per_s"] == pytest.approx(replayed["chain"]["tokens_per_s"])
+        assert row["num_drafted"] == pytest.approx(same["nodes_per_round"])
+    widest = value["policies"][1]
+    assert widest["hindsight_acceptance_length"] == pytest.approx(replayed["hindsight:budget=16"]["acceptance_length"])
+    assert widest["speed_gap_closed_share"] == pytest.approx(
+        (widest["tokens_per_s"] - widest["chain_tokens_per_s"])
+        / (widest["hindsight_tokens_per_s"] - widest["chain_tokens_per_s"])
+    )
+
+
+def test_slices_and_a_file_of_reliability_curves(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "deep" / "reliability.parquet"
+    value = scored(capsys, "--trace", str(trace), "-p", "ddtree:budget=8", "--by", "dataset", "--out", str(out))
+    assert (value["nodes"], value["width"], value["in_sample"], value["cost"]) == (64, 64, [], None)
+    assert all(next(iter(row)) == "slice" for name in LISTS for row in value[name])
+    assert all(not isinstance(one, list | dict) for name in LISTS for row in value[name] for one in row.values())
+    whole = {
+        row["place"]: row for row in value["calibration"] if not row["slice"] and not row["depth"] and not row["rank"]
+    }
+    assert set(whole) == {"any prefix", "true prefix", "spine", "off-spine", "lost"}
+    parts = [row for row in value["calibration"] if row["slice"] and not row["depth"] and not row["rank"]]
+    for place, row in whole.items():
+        assert sum(one["num_edges"] for one in parts if one["place"] == place) == row["num_edges"]
+    curves = pl.read_parquet(out)
+    assert set(curves.columns) == set(RELIABILITY_SCHEMA) | {"text_id", "draft_id", "simlab_version"}
+    spine = curves.filter(pl.col("slice").is_null(), pl.col("depth").is_null(), pl.col("rank").is_null(), place="spine")
+    assert spine["num_edges"].sum() == whole["spine"]["num_edges"]
+    assert spine["predicted"].is_sorted()
+    listed = [row for row in value["reliability"] if not row["slice"] and not row["rank"] and row["place"] == "spine"]
+    assert [row["observed"] for row in listed] == spine["observed"].to_list()
+
+
+def test_tables_for_people_and_what_is_left_out(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scoring", "--trace", str(trace), "--by", "dataset"]) == 0
+    text = capsys.readouterr().out
+    assert "Left out: `calibrated:budget=16`" in text
+    assert "no speeds" in text.lower()
+    assert all(f"{name}: " in text for name in ("math", "code", "chat", "all"))
+    assert text.count("How far from the chain to the hindsight bound") == 4
+    assert "Fewer than 20 prompts" in text
+    assert "nan" not in text
+
+
+def test_the_packaged_trace_has_all_edge_models_and_figures_are_made_of_its_rows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    value = scored(capsys, "--limit", "2", "--nodes", "32")
+    edges = list(dict.fromkeys(row["edges"] for row in value["calibration"]))
+    assert edges == ["ddtree", "calibrated", "presto", "presto:renormalised=true", "sequoia"]
+    assert {row["edges"] for row in value["calibration"] if not row["has_probabilities"]} == {"presto"}
+    assert all(row["tokens_per_s"] for row in value["policies"])
+    assert {"covered_share_16", "covered_share_32"} <= set(value["coverage"][0])
+    figures = [
+        reliability_figure(value["reliability"], edges[:2]),
+        first_candidates_figure(value["calibration"], edges[:2]),
+        coverage_figure(value["coverage"], 32),
+        gap_figure(value["policies"]),
+        waste_figure(value["policies"]),
+    ]
+    curves, *others, bars = (one.to_dict()["data"] for one in figures)
+    assert all(len(one) > 1 for one in others)
+    assert {one.get("name") for one in curves} == {None, "spine", "off-spine", "any prefix"}
+    assert [one["name"] for one in bars] == ["accepted", "wrong, parent true", "parent wrong"]
+    assert [sum(part) for part in zip(*(one["x"] for one in bars), strict=True)] == pytest.approx([100] * 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-p", "ar"], "drafts nothing"),
+        (["-p", "ddtree:budget=65"], "exact up to 64"),
+        (["--nodes", "65"], "exact"),
+        (["--nodes", "0"], "at least 1"),
+        (["-p", "nothing"], "no policy `nothing`"),
+        (["--out", "/"], "expected a file"),
+        (["--by", "turn"], "turn"),
+        (["--cost", "/does/not/exist"], "/does/not/exist"),
+        (["--draft", "other"], "no draft set"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], said: str, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scoring", "--trace", str(trace), *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("simlab: ")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_a_policy_of_ones_own_is_scored_without_an_order(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from dataclasses import dataclass\n"
+        "from simlab import DraftTree, Needs, Stateless\n\n"
+        "@dataclass(frozen=True)\n"
+        "class Two(Stateless):\n"
+        "    budget: int = 2\n"
+        "    needs = Needs(top_k=1)\n\n"
+        "    def select(self, draft, state=None):\n"
+        "        return DraftTree.chain(draft.root_token, draft.marginals.top_tokens(2))\n"
+    )
+    value = scored(capsys, "--trace", str(trace), "-p", f"{mine}:Two", "-p", "chain:length=2")
+    own, chain = value["policies"]
+    assert own["acceptance_length"] == chain["acceptance_length"]
+    assert [row["order"] for row in value["orders"]] == ["chain:length=2"]
+    alone = scored(capsys, "--trace", str(trace), "-p", f"{mine}:Two")
+    assert alone["orders"] == alone["coverage"] == alone["calibration"] == []
+    assert alone["policies"][0]["accepted_share"] > 0

@@ -1,0 +1,195 @@
+"""``simlab train calibration``, ``ranks`` and ``price``, from end to end on a made-up trace."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_costs import SYNTHETIC, filled
+
+from simlab.cli.main import main
+from simlab.policies import POLICIES
+from simlab.policies.fits.calibration import add_edges, fit_map, no_edges
+from simlab.policies.fits.ranks import add_ranks, no_ranks, rank_frequencies
+from simlab.policies.named.calibrated import CalibratedTree, edge_map_of
+from simlab.policies.named.price import Price
+from simlab.policies.named.sequoia import Sequoia
+from simlab.traces.artefacts.cost import write_cost_file
+from simlab.traces.artefacts.table import read_table_file
+from simlab.traces.reader import open_trace
+from simlab.traces.synthetic import write_synthetic_trace
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train") / "trace"
+    return write_synthetic_trace(folder, num_sequences=24, length=40, kept=16)
+
+
+@pytest.fixture(scope="module")
+def cost(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("prices") / "cost.json"
+    write_cost_file(path, filled())
+    return path
+
+
+@pytest.fixture(autouse=True)
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "price", Price)
+    monkeypatch.setitem(POLICIES, "calibrated", CalibratedTree)
+    monkeypatch.setitem(POLICIES, "sequoia", Sequoia)
+
+
+def run(*arguments: object) -> int:
+    return main(["train", *map(str, arguments)])
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    assert run(*arguments, "--json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_calibration_is_fitted_written_and_judged_on_prompts_held_out(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "calibration.json"
+    found = output(capsys, "calibration", "--trace", trace, "--out", out, "--top-k", 16)
+    file, opened = read_table_file(out, "calibration"), open_trace(trace)
+    counts, number = no_edges(7), 0
+    for recorded in opened.recorded("synthetic"):
+        assert recorded.rows is not None
+        add_edges(counts, recorded.rows, 16)
+        number += len(recorded.text) - 1
+    assert np.array_equal(edge_map_of({"values": file.values}), fit_map(counts))
+    assert (file.text_id, file.draft_id) == (opened.text_id, opened.draft_ids["synthetic"])
+    assert file.fits(SYNTHETIC, SYNTHETIC, 8)
+    assert (file.num_positions, found["num_positions"]) == (number, number)
+    assert (found["path"], found["table_id"]) == (str(out), file.table_id)
+    assert (found["num_prompts"], found["num_parts"]) == (18, 4)
+    held_out = found["held_out"]
+    assert [row["depth"] for row in held_out] == [1, 2, 3, 4, 5, 6, 7, None]
+    for name in ("num_edges", "num_true"):
+        assert held_out[-1][name] == sum(row[name] for row in held_out[:-1])
+    assert held_out[-1]["num_edges"] == int(counts.numbers.sum())
+    means = [row["nll_after"] * row["num_edges"] for row in held_out]
+    assert means[-1] == pytest.approx(sum(means[:-1]))
+    # The made-up drafter is right far more often than it thinks.
+    assert held_out[-1]["nll_after"] < held_out[-1]["nll_before"]
+    assert held_out[-1]["ece_after"] < held_out[-1]["ece_before"]
+    assert held_out[-1]["first_ece_after"] < held_out[-1]["first_ece_before"]
+
+
+def test_the_same_trace_gives_the_same_file(trace: Path, tmp_path: Path) -> None:
+    for kind in ("calibration", "ranks"):
+        for name in ("one", "other"):
+            assert run(kind, "--trace", trace, "--out", tmp_path / name, "--top-k", 16) == 0
+        assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_ranks_are_counted_and_written(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "ranks.json"
+    found = output(capsys, "ranks", "--trace", trace, "--out", out, "--top-k", 10, "--limit", 5)
+    counts, opened = no_ranks(7, 10), open_trace(trace)
+    prompts = [(one.prompt.dataset, one.prompt.prompt_id) for one in opened.sequences()]
+    first_five = list(dict.fromkeys(prompts))[:5]
+    wanted = [place for place, prompt in enumerate(prompts) if prompt in first_five]
+    assert (found["num_prompts"], len(wanted)) == (5, 6)  # one of them is a conversation of two turns
+    for recorded in opened.recorded("synthetic", wanted):
+        assert recorded.rows is not None
+        add_ranks(counts, recorded.rows)
+    file = read_table_file(out, "ranks")
+    assert np.array_equal(file.values, rank_frequencies(counts))
+    assert found["numbers"] == counts.numbers.tolist()
+    assert found["first_share"] == file.values[:, 0].tolist()
+    assert found["table_id"] == file.table_id
+
+
+def test_people_get_tables(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "table.json"
+    assert run("calibration", "--trace", trace, "--out", out, "--top-k", 16) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "18 prompts" in lines[0]
+    assert [line.split()[0] for line in lines[3:12]] == ["depth", "1", "2", "3", "4", "5", "6", "7", "all"]
+    assert lines[-1] == f"Table: {out} ({read_table_file(out).table_id})"
+    assert run("ranks", "--trace", trace, "--out", out, "--top-k", 16) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[3:11]] == ["depth", "1", "2", "3", "4", "5", "6", "7"]
+    for line in lines[4:11]:
+        assert sum(map(float, line.split()[2:])) == pytest.approx(1.0, abs=4e-4)
+    assert lines[-1] == f"Table: {out} ({read_table_file(out).table_id})"
+
+
+def test_the_price_settles(trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("price", "--trace", trace, "--cost", cost, "-p", "price:budget=16")
+    found = output(capsys, *arguments)
+    assert found["rates"][0] == 0.0
+    assert found["policy"] == f"price:budget=16,rate={found['rate']:.6g}"
+    assert found["expected_per_s"] > 0
+    if found["settled"]:
+        assert found["expected_per_s"] == pytest.approx(found["rate"])
+    assert run(*arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"Policy: {found['policy']}"
+    assert main(["replay", "--trace", str(trace), "--cost", str(cost), "-p", found["policy"], "--json"]) == 0
+    rows = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows[found["policy"]]["rounds"] == found["rounds"]
+    # What is typed has six digits of the rate.
+    assert rows[found["policy"]]["tokens_per_s"] == pytest.approx(found["committed_per_s"], rel=1e-3)
+
+
+def test_other_policies_that_learn_a_rate_have_one_too(
+    trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "calibration.json"
+    assert run("calibration", "--trace", trace, "--out", table, "--top-k", 16) == 0
+    capsys.readouterr()
+    policy = f'calibrated:stop=price,budget=16,top_k=16,table="{table}"'
+    found = output(capsys, "price", "--trace", trace, "--cost", cost, "-p", policy)
+    assert found["policy"].startswith("calibrated:stop=price")
+    assert found["rate"] > 0
+
+
+def test_a_table_of_ranks_makes_a_fixed_tree(
+    trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "ranks.json"
+    assert run("ranks", "--trace", trace, "--out", table, "--top-k", 16) == 0
+    capsys.readouterr()
+    policy = f'sequoia:budget=8,table="{table}"'
+    assert main(["replay", "--trace", str(trace), "--cost", str(cost), "-p", policy, "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["sequoia"]["nodes_per_round"] == 8
+    assert rows["sequoia"]["acceptance_length"] > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("calibration", "--top-k", "17"),
+            "keeps at every depth, which is 16; read fewer, or record with --min-width 17",
+        ),
+        (("ranks", "--top-k", "17"), "--top-k 17 reads more ranks"),
+        (("calibration", "--top-k", "16", "--limit", "1"), "fewer than 2 prompts"),
+        (("ranks", "--draft", "other"), "holds no draft set 'other'"),
+        (("price", "-p", "ddtree:budget=8"), "expected one policy that learns a rate"),
+        (("price", "-p", "price:budget=8/16"), "expected one policy that learns a rate"),
+        (("price", "-p", "price:budget=8,rate=3"), "expected one policy that learns a rate"),
+        (("price", "-p", "price:budget=17"), "--exact-budget"),
+        (("price", "-p", "price"), "its prices end at 64"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    trace: Path,
+    cost: Path,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kind, *rest = arguments
+    rest += ["--cost", str(cost)] if kind == "price" else ["--out", str(tmp_path / "table.json")]
+    assert run(kind, "--trace", trace, *rest) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,98 @@
+"""Which policies are judged in sample: by tables and counts of the very texts that are replayed."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from simlab.cli.main import main
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policies.shelf import LEAST_WIDTH
+from simlab.studies.inputs.prices import Prices
+from simlab.studies.inputs.shelf import CommandShelf, in_sample_note, shelf_of_models
+from simlab.traces.artefacts.ngram import read_ngram_file
+from simlab.traces.artefacts.table import read_table_file
+from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.traces.synthetic import write_synthetic_trace
+
+KINDS = {"calibration": "calibrated:table=", "ranks": "sequoia:table=", "ngram": "presto:ngram="}
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, Trace]:
+    """Two of the same made-up models, on other texts."""
+    folder = tmp_path_factory.mktemp("traces")
+    made = (write_synthetic_trace(folder / str(seed), seed=seed, num_sequences=4, length=30) for seed in (1, 2))
+    one, other = map(open_trace, made)
+    return one, other
+
+
+def policies_on(trace: Trace, typed: list[str]) -> tuple[list[NamedPolicy], tuple[str, ...]]:
+    shelf = CommandShelf(Prices(None, "none", ""), trace, trace.draft_name())
+    found = parse_policies(typed, shelf)
+    return found, shelf.in_sample(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_the_same_texts_is_marked(traces: tuple[Trace, Trace], tmp_path: Path, kind: str) -> None:
+    """And only there, and only the policies that use it."""
+    path = tmp_path / f"{kind}{'.parquet' if kind == 'ngram' else '.json'}"
+    assert main(["train", kind, "--trace", traces[0].place, "--out", str(path)]) == 0
+    label = f'{KINDS[kind]}"{path}"'
+    found, marked = policies_on(traces[0], ["ar", "ddtree:budget=4", label])
+    assert marked == (label,)
+    made = read_ngram_file(path).ngram_id if kind == "ngram" else read_table_file(path).table_id
+    assert list(found[2].policy.artefacts.values()) == [made]  # type: ignore[attr-defined]
+    assert policies_on(traces[1], ["ar", label])[1] == ()
+
+
+def test_a_policy_that_does_not_ask_is_not_marked(traces: tuple[Trace, Trace], tmp_path: Path) -> None:
+    """Counts with a weight of 0 are not read."""
+    path = tmp_path / "counts.parquet"
+    assert main(["train", "ngram", "--trace", traces[0].place, "--out", str(path)]) == 0
+    typed = [f'presto:ngram_weight=0,ngram="{path}"', f'presto:counts=text,ngram="{path}"', f'presto:ngram="{path}"']
+    assert policies_on(traces[0], typed)[1] == (typed[2],)
+
+
+@pytest.mark.parametrize("draft", [None, "org/drafter@v1", "moved/elsewhere"])
+def test_the_only_draft_set_of_a_trace_is_meant_by_any_name(draft: str | None) -> None:
+    """Whether that drafter made it is seen when it is loaded; until then its prices and tables are at hand."""
+    trace = open_trace(packaged_trace())
+    shelf = shelf_of_models(None, trace, draft, trace.manifest.dtype)
+    found = parse_policies(["caddtree", "calibrated:budget=8"], shelf)
+    assert len(found) == 2
+
+
+def test_of_several_draft_sets_the_named_one_is_meant() -> None:
+    """By its repository, which the manifest has without the revision."""
+    trace = open_trace(packaged_trace())
+    (kept,) = trace.manifest.draft_sets.values()
+    sets = {
+        name: replace(kept, model=replace(kept.model, name=f"org/{name}"), min_width=width)
+        for name, width in (("one", 3), ("two", 5))
+    }
+    both = cast(Trace, SimpleNamespace(manifest=replace(trace.manifest, draft_sets=sets)))
+    widths = {asked: shelf_of_models(None, both, asked, "float32").min_width() for asked in ("org/one@v1", "two")}
+    assert widths == {"org/one@v1": 3, "two": 5}
+    assert shelf_of_models(None, both, None, "float32").min_width() == LEAST_WIDTH
+
+
+def test_the_note_names_them() -> None:
+    assert in_sample_note([]) == ""
+    note = in_sample_note(["sequoia:table=a.json", "presto"])
+    assert note.startswith("IN SAMPLE: sequoia:table=a.json, presto.\n")
+    assert "other prompts" in note
+
+
+@pytest.mark.parametrize("setting", ["sequoia:table=", "presto:ngram=", "caddtree:cost="])
+def test_a_path_cut_at_its_slash_is_explained(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence about the file, one about quotes; a file that is there and is none of these is not explained so."""
+    assert main(["replay", "-p", f"{setting}nowhere/mine.file"]) == 2
+    said = capsys.readouterr().err
+    assert "nowhere" in said
+    assert "in double quotes, -p 'NAME:key=\"runs/FILE\"'" in said
+    assert said.count("\n") == 1
+    assert main(["replay", "-p", f'{setting}"{__file__}"']) == 2
+    assert "double quotes" not in capsys.readouterr().err

@@ -1,0 +1,322 @@
+"""Cost files on disk: round trip, ids, what is refused, and which shipped one fits."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up_costs import EMPTY, SYNTHETIC, filled
+from places import DOCS, GOLDEN
+
+from simlab.cost import PLAIN, STAGES
+from simlab.errors import CostError
+from simlab.studies.inputs.prices import cost_table_of
+from simlab.traces.artefacts import cost as cost_file
+from simlab.traces.artefacts.cost import (
+    FORMAT_VERSION,
+    CostFile,
+    find_packaged,
+    packaged_cost_files,
+    read_cost_file,
+    write_cost_file,
+)
+from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.reader import open_trace, packaged_trace
+
+PAGE = DOCS / "cost_files.md"
+OTHER = ModelInfo("other", "main", "sha256:0123456789abcdef")
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    for file in (EMPTY, filled(), replace(filled(), device="Größe", execution="graph")):
+        write_cost_file(tmp_path / "new" / "cost.json", file)
+        found = read_cost_file(tmp_path / "new" / "cost.json")
+        assert found == file
+        assert found.cost_id == file.cost_id
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["cost.json"]
+
+
+def test_whole_numbers_have_the_id_of_what_is_read_back(tmp_path: Path) -> None:
+    file = replace(EMPTY, temperature=1, top_p=1, samples={(PLAIN, 0, 16): (2, 3)})
+    write_cost_file(tmp_path / "cost.json", file)
+    found = read_cost_file(tmp_path / "cost.json")
+    assert (found.cost_id, found.verify_key(), found.draft_key()) == (
+        file.cost_id,
+        file.verify_key(),
+        file.draft_key(),
+    )
+
+
+def test_there_is_a_golden_file_of_every_version() -> None:
+    names = {f"cost_v{version}.json" for version in range(1, FORMAT_VERSION + 1)}
+    assert {path.name for path in GOLDEN.glob("cost_v*")} == names
+
+
+def test_version_1() -> None:
+    file = read_cost_file(GOLDEN / "cost_v1.json")
+    assert (file.cost_id, file.verify_key(), file.draft_key()) == (
+        "0028ffe2bf267baf",
+        "c1ce32993e5d86d8",
+        "1824aec4ce003800",
+    )
+    quartiles = (0.01026, 0.012135, 0.010415, 0.01232)
+    assert cost_table_of(file).curve("verify", 40)[4] == pytest.approx(sum(quartiles) / 4)
+
+
+def test_the_page_names_every_key() -> None:
+    _, _, page = PAGE.read_text(encoding="utf-8").partition("\n## The file\n")
+    rows = [line.split("|")[1] for line in page.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named == {*replace(EMPTY, notes=("one",)).to_json(), *STAGES, PLAIN}
+
+
+@given(st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
+def test_samples_survive_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, seconds: list[float]) -> None:
+    path = tmp_path_factory.mktemp("cost") / "cost.json"
+    file = EMPTY.with_samples({("verify", 8, 64): tuple(seconds)})
+    write_cost_file(path, file)
+    assert read_cost_file(path).samples == {("verify", 8, 64): tuple(seconds)}
+
+
+def test_the_file_is_readable(tmp_path: Path) -> None:
+    path = tmp_path / "cost.json"
+    write_cost_file(path, filled())
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert ' "device": "Made-up CPU",' in lines
+    assert ' "contexts": [16, 64, 256],' in lines
+    rows = [json.loads(line.rstrip(",")) for line in lines if '"stage"' in line]
+    assert len(rows) == len(filled().samples) == 3 * (1 + 4 * len(STAGES))
+    assert rows[0] == {"stage": PLAIN, "num_drafted": 0, "context": 16, "seconds": list(filled().samples[PLAIN, 0, 16])}
+    assert all(set(row) == {"stage", "num_drafted", "context", "seconds"} for row in rows)
+
+
+def test_it_is_complete_when_every_cell_has_a_sample() -> None:
+    file = EMPTY
+    assert file.missing() == tuple(file.cells())
+    for cell in file.cells():
+        assert not file.is_complete
+        with pytest.raises(CostError, match=r"is not finished: .*`simlab profile --out FILE --resume`"):
+            cost_table_of(file)
+        file = file.with_samples({cell: (1.0,)})
+    assert file.is_complete
+    assert file.missing() == ()
+    assert cost_table_of(file).cost_id == file.cost_id
+
+
+def test_samples_are_added_and_replaced() -> None:
+    one = EMPTY.with_samples({(PLAIN, 0, 16): (1.0,)})
+    two = one.with_samples({(PLAIN, 0, 16): (2.0, 3.0), (PLAIN, 0, 64): (4.0,)})
+    assert dict(one.samples) == {(PLAIN, 0, 16): (1.0,)}
+    assert dict(two.samples) == {(PLAIN, 0, 16): (2.0, 3.0), (PLAIN, 0, 64): (4.0,)}
+
+
+BOTH: dict[str, Any] = {
+    "device": "another",
+    "threads": 3,
+    "system": "another",
+    "target": OTHER,
+    "dtype": "bfloat16",
+    "attention": "eager",
+    "execution": "graph",
+    "temperature": 1.0,
+    "top_k": 5,
+    "top_p": 0.5,
+    "versions": {"torch": "3.0"},
+    "batch": 2,
+}
+
+
+@pytest.mark.parametrize("name", list(BOTH))
+def test_keys_and_id_change_with_what_the_target_depends_on(name: str) -> None:
+    file, changed = filled(), replace(filled(), **{name: BOTH[name]})
+    assert changed.verify_key() != file.verify_key()
+    assert changed.draft_key() != file.draft_key()
+    assert changed.cost_id != file.cost_id
+
+
+@pytest.mark.parametrize(("name", "value"), [("drafter", OTHER), ("block_size", 4)])
+def test_only_the_draft_key_changes_with_the_drafter(name: str, value: object) -> None:
+    file = filled()
+    changed = replace(file, **{name: value})  # type: ignore[arg-type]
+    assert changed.verify_key() == file.verify_key()
+    assert changed.draft_key() != file.draft_key()
+    assert changed.cost_id != file.cost_id
+
+
+def test_keys_do_not_depend_on_what_was_measured() -> None:
+    file, more = EMPTY, replace(filled(), contexts=(16, 64, 256, 512), repeats=9)
+    assert (more.verify_key(), more.draft_key()) == (file.verify_key(), file.draft_key())
+    assert (
+        len({EMPTY.cost_id, filled().cost_id, more.cost_id, filled().with_samples({(PLAIN, 0, 16): (1.0,)}).cost_id})
+        == 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"contexts": ()}, "contexts must rise"),
+        ({"contexts": (64, 16)}, "contexts must rise"),
+        ({"contexts": (0, 16)}, "contexts must rise"),
+        ({"node_counts": (1, 8)}, "node counts must rise from 0"),
+        ({"node_counts": (0, 8, 8)}, "node counts must rise from 0"),
+        ({"threads": 0}, "at least 1"),
+        ({"repeats": 0}, "at least 1"),
+        ({"samples": {("verify", 2, 16): (1.0,)}}, "not in the grid"),
+        ({"samples": {(PLAIN, 8, 16): (1.0,)}}, "not in the grid"),
+        ({"samples": {("prefill", 0, 16): (1.0,)}}, "not in the grid"),
+        ({"samples": {("verify", 0, 16): ()}}, "finite times"),
+        ({"samples": {("verify", 0, 16): (1.0, -1.0)}}, "finite times"),
+        ({"samples": {("verify", 0, 16): (float("nan"),)}}, "finite times"),
+        ({"samples": {("verify", 0, 16): (float("inf"),)}}, "finite times"),
+    ],
+)
+def test_a_measurement_that_does_not_fit_itself_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        replace(EMPTY, **change)
+
+
+def damaged(tmp_path: Path, **changes: object) -> Path:
+    """A file with some values changed; None takes one out."""
+    write_cost_file(tmp_path / "cost.json", filled())
+    values = json.loads((tmp_path / "cost.json").read_text(encoding="utf-8")) | changes
+    text = json.dumps({key: value for key, value in values.items() if value is not None})
+    (tmp_path / "cost.json").write_text(text, encoding="utf-8")
+    return tmp_path / "cost.json"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format": "simlab-trace"}, "is no cost file; give one that `simlab profile` wrote"),
+        ({"format": None}, "is no cost file"),
+        ({"format_version": 2}, r"format version 2; this simlab reads up to 1\. Upgrade simlab, or measure again"),
+        ({"device": None}, "expected the key 'device'; it is missing"),
+        ({"threads": "two"}, "'threads' must be an integer; got 'two'"),
+        ({"threads": True}, "'threads' must be an integer"),
+        ({"target": {"name": "t"}}, "target: expected the key 'revision'"),
+        ({"contexts": [64, 16]}, "contexts must rise"),
+        ({"samples": {}}, "'samples' must be a list of objects"),
+        ({"samples": [3]}, "'samples' must be a list of objects"),
+        ({"samples": [{"stage": "verify", "num_drafted": 0, "context": 16, "seconds": 0.1}]}, "samples 0: 'seconds'"),
+        ({"samples": [{"stage": "verify", "num_drafted": 0, "context": 16, "seconds": ["x"]}]}, "a list of numbers"),
+        ({"samples": [{"stage": "verify", "num_drafted": 0, "context": 17, "seconds": [0.1]}]}, "not in the grid"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    with pytest.raises(CostError, match=said) as caught:
+        read_cost_file(damaged(tmp_path, **changes))
+    assert str(tmp_path / "cost.json") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cell_may_stand_in_the_file_only_once(tmp_path: Path) -> None:
+    row = {"stage": "verify", "num_drafted": 0, "context": 16, "seconds": [0.1]}
+    with pytest.raises(CostError, match="twice"):
+        read_cost_file(damaged(tmp_path, samples=[row, row]))
+
+
+def test_what_is_no_json_or_no_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cost.json"
+    with pytest.raises(CostError, match="there is none"):
+        read_cost_file(path)
+    for text in ("", "{", "[1]", "no", '{"format": NaN}'):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(CostError, match="no cost file"):
+            read_cost_file(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(CostError, match="no cost file"):
+        read_cost_file(path)
+    with pytest.raises(CostError, match="could not be read"):
+        read_cost_file(tmp_path)
+
+
+def test_a_file_that_cannot_be_written_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CostError, match="could not be written"):
+        write_cost_file(tmp_path / "file" / "cost.json", EMPTY)
+
+
+def test_models_are_the_same_by_their_digests_or_as_one_commit_of_the_hub() -> None:
+    """Of a commit not every command fetches all files, and the digest is of those that were fetched."""
+    whole = ModelInfo("org/target", "0123", "of all files")
+    part, file = replace(whole, digest="of some files"), replace(EMPTY, target=whole)
+    assert file.fits(part, SYNTHETIC, 8)
+    assert file.fits(replace(whole, name="moved", revision=""), SYNTHETIC, 8)
+    for other in (replace(part, revision="4567"), replace(part, name="org/another"), replace(part, revision="")):
+        assert not file.fits(other, SYNTHETIC, 8)
+    assert not replace(EMPTY, target=replace(whole, revision="")).fits(replace(part, revision=""), SYNTHETIC, 8)
+    assert not file.fits(whole, OTHER, 8)
+    assert not file.fits(whole, SYNTHETIC, 16)
+
+
+def ship(monkeypatch: pytest.MonkeyPatch, folder: Path, *files: CostFile) -> None:
+    """Let these be the files that come with simlab."""
+    monkeypatch.setattr(cost_file, "PACKAGED", folder)
+    for number, file in enumerate(files):
+        write_cost_file(folder / f"{number}.json", file)
+
+
+def found_for(file: CostFile, dtype: str) -> CostFile | None:
+    return find_packaged(file.target, file.drafter, file.block_size, dtype)
+
+
+def test_a_shipped_file_must_be_of_the_same_models_and_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    others = [replace(filled(), target=OTHER), replace(filled(), drafter=OTHER), replace(filled(), block_size=4)]
+    ship(monkeypatch, tmp_path, *others)
+    assert found_for(filled(), "float32") is None
+    ship(monkeypatch, tmp_path, *others, filled())
+    assert found_for(filled(), "float32") == filled()
+    assert found_for(replace(filled(), target=replace(SYNTHETIC, name="by another name")), "float32") == filled()
+
+
+def test_of_several_shipped_files_one_in_the_same_dtype_comes_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    half, first, second = replace(filled(), dtype="bfloat16"), filled(), replace(filled(), device="another")
+    ship(monkeypatch, tmp_path, half, first, second)
+    assert found_for(filled(), "float32") == first
+    assert found_for(filled(), "bfloat16") == half
+    assert found_for(filled(), "float64") == half
+
+
+def test_nothing_may_be_shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ship(monkeypatch, tmp_path)
+    assert packaged_cost_files() == []
+    assert found_for(filled(), "float32") is None
+    monkeypatch.setattr(cost_file, "PACKAGED", tmp_path / "gone")
+    assert packaged_cost_files() == []
+    assert found_for(filled(), "float32") is None
+
+
+def test_what_is_shipped_prices_the_packaged_trace() -> None:
+    manifest = open_trace(packaged_trace()).manifest
+    (kept,) = manifest.draft_sets.values()
+    dtypes = set()
+    for path in packaged_cost_files():
+        file = read_cost_file(path)
+        assert read_cost_file(path.stem) == file
+        assert (file.target.digest, file.drafter.digest) == (manifest.target.digest, kept.model.digest)
+        assert cost_table_of(file).most_drafted == 512
+        dtypes.add(file.dtype)
+    assert dtypes == {"float32", "bfloat16"}
+    found = find_packaged(manifest.target, kept.model, kept.block_size, manifest.dtype)
+    assert found is not None
+    assert found.dtype == manifest.dtype
+
+
+def test_a_file_that_is_there_comes_before_a_shipped_one_of_that_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ship(monkeypatch, tmp_path, filled())
+    monkeypatch.chdir(tmp_path)
+    write_cost_file(Path("0"), EMPTY)
+    assert read_cost_file("0") == EMPTY
+    Path("0").unlink()
+    assert read_cost_file("0") == filled()
+    with pytest.raises(CostError, match=r"makes one, and 0 come with simlab\.$"):
+        read_cost_file("1")

@@ -1,0 +1,212 @@
+"""Timings of others as cost files: counting rules, samples, what is not given, and what is refused."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up_costs import EMPTY, SYNTHETIC
+
+from simlab.cost import PLAIN, STAGES
+from simlab.errors import CostError
+from simlab.policies.costs.launch_bound import flatness
+from simlab.policies.costs.views import closest_convex
+from simlab.studies.inputs.prices import cost_table_of
+from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
+from simlab.traces.artefacts.cost_import import (
+    COUNTS,
+    DRAFTED_ONLY,
+    PUBLISHED,
+    ROOT_INCLUDED,
+    ImportedFor,
+    Timing,
+    Timings,
+    imported_cost_file,
+    published_timings,
+    read_timings,
+)
+
+ABOUT = ImportedFor(SYNTHETIC, SYNTHETIC, 8, 0.0, 0, 1.0, "Made-up GPU", "bfloat16")
+
+A800_MS = {
+    "4b": {
+        1000: (33.8, 33.8, 33.8, 34.9, 48.5),
+        4000: (34.6, 34.7, 36.3, 46.3, 72.4),
+        8000: (45.0, 47.6, 51.4, 64.7, 104.0),
+    },
+    "8b": {
+        1000: (35.0, 35.1, 35.1, 41.4, 63.2),
+        4000: (34.8, 37.5, 41.7, 55.2, 86.0),
+        8000: (49.0, 52.3, 57.1, 73.6, 117.3),
+    },
+}
+"""Milliseconds of passes of 16, 64, 128, 256 and 512 tokens by context, as they were read off the release's tables."""
+
+
+def written(folder: Path, text: str, name: str = "timings.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(1, 30), st.integers(1, 4)),
+        st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=4),
+        min_size=1,
+    ),
+    st.sampled_from(COUNTS),
+)
+def test_every_row_is_a_sample_of_its_own_cell(cells: dict[tuple[int, int], list[float]], counts: str) -> None:
+    """Whatever the rule, the pass that was timed costs what was timed; a grid with a gap is refused."""
+    rows = tuple(Timing(nodes, context, 1, second) for (nodes, context), seconds in cells.items() for second in seconds)
+    timings = Timings("made-up.csv", (), rows)
+    contexts, sizes = {context for _, context in cells}, {nodes for nodes, _ in cells}
+    if len(cells) < len(contexts) * len(sizes):
+        with pytest.raises(CostError, match="every number of nodes must be timed at every context"):
+            imported_cost_file(timings, counts, ABOUT, {})
+        return
+    file = imported_cost_file(timings, counts, ABOUT, {})
+    assert file.is_complete
+    for (nodes, context), seconds in cells.items():
+        drafted = nodes - 1 if counts == ROOT_INCLUDED else nodes
+        assert file.samples["verify", drafted, context] == tuple(seconds)
+    assert file.node_counts == tuple(sorted({0} | {nodes - (counts == ROOT_INCLUDED) for nodes in sizes}))
+    assert any("was not timed" in note for note in file.notes) == (min(sizes) > (counts == ROOT_INCLUDED))
+
+
+def test_constants_stand_in_every_cell_and_what_is_not_given_is_said() -> None:
+    timings = Timings("made-up.csv", ("of a made-up engine",), (Timing(1, 10, 1, 0.5), Timing(9, 10, 1, 0.7)))
+    file = imported_cost_file(timings, ROOT_INCLUDED, ABOUT, {"draft": 0.01, "select": 0.0})
+    cost = cost_table_of(file)
+    assert cost.seconds["draft"].tolist() == [[0.01] * 9]
+    assert cost.seconds["select"].max() == cost.seconds["commit"].max() == 0
+    assert cost.seconds[PLAIN].tolist() == [[0.5]]
+    assert np.allclose(cost.seconds["verify"], np.linspace(0.5, 0.7, 9)[None])
+    assert file.device == "Made-up GPU, imported from made-up.csv"
+    assert file.notes == (
+        "of a made-up engine",
+        "nodes were counted root-included: the root among them, one more than drafted tokens",
+        "draft takes 0.01 s everywhere, as given",
+        "select takes 0 s everywhere, as given",
+        "commit: not given, so they cost nothing here and speeds are too high",
+        "plain decoding was not given; a token takes as long as the shortest pass",
+    )
+    given_all = imported_cost_file(timings, ROOT_INCLUDED, ABOUT, dict.fromkeys((*STAGES[:2], "commit", PLAIN), 0.1))
+    assert not any("not given" in note for note in given_all.notes)
+    assert cost_table_of(given_all).seconds[PLAIN].tolist() == [[0.1]]
+
+
+def test_of_several_batches_one_is_chosen() -> None:
+    rows = (Timing(0, 10, 1, 0.5), Timing(0, 10, 8, 0.9), Timing(4, 10, 8, 1.9))
+    timings = Timings("made-up.csv", (), rows)
+    with pytest.raises(CostError, match="timings of 1, 8 texts at a time; choose one with --batch N"):
+        imported_cost_file(timings, DRAFTED_ONLY, ABOUT, {})
+    with pytest.raises(CostError, match="no timings of 2 texts at a time; it has those of 1, 8"):
+        imported_cost_file(timings, DRAFTED_ONLY, ABOUT, {}, 2)
+    file = imported_cost_file(timings, DRAFTED_ONLY, ABOUT, {}, 8)
+    assert (file.batch, file.node_counts, file.samples["verify", 0, 10]) == (8, (0, 4), (0.9,))
+
+
+def test_a_pass_of_no_tokens_has_no_root() -> None:
+    timings = Timings("made-up.csv", (), (Timing(0, 10, 1, 0.5),))
+    with pytest.raises(CostError, match=f"a pass of 0 nodes.*--counts {DRAFTED_ONLY}"):
+        imported_cost_file(timings, ROOT_INCLUDED, ABOUT, {})
+
+
+def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
+    table = "# from\n#  a page\n\n context, nodes ,seconds,engine\n10,1,0.5,mine\n10,2,7e-1,mine\n"
+    rows = [{"nodes": 1, "context": 10, "seconds": 0.5, "batch": 1}, {"nodes": 2, "context": 10, "seconds": 0.7}]
+    first = read_timings(written(tmp_path, "\ufeff" + table))
+    second = read_timings(written(tmp_path, json.dumps(rows), "timings.json"))
+    assert first.rows == second.rows == (Timing(1, 10, 1, 0.5), Timing(2, 10, 1, 0.7))
+    assert (first.remarks, second.remarks) == (("from a page",), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no rows"),
+        ("nodes,context,seconds\n", "has no rows"),
+        ("1,10,0.5\n2,10,0.7\n", "line 2 has no nodes, context, seconds"),
+        ("nodes,context\n1,10\n", "line 2 has no seconds"),
+        ("nodes,context,seconds\n1,10,\n", "line 2 has no seconds"),
+        ("nodes,context,seconds\n1,10,0,5\n", "line 2 has 4 cells, and the first line names 3"),
+        ("nodes,context,seconds\n1.5,10,0.5\n", "nodes must be a whole number, at least 0; got '1.5'"),
+        ("nodes,context,seconds\n1,0,0.5\n", "context must be a whole number, at least 1; got '0'"),
+        ("nodes,context,seconds,batch\n1,9,0.5,0\n", "batch must be a whole number, at least 1; got '0'"),
+        ("nodes,context,seconds\n-1,9,0.5\n", "nodes must be a whole number"),
+        ("nodes,context,seconds\n1,9,fast\n", "seconds must be a number above 0; got 'fast'"),
+        ("nodes,context,seconds\n1,9,nan\n", "seconds must be a number above 0"),
+        ("nodes,context,seconds\n1,9,inf\n", "seconds must be a number above 0"),
+        ("nodes,context,seconds\n1,9,0\n", "seconds must be a number above 0"),
+        ("[1", "is not JSON"),
+        ("{}", "is not a list of objects"),
+        ("[1]", "is not a list of objects"),
+        ("[]", "has no rows"),
+        ('[{"nodes": true, "context": 1, "seconds": 1}]', "nodes must be a whole number, at least 0; got True"),
+        ('[{"nodes": 1, "context": 1, "batch": 0, "seconds": 1}]', "batch must be a whole number"),
+        ('[{"nodes": 1, "context": 1, "seconds": true}]', "seconds must be a number above 0"),
+    ],
+)
+def test_what_is_no_timing_is_refused_with_its_place(text: str, said: str, tmp_path: Path) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(CostError) as refused:
+        read_timings(path)
+    assert str(path) in str(refused.value)
+    assert said in str(refused.value)
+
+
+def test_a_file_that_is_not_there_names_those_that_come_with_simlab(tmp_path: Path) -> None:
+    with pytest.raises(CostError, match="caddtree-a800-qwen3-4b, caddtree-a800-qwen3-8b come with simlab"):
+        read_timings(tmp_path / "none.csv")
+    binary = tmp_path / "binary.csv"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CostError, match="could not be read"):
+        read_timings(binary)
+
+
+def test_notes_are_kept_and_leave_other_ids_as_they_were(tmp_path: Path) -> None:
+    """A file without notes has no such key, so that ids from before there were any still hold."""
+    path = tmp_path / "cost.json"
+    for file in (EMPTY, replace(EMPTY, notes=("one", "two"))):
+        write_cost_file(path, file)
+        assert read_cost_file(path) == file
+        assert read_cost_file(path).cost_id == file.cost_id
+        assert ("notes" in json.loads(path.read_text())) == bool(file.notes)
+    assert EMPTY.cost_id != replace(EMPTY, notes=("one",)).cost_id
+    path.write_text(path.read_text().replace('["one", "two"]', "[1]"))
+    with pytest.raises(CostError, match="'notes' must be a list of strings"):
+        read_cost_file(path)
+
+
+def a800(size: str) -> CostFile:
+    return imported_cost_file(read_timings(f"caddtree-a800-qwen3-{size}"), ROOT_INCLUDED, ABOUT, {"draft": 0.0065})
+
+
+@pytest.mark.parametrize("size", list(A800_MS))
+def test_the_published_figures_are_those_that_were_read(size: str) -> None:
+    path = PUBLISHED / f"caddtree-a800-qwen3-{size}.csv"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    found = {(int(row["nodes"]), int(row["context"])): float(row["seconds"]) for row in csv.DictReader(lines)}
+    wanted = {
+        (nodes, context): ms / 1000
+        for context, row in A800_MS[size].items()
+        for nodes, ms in zip((16, 64, 128, 256, 512), row, strict=True)
+    }
+    assert found == pytest.approx(wanted, abs=1e-9)
+    assert "commit a88f3f3" in read_timings(path.stem).remarks[0]
+    assert {one.stem for one in published_timings()} == {f"caddtree-a800-qwen3-{one}" for one in A800_MS}
+
+
+@pytest.mark.parametrize("size", list(A800_MS))
+def test_the_published_prices_look_launch_bound_and_nearly_convex(size: str) -> None:
+    """They were fitted to be convex; what rounding and straight lines leave of that is within 0.2 ms."""
+    cost = cost_table_of(a800(size))
+    assert flatness(cost, "NVIDIA A800").looks_launch_bound is True
+    for row in cost.seconds["verify"]:
+        assert np.abs(closest_convex(row) - row).max() < 2e-4

@@ -1,0 +1,165 @@
+"""A recording killed anywhere resumes to the bytes of an unbroken one."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from simlab.errors import TraceError
+from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.records import SequenceRecord
+from simlab.traces.inspect import check_trace
+from simlab.traces.synthetic import shards_of, synthetic_manifest, synthetic_sequences
+from simlab.traces.writer import TraceWriter
+
+LENGTH, KEPT = 12, 8
+MANIFEST = synthetic_manifest(length=LENGTH, kept=KEPT)
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+@pytest.fixture(scope="module")
+def shards() -> list[list[SequenceRecord]]:
+    return list(shards_of(synthetic_sequences(num_sequences=8, length=LENGTH, kept=KEPT), prompts_per_shard=2))
+
+
+def record(folder: Path, shards: list[list[SequenceRecord]], seconds: float) -> list[int]:
+    """Record or go on; the shards that were written this time."""
+    writer = TraceWriter(folder, MANIFEST, len(shards), resume=True)
+    missing = [shard for shard in range(len(shards)) if not writer.is_done(shard)]
+    for shard in missing:
+        writer.write(shard, shards[shard])
+    writer.finish({"seconds": seconds})
+    return missing
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files.pop("recording.json")
+    return files
+
+
+def kill_after(monkeypatch: pytest.MonkeyPatch, num_events: int) -> Callable[[], int]:
+    """Raise at the ``num_events``-th event; gives back how many there were.
+
+    Events: a Parquet file half written, a file about to be renamed, a file just renamed.
+    """
+    count = 0
+    write_parquet, rename = pl.DataFrame.write_parquet, Path.replace
+
+    def event() -> None:
+        nonlocal count
+        count += 1
+        if count == num_events:
+            raise Killed
+
+    def half_written(frame: pl.DataFrame, file: object, **options: object) -> None:
+        write_parquet(frame.head(len(frame) // 2), file, **options)  # type: ignore[arg-type]
+        event()
+        file.seek(0)  # type: ignore[attr-defined]
+        file.truncate()  # type: ignore[attr-defined]
+        write_parquet(frame, file, **options)  # type: ignore[arg-type]
+
+    def renamed(path: Path, target: Path) -> Path:
+        event()
+        rename(path, target)
+        event()
+        return target
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", half_written)
+    monkeypatch.setattr(Path, "replace", renamed)
+    return lambda: count
+
+
+def test_killed_anywhere_and_resumed_gives_the_same_bytes(tmp_path: Path, shards: list[list[SequenceRecord]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        num_events = kill_after(patch, -1)
+        record(tmp_path / "unbroken", shards, seconds=1.0)
+    expected = bytes_of(tmp_path / "unbroken")
+    assert num_events() > 30
+    assert not any(name.startswith(("unfinished", ".")) for name in expected)
+    for point in range(1, num_events() + 1):
+        folder = tmp_path / f"killed-{point}"
+        with pytest.MonkeyPatch.context() as patch:
+            kill_after(patch, point)
+            with pytest.raises(Killed):
+                record(folder, shards, seconds=2.0)
+        record(folder, shards, seconds=3.0)
+        assert bytes_of(folder) == expected, f"killed at event {point}"
+    assert check_trace(tmp_path / "killed-7").num_sequences == 8
+
+
+def test_killed_again_and_again(tmp_path: Path, shards: list[list[SequenceRecord]]) -> None:
+    record(tmp_path / "unbroken", shards, seconds=1.0)
+    rng = random.Random(0)
+    while True:
+        with pytest.MonkeyPatch.context() as patch:
+            kill_after(patch, rng.randint(2, 15))
+            try:
+                record(tmp_path / "killed", shards, seconds=2.0)
+            except Killed:
+                continue
+            break
+    assert bytes_of(tmp_path / "killed") == bytes_of(tmp_path / "unbroken")
+
+
+def test_a_finished_shard_is_not_lost(tmp_path: Path, shards: list[list[SequenceRecord]]) -> None:
+    writer = TraceWriter(tmp_path / "trace", MANIFEST, len(shards), resume=False)
+    writer.write(1, shards[1])
+    again = TraceWriter(tmp_path / "trace", MANIFEST, len(shards), resume=True)
+    assert [again.is_done(shard) for shard in range(len(shards))] == [False, True, False]
+    texts = [record.text.tolist() for record in again.read_back(1)]
+    assert texts == [record.text.tolist() for record in shards[1]]
+    with pytest.raises(ValueError, match="not written yet"):
+        again.finish({})
+    assert record(tmp_path / "trace", shards, seconds=1.0) == [0, 2]
+
+
+def test_what_may_not_be_written_over(tmp_path: Path, shards: list[list[SequenceRecord]]) -> None:
+    folder, num = tmp_path / "trace", len(shards)
+    TraceWriter(folder, MANIFEST, num, resume=False)
+    with pytest.raises(TraceError, match="unfinished recording; add --resume"):
+        TraceWriter(folder, MANIFEST, num, resume=False)
+    other = replace(MANIFEST, target=ModelInfo("other", "", "other"))
+    with pytest.raises(TraceError, match="another target.name"):
+        TraceWriter(folder, other, num, resume=True)
+    with pytest.raises(TraceError, match="in 3 shards; this one has 4"):
+        TraceWriter(folder, MANIFEST, num + 1, resume=True)
+    record(folder, shards, seconds=1.0)
+    with pytest.raises(TraceError, match="holds a complete trace"):
+        TraceWriter(folder, MANIFEST, num, resume=False)
+    with pytest.raises(TraceError, match="another target.name"):
+        TraceWriter(folder, other, num, resume=True)
+    assert TraceWriter(folder, MANIFEST, num, resume=True).is_complete
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.tex").write_text("do not lose me")
+    with pytest.raises(TraceError, match="is not empty"):
+        TraceWriter(tmp_path / "foreign", MANIFEST, num, resume=True)
+    with pytest.raises(TraceError, match="is a file"):
+        TraceWriter(tmp_path / "foreign" / "thesis.tex", MANIFEST, num, resume=False)
+
+
+def test_a_full_disk_is_one_sentence(
+    tmp_path: Path, shards: list[list[SequenceRecord]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = TraceWriter(tmp_path / "trace", MANIFEST, len(shards), resume=False)
+
+    def full(frame: pl.DataFrame, file: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    with pytest.raises(TraceError, match=r"could not be written .*No space left on device"):
+        writer.write(0, shards[0])
+    assert not writer.is_done(0)
+
+
+def test_sequences_must_count_up(tmp_path: Path, shards: list[list[SequenceRecord]]) -> None:
+    writer = TraceWriter(tmp_path / "trace", MANIFEST, 1, resume=False)
+    writer.write(0, shards[1])
+    with pytest.raises(ValueError, match="count up from 0"):
+        writer.finish({})

@@ -1,0 +1,238 @@
+"""A trace gives back what was written, whole or in part, from a folder or an address."""
+
+import functools
+import http.server
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simlab.errors import TraceError
+from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.trace_ids import draft_digest, text_digest
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import Trace, open_trace
+from simlab.traces.synthetic import (
+    DRAFT,
+    Heads,
+    shards_of,
+    synthetic_manifest,
+    synthetic_sequences,
+    write_synthetic_trace,
+)
+from simlab.traces.writer import TraceWriter
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_synthetic_trace(tmp_path_factory.mktemp("traces") / "with [brackets] and space", length=20)
+
+
+def assert_same(found: SequenceRecord, expected: SequenceRecord) -> None:
+    assert text_digest(found) == text_digest(expected)
+    assert list(found.drafts) == list(expected.drafts)
+    for name, draft in found.drafts.items():
+        assert draft_digest(draft) == draft_digest(expected.drafts[name])
+    assert found.tokens is not None
+    assert expected.tokens is not None
+    for entry in fields(found.tokens):
+        np.testing.assert_array_equal(getattr(found.tokens, entry.name), getattr(expected.tokens, entry.name))
+
+
+def assert_reads_as_written(trace: Trace, length: int = 20) -> None:
+    expected = synthetic_sequences(length=length)
+    for found, record in zip(trace.records([DRAFT]), expected, strict=True):
+        assert_same(found, record)
+    for recorded, record in zip(trace.recorded(DRAFT), expected, strict=True):
+        rows = record.drafts[DRAFT].rows()
+        assert recorded.rows is not None
+        assert recorded.text.tolist() == record.text.tolist()
+        assert (recorded.index, recorded.stop_reason) == (record.index, record.stop_reason)
+        for name in ("ids", "log_probs", "counts", "true_ranks"):
+            np.testing.assert_array_equal(getattr(recorded.rows, name), getattr(rows, name))
+            assert not getattr(recorded.rows, name).flags.writeable
+
+
+def test_a_trace_reads_back_as_it_was_written(folder: Path) -> None:
+    assert_reads_as_written(open_trace(folder))
+
+
+def test_a_file_address_is_the_folder(folder: Path) -> None:
+    assert_reads_as_written(open_trace(folder.resolve().as_uri()))
+
+
+def test_some_sequences_in_the_order_of_the_trace(folder: Path) -> None:
+    trace = open_trace(folder)
+    assert [recorded.index for recorded in trace.recorded(DRAFT, [6, 1])] == [1, 6]
+    assert [recorded.index for recorded in trace.recorded(None, [6, 1])] == [1, 6]
+    assert [index for index, _ in trace.token_rows([3])] == [3]
+    assert all(recorded.rows is None for recorded in trace.recorded())
+    with pytest.raises(ValueError, match="sequences 0 ... 7"):
+        next(trace.recorded(DRAFT, [8]))
+
+
+def test_draft_sets_are_asked_for_by_name(folder: Path) -> None:
+    trace = open_trace(folder)
+    assert trace.draft_name() == DRAFT
+    with pytest.raises(TraceError, match="no draft set 'other'; it holds synthetic"):
+        next(trace.recorded("other"))
+
+
+def test_plain_polars_reads_every_file(folder: Path) -> None:
+    trace = open_trace(folder)
+    rows = pl.read_parquet(sorted(folder.glob("draft-synthetic-*.parquet")), glob=False)
+    assert rows.schema["log_probs"] == pl.List(pl.Float32)
+    assert len(rows) == sum(len(record.text) - 1 for record in trace.sequences())
+    assert trace.scan(DRAFT).select(pl.len()).collect().item() == len(rows)
+    assert trace.scan("tokens").select(pl.len()).collect().item() == len(rows) + len(trace.sequences())
+    assert trace.scan("sequences").select(pl.len()).collect().item() == len(trace.sequences())
+    assert rows["true_rank"].explode().null_count() > 0
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 1000),
+    num_sequences=st.integers(0, 5),
+    length=st.integers(1, 6),
+    depth=st.integers(1, 4),
+    kept=st.integers(1, 8),
+    vocab_size=st.sampled_from([8, 9, 40]),
+    tie_share=st.sampled_from([0.0, 1.0]),
+)
+def test_odd_shapes_are_whole(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    num_sequences: int,
+    length: int,
+    depth: int,
+    kept: int,
+    vocab_size: int,
+    tie_share: float,
+) -> None:
+    folder = tmp_path_factory.mktemp("odd") / "trace"
+    heads = Heads(tie_share=tie_share, peak=0.5)
+    write_synthetic_trace(folder, seed, num_sequences, length, depth, kept, vocab_size, heads)
+    assert check_trace(folder).num_sequences == num_sequences
+
+
+def test_ids_do_not_depend_on_the_shards(tmp_path: Path) -> None:
+    one = open_trace(write_synthetic_trace(tmp_path / "one", prompts_per_shard=1))
+    many = open_trace(write_synthetic_trace(tmp_path / "many", prompts_per_shard=100))
+    assert len(one.manifest.held().shards) == 6
+    assert len(many.manifest.held().shards) == 1
+    assert (one.text_id, one.draft_ids) == (many.text_id, many.draft_ids)
+
+
+def test_ids_depend_on_the_content(tmp_path: Path) -> None:
+    trace = open_trace(write_synthetic_trace(tmp_path / "one", length=12))
+    other = open_trace(write_synthetic_trace(tmp_path / "other", length=12, seed=1))
+    assert trace.text_id != other.text_id
+    assert trace.draft_ids != other.draft_ids
+
+
+def test_texts_without_a_drafter(tmp_path: Path) -> None:
+    records = [replace(record, drafts={}) for record in synthetic_sequences(num_sequences=4)]
+    writer = TraceWriter(tmp_path / "trace", replace(synthetic_manifest(), draft_sets={}), 1, resume=False)
+    writer.write(0, records)
+    writer.finish({"seconds": 1.5})
+    trace = open_trace(tmp_path / "trace")
+    assert trace.draft_ids == {}
+    assert trace.text_id == open_trace(write_synthetic_trace(tmp_path / "drafted", num_sequences=4)).text_id
+    with pytest.raises(TraceError, match="0 draft sets"):
+        trace.draft_name()
+
+
+def test_two_draft_sets_must_be_named(tmp_path: Path) -> None:
+    manifest = synthetic_manifest()
+    draft_set = manifest.draft_sets[DRAFT]
+    writer = TraceWriter(
+        tmp_path / "trace", replace(manifest, draft_sets={"a": draft_set, "b.2-x": draft_set}), 1, resume=False
+    )
+    records = synthetic_sequences(num_sequences=2)
+    writer.write(0, [replace(r, drafts={"a": r.drafts[DRAFT], "b.2-x": r.drafts[DRAFT]}) for r in records])
+    writer.finish({})
+    assert sorted(check_trace(tmp_path / "trace").drafts) == ["a", "b.2-x"]
+    with pytest.raises(TraceError, match="2 draft sets"):
+        open_trace(tmp_path / "trace").draft_name()
+
+
+def test_a_realistic_row_takes_little_space(tmp_path: Path) -> None:
+    folder = write_synthetic_trace(tmp_path / "t", num_sequences=4, length=128, vocab_size=49_157)
+    assert check_trace(folder).drafts[DRAFT].bytes_per_row < 3000
+
+
+def test_turns_of_a_prompt_share_a_shard() -> None:
+    shards = list(shards_of(synthetic_sequences(num_sequences=8), prompts_per_shard=1))
+    assert [[record.prompt.turn for record in part] for part in shards] == [[0], [0], [0, 1]] * 2
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves files and ranges of them, as a hub does."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        if not path.is_file():
+            self.send_error(404)
+            return
+        content = path.read_bytes()
+        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        first, last = 0, len(content) - 1
+        if wanted:
+            first = int(wanted[1]) if wanted[1] else max(len(content) - int(wanted[2]), 0)
+            last = min(int(wanted[2]), last) if wanted[1] and wanted[2] else last
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(last + 1 - first))
+        self.send_header("ETag", '"1"')
+        self.send_header("Last-Modified", "Wed, 21 Oct 2026 07:28:00 GMT")
+        self.end_headers()
+        self.wfile.write(content[first : last + 1])
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    root = tmp_path_factory.mktemp("served")
+    write_synthetic_trace(root / "trace", length=20)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(root)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", root
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_address_reads_as_a_folder_does(served: tuple[str, Path]) -> None:
+    url, root = served
+    assert_reads_as_written(open_trace(f"{url}/trace"))
+    assert check_trace(f"{url}/trace/").text_id == open_trace(root / "trace").text_id
+    assert open_trace(f"{url}/trace").scan(DRAFT).select(pl.len()).collect().item() > 0
+
+
+def test_an_address_without_a_trace_is_one_sentence(served: tuple[str, Path]) -> None:
+    with pytest.raises(TraceError, match="check the address and the network") as error:
+        open_trace(f"{served[0]}/nothing")
+    assert "\n" not in str(error.value)
+
+
+def test_damage_at_an_address_is_found(served: tuple[str, Path]) -> None:
+    url, root = served
+    write_synthetic_trace(root / "mixed", length=20)
+    write_synthetic_trace(root / "other", length=20, seed=1)
+    name = "draft-synthetic-0000.parquet"
+    (root / "mixed" / name).write_bytes((root / "trace" / name).read_bytes()[:-100])
+    with pytest.raises(TraceError):
+        check_trace(f"{url}/mixed")
+    (root / "mixed" / name).write_bytes((root / "other" / name).read_bytes())
+    with pytest.raises(TraceError):
+        check_trace(f"{url}/mixed")

@@ -1,0 +1,130 @@
+"""On a GPU, in float32: records are those of a CPU, and every policy writes the same text, captured or not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tiny_models import make_pair, write_prompts  # noqa: E402
+
+from simlab.draft import Prompt  # noqa: E402
+from simlab.policies.parsing.parse import parse_policies  # noqa: E402
+from simlab.real_runner.decoding.decode import decode  # noqa: E402
+from simlab.real_runner.decoding.graph_rounds import GraphSpeculation  # noqa: E402
+from simlab.real_runner.decoding.own_rows import first_unequal  # noqa: E402
+from simlab.real_runner.decoding.timer import clock_of  # noqa: E402
+from simlab.real_runner.execution.graph_models import GraphedModels  # noqa: E402
+from simlab.real_runner.models import load_models  # noqa: E402
+from simlab.real_runner.record.options import RecordOptions  # noqa: E402
+from simlab.real_runner.record.record import record  # noqa: E402
+from simlab.sampling.choice import Sampling  # noqa: E402
+from simlab.traces.reader import open_trace  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_gpu_records_the_same_rows(tmp_path: Path, temperature: float) -> None:
+    target, drafter = make_pair(tmp_path)
+    prompts = write_prompts(tmp_path / "prompts.jsonl", 4)
+    traces = []
+    for device in ("cpu", "cuda"):
+        options = RecordOptions(
+            str(target),
+            str(drafter),
+            tmp_path / device,
+            prompts=prompts,
+            temperature=temperature,
+            max_new_tokens=24,
+            device=device,
+        )
+        traces.append(open_trace(record(options)))
+    for ours, theirs in zip(*(trace.records(["dflash"]) for trace in traces), strict=True):
+        np.testing.assert_array_equal(ours.text, theirs.text)
+        cpu, gpu = ours.drafts["dflash"], theirs.drafts["dflash"]
+        np.testing.assert_allclose(cpu.entropy, gpu.entropy, atol=1e-4)
+        known = cpu.has_true_log_prob
+        np.testing.assert_allclose(cpu.true_log_prob[known], gpu.true_log_prob[known], atol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_every_policy_writes_the_same_text_on_a_gpu(tmp_path: Path, family: str, temperature: float) -> None:
+    target, drafter = make_pair(tmp_path, family)
+    texts = []
+    for device in ("cpu", "cuda"):
+        models = load_models(str(target), str(drafter), "float32", device)
+        prompt = Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32))
+        for one in parse_policies(["ar", "chain", "ddtree:budget=1/8/32"]):
+            sampling = Sampling(temperature, 0, 1.0, 7)
+            found = decode(models, one.policy, prompt, sampling, 48, clock_of(models.target.device))
+            assert first_unequal(one.policy, found) is None
+            texts.append(found.text.tolist())
+    assert all(text == texts[0] for text in texts)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_captured_passes_write_the_same_text(tmp_path: Path, family: str, temperature: float) -> None:
+    """Texts one after the other on the same buffers; the second time everything has been captured."""
+    target, drafter = make_pair(tmp_path, family)
+    models = load_models(str(target), str(drafter), "float32", "cuda")
+    captured = replace(models, graphs=GraphedModels(models.target, models.drafter))
+    sampling, clock = Sampling(temperature, 0, 1.0, 7), clock_of(models.target.device)
+    # 255 tokens are the last that a size of contexts holds; for the longest text all is captured anew.
+    for length in (255, 20, 300, 700, 20):
+        prompt = Prompt(f"p{length}", "made-up", 0, 0, (np.arange(length) % 50 + 5).astype(np.int32))
+        for one in parse_policies(["ar", "chain", "ddtree:budget=1/8/32", "ddtree:budget=520"]):
+            ours = decode(captured, one.policy, prompt, sampling, 48, clock)
+            theirs = decode(models, one.policy, prompt, sampling, 48, clock)
+            assert ours.text.tolist() == theirs.text.tolist()
+            assert first_unequal(one.policy, ours) is None
+            assert min(ran.seconds.total_s for ran in ours.rounds) > 0
+    assert captured.graphs is not None
+    assert captured.graphs.graphs.seconds > 0
+
+
+def test_two_sets_of_captured_passes_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """As a profile has them, one for each context; one of them takes new buffers meanwhile."""
+    target, drafter = make_pair(tmp_path)
+    models = load_models(str(target), str(drafter), "float32", "cuda")
+    both = [replace(models, graphs=GraphedModels(models.target, models.drafter)) for _ in range(2)]
+    (policy,) = parse_policies(["ddtree:budget=8"])
+    for number, length in ((0, 20), (1, 20), (0, 600), (1, 20), (0, 20)):
+        prompt = Prompt(f"p{length}", "made-up", 0, 0, (np.arange(length) % 50 + 5).astype(np.int32))
+        texts = [
+            decode(one, policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 48).text.tolist()
+            for one in (both[number], models)
+        ]
+        assert texts[0] == texts[1]
+
+
+def test_masked_attention_in_bfloat16_gives_numbers(tmp_path: Path) -> None:
+    target, drafter = make_pair(tmp_path)
+    models = load_models(str(target), str(drafter), "bfloat16", "cuda")
+    captured = replace(models, graphs=GraphedModels(models.target, models.drafter))
+    prompt = Prompt("p", "made-up", 0, 0, (np.arange(300) % 50 + 5).astype(np.int32))
+    for one in parse_policies(["ar", "chain", "ddtree:budget=32"]):
+        for loaded in (models, captured):
+            assert len(decode(loaded, one.policy, prompt, Sampling(0.0, 0, 1.0, 7), 48).text) > 0
+
+
+def test_a_captured_round_waits_for_the_device_at_one_place_only(tmp_path: Path) -> None:
+    """torch raises at every wait but the one that is asked for by name."""
+    target, drafter = make_pair(tmp_path)
+    models = load_models(str(target), str(drafter), "float32", "cuda")
+    models = replace(models, target=replace(models.target, stop_token_ids=()))
+    graphs = GraphedModels(models.target, models.drafter)
+    prompt = Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32))
+    (policy,) = parse_policies(["ddtree:budget=8"])
+    running = GraphSpeculation(models, graphs, policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 64)
+    for _ in range(4):
+        running.round()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        running.round()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

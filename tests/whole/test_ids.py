@@ -1,0 +1,112 @@
+"""Ids, numbers and keys that others rely on: none may change because code moved."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+import pytest
+from made_up_shelf import FullShelf
+from places import GOLDEN
+from policy_variants import every_policy
+
+from simlab.cli.main import main
+from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
+from simlab.traces.artefacts.model_config import find_packaged_config
+from simlab.traces.artefacts.ngram import packaged_ngram_files, read_ngram_file
+from simlab.traces.artefacts.table import packaged_table_files, read_table_file
+from simlab.traces.reader import open_trace, packaged_trace
+
+IDS = GOLDEN / "ids.json"
+
+JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "replay": ("-p", "ddtree:budget=8", "-p", "presto:budget=8", "-p", "caddtree", "--limit", "2"),
+    "replay what-if": ("-p", "ddtree:budget=8", "--what-if", "verify*0.5,tile=4", "--limit", "2"),
+    "replay batch": ("--batch", "2", "-p", "joint:budget=8", "--limit", "2"),
+    "compare": (str(packaged_trace()), "-p", "chain", "-p", "ddtree:budget=8", "--limit", "4"),
+    "curves": ("--limit", "2", "--budget", "16"),
+    "scoring": ("--limit", "2", "--nodes", "16"),
+    "sparse": ("--limit", "3", "-p", "ddtree:budget=8"),
+    "optimize": ("-p", "ddtree:budget=4/8"),
+    "reproduce": (),
+    "reproduce rounds": ("ddtreepp-rounds",),
+    "policies": (),
+    "inspect": (str(packaged_trace()),),
+}
+"""Arguments of each command that prints JSON, without ``--json``; behind a space, what tells two of one command."""
+
+
+def shape_of(value: object) -> object:
+    """The keys of a JSON value, level by level; a list has the keys of its first item."""
+    if isinstance(value, dict):
+        return {name: shape_of(one) for name, one in sorted(value.items())}
+    if isinstance(value, list):
+        return [shape_of(value[0])] if value else []
+    return None
+
+
+def digest(value: object) -> str:
+    """Of canonical JSON, or of bytes."""
+    content = value if isinstance(value, bytes) else json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def all_ids() -> dict[str, object]:
+    """Of all policies, and of everything that comes with simlab."""
+    trace = open_trace(packaged_trace())
+    return {
+        "policies": {one.label: one.policy_id for one in every_policy(FullShelf())},
+        "trace": {"text": trace.text_id, **dict(trace.draft_ids)},
+        "costs": {path.name: read_cost_file(path).cost_id for path in packaged_cost_files()},
+        "ngrams": {path.name: read_ngram_file(path).ngram_id for path in packaged_ngram_files()},
+        "tables": {path.name: read_table_file(path).table_id for path in packaged_table_files()},
+        "target_config": digest(find_packaged_config(trace.manifest.target.digest)),
+    }
+
+
+def result_columns(folder: Path) -> dict[str, object]:
+    """A digest of each column of result rows and of rows of rounds, but for the version of simlab."""
+    results, rounds = folder / "results.parquet", folder / "rounds.parquet"
+    typed = ["replay", "-p", "chain:length=1/3", "-p", "presto:budget=8", "-p", "price", "--limit", "3"]
+    assert main([*typed, "--out", str(results), "--rounds", str(rounds)]) == 0
+    frames = {path.stem: pl.read_parquet(path) for path in (results, rounds)}
+    return {
+        f"{name} {column}": digest(frame[column].to_list())
+        for name, frame in frames.items()
+        for column in frame.columns
+        if column != "simlab_version"
+    }
+
+
+def conformance_digest(folder: Path) -> str:
+    path = folder / "conformance.jsonl"
+    typed = ["export", "--format", "conformance", "-p", "caddtree:budget=16", "--limit", "1", "--made-up", "2"]
+    assert main([*typed, "--out", str(path)]) == 0
+    return digest(path.read_bytes())
+
+
+def golden(name: str) -> object:
+    return json.loads(IDS.read_text(encoding="utf-8"))[name]
+
+
+def same(name: str, found: object) -> None:
+    assert found == golden(name), f"the new value of {name!r}:\n{json.dumps({name: found}, indent=1)}"
+
+
+def test_ids() -> None:
+    same("ids", all_ids())
+
+
+def test_results(tmp_path: Path) -> None:
+    same("results", result_columns(tmp_path))
+
+
+def test_conformance(tmp_path: Path) -> None:
+    same("conformance", conformance_digest(tmp_path))
+
+
+@pytest.mark.parametrize("name", JSON_COMMANDS)
+def test_keys_of_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name.split(maxsplit=1)[0], *JSON_COMMANDS[name], "--json"]) == 0
+    same(f"keys of {name}", shape_of(json.loads(capsys.readouterr().out)))

@@ -1,0 +1,142 @@
+"""The summary that ``simlab confirm`` leaves in its folder, read without any model package."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from simlab.errors import TraceError
+from simlab.traces.format.json_fields import JsonFields
+
+FORMAT = "simlab-confirmation"
+FORMAT_VERSION = 1
+"""The format of summaries that this simlab writes, and the newest that it reads."""
+
+SUMMARY = "confirm.json"
+
+Scalar: TypeAlias = str | int | float | bool | None
+Row: TypeAlias = Mapping[str, Scalar]
+
+_AGAIN = "`simlab confirm --out DIR` makes one, and with --resume makes that of a finished folder again"
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """What a confirmation found.
+
+    Attributes:
+        text_id: of the trace whose prompts were run; likewise ``draft_ids`` by the names of draft sets.
+        cost_id: of the prices that were predicted with, which are always of just what was run; None: no prices.
+        why_unpriced: where there are none.
+        prices: in words.
+        verdict: sentences, a line each.
+        prediction: a sentence on how good the prediction was; empty without prices.
+        heading: what was replayed and run, in lines.
+        ran: device, threads, dtype, versions, how many prompts, why it ended and how wide the widest interval was.
+        chosen: what was chosen beforehand and on which prompts; None: nothing was.
+        first: label of the policy that the verdict is about; None: no policy has both a speed and the target's text.
+        comparisons: of that policy with each of the others, as `simlab compare` has them.
+        rank_agreement: counts, Kendall's tau and the pairs that disagree.
+        rows: a row per policy: predicted and measured figures, errors, what was judged of its texts.
+        by: by what the slices are cut; None: not.
+        slices: a row per slice and policy.
+        differences: between run and trace.
+    """
+
+    simlab_version: str
+    text_id: str
+    draft_ids: Mapping[str, str]
+    cost_id: str | None
+    why_unpriced: str
+    prices: str
+    verdict: str
+    prediction: str
+    heading: str
+    ran: Mapping[str, object]
+    chosen: Mapping[str, object] | None
+    first: str | None
+    comparisons: tuple[Row, ...]
+    rank_agreement: Mapping[str, object]
+    rows: tuple[Row, ...]
+    by: str | None
+    slices: tuple[Row, ...]
+    differences: tuple[Row, ...]
+
+    @property
+    def has_key_match(self) -> bool:
+        """Whether prices were used; `simlab confirm` refuses those of another machine or setting."""
+        return self.cost_id is not None
+
+    def row(self, policy: str) -> Row:
+        """The row of a policy, by its label.
+
+        Raises:
+            KeyError: it was neither replayed nor run.
+        """
+        return {str(row["policy"]): row for row in self.rows}[policy]
+
+
+def read_confirmation(place: str | Path) -> Confirmed:
+    """The summary in the folder of a confirmation, or of that file itself.
+
+    Raises:
+        TraceError: there is none, it is of something else, of an older or newer simlab, or damaged.
+    """
+    path = Path(place) / SUMMARY if Path(place).is_dir() else Path(place)
+    fields = _fields(path)
+    version = fields.integer("format_version")
+    if version > FORMAT_VERSION:
+        raise TraceError(
+            f"{path} has format version {version}; this simlab reads up to {FORMAT_VERSION}. Upgrade simlab, or "
+            "confirm again."
+        )
+    prices = fields.inner("prices")
+    return Confirmed(
+        simlab_version=fields.text("simlab_version"),
+        text_id=fields.text("text_id"),
+        draft_ids=fields.texts("draft_ids"),
+        cost_id=_text_or_none(prices, "cost_id"),
+        why_unpriced=prices.text("why_none"),
+        prices=prices.text("heading"),
+        verdict=fields.text("verdict"),
+        prediction=fields.text("prediction"),
+        heading=fields.text("heading"),
+        ran=fields.inner("ran").values,
+        chosen=None if fields.values.get("chosen", "") is None else fields.inner("chosen").values,
+        first=_text_or_none(fields, "first"),
+        comparisons=_rows(fields, "comparisons"),
+        rank_agreement=fields.inner("rank_agreement").values,
+        rows=_rows(fields, "rows"),
+        by=_text_or_none(fields, "by"),
+        slices=_rows(fields, "slices"),
+        differences=_rows(fields, "differences"),
+    )
+
+
+def _fields(path: Path) -> JsonFields:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise TraceError(f"expected the summary of a confirmation at {path}; there is none. {_AGAIN}.") from error
+    except OSError as error:
+        raise TraceError(f"{path} could not be read ({error.strerror or error}); {_AGAIN}.") from error
+    except ValueError as error:
+        raise TraceError(f"{path} is not JSON ({error}), so it is no summary of a confirmation; {_AGAIN}.") from error
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise TraceError(f"{path} is no summary of a confirmation, or that of an older simlab; {_AGAIN}.")
+    return JsonFields(values, str(path))
+
+
+def _text_or_none(fields: JsonFields, key: str) -> str | None:
+    return None if fields.values.get(key, "") is None else fields.text(key)
+
+
+def _rows(fields: JsonFields, key: str) -> tuple[Row, ...]:
+    return tuple({name: _scalar(one, name, value) for name, value in one.values.items()} for one in fields.objects(key))
+
+
+def _scalar(fields: JsonFields, key: str, value: object) -> Scalar:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TraceError(f"{fields.where}: {key!r} must be a number, a string or null; got {value!r}. Copy the file again.")

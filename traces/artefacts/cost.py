@@ -1,0 +1,281 @@
+"""Cost files: what the stages of a round took on one machine, every sample kept."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+from simlab.cost import PLAIN, STAGES
+from simlab.errors import CostError, TraceError
+from simlab.ids import content_id
+from simlab.traces.format.files import write_beside
+from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.traces.format.manifest import ModelInfo
+
+FORMAT = "simlab-cost"
+FORMAT_VERSION = 1
+"""The format of cost files that this simlab writes, and the newest that it reads."""
+
+PACKAGED = Path(str(files("simlab.traces"))) / "data" / "costs"
+"""Where the cost files lie that are shipped with simlab."""
+
+EXECUTION = "eager"
+
+Cell = tuple[str, int, int]
+"""What was timed: stage, drafted tokens (the root not counted), tokens before the root."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostFile:
+    """Measured seconds of each stage on one machine, with all that they depend on.
+
+    Attributes:
+        device: the model of the CPU or GPU.
+        threads: of the CPU that the models ran on.
+        system: operating system and architecture.
+        dtype: of both models' arithmetic.
+        attention: the target's attention implementation.
+        temperature: of the sampling under which the target's choice was timed; likewise ``top_k`` and ``top_p``.
+        versions: of the libraries that did the work.
+        contexts: tokens before the root, ascending.
+        node_counts: drafted tokens, the root not counted, ascending from 0; a pass runs one token more.
+        repeats: samples wanted of each cell.
+        execution: how the models' operations were started.
+        batch: texts at a time.
+        samples: seconds by cell; for ``plain`` (one token of plain decoding) no token is drafted.
+        notes: what to know of seconds that were not measured by `simlab profile`; they enter the id.
+
+    Raises:
+        ValueError: contexts or node counts do not rise, or a sample is of no cell of the grid or
+            not a time.
+    """
+
+    device: str
+    threads: int
+    system: str
+    target: ModelInfo
+    drafter: ModelInfo
+    block_size: int
+    dtype: str
+    attention: str
+    temperature: float
+    top_k: int
+    top_p: float
+    versions: Mapping[str, str]
+    contexts: tuple[int, ...]
+    node_counts: tuple[int, ...]
+    repeats: int
+    execution: str = EXECUTION
+    batch: int = 1
+    samples: Mapping[Cell, tuple[float, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.contexts or self.contexts[0] < 1 or not _rise(self.contexts):
+            raise ValueError(f"contexts must rise from 1 or above; got {self.contexts}")
+        if not self.node_counts or self.node_counts[0] != 0 or not _rise(self.node_counts):
+            raise ValueError(f"node counts must rise from 0; got {self.node_counts}")
+        if min(self.threads, self.block_size, self.repeats, self.batch) < 1:
+            raise ValueError("threads, block_size, repeats and batch must be at least 1")
+        wanted = set(self.cells())
+        for cell, seconds in self.samples.items():
+            if cell not in wanted:
+                raise ValueError(f"samples of {cell}, which is not in the grid of contexts and node counts")
+            if not seconds or not all(0 <= value < float("inf") for value in seconds):
+                raise ValueError(f"samples of {cell} must be one or more finite times; got {seconds}")
+
+    def cells(self) -> Iterator[Cell]:
+        """All that is to be timed: every stage over the whole grid, and plain decoding over the contexts."""
+        for context in self.contexts:
+            yield PLAIN, 0, context
+            for num_drafted in self.node_counts:
+                for stage in STAGES:
+                    yield stage, num_drafted, context
+
+    def fits(self, target: ModelInfo, drafter: ModelInfo, block_size: int) -> bool:
+        """Whether it has prices of these models and this block."""
+        return self.target.is_same(target) and self.drafter.is_same(drafter) and self.block_size == block_size
+
+    def missing(self) -> tuple[Cell, ...]:
+        """The cells without a sample."""
+        return tuple(cell for cell in self.cells() if cell not in self.samples)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cell has samples; only then can rounds be priced."""
+        return not self.missing()
+
+    def with_samples(self, samples: Mapping[Cell, tuple[float, ...]]) -> "CostFile":
+        """The same file with the samples of some cells added, or put in the place of earlier ones."""
+        return replace(self, samples={**self.samples, **samples})
+
+    def verify_key(self) -> str:
+        """Content id of what the seconds of the target's stages depend on."""
+        return content_id(self._verify_setting())
+
+    def draft_key(self) -> str:
+        """Content id of what the drafter's seconds depend on: the same, the drafter and its block."""
+        return content_id(self._verify_setting() | {"drafter": self.drafter.digest, "block_size": self.block_size})
+
+    @property
+    def cost_id(self) -> str:
+        """Content id of everything, the samples included."""
+        return content_id(self.to_json())
+
+    def to_json(self) -> Json:
+        """The JSON value of the file."""
+        rows = [
+            {
+                "stage": stage,
+                "num_drafted": num_drafted,
+                "context": context,
+                "seconds": [float(value) for value in self.samples[cell]],
+            }
+            for cell in self.cells()
+            if cell in self.samples
+            for stage, num_drafted, context in [cell]
+        ]
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("samples", "notes")}
+        values |= {"notes": list(self.notes)} if self.notes else {}
+        values |= {"target": asdict(self.target), "drafter": asdict(self.drafter), "versions": dict(self.versions)}
+        values |= {"contexts": list(self.contexts), "node_counts": list(self.node_counts)}
+        values |= self._sampling()
+        return {"format": FORMAT, "format_version": FORMAT_VERSION, **values, "samples": rows}
+
+    def _verify_setting(self) -> Json:
+        names = ("device", "threads", "system", "dtype", "attention", "execution", "batch")
+        values = {name: getattr(self, name) for name in names}
+        return values | self._sampling() | {"target": self.target.digest, "versions": dict(self.versions)}
+
+    def _sampling(self) -> Json:
+        """As floats where they may be whole numbers, so that an id is the same before and after writing."""
+        return {"temperature": float(self.temperature), "top_k": self.top_k, "top_p": float(self.top_p)}
+
+
+def write_cost_file(path: Path, file: CostFile) -> None:
+    """Write a cost file, complete or not, beside and rename it: one line per setting, one per cell.
+
+    Raises:
+        CostError: the file cannot be written.
+    """
+    values = file.to_json()
+    rows = values.pop("samples")
+    assert isinstance(rows, list)
+    settings = [f" {_json(key)}: {_json(value)}" for key, value in values.items()]
+    samples = ",\n".join(f"  {_json(row)}" for row in rows)
+    text = "{\n" + ",\n".join([*settings, f' "samples": [\n{samples}\n ]']) + "\n}\n"
+
+    def write(target: IO[bytes]) -> None:
+        target.write(text.encode())
+
+    try:
+        write_beside(path, write)
+    except TraceError as error:
+        raise CostError(str(error)) from error
+
+
+def read_cost_file(path: str | Path) -> CostFile:
+    """A cost file, complete or not.
+
+    Args:
+        path: a file, or the name of one that comes with simlab.
+
+    Raises:
+        CostError: there is none, it is of another kind, newer than this simlab, or damaged.
+    """
+    shipped = {one.stem: one for one in packaged_cost_files()}
+    place = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
+    try:
+        values = json.loads(place.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CostError(
+            f"expected a cost file at {path}; there is none. `simlab profile --out FILE` makes one"
+            f"{_names(list(shipped))}."
+        ) from error
+    except OSError as error:
+        raise CostError(
+            f"{path} could not be read ({error.strerror or error}); give a file that `simlab profile` wrote."
+        ) from error
+    except ValueError as error:
+        raise CostError(
+            f"{path} is not JSON ({error}), so it is no cost file; give one that `simlab profile` wrote."
+        ) from error
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise CostError(f"{path} is no cost file; give one that `simlab profile` wrote.")
+    try:
+        return _cost_file(JsonFields(values, str(path)))
+    except TraceError as error:
+        raise CostError(str(error)) from error
+    except ValueError as error:
+        raise CostError(f"{path}: {error}. Copy the file again, or measure again with `simlab profile`.") from error
+
+
+def _names(shipped: list[str]) -> str:
+    return f", and {', '.join(shipped)} come with simlab" if shipped else ""
+
+
+def packaged_cost_files() -> list[Path]:
+    """The cost files that are shipped with simlab, by name; there may be none."""
+    return sorted(PACKAGED.glob("*.json"))
+
+
+def find_packaged(target: ModelInfo, drafter: ModelInfo, block_size: int, dtype: str) -> CostFile | None:
+    """The shipped cost file of these models and this block; of several the first in this dtype, else the first."""
+    files = (read_cost_file(path) for path in packaged_cost_files())
+    found = [file for file in files if file.fits(target, drafter, block_size)]
+    return next((file for file in found if file.dtype == dtype), found[0] if found else None)
+
+
+def _cost_file(fields: JsonFields) -> CostFile:
+    version = fields.integer("format_version")
+    if version > FORMAT_VERSION:
+        raise CostError(
+            f"{fields.where} has format version {version}; this simlab reads up to {FORMAT_VERSION}. "
+            "Upgrade simlab, or measure again with `simlab profile`."
+        )
+    return CostFile(
+        device=fields.text("device"),
+        threads=fields.integer("threads"),
+        system=fields.text("system"),
+        target=_model(fields.inner("target")),
+        drafter=_model(fields.inner("drafter")),
+        block_size=fields.integer("block_size"),
+        dtype=fields.text("dtype"),
+        attention=fields.text("attention"),
+        temperature=fields.number("temperature"),
+        top_k=fields.integer("top_k"),
+        top_p=fields.number("top_p"),
+        versions=fields.texts("versions"),
+        contexts=fields.integers("contexts"),
+        node_counts=fields.integers("node_counts"),
+        repeats=fields.integer("repeats"),
+        execution=fields.text("execution"),
+        batch=fields.integer("batch"),
+        samples=_samples(fields.objects("samples")),
+        notes=fields.strings("notes") if "notes" in fields.values else (),
+    )
+
+
+def _model(fields: JsonFields) -> ModelInfo:
+    return ModelInfo(fields.text("name"), fields.text("revision"), fields.text("digest"))
+
+
+def _samples(rows: list[JsonFields]) -> dict[Cell, tuple[float, ...]]:
+    found: dict[Cell, tuple[float, ...]] = {}
+    for row in rows:
+        cell = (row.text("stage"), row.integer("num_drafted"), row.integer("context"))
+        if cell in found:
+            raise ValueError(f"the cell {cell} stands there twice")
+        found[cell] = row.numbers("seconds")
+    return found
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _rise(values: tuple[int, ...]) -> bool:
+    return all(low < high for low, high in pairwise(values))

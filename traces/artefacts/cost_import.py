@@ -1,0 +1,255 @@
+"""Seconds of passes that somebody else measured, as a cost file.
+
+What is read is CSV with a line of names, or a JSON list of objects: ``nodes``, ``context``, ``seconds``, and ``batch``
+where it is not 1. Lines of CSV that begin with # are remarks; they say where the figures come from and stay in the
+cost file. Rows of one cell are samples of it.
+"""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from simlab.cost import PLAIN, STAGES
+from simlab.errors import CostError
+from simlab.traces.artefacts.cost import Cell, CostFile
+from simlab.traces.format.manifest import ModelInfo
+
+PUBLISHED = Path(str(files("simlab.traces"))) / "data" / "published"
+"""Where the published timings lie that are shipped with simlab."""
+
+ROOT_INCLUDED, DRAFTED_ONLY = "root-included", "drafted-only"
+COUNTS = (ROOT_INCLUDED, DRAFTED_ONLY)
+"""What ``nodes`` counts: tokens of the pass, the root among them, or drafted tokens, one fewer."""
+
+EXECUTION = "imported"
+_NEEDED = ("nodes", "context", "seconds")
+
+
+class Timing(NamedTuple):
+    """One measured pass."""
+
+    nodes: int
+    context: int
+    batch: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """What a file of timings holds.
+
+    Attributes:
+        name: of the file.
+        remarks: its lines that begin with #, put together.
+        rows: at least one.
+    """
+
+    name: str
+    remarks: tuple[str, ...]
+    rows: tuple[Timing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFor:
+    """What timings are said to be of; nothing in them can prove it.
+
+    Attributes:
+        target, drafter, block_size: of the trace that is to be priced.
+        temperature, top_k, top_p: likewise.
+        machine: the device's name; empty: unknown.
+        dtype: of the models' arithmetic.
+    """
+
+    target: ModelInfo
+    drafter: ModelInfo
+    block_size: int
+    temperature: float
+    top_k: int
+    top_p: float
+    machine: str
+    dtype: str
+
+
+def published_timings() -> list[Path]:
+    """The published timings that are shipped with simlab, by name."""
+    return sorted(PUBLISHED.glob("*.csv"))
+
+
+def read_timings(path: str | Path) -> Timings:
+    """Timings from CSV or JSON.
+
+    Args:
+        path: a file, or the name of one that comes with simlab.
+
+    Raises:
+        CostError: it cannot be read, or a row is no timing; the sentence says which.
+    """
+    shipped = {one.stem: one for one in published_timings()}
+    place = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
+    try:
+        text = place.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise CostError(f"expected timings at {path}; there is none. {', '.join(shipped)} come with simlab.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise CostError(f"{path} could not be read ({error}); expected CSV or JSON") from error
+    is_json = text.lstrip()[:1] in ("[", "{")
+    remarks, rows = ((), _json_rows(text, path)) if is_json else _csv_rows(text, path)
+    if not rows:
+        raise CostError(f"{path} has no rows; expected columns {', '.join(_NEEDED)}, and batch where it is not 1")
+    return Timings(place.name, remarks, tuple(_timing(row, f"{path}, {where}") for where, row in rows))
+
+
+def imported_cost_file(
+    timings: Timings, counts: str, about: ImportedFor, constants: Mapping[str, float], batch: int | None = None
+) -> CostFile:
+    """A finished cost file of timings; its notes say what it was made of and what is not in it.
+
+    Args:
+        timings: of the target's pass.
+        counts: one of ``COUNTS``.
+        about: what they are said to be of.
+        constants: seconds of stages that were given beside them, each one number for all cells; other stages are
+            free, and a token of plain decoding takes as long as a pass of the root alone.
+        batch: take the rows of so many texts at a time; None: all rows are of one number.
+
+    Raises:
+        CostError: rows of no batch or of several, a cell without a row, or fewer nodes than the rule allows.
+    """
+    batch = _one_batch(timings, batch)
+    cells, notes = _cells(timings, counts, batch)
+    contexts, numbers = sorted({c for _, c in cells}), sorted({n for n, _ in cells})
+    missing = [(n, c) for c in contexts for n in numbers if (n, c) not in cells]
+    if missing:
+        n, c = missing[0]
+        shown = n + (counts == ROOT_INCLUDED)
+        raise CostError(
+            f"{timings.name} has no row of {shown} nodes at context {c:,}, and {len(missing)} such gaps in all; every "
+            "number of nodes must be timed at every context"
+        )
+    if numbers[0] > 0:
+        notes.append(
+            f"a pass of fewer than {numbers[0]} drafted tokens was not timed and costs what {numbers[0]} cost, as in "
+            "CaDDTree's release"
+        )
+        cells |= {(0, c): cells[numbers[0], c] for c in contexts}
+        numbers.insert(0, 0)
+    samples: dict[Cell, tuple[float, ...]] = {("verify", n, c): seconds for (n, c), seconds in cells.items()}
+    for stage in (one for one in STAGES if one != "verify"):
+        samples |= {(stage, n, c): (constants.get(stage, 0.0),) for n in numbers for c in contexts}
+    samples |= {(PLAIN, 0, c): (constants[PLAIN],) if PLAIN in constants else cells[0, c] for c in contexts}
+    return CostFile(
+        device=", ".join([*filter(None, [about.machine]), f"imported from {timings.name}"]),
+        threads=1,
+        system="unknown",
+        target=about.target,
+        drafter=about.drafter,
+        block_size=about.block_size,
+        dtype=about.dtype,
+        attention="unknown",
+        temperature=about.temperature,
+        top_k=about.top_k,
+        top_p=about.top_p,
+        versions={},
+        contexts=tuple(contexts),
+        node_counts=tuple(numbers),
+        repeats=max(map(len, cells.values())),
+        execution=EXECUTION,
+        batch=batch,
+        samples=samples,
+        notes=(*timings.remarks, *notes, *_stage_notes(constants)),
+    )
+
+
+def _one_batch(timings: Timings, batch: int | None) -> int:
+    found = sorted({row.batch for row in timings.rows})
+    shown = ", ".join(map(str, found))
+    if batch is None and len(found) > 1:
+        raise CostError(f"{timings.name} has timings of {shown} texts at a time; choose one with --batch N")
+    if batch is not None and batch not in found:
+        raise CostError(f"{timings.name} has no timings of {batch} texts at a time; it has those of {shown}")
+    return found[0] if batch is None else batch
+
+
+def _cells(timings: Timings, counts: str, batch: int) -> tuple[dict[tuple[int, int], tuple[float, ...]], list[str]]:
+    """Samples by drafted tokens and context, and how nodes were counted."""
+    shift = int(counts == ROOT_INCLUDED)
+    found: dict[tuple[int, int], tuple[float, ...]] = {}
+    for row in timings.rows:
+        if row.nodes < shift:
+            raise CostError(
+                f"{timings.name} has a pass of {row.nodes} nodes, and with the root counted the fewest are 1; "
+                f"it may need --counts {DRAFTED_ONLY}"
+            )
+        if row.batch == batch:
+            cell = (row.nodes - shift, row.context)
+            found[cell] = (*found.get(cell, ()), row.seconds)
+    said = "the root among them, one more than drafted tokens" if shift else "the root not among them"
+    return found, [f"nodes were counted {counts}: {said}"]
+
+
+def _stage_notes(constants: Mapping[str, float]) -> list[str]:
+    notes = [
+        f"{'a token of plain decoding' if stage == PLAIN else stage} takes {seconds:g} s everywhere, as given"
+        for stage, seconds in constants.items()
+    ]
+    free = [stage for stage in STAGES if stage != "verify" and stage not in constants]
+    if free:
+        notes.append(f"{', '.join(free)}: not given, so they cost nothing here and speeds are too high")
+    if PLAIN not in constants:
+        notes.append("plain decoding was not given; a token takes as long as the shortest pass")
+    return notes
+
+
+def _csv_rows(text: str, path: str | Path) -> tuple[tuple[str, ...], list[tuple[str, Mapping[str, object]]]]:
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    remark = " ".join(line.lstrip("# ") for _, line in lines if line.startswith("#"))
+    rows = [(number, next(csv.reader([line]))) for number, line in lines if not line.startswith("#")]
+    names = [name.strip() for name in rows[0][1]] if rows else []
+    for number, row in rows:
+        if len(row) != len(names):
+            raise CostError(f"{path}, line {number} has {len(row)} cells, and the first line names {len(names)}")
+    return (remark,) if remark else (), [
+        (f"line {number}", dict(zip(names, (cell.strip() for cell in row), strict=True))) for number, row in rows[1:]
+    ]
+
+
+def _json_rows(text: str, path: str | Path) -> Sequence[tuple[str, Mapping[str, object]]]:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise CostError(
+            f"{path} is not JSON ({error}); expected a list of objects with {', '.join(_NEEDED)}"
+        ) from error
+    if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
+        raise CostError(f"{path} is not a list of objects; expected [{{{', '.join(_NEEDED)}}}, ...]")
+    return [(f"entry {number}", one) for number, one in enumerate(values, 1)]
+
+
+def _timing(row: Mapping[str, object], where: str) -> Timing:
+    missing = [name for name in _NEEDED if row.get(name) in (None, "")]
+    if missing:
+        raise CostError(
+            f"{where} has no {', '.join(missing)}; expected {', '.join(_NEEDED)}, and batch where it is not 1"
+        )
+    nodes, context = _whole(row, "nodes", 0, where), _whole(row, "context", 1, where)
+    batch = _whole(row, "batch", 1, where)
+    try:
+        seconds = float(str(row["seconds"]))
+    except ValueError:
+        seconds = float("nan")
+    if not 0 < seconds < float("inf"):
+        raise CostError(f"{where}: seconds must be a number above 0; got {row['seconds']!r}")
+    return Timing(nodes, context, batch, seconds)
+
+
+def _whole(row: Mapping[str, object], name: str, least: int, where: str) -> int:
+    """A whole number, typed as one; 1 where nothing is typed."""
+    value = row.get(name)
+    text = "1" if value in (None, "") else str(value)
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise CostError(f"{where}: {name} must be a whole number, at least {least}; got {value!r}")
+    return int(text)

@@ -1,0 +1,53 @@
+"""What kind of file something is, by what it says of itself; the names of files that come with simlab."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+
+from simlab.traces.artefacts import cost as cost_file
+from simlab.traces.artefacts import ngram as ngram_file
+from simlab.traces.artefacts import table as table_file
+from simlab.traces.format.files import FAILURES
+
+_PARQUET = b"PAR1"
+_ENTRY = "simlab"
+_MOST_BYTES = 100_000_000
+"""Files of JSON are smaller; weights, which are not read to see what they are, are larger."""
+
+
+def format_of(path: Path) -> str | None:
+    """The ``format`` that a JSON object or the metadata of a Parquet file names.
+
+    Returns:
+        None where none is named: results, files of others, and what cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            is_parquet = file.read(len(_PARQUET)) == _PARQUET
+        if not is_parquet and path.stat().st_size > _MOST_BYTES:
+            return None
+        text = pl.read_parquet_metadata(path).get(_ENTRY, "null") if is_parquet else path.read_text(encoding="utf-8")
+        values = json.loads(text)
+    except (*FAILURES, ValueError):
+        return None
+    named = values.get("format") if isinstance(values, dict) else None
+    return named if isinstance(named, str) else None
+
+
+def looks_like_results(path: Path) -> bool:
+    """Whether a ``.parquet`` file has the columns that tell result rows from others, or cannot be read at all."""
+    try:
+        columns = pl.read_parquet_schema(path)
+    except FAILURES:
+        return path.suffix == ".parquet"
+    return {"policy_id", "committed", "kind"} <= set(columns)
+
+
+def place_of(name: str) -> Path:
+    """A path as it was typed, or the file that comes with simlab under this name where there is nothing else."""
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    kinds = (cost_file.packaged_cost_files(), table_file.packaged_table_files(), ngram_file.packaged_ngram_files())
+    return next((one for files in kinds for one in files if one.stem == name), path)

@@ -1,0 +1,228 @@
+"""What ``simlab optimize`` chose, on disk: the policy, on which prompts, and what to confirm with real models."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TypeAlias
+
+from simlab.errors import TraceError
+from simlab.traces.format.files import write_beside
+from simlab.traces.format.json_fields import Json, JsonFields
+
+FORMAT = "simlab-optimum"
+FORMAT_VERSION = 1
+"""The format of choices that this simlab writes, and the newest that it reads."""
+
+OBJECTIVES = ("tokens_per_s", "acceptance_length", "worst_case")
+"""Tokens per second at one machine's prices, acceptance length at a node cap, the worst speedup over several prices."""
+
+_AGAIN = "`simlab optimize --out FILE` makes one"
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A policy as a person types it, and its content id."""
+
+    policy: str
+    policy_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFrom:
+    """Prompts that something was read from.
+
+    Attributes:
+        text_id: of the trace's texts.
+        draft_id: of the draft set.
+        names: dataset and name of each prompt; turns and samples of one count once.
+    """
+
+    text_id: str
+    draft_id: str
+    names: frozenset[tuple[str, str]]
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise ValueError("expected at least one prompt; got none")
+
+    @property
+    def prompts(self) -> int:
+        """How many."""
+        return len(self.names)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Theirs."""
+        return tuple(sorted({dataset for dataset, _ in self.names}))
+
+    def to_json(self) -> Json:
+        """The JSON value in the file; names are listed by dataset."""
+        by_dataset = {one: sorted(name for dataset, name in self.names if dataset == one) for one in self.datasets}
+        counts: Json = {"prompts": self.prompts, "datasets": list(self.datasets), "names": by_dataset}
+        return {"text_id": self.text_id, "draft_id": self.draft_id, **counts}
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """A choice among many policies, and what it came to on other prompts.
+
+    Attributes:
+        simlab_version: that made it.
+        objective: one of `OBJECTIVES`.
+        node_cap: drafted tokens of a round, at most; None: no limit.
+        cost_ids: the prices of speeds, and of policies that read prices; empty where there were none.
+        chosen_on: the prompts on which the policies were searched.
+        reported_on: the prompts on which the figures were read, once.
+        searched: how many policies.
+        winner: the chosen policy where it beats its rivals on the prompts of the report; None: no winner.
+        best: the chosen policy, winner or not.
+        verdict: one sentence.
+        optimism: flat figures of what choosing on the prompts of the report would have claimed.
+        run: policies to run with real models: the best, its closest rivals, the chain.
+        rows: flat figures of each finalist on both sets of prompts.
+
+    Raises:
+        ValueError: an unknown objective, or parts that contradict each other.
+    """
+
+    simlab_version: str
+    objective: str
+    node_cap: int | None
+    cost_ids: tuple[str, ...]
+    chosen_on: ReadFrom
+    reported_on: ReadFrom
+    searched: int
+    winner: Chosen | None
+    best: Chosen
+    verdict: str
+    optimism: Mapping[str, Scalar]
+    run: tuple[str, ...]
+    rows: tuple[Mapping[str, Scalar], ...]
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"the objective is one of {', '.join(OBJECTIVES)}; got {self.objective!r}")
+        if self.node_cap is not None and self.node_cap < 1:
+            raise ValueError(f"node_cap must be at least 1; got {self.node_cap}")
+        if self.searched < 1:
+            raise ValueError(f"searched must be at least 1; got {self.searched}")
+        if self.winner not in (None, self.best):
+            raise ValueError(f"the winner {self.winner} is not the best policy, {self.best}")
+        if not self.run or self.run[0] != self.best.policy:
+            raise ValueError(f"run must begin with the best policy, {self.best.policy!r}; got {list(self.run)}")
+        for row in (self.optimism, *self.rows):
+            _check_flat(row)
+
+    def to_json(self) -> Json:
+        """The JSON value of the file."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "simlab_version": self.simlab_version,
+            "objective": self.objective,
+            "node_cap": self.node_cap,
+            "cost_ids": list(self.cost_ids),
+            "chosen_on": self.chosen_on.to_json(),
+            "reported_on": self.reported_on.to_json(),
+            "searched": self.searched,
+            "winner": None if self.winner is None else _chosen_json(self.winner),
+            "best": _chosen_json(self.best),
+            "verdict": self.verdict,
+            "optimism": dict(self.optimism),
+            "run": list(self.run),
+            "rows": [dict(row) for row in self.rows],
+        }
+
+
+def write_optimum(path: Path, optimum: Optimum) -> None:
+    """Write a choice beside and rename it.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    text = json.dumps(optimum.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def write(target: IO[bytes]) -> None:
+        target.write(text.encode())
+
+    write_beside(path, write)
+
+
+def read_optimum(path: str | Path) -> Optimum:
+    """What was chosen.
+
+    Raises:
+        TraceError: there is no such file, it is something else, newer than this simlab, or damaged.
+    """
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise TraceError(f"expected a choice of policies at {path}; there is none. {_AGAIN}.") from error
+    except OSError as error:
+        raise TraceError(f"{path} could not be read ({error.strerror or error}); {_AGAIN}.") from error
+    except ValueError as error:
+        raise TraceError(f"{path} is not JSON ({error}), so it is no choice of policies; {_AGAIN}.") from error
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise TraceError(f"{path} is no choice of policies; {_AGAIN}.")
+    fields = JsonFields(values, str(path))
+    version = fields.integer("format_version")
+    if version > FORMAT_VERSION:
+        raise TraceError(
+            f"{path} has format version {version}; this simlab reads up to {FORMAT_VERSION}. Upgrade simlab, or run "
+            "`simlab optimize` again."
+        )
+    try:
+        return _optimum(fields)
+    except ValueError as error:
+        raise TraceError(f"{path} is damaged: {str(error).rstrip('.')}; {_AGAIN}.") from error
+
+
+def _optimum(fields: JsonFields) -> Optimum:
+    return Optimum(
+        simlab_version=fields.text("simlab_version"),
+        objective=fields.text("objective"),
+        node_cap=fields.optional_integer("node_cap"),
+        cost_ids=fields.strings("cost_ids"),
+        chosen_on=_read_from(fields.inner("chosen_on")),
+        reported_on=_read_from(fields.inner("reported_on")),
+        searched=fields.integer("searched"),
+        winner=None if fields.values.get("winner", "") is None else _chosen(fields.inner("winner")),
+        best=_chosen(fields.inner("best")),
+        verdict=fields.text("verdict"),
+        optimism=_flat(fields.inner("optimism")),
+        run=fields.strings("run"),
+        rows=tuple(_flat(row) for row in fields.objects("rows")),
+    )
+
+
+def _chosen(fields: JsonFields) -> Chosen:
+    return Chosen(fields.text("policy"), fields.text("policy_id"))
+
+
+def _chosen_json(chosen: Chosen) -> Json:
+    return {"policy": chosen.policy, "policy_id": chosen.policy_id}
+
+
+def _read_from(fields: JsonFields) -> ReadFrom:
+    listed = fields.inner("names")
+    names = frozenset((dataset, name) for dataset in listed.values for name in listed.strings(dataset))
+    return ReadFrom(fields.text("text_id"), fields.text("draft_id"), names)
+
+
+def _flat(fields: JsonFields) -> dict[str, Scalar]:
+    found: dict[str, Scalar] = {}
+    for key, value in fields.values.items():
+        if value is not None and not isinstance(value, str | int | float):
+            raise ValueError(f"{fields.where}: {key!r} must be a number, a string or null; got {value!r}")
+        found[key] = value
+    return found
+
+
+def _check_flat(row: Mapping[str, Scalar]) -> None:
+    wrong = [key for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
+    if wrong:
+        raise ValueError(f"figures must be finite or null; these are not: {', '.join(wrong)}")

@@ -1,0 +1,185 @@
+"""Records to polars columns and back."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from simlab.arrays import Bools, Floats, Ints, read_only
+from simlab.draft import Prompt
+from simlab.recorded import DraftRows
+from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
+from simlab.traces.format.schema import draft_schema, sequences_schema, tokens_schema
+
+_FIRST_TOKEN_ROW = ("top_ids", "top_log_probs", "log_prob", "entropy", "log_normaliser", "decision_gap")
+
+
+def sequences_frame(records: Sequence[SequenceRecord]) -> pl.DataFrame:
+    """The rows of ``sequences.parquet``."""
+    columns = {
+        "sequence": [record.index for record in records],
+        "prompt_id": [record.prompt.prompt_id for record in records],
+        "dataset": [record.prompt.dataset for record in records],
+        "turn": [record.prompt.turn for record in records],
+        "sample": [record.prompt.sample for record in records],
+        "seed": [record.seed for record in records],
+        "prompt_token_ids": [record.prompt.token_ids.tolist() for record in records],
+        "text_token_ids": [record.text.tolist() for record in records],
+        "stop_reason": [record.stop_reason for record in records],
+    }
+    return pl.DataFrame(columns, schema=sequences_schema())
+
+
+def sequences_of(rows: pl.DataFrame) -> list[SequenceRecord]:
+    """The texts out of ``sequences.parquet``, without their other rows."""
+    return [_sequence_of(row) for row in rows.iter_rows(named=True)]
+
+
+def _sequence_of(row: dict[str, object]) -> SequenceRecord:
+    prompt = Prompt(
+        prompt_id=str(row["prompt_id"]),
+        dataset=str(row["dataset"]),
+        turn=int(str(row["turn"])),
+        sample=int(str(row["sample"])),
+        token_ids=_token_ids(row["prompt_token_ids"]),
+    )
+    return SequenceRecord(
+        index=int(str(row["sequence"])),
+        prompt=prompt,
+        seed=int(str(row["seed"])),
+        text=_token_ids(row["text_token_ids"]),
+        stop_reason=str(row["stop_reason"]),
+    )
+
+
+def _token_ids(values: object) -> Ints:
+    return read_only(np.array(values, dtype=np.int32))
+
+
+def tokens_frame(records: Sequence[SequenceRecord], vocab_size: int) -> pl.DataFrame:
+    """The rows of ``tokens-NNNN.parquet``."""
+    schema = tokens_schema(vocab_size)
+    parts = [record.tokens for record in records if record.tokens is not None]
+    columns = _keys(records, [len(record.text) for record in records], schema)
+    for name in _FIRST_TOKEN_ROW:
+        columns.append(_series(name, [getattr(part, name) for part in parts], schema[name]))
+    return pl.DataFrame(columns)
+
+
+def draft_frame(records: Sequence[SequenceRecord], name: str, depth: int) -> pl.DataFrame:
+    """The rows of ``draft-NAME-NNNN.parquet``."""
+    schema = draft_schema(depth)
+    parts = [record.drafts[name] for record in records]
+    columns = _keys(records, [len(record.text) - 1 for record in records], schema)
+    columns.append(_series("context_length", [part.context_length for part in parts], schema["context_length"]))
+    columns.append(_series("counts", [part.counts.astype(np.uint16) for part in parts], schema["counts"]))
+    columns.append(_ragged("ids", [(part.ids, part.counts) for part in parts], schema["ids"]))
+    columns.append(_ragged("log_probs", [(part.log_probs, part.counts) for part in parts], schema["log_probs"]))
+    for column in ("outside_log_mass", "entropy"):
+        columns.append(_series(column, [getattr(part, column) for part in parts], schema[column]))
+    ranks = [(part.true_rank, part.valid) for part in parts]
+    log_probs = [(part.true_log_prob, part.has_true_log_prob) for part in parts]
+    columns.append(_with_nulls("true_rank", ranks, schema["true_rank"], depth))
+    columns.append(_with_nulls("true_log_prob", log_probs, schema["true_log_prob"], depth))
+    return pl.DataFrame(columns)
+
+
+def _keys(records: Sequence[SequenceRecord], lengths: Sequence[int], schema: dict[str, pl.DataType]) -> list[pl.Series]:
+    indices = [np.full(num, record.index, np.int32) for record, num in zip(records, lengths, strict=True)]
+    positions = [np.arange(num, dtype=np.int32) for num in lengths]
+    return [
+        _series("sequence", indices, schema["sequence"]),
+        _series("position", positions, schema["position"]),
+    ]
+
+
+def _series(name: str, parts: Sequence[npt.NDArray[np.generic]], dtype: pl.DataType) -> pl.Series:
+    if sum(map(len, parts)) == 0:
+        return pl.Series(name, [], dtype=dtype)
+    return pl.Series(name, np.concatenate(parts)).cast(dtype)
+
+
+def _ragged(name: str, parts: Sequence[tuple[npt.NDArray[np.generic], Ints]], dtype: pl.DataType) -> pl.Series:
+    lists: list[npt.NDArray[np.generic]] = []
+    for flat, counts in parts:
+        if len(counts):
+            lists += np.split(flat, np.cumsum(counts.sum(axis=1, dtype=np.int64))[:-1])
+    return pl.Series(name, lists, dtype=dtype).cast(dtype)
+
+
+def _with_nulls(
+    name: str, parts: Sequence[tuple[npt.NDArray[np.generic], Bools]], dtype: pl.DataType, depth: int
+) -> pl.Series:
+    if sum(len(values) for values, _ in parts) == 0:
+        return pl.Series(name, [], dtype=dtype)
+    flat = pl.Series(name, np.concatenate([values for values, _ in parts]).ravel())
+    there = pl.Series("there", np.concatenate([mask for _, mask in parts]).ravel())
+    nulled = pl.select(pl.when(there).then(flat).otherwise(None).alias(name)).to_series()
+    return nulled.reshape((-1, depth)).cast(dtype)
+
+
+def token_rows_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[TokenRows]:
+    """The target's rows of each sequence, ``lengths`` rows each."""
+    top_ids = _ints(rows["top_ids"])
+    floats = {name: _floats(rows[name]) for name in _FIRST_TOKEN_ROW[1:]}
+    for start, stop in _spans(lengths):
+        parts = {name: column[start:stop] for name, column in floats.items()}
+        yield TokenRows(top_ids=top_ids[start:stop], **parts)
+
+
+def draft_rows_of(rows: pl.DataFrame) -> DraftRows:
+    """What a replay reads, of all sequences one after the other."""
+    ids, log_probs = _ints(rows["ids"].explode()), _floats(rows["log_probs"].explode())
+    counts, ranks = _ints(rows["counts"]), _ints(rows["true_rank"], null=-1)
+    return DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks))
+
+
+def parts_of(rows: DraftRows, lengths: Sequence[int]) -> Iterator[DraftRows]:
+    """The rows of each sequence, ``lengths`` of them each."""
+    starts = rows.starts()
+    for first, last in _spans(lengths):
+        yield rows.part(first, last, starts)
+
+
+def draft_columns_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[DraftColumns]:
+    """All columns of a draft set for each sequence, ``lengths`` rows each."""
+    context_length = _ints(rows["context_length"])
+    outside_log_mass, entropy = _floats(rows["outside_log_mass"]), _floats(rows["entropy"])
+    true_log_prob = _floats(rows["true_log_prob"])
+    valid = _ints(rows["true_rank"], null=-2) != -2
+    for (start, stop), kept in zip(_spans(lengths), parts_of(draft_rows_of(rows), lengths), strict=True):
+        yield DraftColumns(
+            context_length=context_length[start:stop],
+            counts=kept.counts,
+            ids=kept.ids,
+            log_probs=kept.log_probs,
+            outside_log_mass=outside_log_mass[start:stop],
+            entropy=entropy[start:stop],
+            true_rank=kept.true_ranks,
+            true_log_prob=true_log_prob[start:stop],
+            valid=valid[start:stop],
+        )
+
+
+def _spans(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for num in lengths:
+        yield start, start + num
+        start += num
+
+
+def _ints(column: pl.Series, null: int = 0) -> Ints:
+    """A column as int32, ``[rows]`` or, for arrays of a fixed width, ``[rows, width]``."""
+    return np.asarray(_values(column, null), dtype=np.int32)
+
+
+def _floats(column: pl.Series) -> Floats:
+    """The same as float32; a null is 0."""
+    return np.asarray(_values(column, 0), dtype=np.float32)
+
+
+def _values(column: pl.Series, null: int) -> npt.NDArray[np.generic]:
+    if not isinstance(column.dtype, pl.Array):
+        return column.fill_null(null).to_numpy()
+    return column.explode().fill_null(null).to_numpy().reshape(len(column), column.dtype.size)

@@ -1,0 +1,299 @@
+"""``manifest.json``: what was recorded, from which models, how, and what the trace holds."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from simlab.errors import TraceError
+from simlab.sampling.choice import Sampling
+from simlab.traces.format.files import FORMAT_VERSION, MANIFEST, UNFINISHED, local_folder, read_text
+from simlab.traces.format.json_fields import Json, JsonFields
+
+FORMAT = "simlab-trace"
+GT_MODES = ("generated", "given")
+MOST_KEPT = 65_535
+"""The largest ``min_width`` and ``exact_budget``: counts are stored as uint16."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model by the name it was loaded under, its revision, and a digest of its weights."""
+
+    name: str
+    revision: str
+    digest: str
+
+    def is_same(self, other: "ModelInfo") -> bool:
+        """Whether both are the same weights: of one digest, or of one commit of the hub.
+
+        The second, since a digest is of the files that were fetched, and not every command fetches all.
+        """
+        here, there = ((one.name, one.revision) for one in (self, other))
+        return self.digest == other.digest or (here == there and self.revision != "")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSet:
+    """What one drafter recorded.
+
+    Attributes:
+        block_size: positions of the drafter's block, the root's included.
+        depth: D, positions drafted ahead.
+        min_width: ranks that are kept at every depth; policies with ``top_k`` up to it are exact.
+        exact_budget: largest budget at which uncapped best-first trees are exact.
+        vocab_size: of the drafter; its candidates' ids are below it.
+        draft_vocab_size: how many of these it can propose; None: all of them.
+        tap_offset: what was added to the checkpoint's numbers of the target's layers to find the states that the
+            drafter read, where state 0 is the embedding; None: not written down.
+    """
+
+    model: ModelInfo
+    block_size: int
+    depth: int
+    min_width: int
+    exact_budget: int
+    vocab_size: int
+    mask_token_id: int | None
+    draft_vocab_size: int | None = None
+    tap_offset: int | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.depth, self.vocab_size) < 1:
+            raise ValueError(f"depth and vocab_size must be at least 1: {self!r}")
+        if not 1 <= self.num_proposable <= self.vocab_size:
+            raise ValueError(f"draft_vocab_size must be from 1 to {self.vocab_size}; got {self.draft_vocab_size}")
+        check_kept(self.min_width, self.exact_budget)
+
+    @property
+    def num_proposable(self) -> int:
+        """Tokens that the drafter can propose."""
+        return self.vocab_size if self.draft_vocab_size is None else self.draft_vocab_size
+
+    def to_json(self) -> Json:
+        """Its entry in the manifest; what does not concern this drafter is left out."""
+        optional = ("draft_vocab_size", "tap_offset")
+        return {key: value for key, value in asdict(self).items() if key not in optional or value is not None}
+
+
+def check_kept(min_width: int, exact_budget: int) -> None:
+    """Refuse numbers of candidates that the format cannot hold.
+
+    Raises:
+        ValueError: one is not from 1 to 65,535.
+    """
+    for name, value in (("min_width", min_width), ("exact_budget", exact_budget)):
+        if not 1 <= value <= MOST_KEPT:
+            raise ValueError(f"{name} must be from 1 to {MOST_KEPT:,}; got {value:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedInfo:
+    """The hidden states that a serving engine dumped, from which laws and drafts were computed.
+
+    Attributes:
+        layers: those of each file; k is the state after the first k layers.
+        dtype: of the files.
+    """
+
+    layers: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One file of the trace, to find damage before it is read."""
+
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a finished trace holds.
+
+    Attributes:
+        shards: the number of sequences in each shard.
+        files: every file but the manifest and ``recording.json``.
+    """
+
+    text_id: str
+    draft_ids: Mapping[str, str]
+    shards: tuple[int, ...]
+    files: Mapping[str, FileInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything about a recording that is known before it starts, and its contents at the end.
+
+    Attributes:
+        prompts_digest: of what was asked: rendered first prompts and later user messages.
+        gt_mode: ``generated`` by the target under ``sampling``, or ``given`` text, teacher-forced.
+        vocab_size: of the target.
+        versions: of the libraries that computed the numbers.
+        hidden_states: None where the target ran in the recorder.
+        contents: None until the recording is finished.
+    """
+
+    target: ModelInfo
+    vocab_size: int
+    tokenizer_digest: str
+    chat_template_digest: str
+    prompts_digest: str
+    chat_template_kwargs: Mapping[str, object]
+    sampling: Sampling
+    stop_token_ids: tuple[int, ...]
+    max_new_tokens: int
+    gt_mode: str
+    dtype: str
+    attention: str
+    batch_size: int
+    device: str
+    versions: Mapping[str, str]
+    draft_sets: Mapping[str, DraftSet]
+    hidden_states: DumpedInfo | None = None
+    contents: Contents | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        if self.gt_mode not in GT_MODES:
+            raise ValueError(f"gt_mode must be one of {GT_MODES}; got {self.gt_mode!r}")
+        for name in self.draft_sets:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"the name of a draft set is lower-case letters, digits, '_', '.', '-'; got {name!r}")
+
+    def held(self) -> Contents:
+        """The contents of a finished trace."""
+        if self.contents is None:
+            raise ValueError("this recording is not finished, so it has no contents yet")
+        return self.contents
+
+    def to_json(self) -> Json:
+        """The JSON value of ``manifest.json``; keys in the order of the fields."""
+        sampling = {name: getattr(self.sampling, name) for name in ("temperature", "top_p", "top_k", "seed")}
+        draft_sets = {name: draft.to_json() for name, draft in self.draft_sets.items()}
+        made = {"sampling": sampling, "draft_sets": draft_sets}
+        found = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self), **made}
+        return {key: value for key, value in found.items() if key != "hidden_states" or value is not None}
+
+    def to_bytes(self) -> bytes:
+        """The file ``manifest.json``."""
+        return (json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def read_manifest(place: str | Path) -> Manifest:
+    """The manifest of a finished trace.
+
+    Raises:
+        TraceError: there is none, it is not simlab's, newer than this simlab, or damaged.
+    """
+    _check_place(place)
+    manifest = manifest_from_text(read_text(place, MANIFEST), f"{MANIFEST} in {place}")
+    if manifest.contents is None:
+        raise TraceError(f"{MANIFEST} in {place} lists no contents: it is damaged. Copy it again, or record again.")
+    return manifest
+
+
+def _check_place(place: str | Path) -> None:
+    folder = local_folder(place)
+    if folder is None or (folder / MANIFEST).is_file():
+        return
+    if not folder.exists():
+        raise TraceError(f"expected a trace folder at {place}; there is nothing. Check the path.")
+    if not folder.is_dir():
+        raise TraceError(f"expected a trace folder; {place} is a file. Give the folder that `simlab record` wrote.")
+    if (folder / UNFINISHED).is_dir():
+        raise TraceError(f"the recording in {place} is not finished; finish it with `simlab record ... --resume`.")
+    raise TraceError(f"{place} holds no {MANIFEST}, so it is no trace; give the folder that `simlab record` wrote.")
+
+
+def manifest_from_text(text: str, where: str) -> Manifest:
+    """A manifest out of the text of its file.
+
+    Raises:
+        TraceError: it is not JSON, not simlab's, newer than this simlab, or incomplete.
+    """
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise TraceError(f"{where} is not JSON ({error}): it is damaged. Copy it again, or record again.") from error
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise TraceError(f"{where} is not of a simlab trace; give the folder that `simlab record` wrote.")
+    fields = JsonFields(values, where)
+    version = fields.integer("format_version")
+    if version > FORMAT_VERSION:
+        raise TraceError(
+            f"{where} has format version {version}; this simlab reads up to {FORMAT_VERSION}. "
+            "Upgrade simlab, or record again."
+        )
+    try:
+        return _manifest(fields)
+    except ValueError as error:
+        raise TraceError(f"{where}: {error}. Copy the file again.") from error
+
+
+def _manifest(fields: JsonFields) -> Manifest:
+    return Manifest(
+        target=_model(fields.inner("target")),
+        vocab_size=fields.integer("vocab_size"),
+        tokenizer_digest=fields.text("tokenizer_digest"),
+        chat_template_digest=fields.text("chat_template_digest"),
+        prompts_digest=fields.text("prompts_digest"),
+        chat_template_kwargs=dict(fields.inner("chat_template_kwargs").values),
+        sampling=_sampling(fields.inner("sampling")),
+        stop_token_ids=fields.integers("stop_token_ids"),
+        max_new_tokens=fields.integer("max_new_tokens"),
+        gt_mode=fields.text("gt_mode"),
+        dtype=fields.text("dtype"),
+        attention=fields.text("attention"),
+        batch_size=fields.integer("batch_size"),
+        device=fields.text("device"),
+        versions=fields.texts("versions"),
+        draft_sets={name: _draft_set(entry) for name, entry in fields.inners("draft_sets").items()},
+        hidden_states=None if fields.values.get("hidden_states") is None else _dumped(fields.inner("hidden_states")),
+        contents=None if fields.values.get("contents") is None else _contents(fields.inner("contents")),
+    )
+
+
+def _model(fields: JsonFields) -> ModelInfo:
+    return ModelInfo(fields.text("name"), fields.text("revision"), fields.text("digest"))
+
+
+def _dumped(fields: JsonFields) -> DumpedInfo:
+    return DumpedInfo(fields.integers("layers"), fields.text("dtype"))
+
+
+def _sampling(fields: JsonFields) -> Sampling:
+    return Sampling(
+        temperature=fields.number("temperature"),
+        top_k=fields.integer("top_k"),
+        top_p=fields.number("top_p"),
+        seed=fields.integer("seed"),
+    )
+
+
+def _draft_set(fields: JsonFields) -> DraftSet:
+    return DraftSet(
+        model=_model(fields.inner("model")),
+        block_size=fields.integer("block_size"),
+        depth=fields.integer("depth"),
+        min_width=fields.integer("min_width"),
+        exact_budget=fields.integer("exact_budget"),
+        vocab_size=fields.integer("vocab_size"),
+        mask_token_id=fields.optional_integer("mask_token_id"),
+        draft_vocab_size=fields.optional_integer("draft_vocab_size") if "draft_vocab_size" in fields.values else None,
+        tap_offset=fields.optional_integer("tap_offset") if "tap_offset" in fields.values else None,
+    )
+
+
+def _contents(fields: JsonFields) -> Contents:
+    files = fields.inners("files")
+    return Contents(
+        text_id=fields.text("text_id"),
+        draft_ids=fields.texts("draft_ids"),
+        shards=fields.integers("shards"),
+        files={name: FileInfo(entry.integer("num_bytes"), entry.text("sha256")) for name, entry in files.items()},
+    )

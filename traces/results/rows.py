@@ -1,0 +1,164 @@
+"""Result files: one row for each policy and sequence."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import polars as pl
+
+from simlab.arrays import Doubles, Longs
+from simlab.errors import TraceError
+from simlab.traces.format.files import read_frame, write_frame
+from simlab.traces.format.schema import Schema
+
+Results: TypeAlias = pl.DataFrame
+"""Result rows as a table, for those who hand it on without looking inside."""
+
+KINDS = ("predicted", "measured")
+
+OPTIONAL = ("draft_id", "cost_id", "draft_s", "select_s", "verify_s", "commit_s")
+"""Columns that may be null; a row that leaves them out has null there."""
+
+
+def results_schema() -> Schema:
+    """The columns of a result file, in their order."""
+    texts = ("policy", "policy_id", "name", "settings", "text_id", "draft_id", "cost_id")
+    counts = ("rounds", "drafted", "verified", "accepted", "committed", "clipped")
+    seconds = ("draft_s", "select_s", "verify_s", "commit_s")
+    schema: Schema = {name: pl.String() for name in texts}
+    schema |= {"sequence": pl.Int32(), "prompt_id": pl.String(), "dataset": pl.String()}
+    schema |= {"turn": pl.Int32(), "sample": pl.Int32(), "context_length": pl.Int32(), "stop_reason": pl.String()}
+    schema |= {name: pl.Int64() for name in counts}
+    schema |= {name: pl.Float64() for name in seconds}
+    return schema | {"kind": pl.String(), "simlab_version": pl.String()}
+
+
+def results_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
+    """Result rows as a table with the columns in order.
+
+    Args:
+        rows: by column name; the columns in ``OPTIONAL`` may be left out.
+
+    Raises:
+        ValueError: a column is missing, unknown or null, or a value is not of its type.
+    """
+    schema = results_schema()
+    listed = list(rows)
+    for row in listed:
+        _check_names(row, schema)
+    try:
+        table = pl.DataFrame([[row.get(name) for name in schema] for row in listed], schema=schema, orient="row")
+    except (TypeError, pl.exceptions.PolarsError) as error:
+        raise ValueError(f"a result row has a value of another type: {error}") from error
+    return _checked(table)
+
+
+def results_of_texts(
+    policies: Mapping[str, Sequence[object]],
+    texts: Mapping[str, Sequence[object]],
+    sums: Mapping[str, Longs | Doubles],
+    shared: Mapping[str, object],
+) -> Results:
+    """Result rows of each policy on each text, policy after policy.
+
+    Args:
+        policies: columns with a value for each policy.
+        texts: columns with a value for each text.
+        sums: columns with a value for each of both, ``[P, S]``; NaN stands for null.
+        shared: columns with one value.
+
+    Raises:
+        ValueError: a column is missing or unknown, or does not fit its type.
+    """
+    schema = results_schema()
+    _check_names({**policies, **texts, **sums, **shared}, schema)
+    num_policies, num_texts = next(iter(sums.values())).shape
+    by_policy, by_text = np.repeat(np.arange(num_policies), num_texts), np.tile(np.arange(num_texts), num_policies)
+    try:
+        columns = {name: pl.Series(name, values, schema[name]).gather(by_policy) for name, values in policies.items()}
+        columns |= {name: pl.Series(name, values, schema[name]).gather(by_text) for name, values in texts.items()}
+        columns |= {name: pl.Series(name, values.ravel()).cast(schema[name]) for name, values in sums.items()}
+        table = pl.DataFrame({name: columns.get(name, shared.get(name)) for name in schema}, schema=schema)
+        return table.with_columns(pl.selectors.float().fill_nan(None))
+    except (TypeError, pl.exceptions.PolarsError) as error:
+        raise ValueError(f"a column of result rows has values of another type: {error}") from error
+
+
+def joined_results(parts: Sequence[Results]) -> Results:
+    """The rows of several tables, one after the other.
+
+    Raises:
+        ValueError: a column is null that must not be, or holds something else.
+    """
+    return _checked(pl.concat([results_frame([]), *parts]).rechunk())
+
+
+def in_order_asked(rows: Results, asked: Sequence[tuple[str | None, str, str]], sequences: Iterable[int]) -> Results:
+    """The rows of some policies at some prices, sequence by sequence, under the labels with which they were asked for.
+
+    Args:
+        rows: any result rows.
+        asked: cost id, policy id and label of each policy, in the order wanted.
+        sequences: of these texts.
+    """
+    columns = {"prices": pl.String, "policy_id": pl.String, "label": pl.String}
+    listed = [(cost_id or "", policy_id, label) for cost_id, policy_id, label in asked]
+    order = pl.DataFrame(listed, schema=columns, orient="row").with_row_index("place")
+    wanted = rows.filter(pl.col("sequence").is_in(list(sequences)))
+    wanted = wanted.with_columns(pl.col("cost_id").fill_null("").alias("prices"))
+    found = wanted.join(order, on=["prices", "policy_id"]).sort("sequence", "place")
+    return found.with_columns(pl.col("label").alias("policy")).select(rows.columns)
+
+
+def results_at(rows: Results, cost_id: str | None) -> Results:
+    """The rows that were priced with one cost file, or without any."""
+    return rows.filter(pl.col("cost_id").eq_missing(pl.lit(cost_id, pl.String)))
+
+
+def write_results(path: Path, rows: Iterable[Mapping[str, object]] | pl.DataFrame) -> None:
+    """Write a result file beside and rename it. Files are merged by concatenating their rows.
+
+    Raises:
+        TraceError: the file cannot be written.
+        ValueError: a row does not fit the columns.
+    """
+    table = results_frame(rows.iter_rows(named=True) if isinstance(rows, pl.DataFrame) else rows)
+    write_frame(path, table)
+
+
+def read_results(path: str | Path) -> pl.DataFrame:
+    """The rows of a result file.
+
+    Raises:
+        TraceError: the file is missing, damaged, or holds something else.
+    """
+    if not Path(path).is_file():
+        raise TraceError(f"expected a result file at {path}; there is none. `simlab replay --out FILE` writes one.")
+    try:
+        return _checked(read_frame(Path(path).parent, Path(path).name, results_schema()))
+    except (ValueError, TraceError) as error:
+        raise TraceError(
+            f"{path} is not a result file of this simlab ({str(error).rstrip('.')}); make it again with "
+            "`simlab replay --out FILE`."
+        ) from error
+
+
+def _check_names(row: Mapping[str, object], schema: Schema) -> None:
+    missing = [name for name in schema if name not in row and name not in OPTIONAL]
+    unknown = [name for name in row if name not in schema]
+    if missing or unknown:
+        raise ValueError(f"a result row lacks the columns {missing} and has the unknown columns {unknown}")
+
+
+def _checked(table: pl.DataFrame) -> pl.DataFrame:
+    for name in table.columns:
+        if name not in OPTIONAL and table[name].null_count():
+            raise ValueError(f"the column {name} must not be null")
+    kinds = set(table["kind"]) - set(KINDS)
+    if kinds:
+        raise ValueError(f"kind must be one of {KINDS}; got {sorted(kinds)}")
+    for settings in table["settings"].unique():
+        json.loads(settings)
+    return table
