@@ -9,6 +9,8 @@ from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.calibrated import CalibratedTree
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd_boundary import D2SDBoundary
+from simlab.policies.named.ddtree import DDTree
+from simlab.policies.named.eagle2_beam import Eagle2Beam
 from simlab.policies.named.entropy_width import EntropyWidth
 from simlab.policies.named.expand_parent import ExpandParentTree
 from simlab.policies.named.joint_budget import JointBudget
@@ -18,8 +20,6 @@ from simlab.policies.named.price import Price
 from simlab.policies.named.sequoia import Sequoia
 from simlab.policies.named.spine_gap import SpineGap
 from simlab.policies.named.survival import SurvivalThreshold
-from simlab.policies.orders.beam import Eagle2Beam
-from simlab.policies.orders.best_first import DDTree
 from simlab.policy import AnyPolicy
 
 POLICIES: dict[str, Callable[..., AnyPolicy]] = {

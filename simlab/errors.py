@@ -1,5 +1,8 @@
 """What can go wrong in a way that a caller may want to catch."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SimlabError(Exception):
     """Something a person can put right; its text is one clear sentence.
@@ -30,3 +33,30 @@ class PolicyError(SimlabError):
 
 class CostError(SimlabError):
     """A cost file that cannot be read, or does not cover what it is to price."""
+
+
+class UsageError(SimlabError):
+    """The command was typed wrong."""
+
+
+@contextmanager
+def at_the_door() -> Iterator[None]:
+    """Turn a refusal of an argument (ValueError) into a sentence for the person who typed it."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
+def needing_models(command: str) -> Iterator[None]:
+    """Turn the absence of the packages that run models into a sentence."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "simlab":
+            raise
+        raise SimlabError(
+            f"`simlab {command}` runs models and needs the package {error.name}, which is not installed; "
+            'install it with: pip install "simlab[models]"'
+        ) from error

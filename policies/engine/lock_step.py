@@ -17,7 +17,7 @@ from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.policies.composition import Composition
 from simlab.policies.engine.replay import Replay, Sums, stages_paid
 from simlab.policies.engine.visited_roots import sum_rounds
-from simlab.policies.named.joint_budget import check_batch, shared_composition, shares_of
+from simlab.policies.rules.shared import check_batch, shared_composition, shares_of
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 

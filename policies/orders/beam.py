@@ -6,24 +6,20 @@ one heap takes the nodes in their order: the first ones of a depth that come out
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
 from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft
 from simlab.jit import kernel
-from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.children import room_for_children
 from simlab.policies.edges.correction import Correction
-from simlab.policies.edges.models import EdgeModel, Marginal, counted
+from simlab.policies.edges.models import EdgeModel, counted
 from simlab.policies.edges.rank_classes import fill_children
 from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
 from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
 from simlab.policies.kernels.true_path import insert_true_path
 from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -98,36 +94,6 @@ class Beam:
     @property
     def _top_k(self) -> int:
         return EVERY_RANK if self.edge.top_k is None else self.edge.top_k
-
-
-@dataclass(frozen=True)
-class Eagle2Beam(Composed):
-    """EAGLE-2's beam on marginals: ``beam`` children of each of the ``beam`` best of a depth, then the best of all.
-
-    After the root's children the beam goes ``depth`` steps down, so the deepest node lies one deeper, or at the end
-    of the block. The release's 60 tokens count the root; ``budget`` does not. Its class defaults are these for
-    EAGLE-2, and 7 steps for EAGLE-3. Equal scores go to ancestors and smaller ranks; in half precision the release
-    may keep a child without its parent.
-    """
-
-    budget: int = 59
-    beam: int = 10
-    depth: int = 5
-
-    source: ClassVar[str] = "EAGLE-2 2024, arXiv 2406.16858; its shape on another drafter's marginals"
-    exactness: ClassVar[str] = "exact (from released code), but for tie order"
-    reads: ClassVar[str] = "the first `beam` candidates at each depth"
-
-    def __post_init__(self) -> None:
-        for name in ("budget", "beam"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.depth < 0:
-            raise ValueError(f"depth must not be negative; got {self.depth}")
-
-    def compose(self, shelf: Shelf) -> Composition:
-        """A beam on the marginals, a fixed budget."""
-        return Composition(Beam(Marginal(self.beam), self.beam, self.depth + 1), Fixed(self.budget))
 
 
 @kernel

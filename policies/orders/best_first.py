@@ -6,17 +6,15 @@ prefix first. It is the released code's order up to D grid steps.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
 from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft, Marginals
 from simlab.jit import kernel
-from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.children import EVERY_COST, fill_marginal, room_for_children
 from simlab.policies.edges.correction import Correction, no_correction
-from simlab.policies.edges.models import NO_MAP, EdgeModel, Marginal, counted
+from simlab.policies.edges.models import NO_MAP, EdgeModel, counted
 from simlab.policies.edges.rank_classes import fill_children, fill_mapped
 from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
 from simlab.policies.kernels.best_scores import ROOM, best_scores_into
@@ -32,8 +30,6 @@ from simlab.policies.kernels.true_places import (
     num_kept_paths,
 )
 from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -89,30 +85,6 @@ class BestFirst:
     @property
     def _top_k(self) -> int:
         return _EVERY_RANK if self.edge.top_k is None else self.edge.top_k
-
-
-@dataclass(frozen=True)
-class DDTree(Composed):
-    """The ``budget`` drafted tokens with the largest path probabilities under the marginals.
-
-    No tree of as many tokens has a larger sum of path probabilities. Smaller budgets are
-    prefixes of larger ones. It is OPT-Tree's rule (2024, arXiv 2406.17276) on a block drafter's
-    marginals; `calibrated` and `presto` take the same tokens by other scores.
-    """
-
-    budget: int
-
-    source: ClassVar[str] = "Ringel and Romano 2026, arXiv 2604.12989"
-    exactness: ClassVar[str] = "exact (from released code)"
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace"
-
-    def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise ValueError(f"budget must be at least 1; got {self.budget}")
-
-    def compose(self, shelf: Shelf) -> Composition:
-        """Best-first on the marginals, a fixed budget."""
-        return Composition(BestFirst(Marginal()), Fixed(self.budget))
 
 
 def best_first(root_token: int, marginals: Marginals, budget: int) -> Nodes:

@@ -24,8 +24,8 @@ from simlab.errors import PolicyError
 from simlab.ids import content_id
 from simlab.policies import POLICIES
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.named.joint_budget import SharedRule
 from simlab.policies.parsing.user_file import load_policy_class, split_user_file
+from simlab.policies.rules.shared import SharedRule
 from simlab.policies.shelf import EmptyShelf, FitsItsTrace, Shelf
 from simlab.policy import AnyPolicy
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from simlab.draft import Draft, Prompt
 from simlab.policies.composition import Composition
 from simlab.policies.engine.lock_step import with_company
-from simlab.policies.named.joint_budget import select_together, shared_composition
+from simlab.policies.rules.shared import select_together, shared_composition
 from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.real_runner.confirm.batch_serving import ServedGroup
 from simlab.real_runner.decoding.own_rows import Unequal, first_unequal, own_sequence

@@ -16,9 +16,8 @@ from simlab.arrays import Doubles, Floats, Ints, Longs
 from simlab.draft import Prompt
 from simlab.real_runner.confirm.least_error import least_error
 from simlab.real_runner.execution.kv_buffers import BufferCache
-from simlab.real_runner.record.answers import sequence_key
 from simlab.real_runner.targets.model import Target
-from simlab.sampling.choice import Sampling, choose_rows, gaps_of
+from simlab.sampling.choice import Sampling, choose_rows, gaps_of, sequence_key
 
 _ROWS_PER_PASS = 128
 _TOKENS_PER_PIECE = 9

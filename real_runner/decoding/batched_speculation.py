@@ -2,7 +2,7 @@
 
 Each text has its own tree, context, memory and noise, so its rounds are those that it has alone: a choice
 at a position depends on nothing but the text before it, up to the last bits of the arithmetic. A policy of
-the whole batch, of a `simlab.policies.named.joint_budget.SharedRule`, sees all drafts of a round.
+the whole batch, of a `simlab.policies.rules.shared.SharedRule`, sees all drafts of a round.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 from simlab.arrays import read_only
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Marginals, Prompt
-from simlab.policies.named.joint_budget import select_together, shared_composition
+from simlab.policies.rules.shared import select_together, shared_composition
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.batched_drafter import BatchedDrafter
@@ -27,10 +27,9 @@ from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.execution.batched_buffers import BatchedCache
 from simlab.real_runner.execution.batched_pass import packed_states, prompt_pass, trees_pass
 from simlab.real_runner.models import Models
-from simlab.real_runner.record.answers import sequence_key
 from simlab.real_runner.targets.model import features_of, tapped
 from simlab.replay import Round
-from simlab.sampling.choice import Sampling
+from simlab.sampling.choice import Sampling, sequence_key
 from simlab.tree import DraftTree
 
 

@@ -10,9 +10,8 @@ from simlab.draft import Prompt
 from simlab.real_runner.decoding.choice import chooser
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.kv_buffers import BufferCache
-from simlab.real_runner.record.answers import sequence_key
 from simlab.real_runner.targets.model import Target
-from simlab.sampling.choice import Sampling
+from simlab.sampling.choice import Sampling, sequence_key
 
 
 class GraphPlainDecoding:

@@ -13,9 +13,8 @@ from simlab.real_runner.attention.batch_invariant import fixed_shape
 from simlab.real_runner.decoding.choice import chooser
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.execution.kv_buffers import BufferCache
-from simlab.real_runner.record.answers import sequence_key
 from simlab.real_runner.targets.model import Target
-from simlab.sampling.choice import Sampling
+from simlab.sampling.choice import Sampling, sequence_key
 from simlab.tree import DraftTree
 
 

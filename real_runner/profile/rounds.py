@@ -14,7 +14,7 @@ from simlab.arrays import Ints
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Prompt
 from simlab.errors import ModelError
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policy import Needs, Stateless
 from simlab.real_runner.decoding.text_runners import plain_decoding, speculation, with_own_graphs
 from simlab.real_runner.decoding.timer import Clock

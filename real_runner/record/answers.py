@@ -12,7 +12,7 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.progress import Reporting
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import Answered, Source, asked, given_turns, num_turns
-from simlab.sampling.choice import Sampling, noise_key
+from simlab.sampling.choice import sequence_key
 
 
 def answers_of(
@@ -80,8 +80,3 @@ def _check_prompt(models: Models, prompt: Prompt, num_answer: int) -> None:
             f"target's own words and a draft of {depth} it needs {needed} positions, and "
             f"{models.target.reach}; shorten the prompt or lower --max-new-tokens"
         )
-
-
-def sequence_key(sampling: Sampling, prompt: Prompt) -> int:
-    """The noise key of one sequence."""
-    return noise_key(sampling.seed, prompt.prompt_id, prompt.turn, prompt.sample)

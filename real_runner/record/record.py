@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.models import Models, load_models, within_memory
-from simlab.real_runner.record.answers import answers_of, check_positions, sequence_key
+from simlab.real_runner.record.answers import answers_of, check_positions
 from simlab.real_runner.record.devices import OtherDevices, check_devices
 from simlab.real_runner.record.dumped_models import check_dumped, dumped_text, load_dumped_models
 from simlab.real_runner.record.manifests import DRAFT_NAME, manifest_of, recording_info
@@ -30,6 +30,7 @@ from simlab.real_runner.record.sources import (
 from simlab.real_runner.record.token_law import token_rows
 from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, Text, given_offset, settle
 from simlab.real_runner.targets.model import Target, features_of, tapped
+from simlab.sampling.choice import sequence_key
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.writer import TraceWriter, check_out
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import Parser, UsageError, add_command, positive
+from simlab.cli.parser import Parser, add_command, positive
+from simlab.errors import UsageError
 from simlab.studies.compare import Place, Wanted, open_place, pairs_of
 
 if TYPE_CHECKING:

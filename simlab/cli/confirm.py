@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import Parser, UsageError, add_command, at_the_door, needing_models, positive
+from simlab.cli.parser import Parser, add_command, positive
 from simlab.cli.record import add_execution, add_sampling, add_tap_offset, check_sampling
-from simlab.cli.replay import with_references
+from simlab.errors import UsageError, at_the_door, needing_models
 from simlab.studies.confirm.chosen import chosen_of
 from simlab.studies.confirm.run import confirm
+from simlab.studies.inputs.asked import first_prompts, with_references
 from simlab.studies.inputs.shelf import shelf_of_models
-from simlab.studies.replay.run import first_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.cli.options import add_progress, add_trace, make_room
-from simlab.cli.parser import Parser, UsageError, add_command, positive
+from simlab.cli.parser import Parser, add_command, positive
+from simlab.errors import UsageError
 from simlab.studies.curves import CALIBRATED, RAW, Inputs, inputs_of
 from simlab.studies.inputs.shelf import in_sample_note
 

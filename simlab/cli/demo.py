@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from simlab.cli.parser import Parser, add_command
-from simlab.cli.replay import asked_for
 from simlab.errors import SimlabError
+from simlab.studies.inputs.asked import asked_for
 from simlab.studies.replay.run import replay_trace
 from simlab.studies.replay.text import heading, table_text
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from simlab.cli.demo import printed, says
 from simlab.cli.demo_round import most_telling_round, round_text
-from simlab.cli.parser import needing_models
 from simlab.cli.profile import reading_text
 from simlab.cli.profile_text import profile_text
-from simlab.cli.replay import with_references
+from simlab.errors import needing_models
 from simlab.studies.confirm.chosen import chosen_of
 from simlab.studies.confirm.run import confirm
+from simlab.studies.inputs.asked import replay_prices, with_references
 from simlab.studies.inputs.shelf import CommandShelf
-from simlab.studies.replay.run import replay_prices
 
 if TYPE_CHECKING:
     from simlab.traces.artefacts.optimum import Optimum

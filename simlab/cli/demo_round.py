@@ -33,7 +33,7 @@ def most_telling_round(
 
 
 def _tree_rounds(recorded: RecordedSequence, budget: int) -> Iterable[Round]:
-    from simlab.policies.orders.best_first import DDTree
+    from simlab.policies.named.ddtree import DDTree
 
     return rounds(DDTree(budget), recorded)
 

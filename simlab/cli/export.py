@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from simlab.cli.parser import Parser, UsageError, add_command, positive
+from simlab.cli.parser import Parser, add_command, positive
+from simlab.errors import UsageError
 from simlab.studies.export.conformance import conformance_text
 from simlab.studies.export.engines import ENGINES, engine_text
 from simlab.studies.export.tables import TABLES, tables_file

@@ -5,8 +5,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import Parser, UsageError, add_command, positive
+from simlab.cli.parser import Parser, add_command, positive
 from simlab.cost import PLAIN, STAGES
+from simlab.errors import UsageError
 
 if TYPE_CHECKING:
     from simlab.traces.artefacts.cost_import import ImportedFor

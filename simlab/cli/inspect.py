@@ -16,7 +16,8 @@ from simlab.cli.inspect_checkpoint import (
 from simlab.cli.inspect_cost import cost_json, cost_text
 from simlab.cli.inspect_fitted import ngram_json, ngram_text, table_json, table_text
 from simlab.cli.options import add_progress
-from simlab.cli.parser import Parser, UsageError, add_command
+from simlab.cli.parser import Parser, add_command
+from simlab.errors import UsageError
 
 if TYPE_CHECKING:
     from simlab.traces.inspect import TraceReport

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from simlab.cli.parser import UsageError
+from simlab.errors import UsageError
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:

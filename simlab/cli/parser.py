@@ -1,15 +1,9 @@
 """What the commands share: a parser that fails in one sentence, and checks at the door."""
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NoReturn
 
-from simlab.errors import SimlabError
-
-
-class UsageError(SimlabError):
-    """The command was typed wrong."""
+from simlab.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,29 +27,6 @@ def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, summa
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-
-
-@contextmanager
-def at_the_door() -> Iterator[None]:
-    """Turn a refusal of an argument (ValueError) into a sentence for the person who typed it."""
-    try:
-        yield
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-@contextmanager
-def needing_models(command: str) -> Iterator[None]:
-    """Turn the absence of the packages that run models into a sentence."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] == "simlab":
-            raise
-        raise SimlabError(
-            f"`simlab {command}` runs models and needs the package {error.name}, which is not installed; "
-            'install it with: pip install "simlab[models]"'
-        ) from error
 
 
 def positive(text: str) -> int:

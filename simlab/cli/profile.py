@@ -7,8 +7,9 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-from simlab.cli.parser import Parser, add_command, at_the_door, needing_models, not_negative, positive
+from simlab.cli.parser import Parser, add_command, not_negative, positive
 from simlab.cli.record import add_execution, add_tap_offset
+from simlab.errors import at_the_door, needing_models
 
 _PROMPTS = Path(str(files("simlab"))) / "data" / "demo_prompts.jsonl"
 _MODELS = {"target": "smollm2-135m", "draft": "dflash-smollm2-135m"}

@@ -8,7 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from simlab.cli.parser import Parser, UsageError, add_command, at_the_door, needing_models, not_negative, positive
+from simlab.cli.parser import Parser, add_command, not_negative, positive
+from simlab.errors import UsageError, at_the_door, needing_models
 
 _NO_CHANCE = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0}
 

@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.cli.options import add_progress, add_trace, make_room
-from simlab.cli.parser import Parser, UsageError, add_command, positive
-from simlab.errors import TraceError
-from simlab.studies.inputs.prices import Prices, prices_of_batch, what_if_prices
-from simlab.studies.inputs.shelf import CommandShelf, in_sample_note
+from simlab.cli.parser import Parser, add_command, positive
+from simlab.errors import TraceError, UsageError
+from simlab.studies.inputs.asked import Asked, asked_for
+from simlab.studies.inputs.shelf import in_sample_note
 from simlab.studies.replay.batch import batch_note, replay_batches
-from simlab.studies.replay.rows import HINDSIGHT, Asked
-from simlab.studies.replay.run import Manner, replay_prices, replay_trace
+from simlab.studies.replay.run import Manner, replay_trace
 from simlab.studies.replay.text import heading, json_text, tables_text
 
 if TYPE_CHECKING:
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.policies.shelf import Shelf
     from simlab.traces.reader import Trace
     from simlab.traces.results.rows import Results
     from simlab.traces.results.store import ResultStore
@@ -85,58 +82,6 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
         "--rounds", type=Path, metavar="FILE", help="write a row for each round of each policy, and why it ended"
     )
     parser.set_defaults(run=_run)
-
-
-def with_references(texts: Sequence[str], shelf: "Shelf | None" = None) -> "list[NamedPolicy]":
-    """The policies that were asked for, after plain decoding and the whole chain where these were not.
-
-    The hindsight bound may be asked for by name; it is no policy and is always there.
-    """
-    from simlab.policies.parsing.parse import parse_policies
-
-    asked = parse_policies([text for text in texts if text != HINDSIGHT], shelf)
-    ids = {one.policy_id for one in asked}
-    return [one for one in parse_policies(["ar", "chain"]) if one.policy_id not in ids] + asked
-
-
-def asked_for(
-    texts: Sequence[str],
-    costs: Sequence[Path],
-    trace: "Trace",
-    draft: str,
-    limit: int | None = None,
-    changes: Sequence[str] = (),
-    batch: int | None = None,
-) -> list[Asked]:
-    """Policies as they were typed, at the prices of each cost file; without one, at those that come with simlab.
-
-    Each of ``changes`` adds, to each of these, a machine that nobody measured; see `simlab.policies.costs.what_if`.
-    With ``batch`` all are prices of so many texts at a time.
-
-    Raises:
-        SimlabError: a policy cannot be made, or a cost file cannot price this trace.
-    """
-    found: dict[str | None, Asked] = {}
-    for path, change in ((path, change) for path in costs or (None,) for change in (None, *changes)):
-        prices = _prices(path, trace, draft, [], limit, change, batch)
-        shelf = CommandShelf(prices, trace, draft)
-        policies = with_references(texts, shelf)
-        prices = _prices(path, trace, draft, policies, limit, change, batch)
-        found.setdefault(prices.cost_id, Asked(prices, tuple(policies), shelf.in_sample(policies)))
-    return list(found.values())
-
-
-def _prices(
-    path: Path | None,
-    trace: "Trace",
-    draft: str,
-    policies: "Sequence[NamedPolicy]",
-    limit: int | None,
-    change: str | None,
-    batch: int | None,
-) -> Prices:
-    prices = what_if_prices(replay_prices(path, trace, draft, policies, limit), change)
-    return prices if batch is None else prices_of_batch(prices, batch)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -5,7 +5,8 @@ import shlex
 from pathlib import Path
 
 from simlab.cli.options import add_cost, add_trace, make_room
-from simlab.cli.parser import Parser, UsageError, add_command, not_negative, positive
+from simlab.cli.parser import Parser, add_command, not_negative, positive
+from simlab.errors import UsageError
 
 _DETAILS = """A file that needs nothing else, no network and no server: the verdict in a sentence, the table, speed
 against the size of the tree, four marks that say how far to trust it, and below that acceptance by

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simlab.cli.options import add_cost, add_progress
-from simlab.cli.parser import Parser, UsageError, add_command, positive
+from simlab.cli.parser import Parser, add_command, positive
+from simlab.errors import UsageError
 
 if TYPE_CHECKING:
     from simlab.analysis.reproduce.published import Published

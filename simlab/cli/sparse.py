@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.cli.options import add_cost, add_progress, add_trace
-from simlab.cli.parser import Parser, UsageError, add_command, positive
+from simlab.cli.parser import Parser, add_command, positive
+from simlab.errors import UsageError
 from simlab.studies.inputs.shelf import in_sample_note
 from simlab.studies.sparse import POLICIES, RECORDED, Inputs, inputs_of, logs_of
 

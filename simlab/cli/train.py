@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from simlab.cli.parser import Parser, UsageError, add_command, at_the_door, needing_models, not_negative, positive
+from simlab.cli.parser import Parser, add_command, not_negative, positive
+from simlab.errors import UsageError, at_the_door, needing_models
 from simlab.studies import fit_ngram as command_train_ngram
 from simlab.studies import fit_tables as command_train_tables
 

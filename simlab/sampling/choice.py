@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.arrays import Doubles, Floats, Ints, Keys, Longs
+from simlab.draft import Prompt
 from simlab.sampling.decision import decide_rows, fill_log_normalisers
 from simlab.sampling.noise import gumbel, noise_key
 
@@ -152,3 +153,8 @@ def gap_of(logits: Floats, emitted: int, sampling: Sampling, key: int, position:
     """By how much ``emitted`` beats the best other token of one row, float32 ``[V]``; see `gaps_of`."""
     place = np.array([key], np.uint64), np.array([position], np.int64)
     return float(gaps_of(logits[np.newaxis, :], np.array([emitted], np.int32), sampling, *place)[0])
+
+
+def sequence_key(sampling: Sampling, prompt: Prompt) -> int:
+    """The noise key of one sequence."""
+    return noise_key(sampling.seed, prompt.prompt_id, prompt.turn, prompt.sample)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import UsageError
+from simlab.errors import UsageError
 
 if TYPE_CHECKING:
     from simlab.traces.results.rows import Results
@@ -96,9 +96,9 @@ def _of_results(wanted: Wanted) -> Place:
 
 def _of_trace(wanted: Wanted) -> Place:
     from simlab.policies.parsing.parse import parse_policies
+    from simlab.studies.inputs.asked import Asked, replay_prices
     from simlab.studies.inputs.shelf import CommandShelf
-    from simlab.studies.replay.rows import Asked
-    from simlab.studies.replay.run import Manner, replay_prices, replay_trace
+    from simlab.studies.replay.run import Manner, replay_trace
     from simlab.traces.reader import open_trace
 
     if wanted.kind == "measured":

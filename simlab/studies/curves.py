@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.arrays import Longs
-from simlab.cli.parser import UsageError
-from simlab.errors import CostError, PolicyError, TraceError
+from simlab.errors import CostError, PolicyError, TraceError, UsageError
 from simlab.replay import check_needs
+from simlab.studies.inputs.asked import first_prompts, replay_prices
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.shelf import CommandShelf
-from simlab.studies.replay.run import ROOTS_AT_ONCE, first_prompts, replay_prices
+from simlab.studies.replay.run import ROOTS_AT_ONCE
 
 if TYPE_CHECKING:
     from simlab.analysis.curves.rows import Machine, Roots

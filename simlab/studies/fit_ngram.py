@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import Parser, add_command, at_the_door, positive
+from simlab.cli.parser import Parser, add_command, positive
+from simlab.errors import at_the_door
 
 if TYPE_CHECKING:
     from simlab.arrays import Ints
@@ -63,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _source(options: argparse.Namespace) -> "tuple[Texts, Manifest, str]":
     """Texts, the manifest of a trace of their tokenizer, and what they are known by."""
-    from simlab.cli.parser import UsageError
+    from simlab.errors import UsageError
     from simlab.traces.format.manifest import read_manifest
     from simlab.traces.reader import open_trace, packaged_trace
 
@@ -79,7 +80,7 @@ def _source(options: argparse.Namespace) -> "tuple[Texts, Manifest, str]":
 def _texts(path: Path) -> "Texts":
     import numpy as np
 
-    from simlab.cli.parser import UsageError
+    from simlab.errors import UsageError
     from simlab.traces.texts import read_text_lines, read_text_table
 
     read = {".parquet": read_text_table, ".jsonl": read_text_lines}.get(path.suffix)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import Parser, UsageError, add_command, at_the_door, positive
+from simlab.cli.parser import Parser, add_command, positive
+from simlab.errors import UsageError, at_the_door
 from simlab.replay import check_needs
 from simlab.studies.inputs.prices import prices_of
 from simlab.studies.inputs.shelf import CommandShelf

@@ -4,11 +4,10 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import UsageError
-from simlab.errors import CostError, TraceError
+from simlab.errors import CostError, TraceError, UsageError
+from simlab.studies.inputs.asked import Asked, first_prompts, replay_prices
 from simlab.studies.inputs.shelf import CommandShelf, in_sample_note
-from simlab.studies.replay.rows import Asked
-from simlab.studies.replay.run import Manner, first_prompts, replay_prices, replay_trace
+from simlab.studies.replay.run import Manner, replay_trace
 
 if TYPE_CHECKING:
     from simlab.analysis.reproduce.checks import Check

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import UsageError
-from simlab.errors import MissingChannelError, PolicyError, TraceError
+from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
 from simlab.replay import check_needs
+from simlab.studies.inputs.asked import first_prompts, replay_prices
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.shelf import CommandShelf
-from simlab.studies.replay.run import ROOTS_AT_ONCE, first_prompts, replay_prices
+from simlab.studies.replay.run import ROOTS_AT_ONCE
 
 if TYPE_CHECKING:
     from simlab.analysis.scoring.score import Limits, Prompt

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simlab.arrays import Longs
-from simlab.cli.parser import UsageError
-from simlab.errors import TraceError
+from simlab.errors import TraceError, UsageError
 from simlab.replay import check_needs
+from simlab.studies.inputs.asked import first_prompts, replay_prices
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.shelf import CommandShelf
 from simlab.studies.replay.rows import policy_row, results_of
-from simlab.studies.replay.run import ROOTS_AT_ONCE, first_prompts, replay_prices
+from simlab.studies.replay.run import ROOTS_AT_ONCE
 
 if TYPE_CHECKING:
     from simlab.analysis.sparse.table import SparseLog

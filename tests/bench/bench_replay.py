@@ -22,7 +22,8 @@ from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Calibrated
 from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.engine.replay import Replay
-from simlab.policies.orders.best_first import BestFirst, DDTree
+from simlab.policies.named.ddtree import DDTree
+from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import Fixed
 from simlab.policy import AnyPolicy
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of

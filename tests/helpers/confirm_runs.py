@@ -6,7 +6,6 @@ from pathlib import Path
 
 import tiny_models
 
-from simlab.cli.replay import with_references
 from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.entries import FinishedSequence
 from simlab.real_runner.confirm.log import ConfirmLog
@@ -16,6 +15,7 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.studies.confirm.result import Confirmation
 from simlab.studies.confirm.run import confirm
+from simlab.studies.inputs.asked import with_references
 from simlab.traces.reader import Trace, open_trace
 
 POLICIES = ("ddtree:budget=8",)

@@ -8,11 +8,10 @@ import numpy as np
 from simlab.draft import Prompt
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import Models
-from simlab.real_runner.record.answers import sequence_key
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record_text
 from simlab.real_runner.record.sources import Answered
-from simlab.sampling.choice import Sampling
+from simlab.sampling.choice import Sampling, sequence_key
 from simlab.traces.format.records import SequenceRecord
 
 

@@ -13,7 +13,7 @@ from simlab import Draft, DraftTree, Needs, Outcome, Policy, Prompt, Stateless, 
 from simlab.draft import Marginals
 from simlab.policies import POLICIES
 from simlab.policies.named.chain import Chain
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.parsing.describe import describe_policies
 from simlab.policy import AnyPolicy
 from simlab.random_texts import random_sequence

@@ -14,7 +14,7 @@ from simlab.draft import Draft
 from simlab.errors import CostError
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policy import Needs, Stateless, is_plain_decoding
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence

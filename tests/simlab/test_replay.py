@@ -28,7 +28,7 @@ from simlab import (
 from simlab.errors import MissingChannelError, PolicyError
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.random_texts import random_sequence
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simlab.replay import check_needs
-from simlab.studies.replay.rows import Asked, policy_row, results_of
+from simlab.studies.inputs.asked import Asked
+from simlab.studies.replay.rows import policy_row, results_of
 
 if TYPE_CHECKING:
     from simlab.analysis.confirm.groups import MachineSpeed
@@ -71,7 +72,7 @@ def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence
     from tqdm import tqdm
 
     from simlab.policies.engine.lock_step import served_sums
-    from simlab.policies.named.joint_budget import check_batch
+    from simlab.policies.rules.shared import check_batch
     from simlab.real_runner.confirm.batch_groups import of_groups
     from simlab.recorded import texts_of
     from simlab.traces.results.rows import in_order_asked, joined_results

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.errors import CostError
+from simlab.studies.inputs.asked import largest_budget, replay_prices
 from simlab.studies.inputs.prices import Prices, check_models
-from simlab.studies.replay.rows import largest_budget
-from simlab.studies.replay.run import replay_prices
 
 if TYPE_CHECKING:
     from simlab.real_runner.confirm.setup import ConfirmSetup

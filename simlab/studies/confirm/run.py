@@ -6,17 +6,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from simlab.cli.parser import needing_models
-from simlab.errors import TraceError
+from simlab.errors import TraceError, needing_models
 from simlab.studies.confirm.batch import BatchRan, batch_ran, predicted_groups
 from simlab.studies.confirm.chosen import Chosen
 from simlab.studies.confirm.prices import prices_for
 from simlab.studies.confirm.result import Confirmation, Ran
 from simlab.studies.confirm.rows import differences_of, judged_by_policy, measured_rows
+from simlab.studies.inputs.asked import Asked, first_prompts
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.replay.batch import policies_at
-from simlab.studies.replay.rows import Asked
-from simlab.studies.replay.run import Manner, first_prompts, replay_trace
+from simlab.studies.replay.run import Manner, replay_trace
 from simlab.studies.replay.text import heading
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def confirm(
     Args:
         options: which models to run, and how.
         trace: whose prompts are run.
-        policies: plain decoding among them; see `simlab.cli.replay.with_references`.
+        policies: plain decoding among them; see `simlab.studies.inputs.asked.with_references`.
         cost: the prices of the prediction; None: those that come with simlab, if they are of just this. With passes
             of one fixed shape nothing is predicted; see `simlab.studies.confirm.prices`.
         in_sample: labels to be marked; see `simlab.studies.inputs.shelf`.

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.errors import CostError
+from simlab.studies.inputs.asked import first_prompts, replay_prices
 from simlab.studies.inputs.prices import Prices, what_if_prices
 from simlab.studies.replay.rows import ReadyRows, policy_row, results_of
-from simlab.studies.replay.run import ROOTS_AT_ONCE, first_prompts, replay_prices
+from simlab.studies.replay.run import ROOTS_AT_ONCE
 
 if TYPE_CHECKING:
     from simlab.analysis.export.batch_choices import BatchChoice

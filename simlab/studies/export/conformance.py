@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simlab.cli.parser import UsageError
+from simlab.errors import UsageError
 from simlab.grid import STEPS_PER_NAT
 from simlab.random_texts import random_sequence
 from simlab.replay import check_needs
+from simlab.studies.inputs.asked import first_prompts
 from simlab.studies.inputs.prices import prices_of
 from simlab.studies.inputs.shelf import CommandShelf
-from simlab.studies.replay.run import first_prompts
 
 if TYPE_CHECKING:
     from simlab.policies.parsing.parse import NamedPolicy

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simlab.cli.parser import UsageError
+from simlab.errors import UsageError
 from simlab.policy import is_plain_decoding
 from simlab.replay import check_needs
 from simlab.studies.export.batches import (

@@ -7,12 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import UsageError
 from simlab.draft import Prompt as AskedPrompt
-from simlab.errors import CostError, TraceError
+from simlab.errors import CostError, TraceError, UsageError
+from simlab.studies.inputs.asked import replay_prices
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.shelf import CommandShelf
-from simlab.studies.replay.run import replay_prices
 
 if TYPE_CHECKING:
     from simlab.analysis.table.prompt_sums import Prompt

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from simlab.studies.inputs.asked import Asked
 from simlab.studies.optimize.inputs import Inputs, Side
 from simlab.studies.optimize.search import Manner, Searched
 from simlab.studies.optimize.space import CHAIN, PLAIN, TREES, Point, is_reference
-from simlab.studies.replay.rows import Asked
 from simlab.studies.replay.run import Manner as ReplayManner
 from simlab.studies.replay.run import replay_trace
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import UsageError
-from simlab.errors import CostError, SimlabError
+from simlab.errors import CostError, SimlabError, UsageError
 from simlab.replay import check_needs
 from simlab.studies.optimize.inputs import DEFAULT_BUDGET, Inputs, Side
 

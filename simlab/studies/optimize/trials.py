@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import UsageError
-from simlab.errors import SimlabError
+from simlab.errors import SimlabError, UsageError
 from simlab.ids import content_id
 from simlab.studies.optimize.inputs import Inputs
 from simlab.studies.optimize.search import Manner, Measure

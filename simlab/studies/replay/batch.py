@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simlab.replay import check_needs
-from simlab.studies.replay.rows import Asked, Row, policy_row, results_of
-from simlab.studies.replay.run import Manner, first_prompts, in_order, num_cores
+from simlab.studies.inputs.asked import Asked, first_prompts
+from simlab.studies.replay.rows import Row, policy_row, results_of
+from simlab.studies.replay.run import Manner, in_order, num_cores
 
 if TYPE_CHECKING:
     from simlab.policies.engine.replay import Sums
@@ -37,7 +38,7 @@ def replay_batches(
     """
     from tqdm import tqdm
 
-    from simlab.policies.named.joint_budget import check_batch
+    from simlab.policies.rules.shared import check_batch
     from simlab.recorded import texts_of
     from simlab.traces.results.rows import in_order_asked, joined_results
 

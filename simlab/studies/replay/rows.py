@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simlab.cost import STAGES
+from simlab.studies.inputs.asked import BEST_BUDGET, HINDSIGHT, Asked, largest_budget
 from simlab.studies.inputs.prices import Prices
 
 if TYPE_CHECKING:
@@ -17,24 +18,6 @@ if TYPE_CHECKING:
     from simlab.recorded import RecordedSequence, RecordedTexts
     from simlab.traces.reader import Trace
     from simlab.traces.results.rows import Results
-
-HINDSIGHT, BEST_BUDGET = "hindsight", "hindsight-budget"
-"""Names under which bounds stand beside policies: the fewest rounds, and the best budget in each round."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Policies, and the prices at which their rounds are reckoned; a machine each.
-
-    Attributes:
-        prices: of that machine.
-        policies: in the order asked.
-        in_sample: labels of those that were fitted on the very texts; see `simlab.studies.inputs.shelf`.
-    """
-
-    prices: Prices
-    policies: "tuple[NamedPolicy, ...]"
-    in_sample: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +79,6 @@ def _bound(
     bound_id = content_id({"name": name, "settings": settings, "artefacts": artefacts})
     text = json.dumps(settings, sort_keys=True)
     return Row({"policy": label, "policy_id": bound_id, "name": name, "settings": text}, prices, None, budget)
-
-
-def largest_budget(policies: "Sequence[NamedPolicy]", depth: int) -> int:
-    """The most tokens that any of the policies drafts in a round, and at least a whole block."""
-    from simlab.policies.named.chain import most_drafted
-
-    return max([depth, *(most_drafted(one.policy.budget, depth) for one in policies)])
 
 
 class ReadyRows:

@@ -8,24 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from simlab.replay import check_needs
-from simlab.studies.inputs.prices import Prices, prices_of
+from simlab.studies.inputs.asked import Asked, first_prompts
 from simlab.studies.replay.rounds import rows_of_texts
-from simlab.studies.replay.rows import (
-    Asked,
-    ReadyRows,
-    Row,
-    bound_rows,
-    largest_budget,
-    policy_row,
-    results_of,
-)
+from simlab.studies.replay.rows import ReadyRows, Row, bound_rows, policy_row, results_of
 
 if TYPE_CHECKING:
-    from simlab.policies.parsing.parse import NamedPolicy
     from simlab.recorded import RecordedTexts
     from simlab.traces.reader import Trace
     from simlab.traces.results.rounds import RoundRows, RoundsFile
@@ -233,29 +223,3 @@ def in_order(units: Iterator[Work], work: Callable[[Work], Value], threads: int)
 def num_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def replay_prices(
-    path: Path | None, trace: "Trace", draft: str, policies: "Sequence[NamedPolicy]", limit: int | None
-) -> Prices:
-    """The prices of a cost file, or without one those that come with simlab for the trace's models.
-
-    Raises:
-        CostError: the file that was asked for cannot price this trace.
-    """
-    wanted = set(first_prompts(trace, limit))
-    texts = [record for record in trace.sequences() if record.index in wanted and len(record.text) > 1]
-    longest = max((len(record.prompt.token_ids) + len(record.text) - 2 for record in texts), default=0)
-    return prices_of(path, trace, draft, longest, largest_budget(policies, trace.manifest.draft_sets[draft].depth))
-
-
-def first_prompts(trace: "Trace", limit: int | None) -> list[int]:
-    """Indices of the sequences of the first prompts; turns and samples of a prompt stay together."""
-    prompts: dict[tuple[str, str], None] = {}
-    wanted = []
-    for record in trace.sequences():
-        key = (record.prompt.dataset, record.prompt.prompt_id)
-        if limit is None or key in prompts or len(prompts) < limit:
-            prompts[key] = None
-            wanted.append(record.index)
-    return wanted

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from simlab.studies.inputs.asked import BEST_BUDGET, HINDSIGHT
 from simlab.studies.inputs.prices import Prices
-from simlab.studies.replay.rows import BEST_BUDGET, HINDSIGHT
 
 if TYPE_CHECKING:
     from simlab.analysis.table.summaries import Summary

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from simlab.cli.parser import UsageError
-from simlab.cli.replay import asked_for
 from simlab.cost import CostTable
-from simlab.errors import SimlabError
+from simlab.errors import SimlabError, UsageError
+from simlab.studies.inputs.asked import asked_for, replay_prices
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.shelf import CommandShelf
-from simlab.studies.replay.run import replay_prices, replay_trace
+from simlab.studies.replay.run import replay_trace
 
 if TYPE_CHECKING:
     from simlab.analysis.report.results import ReportResults

@@ -15,8 +15,9 @@ from simlab.errors import ModelError
 from simlab.policies.composition import Composition
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
-from simlab.policies.named.joint_budget import JointBudget, select_together
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
+from simlab.policies.named.joint_budget import JointBudget
+from simlab.policies.rules.shared import select_together
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.batch_check import first_unequal_of_each
 from simlab.real_runner.confirm.batch_groups import groups_of, of_groups, units_of

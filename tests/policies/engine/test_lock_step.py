@@ -14,8 +14,9 @@ from simlab.policies.engine.lock_step import rounds_of_policy, serve, served_sum
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
-from simlab.policies.named.joint_budget import JointBudget, select_together, shared_composition, shared_sizes
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
+from simlab.policies.named.joint_budget import JointBudget
+from simlab.policies.rules.shared import select_together, shared_composition, shared_sizes
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.replay import draft_source

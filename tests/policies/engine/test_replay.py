@@ -23,8 +23,8 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.replay import check_needs, rounds
+from simlab.studies.inputs.asked import Asked
 from simlab.studies.inputs.prices import Prices, cost_table_of
-from simlab.studies.replay.rows import Asked
 from simlab.studies.replay.run import Manner, replay_trace
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace

@@ -23,8 +23,8 @@ from order_checks import (
 from simlab.grid import path_weight, to_grid
 from simlab.policies.composition import Composition
 from simlab.policies.edges.children import SPINE, entropy_at, fill_marginal, room_for_children
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.entropy_width import EntropyWidth, WidthCapped
-from simlab.policies.orders.best_first import DDTree
 from simlab.policies.orders.width_caps import WidthCaps, bin_caps, coverage_caps, least_prob_caps, proportional_caps
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.shelf import EmptyShelf

@@ -16,8 +16,8 @@ from order_checks import (
     texts,
 )
 
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.expand_parent import ExpandParent, ExpandParentTree
-from simlab.policies.orders.best_first import DDTree
 from simlab.policies.shelf import EmptyShelf
 from simlab.testing import check_policy
 

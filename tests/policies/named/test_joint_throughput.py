@@ -19,10 +19,10 @@ from simlab.policies.engine.lock_step import ServedRounds, rounds_of_policy, ser
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named import joint_throughput
 from simlab.policies.named.caddtree import CaDDTree
-from simlab.policies.named.joint_budget import check_batch, select_together, shared_composition, shared_sizes, shares_of
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_throughput import JointThroughput
-from simlab.policies.orders.best_first import DDTree
 from simlab.policies.parsing.parse import parse_policies
+from simlab.policies.rules.shared import check_batch, select_together, shared_composition, shared_sizes, shares_of
 from simlab.recorded import texts_of
 from simlab.replay import draft_source
 

@@ -21,8 +21,9 @@ from simlab.policies.engine.replay import Replay, replay_policies
 from simlab.policies.kernels.corrected_insertion import corrected_insertions_into, room_to_count
 from simlab.policies.kernels.corrected_step import clear_cost
 from simlab.policies.kernels.take_in_order import RANKS, TOKENS, take_in_order
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.presto import Presto
-from simlab.policies.orders.best_first import BestFirst, DDTree
+from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NEVER, Layer, NodeOrder, Nodes, layer_by_roots, true_path
 from simlab.policies.rules.budgets import Fixed
 from simlab.policies.shelf import EmptyShelf

@@ -25,8 +25,10 @@ from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected
 from simlab.policies.edges.ngram import counts_of
 from simlab.policies.edges.rank_classes import NUM_CLASSES
-from simlab.policies.orders.beam import Beam, Eagle2Beam
-from simlab.policies.orders.best_first import BestFirst, DDTree
+from simlab.policies.named.ddtree import DDTree
+from simlab.policies.named.eagle2_beam import Eagle2Beam
+from simlab.policies.orders.beam import Beam
+from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.rules.budgets import Fixed
 from simlab.policies.shelf import EmptyShelf

@@ -9,7 +9,8 @@ from marginals import marginals_of, paths_of, rows_strategy
 
 from simlab import Marginals
 from simlab.grid import path_weight, to_grid
-from simlab.policies.orders.best_first import DDTree, best_first, ranks_used
+from simlab.policies.named.ddtree import DDTree
+from simlab.policies.orders.best_first import best_first, ranks_used
 from simlab.policies.orders.node_order import Nodes
 
 

@@ -29,8 +29,8 @@ from simlab.policies.composition import Composition
 from simlab.policies.named.adaflash import AdaFlash
 from simlab.policies.named.chain import Chain, Spine
 from simlab.policies.named.d2sd_boundary import D2SDBoundary
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.spine_gap import SpineGap
-from simlab.policies.orders.best_first import DDTree
 from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.rules.budgets import BestRatio, BudgetRule, Survival

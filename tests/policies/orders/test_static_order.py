@@ -12,7 +12,7 @@ from order_checks import check_columns, check_layer, check_nested, draft_of, pat
 from simlab.arrays import Doubles
 from simlab.grid import to_grid
 from simlab.policies.composition import Composition
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.orders.static_order import StaticOrder
 from simlab.policies.rules.budgets import BestRatio, BudgetRule, Fixed, Survival
 from simlab.policy import AnyPolicy

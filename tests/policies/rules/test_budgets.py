@@ -21,9 +21,10 @@ from simlab.policies.edges.models import Marginal
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.named.bastion import Bastion
 from simlab.policies.named.caddtree import CaDDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.price import Price
 from simlab.policies.named.survival import SurvivalThreshold
-from simlab.policies.orders.best_first import BestFirst, DDTree
+from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import Layer
 from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, Fixed, FixedPrice, FloorAndStep, Survival
 from simlab.policies.rules.online_price import OnlinePrice

@@ -20,7 +20,7 @@ from simlab.draft import Prompt
 from simlab.errors import ModelError, PolicyError, TraceError
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.attention import batch_invariant
 from simlab.real_runner.attention.batch_invariant import FixedShape, check_rows, fixed_shape, rows_for

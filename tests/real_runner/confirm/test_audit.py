@@ -16,11 +16,10 @@ from simlab.real_runner.confirm.float32_audit import Losses, audit_text, measure
 from simlab.real_runner.confirm.least_error import least_error
 from simlab.real_runner.confirm.verdict import Verdict, verdict_of
 from simlab.real_runner.decoding.generate import generate
-from simlab.real_runner.record.answers import sequence_key
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-from simlab.sampling.choice import Sampling, choose, gap_of
+from simlab.sampling.choice import Sampling, choose, gap_of, sequence_key
 
 GREEDY = Sampling(0.0, 0, 1.0, 0)
 SAMPLED = Sampling(0.9, 0, 1.0, 5)

@@ -14,7 +14,7 @@ from simlab.cost import STAGES
 from simlab.errors import CostError
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import LONGEST_BLOCK, Chain
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions
@@ -157,8 +157,8 @@ def test_intervals_are_over_groups(made: Made, tmp_path: Path) -> None:
 def test_prices_of_another_batch_are_refused(
     batch: int, priced: int, said: str, made: Made, costs: dict[int, Path], tmp_path: Path
 ) -> None:
-    from simlab.cli.replay import with_references
     from simlab.studies.confirm.run import confirm
+    from simlab.studies.inputs.asked import with_references
 
     with pytest.raises(CostError, match=said):
         confirm(ConfirmOptions(tmp_path / "out", batch=batch), made.trace, with_references(ASKED), costs[priced])

@@ -22,9 +22,9 @@ from simlab.policies.composition import Composition
 from simlab.policies.engine.lock_step import rounds_of_policy, serve
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.named.joint_throughput import JointThroughput
-from simlab.policies.orders.best_first import DDTree
 from simlab.policy import AnyPolicy, Needs
 from simlab.real_runner.attention import packed as packed_attention
 from simlab.real_runner.attention.packed import PackedPass, Part, packed_pass

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.policies.named.chain import Chain
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode

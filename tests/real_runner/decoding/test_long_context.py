@@ -12,7 +12,7 @@ from lossless_checks import assert_same_rounds
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simlab.draft import Prompt
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.plain import PlainDecoding

@@ -17,7 +17,7 @@ from lossless_checks import Case, check_case, check_rounds, check_text, fixed_ca
 from simlab.draft import Draft, Prompt
 from simlab.errors import MissingChannelError, ModelError, PolicyError
 from simlab.policies.named.chain import Chain
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy, Needs, Stateless
 from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.decoding.decode import decode

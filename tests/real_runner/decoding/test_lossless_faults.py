@@ -13,7 +13,7 @@ from torch import Tensor
 from simlab.errors import SimlabError
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.attention.grouped import additive_mask
 from simlab.real_runner.confirm.row_comparison import compare_rows

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from simlab.arrays import Doubles
 from simlab.draft import Draft
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy, Needs, Stateless
 from simlab.real_runner.decoding import speculation
 from simlab.real_runner.decoding.choice import Choose

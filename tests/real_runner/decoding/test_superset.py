@@ -13,7 +13,8 @@ from lossless_checks import Case, fixed_cases, plain_of
 
 from simlab.draft import Draft
 from simlab.policies.named.chain import Chain
-from simlab.policies.orders.best_first import DDTree, best_first
+from simlab.policies.named.ddtree import DDTree
+from simlab.policies.orders.best_first import best_first
 from simlab.real_runner.decoding.decode import decode
 from simlab.recorded import RecordedSequence
 from simlab.replay import Round, draft_source, rounds

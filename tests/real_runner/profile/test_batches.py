@@ -11,7 +11,7 @@ from tiny_models import VOCAB_SIZE
 
 from simlab.cli.main import main
 from simlab.errors import CostError, ModelError
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decoded import RanRound
 from simlab.real_runner.models import Models, load_models

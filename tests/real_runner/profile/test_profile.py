@@ -21,7 +21,7 @@ from simlab.cli.main import main
 from simlab.cost import PLAIN, STAGES, StageSeconds
 from simlab.draft import Draft, Marginals
 from simlab.errors import CostError, ModelError, PromptError, SimlabError
-from simlab.policies.orders.best_first import DDTree
+from simlab.policies.named.ddtree import DDTree
 from simlab.real_runner.decoding.decoded import RanRound
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models, load_models

@@ -10,7 +10,7 @@ import pytest
 
 from simlab.cli import main
 from simlab.cli import version as command_version
-from simlab.cli.parser import needing_models
+from simlab.errors import needing_models
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
 

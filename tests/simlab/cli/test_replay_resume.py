@@ -12,12 +12,12 @@ import pytest
 from made_up_costs import EMPTY, filled
 
 from simlab.cli.main import INTERRUPTED, main
-from simlab.cli.replay import asked_for
 from simlab.cost import PLAIN
 from simlab.policies.engine import replay as engine
 from simlab.recorded import RecordedTexts
+from simlab.studies.inputs.asked import Asked, asked_for
 from simlab.studies.inputs.prices import Prices
-from simlab.studies.replay import rows as command_replay_rows
+from simlab.studies.replay import rows as replay_rows
 from simlab.studies.replay import run as command_replay_run
 from simlab.studies.replay.run import Manner, in_order, replay_trace
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
@@ -333,8 +333,8 @@ def test_bounds_stand_beside_no_policy_that_reads_channels() -> None:
     none = Prices(None, "none", "")
     for channels, num_bounds in (((), 1), (("hidden",), 0)):
         one = NamedPolicy("mine", "mine", {}, Channelled(channels=channels), "id")
-        asked = command_replay_rows.Asked(none, (one,))
-        assert len(command_replay_rows.bound_rows(asked, 64, 7, best_budgets=True)) == num_bounds
+        asked = Asked(none, (one,))
+        assert len(replay_rows.bound_rows(asked, 64, 7, best_budgets=True)) == num_bounds
 
 
 def test_rounds_add_up_to_the_rows(trace: Path, whole: pl.DataFrame, tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""A beam on the drafter's own probabilities, reranked to a budget: the shape of EAGLE-2's trees."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.edges.models import Marginal
+from simlab.policies.orders.beam import Beam
+from simlab.policies.rules.budgets import Fixed
+from simlab.policies.shelf import Shelf
+
+
+@dataclass(frozen=True)
+class Eagle2Beam(Composed):
+    """EAGLE-2's beam on marginals: ``beam`` children of each of the ``beam`` best of a depth, then the best of all.
+
+    After the root's children the beam goes ``depth`` steps down, so the deepest node lies one deeper, or at the end
+    of the block. The release's 60 tokens count the root; ``budget`` does not. Its class defaults are these for
+    EAGLE-2, and 7 steps for EAGLE-3. Equal scores go to ancestors and smaller ranks; in half precision the release
+    may keep a child without its parent.
+    """
+
+    budget: int = 59
+    beam: int = 10
+    depth: int = 5
+
+    source: ClassVar[str] = "EAGLE-2 2024, arXiv 2406.16858; its shape on another drafter's marginals"
+    exactness: ClassVar[str] = "exact (from released code), but for tie order"
+    reads: ClassVar[str] = "the first `beam` candidates at each depth"
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "beam"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.depth < 0:
+            raise ValueError(f"depth must not be negative; got {self.depth}")
+
+    def compose(self, shelf: Shelf) -> Composition:
+        """A beam on the marginals, a fixed budget."""
+        return Composition(Beam(Marginal(self.beam), self.beam, self.depth + 1), Fixed(self.budget))

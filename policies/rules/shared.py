@@ -1,0 +1,132 @@
+"""Budgets that the texts of a batch share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints, Longs
+from simlab.draft import Draft
+from simlab.jit import kernel
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.orders.node_order import Layer
+from simlab.policies.rules.budgets import BudgetRule
+from simlab.policy import AnyPolicy
+from simlab.tree import DraftTree
+
+
+@runtime_checkable
+class SharedRule(BudgetRule, Protocol):
+    """A budget rule that looks at all texts of a batch at once; ``most`` is of all of them together."""
+
+    def shares(self, scores: Doubles, contexts: Longs) -> Ints:
+        """int32 ``[S]``, how many nodes of each text enter.
+
+        Args:
+            scores: float64 ``[S, n + 1]``, path scores of each text's nodes in their order, which never rise, the
+                root's first; -inf behind the last. ``n`` is ``most``, or fewer where no tree can be as large.
+            contexts: int64 ``[S]``, tokens before each root.
+        """
+        ...
+
+    def check_batch(self, batch: int) -> None:
+        """Refuse a number of texts at a time for which the rule has no prices.
+
+        Raises:
+            PolicyError: it has none.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """So many over all texts of a batch; for a text alone as `Fixed`."""
+
+    most: int
+    needs_scores: bool = field(default=True, init=False)
+    needs_probabilities: bool = field(default=True, init=False)
+    needs_falling: bool = field(default=True, init=False)
+
+    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+        return np.minimum(layer.num_available, self.most).astype(np.int32)
+
+    def shares(self, scores: Doubles, contexts: Longs) -> Ints:
+        return shared_sizes(scores, self.most)
+
+    def check_batch(self, batch: int) -> None:
+        pass
+
+
+def shared_composition(policy: AnyPolicy) -> Composition | None:
+    """What a policy of the batch is composed of; None for a policy of single texts."""
+    found = policy.own if isinstance(policy, Composed) else policy
+    return found if isinstance(found, Composition) and isinstance(found.rule, SharedRule) else None
+
+
+def shares_of(shared: Composition, scores: Doubles, contexts: Longs) -> Ints:
+    """How many nodes of each text enter; see `SharedRule.shares`."""
+    assert isinstance(shared.rule, SharedRule)
+    return shared.rule.shares(scores, contexts)
+
+
+def check_batch(policy: AnyPolicy, batch: int) -> None:
+    """Refuse a policy of the batch that has no prices for so many texts at a time; any other policy passes.
+
+    Raises:
+        PolicyError: it has none.
+    """
+    shared = shared_composition(policy)
+    if shared is not None and isinstance(shared.rule, SharedRule):
+        shared.rule.check_batch(batch)
+
+
+def select_together(shared: Composition, drafts: Sequence[Draft]) -> list[DraftTree]:
+    """The trees of all texts of a batch.
+
+    Args:
+        shared: see `shared_composition`.
+        drafts: in the order in which the texts came.
+    """
+    found = [shared.order.nodes(draft, shared.budget) for draft in drafts]
+    scores = np.full((len(found), shared.budget + 1), -np.inf)
+    for row, nodes in zip(scores, found, strict=True):
+        row[: len(nodes.scores)] = nodes.scores
+    contexts = np.array([draft.context_length for draft in drafts], np.int64)
+    ends = (shares_of(shared, scores, contexts) + 1).tolist()
+    return [DraftTree(nodes.tokens[:end], nodes.parents[:end]) for nodes, end in zip(found, ends, strict=True)]
+
+
+@kernel
+def shared_sizes(scores: Doubles, budget: int) -> Ints:
+    """How many nodes of each text enter when the best of all texts do.
+
+    Args:
+        scores: float64 ``[S, n + 1]``, see `SharedRule.shares`.
+        budget: drafted tokens of all texts together.
+
+    Returns:
+        int32 ``[S]``.
+    """
+    sizes = np.zeros(scores.shape[0], np.int32)
+    for _ in range(budget):
+        text = next_text(scores, sizes)
+        if text < 0:
+            break
+        sizes[text] += 1
+    return sizes
+
+
+@kernel
+def next_text(scores: Doubles, sizes: Ints) -> int:
+    """The text whose next node is the best of all; of several the first, and -1 where no text has one left.
+
+    Args:
+        scores: float64 ``[S, n + 1]``, see `shared_sizes`.
+        sizes: int32 ``[S]``, nodes of each text that have entered.
+    """
+    best, best_score = -1, -np.inf
+    for text in range(sizes.size):
+        if sizes[text] + 1 < scores.shape[1] and scores[text, sizes[text] + 1] > best_score:
+            best, best_score = text, scores[text, sizes[text] + 1]
+    return best
