@@ -101,10 +101,10 @@ def test_a_killed_replay_goes_on(trace: Path, whole: pl.DataFrame, tmp_path: Pat
     arguments = ["replay", "--trace", str(trace), *POLICIES, "--out", str(out), "--threads", "2"]
     code = (
         "import os\n"
-        "from simlab import command_replay_run\n"
+        "from simlab.studies.replay import run\n"
         "from simlab.cli.main import main\n"
         "from simlab.traces.results.store import ResultStore\n"
-        "command_replay_run.KEEP_EVERY_ROWS = 1\n"
+        "run.KEEP_EVERY_ROWS = 1\n"
         "add, calls = ResultStore.add, []\n"
         "def killing(self, rows):\n"
         "    add(self, rows)\n"
