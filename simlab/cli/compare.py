@@ -4,20 +4,20 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from simlab.cli.parser import Parser, add_command, positive
+from simlab.analysis.compare.comparisons import Comparison
+from simlab.analysis.compare.runs import compare_runs, headline
+from simlab.analysis.compare.text import comparison_notes, comparison_table, verdicts_text
+from simlab.analysis.compare.verdicts import verdict
+from simlab.analysis.table.prompt_sums import Run, shared_runs
+from simlab.cli.parser import Parser, positive
 from simlab.errors import UsageError
 from simlab.studies.compare import Place, Wanted, open_place, pairs_of
-
-if TYPE_CHECKING:
-    from simlab.analysis.compare.comparisons import Comparison
-    from simlab.analysis.table.prompt_sums import Run
 
 _MOST_NAMED = 5
 """Prompts that were left out are named in the text up to so many; all are in the JSON."""
 
-_DETAILS = """A and B are result files of `simlab replay --out` or `simlab confirm`, or traces, which are replayed.
+DETAILS = """A and B are result files of `simlab replay --out` or `simlab confirm`, or traces, which are replayed.
 Prompts that only one side has are named and left out. Of several policies each is held against itself.
 With A alone its policies are held against each other: the first -p against the rest.
 More than one comparison is read as a family: p-values are adjusted.
@@ -28,9 +28,8 @@ More than one comparison is read as a family: p-values are adjusted.
   simlab compare runs/one runs/one --cost a.json --cost b.json -p caddtree"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "compare", "Hold two results against each other, on the same prompts.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("first", metavar="A", help="a result file or a trace")
     parser.add_argument("second", metavar="B", nargs="?", help="another; without it policies of A are compared")
     parser.add_argument("-p", "--policy", action="append", default=[], metavar="POLICY", help="may be repeated")
@@ -53,12 +52,9 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument("--draft", action="append", default=[], metavar="NAME", help="of a trace; a second one is B's")
     parser.add_argument("--limit", type=positive, metavar="N", help="of a trace the first N prompts only")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.analysis.compare.runs import compare_runs, headline
-    from simlab.analysis.table.prompt_sums import shared_runs
+def run(options: argparse.Namespace) -> int:
 
     wanted, same = _wanted(options)
     first, second = (open_place(one) for one in wanted)
@@ -98,8 +94,6 @@ def _runs(
     first: Place, second: Place, pairs: Sequence[tuple[str, str]], same: bool
 ) -> "tuple[list[Run], list[tuple[int, int]]]":
     """Each policy at each place once, and the pairs by their places in the list."""
-    from simlab.analysis.table.prompt_sums import Run
-
     runs: dict[str, Run] = {}
     for labels in pairs:
         for letter, place, label in zip("AB", (first, second), labels, strict=True):
@@ -130,7 +124,6 @@ class _Shown:
 
 
 def _json(shown: _Shown) -> dict[str, object]:
-    from simlab.analysis.compare.verdicts import verdict
 
     of_measure = [one for one in shown.found if one.measure == shown.measure]
     return {
@@ -143,7 +136,6 @@ def _json(shown: _Shown) -> dict[str, object]:
 
 
 def _text(shown: _Shown, options: argparse.Namespace) -> str:
-    from simlab.analysis.compare.text import comparison_notes, comparison_table, verdicts_text
 
     of_measure = [one for one in shown.found if one.measure == shown.measure]
     rows = of_measure if len(of_measure) > 1 else shown.found

@@ -5,19 +5,21 @@ import json
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from simlab.cli.options import add_progress, add_trace, make_room
-from simlab.cli.parser import Parser, add_command, positive
+from tqdm import tqdm
+
+from simlab.analysis.curves.examples import worst_example
+from simlab.analysis.curves.rows import CurveRows, Setting, curve_rows, write_rows
+from simlab.analysis.curves.summaries import curve_summaries
+from simlab.analysis.curves.text import curves_text
+from simlab.cli.options import add_progress, add_trace, check_file_to_write
+from simlab.cli.parser import Parser, positive
 from simlab.errors import UsageError
+from simlab.recorded import RecordedTexts
 from simlab.studies.curves import CALIBRATED, RAW, Inputs, inputs_of
-from simlab.studies.inputs.shelf import in_sample_note
+from simlab.studies.inputs.artefacts import in_sample_note
 
-if TYPE_CHECKING:
-    from simlab.analysis.curves.rows import CurveRows, Setting
-    from simlab.recorded import RecordedTexts
-
-_DETAILS = """At each root the curve of (1 + summed path probabilities) / seconds over the number of drafted
+DETAILS = """At each root the curve of (1 + summed path probabilities) / seconds over the number of drafted
 tokens, 0 to --budget: how many local maxima has it, where does the first size that brings no more
 end (caddtree), and what does that lose against trying all sizes, against the best fixed budget, and
 against one price for all rounds? docs/unimodality.md says what was found on the packaged trace.
@@ -31,14 +33,8 @@ The curves are of the drafter's own probabilities (raw), and of calibrated ones 
   simlab curves -p caddtree --edges calibrated --calibration runs/calibration.json --json"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(
-        commands,
-        "curves",
-        "Expected tokens per second by tree size: how many peaks, and what rules lose.",
-        _DETAILS,
-    )
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     add_trace(parser)
     parser.add_argument(
         "--cost",
@@ -70,11 +66,9 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_progress(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write a Parquet: a row for each rule at each root")
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.analysis.curves.rows import curve_rows
+def run(options: argparse.Namespace) -> int:
 
     _check(options)
     inputs = inputs_of(options)
@@ -95,11 +89,10 @@ def _check(options: argparse.Namespace) -> None:
     """Refuse before the work what could not be done after it."""
     if options.calibration is not None and options.edges is not None and CALIBRATED not in options.edges:
         raise UsageError("--calibration is read with --edges calibrated; leave one of the two out")
-    make_room("--out", options.out, "curves.parquet")
+    check_file_to_write("--out", options.out, "curves.parquet")
 
 
 def _write(rows: "CurveRows", inputs: Inputs, path: Path) -> None:
-    from simlab.analysis.curves.rows import write_rows
 
     ids = {"text_id": inputs.trace.text_id, "draft_id": inputs.trace.draft_ids[inputs.draft]}
     visited_by = None if inputs.visits is None else inputs.visits.label
@@ -108,9 +101,6 @@ def _write(rows: "CurveRows", inputs: Inputs, path: Path) -> None:
 
 def _text(rows: "CurveRows", settings: "list[Setting]", inputs: Inputs, by: str | None) -> str:
     """Everything for people."""
-    from simlab.analysis.curves.summaries import curve_summaries
-    from simlab.analysis.curves.text import curves_text
-
     found = curve_summaries(rows, settings)
     if by is not None:
         found = [*curve_summaries(rows, settings, by), *found]
@@ -127,8 +117,6 @@ def _text(rows: "CurveRows", settings: "list[Setting]", inputs: Inputs, by: str 
 
 def _json(rows: "CurveRows", settings: "list[Setting]", inputs: Inputs, by: str | None) -> dict[str, object]:
     """Everything for scripts: summaries; the curve of the whole over fixed budgets; that where first stop lost most."""
-    from simlab.analysis.curves.examples import worst_example
-    from simlab.analysis.curves.summaries import curve_summaries
 
     def text(sequence: int) -> "RecordedTexts":
         return next(inputs.trace.recorded_texts(inputs.draft, [sequence]))
@@ -154,7 +142,6 @@ class _Bar:
     """A bar that shows after two seconds how many roots were looked at; each is looked at a few times."""
 
     def __init__(self, shown: bool | None) -> None:
-        from tqdm import tqdm
 
         shown = sys.stderr.isatty() if shown is None else shown
         self._bar = tqdm(desc="curves", unit="root", unit_scale=True, delay=2, disable=not shown)

@@ -4,15 +4,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from simlab.cli.parser import Parser, add_command, positive
+from simlab.cli.parser import Parser, positive
 from simlab.errors import UsageError
 from simlab.studies.export.conformance import conformance_text
 from simlab.studies.export.engines import ENGINES, engine_text
 from simlab.studies.export.tables import TABLES, tables_file
+from simlab.traces.format.files import write_beside
 
 CONFORMANCE = "conformance"
 
-_DETAILS = """Without --out the export goes to standard output, and what to know about it to standard error.
+DETAILS = """Without --out the export goes to standard output, and what to know about it to standard error.
 
 conformance: JSON lines to test an implementation of a policy in another engine against. Each
   line is a round: candidates and what else the policy was given, the tree that it chose, what the
@@ -48,9 +49,8 @@ _READ_BY = {
 """Which formats read an option; with the others it is refused."""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "export", "Write policies and results for other programs.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("--format", required=True, choices=(CONFORMANCE, *ENGINES, *TABLES), help="what to write")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write (default: standard output)")
     rounds = parser.add_argument_group("of a policy on a trace")
@@ -97,10 +97,9 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     tables = parser.add_argument_group("of results")
     tables.add_argument("--results", type=Path, metavar="FILE", help="a file of `simlab replay --out` or of a run")
     tables.add_argument("--by", choices=("dataset", "context", "turn"), help="a table for each, and one of all")
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     _check(options)
     if options.format == CONFORMANCE:
         text, said = conformance_text(options)
@@ -116,7 +115,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _write(path: Path | None, text: str, said: str) -> None:
-    from simlab.traces.format.files import write_beside
 
     if path is None:
         sys.stdout.write(text)

@@ -3,19 +3,18 @@
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from simlab.cli.parser import Parser, add_command, positive
+from simlab.cli.parser import Parser, positive
 from simlab.cost import PLAIN, STAGES
 from simlab.errors import UsageError
-
-if TYPE_CHECKING:
-    from simlab.traces.artefacts.cost_import import ImportedFor
+from simlab.traces.artefacts.cost import write_cost_file
+from simlab.traces.artefacts.cost_import import ImportedFor, imported_cost_file, read_timings
+from simlab.traces.reader import open_trace, packaged_trace
 
 _COUNTS = ("root-included", "drafted-only")
 _GIVEN = tuple(stage for stage in (*STAGES, PLAIN) if stage != "verify")
 
-_DETAILS = """TIMINGS is CSV with a line of names, or a JSON list of objects: nodes, context, seconds, and batch where
+DETAILS = """TIMINGS is CSV with a line of names, or a JSON list of objects: nodes, context, seconds, and batch where
 it is not 1; rows of one cell are samples of it. They are seconds of the target's pass. Engines count its tokens in
 two ways, so --counts must say which; cost files count drafted tokens.
 The file is for the models of a trace, on your word: nothing in the timings can prove it. Without --trace it is for
@@ -27,9 +26,8 @@ those of the small trace that comes with simlab. What is not given is said, and 
   simlab replay --trace runs/mine --cost runs/engine.json"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "import-cost", "Make a cost file of seconds that were measured elsewhere.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("timings", metavar="TIMINGS", help="CSV or JSON; or the name of timings that come with simlab")
     parser.add_argument(
         "--counts",
@@ -50,12 +48,9 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     for stage in _GIVEN:
         said = "one token of plain decoding" if stage == PLAIN else f"the stage {stage}"
         stages.add_argument(f"--{stage}-s", type=_seconds, metavar="SECONDS", help=f"of {said}")
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.traces.artefacts.cost import write_cost_file
-    from simlab.traces.artefacts.cost_import import imported_cost_file, read_timings
+def run(options: argparse.Namespace) -> int:
 
     if options.out.is_dir():
         raise UsageError(f"--out names the folder {options.out}; expected a file, such as {options.out / 'cost.json'}")
@@ -77,8 +72,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _about(options: argparse.Namespace) -> "ImportedFor":
-    from simlab.traces.artefacts.cost_import import ImportedFor
-    from simlab.traces.reader import open_trace, packaged_trace
 
     trace = open_trace(options.trace if options.trace is not None else packaged_trace())
     manifest = trace.manifest

@@ -5,8 +5,12 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tqdm import tqdm
+
+from simlab.analysis.optimize.text import finalist_table, optimism_text
+from simlab.analysis.table.summaries import summaries
+from simlab.analysis.table.text import notes, table
 from simlab.cli.inspect_checkpoint import (
     checkpoint_json,
     checkpoint_text,
@@ -16,13 +20,18 @@ from simlab.cli.inspect_checkpoint import (
 from simlab.cli.inspect_cost import cost_json, cost_text
 from simlab.cli.inspect_fitted import ngram_json, ngram_text, table_json, table_text
 from simlab.cli.options import add_progress
-from simlab.cli.parser import Parser, add_command
+from simlab.cli.parser import Parser
 from simlab.errors import UsageError
+from simlab.traces.artefacts import cost as cost_file
+from simlab.traces.artefacts import ngram as ngram_file
+from simlab.traces.artefacts import optimum
+from simlab.traces.artefacts import table as table_file
+from simlab.traces.artefacts.kinds import format_of, looks_like_results, place_of
+from simlab.traces.artefacts.optimum import ReadFrom, read_optimum
+from simlab.traces.inspect import TraceReport, check_trace
+from simlab.traces.results.rows import read_results
 
-if TYPE_CHECKING:
-    from simlab.traces.inspect import TraceReport
-
-_DETAILS = """A trace is read whole and proved whole: every file, every invariant and every id.
+DETAILS = """A trace is read whole and proved whole: every file, every invariant and every id.
 Of a drafter checkpoint it is said what it is, what it reads of its target and whether it will run
 (docs/checkpoints.md), and settings and tensors are listed; of a cost file the seconds of each stage, of
 a fitted table (calibration, ranks) and of the counts of a 3-gram what they were made from and the
@@ -42,19 +51,14 @@ _TOGETHER = ("text_id", "draft_id", "kind", "cost_id")
 _UNPRICED = "No speeds: these rows were replayed without prices."
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(
-        commands, "inspect", "What a trace, a checkpoint, prices, a fitted table or results hold.", _DETAILS
-    )
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("path", metavar="PATH", help=f"{_KINDS}; or the name of a shipped file")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_progress(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.traces.artefacts.kinds import format_of, place_of
+def run(options: argparse.Namespace) -> int:
 
     place = Path(options.path) if "://" in options.path else place_of(options.path)
     if "://" in options.path or (place.is_dir() and not looks_like_checkpoint(place)):
@@ -73,12 +77,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
     """A file by the format that it names; results name none."""
-    from simlab.traces.artefacts import cost as cost_file
-    from simlab.traces.artefacts import ngram as ngram_file
-    from simlab.traces.artefacts import optimum
-    from simlab.traces.artefacts import table as table_file
-    from simlab.traces.artefacts.kinds import looks_like_results
-
     if named == cost_file.FORMAT:
         cost = cost_file.read_cost_file(place)
         return cost_json(place, cost), cost_text(place, cost)
@@ -96,9 +94,6 @@ def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
 
 
 def _trace(place: str, progress: bool | None) -> tuple[dict[str, object], str]:
-    from tqdm import tqdm
-
-    from simlab.traces.inspect import check_trace
 
     shown = sys.stderr.isatty() if progress is None else progress
     with tqdm(desc="inspect", unit="sequence", delay=2, disable=not shown) as bar:
@@ -163,8 +158,6 @@ def _trace_text(report: "TraceReport") -> str:
 
 
 def _optimum(place: Path) -> tuple[dict[str, object], str]:
-    from simlab.analysis.optimize.text import finalist_table, optimism_text
-    from simlab.traces.artefacts.optimum import ReadFrom, read_optimum
 
     found = read_optimum(place)
 
@@ -186,9 +179,6 @@ def _optimum(place: Path) -> tuple[dict[str, object], str]:
 
 
 def _results(place: Path) -> tuple[dict[str, object], str]:
-    from simlab.analysis.table.summaries import summaries
-    from simlab.analysis.table.text import notes, table
-    from simlab.traces.results.rows import read_results
 
     results = read_results(place)
     if results.is_empty():

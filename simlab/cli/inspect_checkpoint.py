@@ -5,12 +5,9 @@ import math
 import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlab.errors import ModelError
-
-if TYPE_CHECKING:
-    from simlab.real_runner.checkpoints.explained import Explained
+from simlab.real_runner.checkpoints.explained import Explained
 
 _SAID = ("layer_views", "tap_offset")
 _FILES = (".json", ".parquet", ".safetensors")

@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlab.cost import PLAIN, STAGES
+from simlab.policies.costs.curves import undisturbed_s
+from simlab.policies.costs.launch_bound import Flatness, flatness
 from simlab.studies.inputs.prices import cost_table_of, model_name
-
-if TYPE_CHECKING:
-    from simlab.policies.costs.launch_bound import Flatness
-    from simlab.traces.artefacts.cost import Cell, CostFile
+from simlab.traces.artefacts.cost import Cell, CostFile
 
 
 def cost_json(place: Path, file: "CostFile") -> dict[str, object]:
@@ -63,8 +61,6 @@ def cost_text(place: Path, file: "CostFile") -> str:
 
 def _flatness(file: "CostFile") -> "Flatness | None":
     """None of a file that is not finished."""
-    from simlab.policies.costs.launch_bound import flatness
-
     return flatness(cost_table_of(file), file.device) if file.is_complete else None
 
 
@@ -91,7 +87,6 @@ def _cells(file: "CostFile", prices_s: "Mapping[Cell, float]", stage: str, num_d
 
 
 def _prices_s(file: "CostFile") -> "dict[Cell, float]":
-    from simlab.policies.costs.curves import undisturbed_s
 
     return {cell: undisturbed_s(file.samples[cell]) for cell in file.cells() if cell in file.samples}
 

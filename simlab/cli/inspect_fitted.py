@@ -2,14 +2,16 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from simlab.arrays import Doubles
+from simlab.grid import STEPS_PER_NAT
+from simlab.policies.edges.correction import cost_of
+from simlab.policies.edges.rank_classes import mapped_cost
 from simlab.studies.inputs.prices import model_name
-
-if TYPE_CHECKING:
-    from simlab.arrays import Doubles
-    from simlab.traces.artefacts.ngram import NGramFile
-    from simlab.traces.artefacts.table import TableFile
+from simlab.traces.artefacts.ngram import NGramFile
+from simlab.traces.artefacts.table import TableFile
 
 MOST_SHOWN = 4
 """Ranks, and most frequent rows of each kind."""
@@ -56,10 +58,6 @@ def _calibration(values: "Doubles") -> list[str]:
 
 def _mapped(probability: float, slope: float, intercept: float) -> float:
     """A probability after a logistic map, as policies have it."""
-    from simlab.grid import STEPS_PER_NAT
-    from simlab.policies.edges.correction import cost_of
-    from simlab.policies.edges.rank_classes import mapped_cost
-
     return math.exp(-mapped_cost(cost_of(math.log(probability)), slope, intercept) / STEPS_PER_NAT)
 
 
@@ -105,8 +103,6 @@ def ngram_text(place: Path, file: "NGramFile") -> str:
 
 def _by_length(file: "NGramFile") -> list[tuple[int, list[tuple[list[int], int]]]]:
     """For rows of one, two and three tokens how many there are, and the most frequent with their counts."""
-    import numpy as np
-
     columns = np.stack([file.firsts, file.seconds, file.thirds])
     whole = file.thirds >= 0
     found = []

@@ -2,23 +2,23 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from simlab.cli.options import add_progress, make_room
-from simlab.cli.parser import Parser, add_command, not_negative, positive
+from simlab.analysis.optimize.text import finalist_table, optimism_text
+from simlab.analysis.table.text import notes, table
+from simlab.cli.options import add_progress, check_file_to_write
+from simlab.cli.parser import Parser, not_negative, positive
+from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.optimize.inputs import OBJECTIVES, Inputs, inputs_of
 from simlab.studies.optimize.report import Told, told
 from simlab.studies.optimize.search import Manner, Searched, at_the_ends, searched
-from simlab.studies.optimize.space import Space, space_of
+from simlab.studies.optimize.space import Point, Space, space_of
 from simlab.studies.optimize.trials import SEED, TRIALS, plan_of, tried
+from simlab.traces.artefacts.optimum import write_optimum
+from simlab.traces.results.rows import write_results
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from simlab.studies.optimize.space import Point
-
-_DETAILS = """Every policy of -p, or of the whole shelf without it, is replayed on the prompts of --trace; the best
+DETAILS = """Every policy of -p, or of the whole shelf without it, is replayed on the prompts of --trace; the best
 of them is then held against its rivals, the chain and plain decoding on the prompts of --report-on, which
 played no part in the choice. With one trace its prompts are split in two halves.
 -p is typed as for replay, with grids: a/b lists values, 1..256 counts. Budgets cost next to nothing together. The
@@ -35,11 +35,8 @@ docs/optimising.md says how to read the report.
   simlab confirm --from optimize.json"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(
-        commands, "optimize", "Choose a policy and its settings on dev prompts, report it on others.", _DETAILS
-    )
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument(
         "--trace", metavar="DEV", help="the trace to choose on (default: the one that comes with simlab)"
     )
@@ -80,12 +77,11 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     files.add_argument(
         "--results", type=Path, metavar="FILE", help="write the finalists' result rows on the prompts of the report"
     )
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    make_room("--out", options.out, "optimize.json")
-    make_room("--results", options.results, "results.parquet")
+def run(options: argparse.Namespace) -> int:
+    check_file_to_write("--out", options.out, "optimize.json")
+    check_file_to_write("--results", options.results, "results.parquet")
     inputs = inputs_of(options)
     space = space_of(options.policy, inputs)
     plan, manner = plan_of(options, space), Manner(options.threads, options.progress)
@@ -107,8 +103,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _write(found: Told, options: argparse.Namespace) -> None:
-    from simlab.traces.artefacts.optimum import write_optimum
-    from simlab.traces.results.rows import write_results
 
     if options.results is not None:
         write_results(options.results, found.results)
@@ -130,9 +124,6 @@ def _json(found: Told, inputs: Inputs, space: Space, trials: "Sequence[Point]") 
 
 def _text(found: Told, inputs: Inputs, space: Space, trials: "Sequence[Point]", dev: Searched) -> str:
     """Everything for people."""
-    from simlab.analysis.optimize.text import finalist_table, optimism_text
-    from simlab.analysis.table.text import notes, table
-
     optimum = found.optimum
     parts = [_heading(inputs, space, dev, optimum.searched), optimum.verdict]
     parts.append(finalist_table(optimum))
@@ -170,7 +161,6 @@ def _ends(found: Told, space: Space, trials: "Sequence[Point]") -> list[str]:
 
 
 def _warnings(found: Told, space: Space, trials: "Sequence[Point]") -> list[str]:
-    from simlab.studies.inputs.shelf import in_sample_note
 
     lines = [f"At an end: {one}; search further." for one in _ends(found, space, trials)]
     on_dev, on_evaluation = found.in_sample

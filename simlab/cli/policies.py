@@ -4,17 +4,14 @@ import argparse
 import json
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from simlab.cli.parser import Parser, add_command
-
-if TYPE_CHECKING:
-    from simlab.policies.parsing.describe import PolicyInfo, SettingInfo
+from simlab.cli.parser import Parser
+from simlab.policies.parsing.describe import PolicyInfo, SettingInfo, describe_policies
 
 WIDTH = 100
 _JOINED = "\N{NO-BREAK SPACE}"
 
-_DETAILS = """Without NAME all of them; with one or more, these alone and all that their classes say.
+DETAILS = """Without NAME all of them; with one or more, these alone and all that their classes say.
 
   simlab policies ddtree caddtree
   simlab policies path/to/mine.py:MyPolicy"""
@@ -39,18 +36,15 @@ of 2⁻¹⁶ nat, and paths with equal scores are ordered by their ranks, whatev
 """
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "policies", "The policies, their settings and where they come from.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="a policy, or path/to/mine.py:MyPolicy")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--markdown", action="store_true", help="print the page docs/policies.md")
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.policies.parsing.describe import describe_policies
+def run(options: argparse.Namespace) -> int:
 
     found = describe_policies(options.names)
     if options.json:

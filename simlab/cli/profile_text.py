@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlab.cost import PLAIN, STAGES
-
-if TYPE_CHECKING:
-    from simlab.traces.artefacts.cost import CostFile
+from simlab.policies.costs.curves import undisturbed_s
+from simlab.traces.artefacts.cost import CostFile
 
 _SHOWN = (0, 8, 16, 64, 256, 512)
 _USUAL_CONTEXT = 512
@@ -69,7 +67,6 @@ def _some(counts: Sequence[int]) -> list[int]:
 
 
 def _ms(file: "CostFile", stage: str, num_drafted: int, context: int) -> float:
-    from simlab.policies.costs.curves import undisturbed_s
 
     return 1e3 * undisturbed_s(file.samples[stage, num_drafted, context])
 

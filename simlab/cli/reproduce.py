@@ -4,16 +4,16 @@ import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
+from simlab.analysis.reproduce.published import PUBLISHED, Published
+from simlab.analysis.reproduce.released_rounds import read_released, released_rounds
+from simlab.analysis.reproduce.text import heading, list_text, refusal, released_text, state
 from simlab.cli.options import add_cost, add_progress
-from simlab.cli.parser import Parser, add_command, positive
+from simlab.cli.parser import Parser, positive
 from simlab.errors import UsageError
+from simlab.studies.reproduce import averaging, chain_of_trace, trees_of_traces
 
-if TYPE_CHECKING:
-    from simlab.analysis.reproduce.published import Published
-
-_DETAILS = """Without a name it lists what is known and whether it can be run here.
+DETAILS = """Without a name it lists what is known and whether it can be run here.
 
   ddtreepp-rounds  4,392 GPU rounds that others released, through the statistics of this project
   averaging        the pooled mean and the mean per response, on the packaged trace and each --trace
@@ -37,9 +37,8 @@ _USES = {
 """The options that each name reads."""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "reproduce", "A published figure: theirs, ours, the difference.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="one of the list; without it, the list")
     parser.add_argument("--list", action="store_true", help="the list")
     parser.add_argument(
@@ -52,11 +51,9 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts of each trace only")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_progress(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.analysis.reproduce.published import PUBLISHED
+def run(options: argparse.Namespace) -> int:
 
     if options.name is None or options.list:
         if options.name is not None:
@@ -86,8 +83,6 @@ def _check_options(options: argparse.Namespace, used: tuple[str, ...]) -> None:
 
 
 def _listed(options: argparse.Namespace) -> int:
-    from simlab.analysis.reproduce.published import PUBLISHED
-    from simlab.analysis.reproduce.text import list_text, state
 
     if options.json:
         rows = [
@@ -101,8 +96,6 @@ def _listed(options: argparse.Namespace) -> int:
 
 
 def _released(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
-    from simlab.analysis.reproduce.released_rounds import read_released, released_rounds
-    from simlab.analysis.reproduce.text import heading, released_text
 
     found = released_rounds(read_released())
     values = {
@@ -119,14 +112,11 @@ def _released(options: argparse.Namespace, one: "Published") -> tuple[str, Mappi
 
 
 def _averaging(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
-    from simlab.studies.reproduce import averaging
 
     return averaging(options, one)
 
 
 def _of_trace(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
-    from simlab.analysis.reproduce.text import refusal
-    from simlab.studies.reproduce import chain_of_trace, trees_of_traces
 
     needed = options.trace and (one.name == "zlab-166" or options.dev_trace)
     if not needed:

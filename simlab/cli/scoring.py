@@ -5,17 +5,19 @@ import json
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from simlab.cli.options import add_cost, add_progress, add_trace, make_room
-from simlab.cli.parser import Parser, add_command, positive
-from simlab.studies.inputs.shelf import in_sample_note
+from tqdm import tqdm
+
+from simlab.analysis.scoring import rows
+from simlab.analysis.scoring.rows import reliability_rows, with_slice, write_reliability
+from simlab.analysis.scoring.score import Scoring, scoring
+from simlab.analysis.scoring.text import notes, scoring_text
+from simlab.cli.options import add_cost, add_progress, add_trace, check_file_to_write
+from simlab.cli.parser import Parser, positive
+from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.scoring import Inputs, inputs_of
 
-if TYPE_CHECKING:
-    from simlab.analysis.scoring.score import Scoring
-
-_DETAILS = """Four questions at every root of a recorded trace, each with 95 % intervals over prompts:
+DETAILS = """Four questions at every root of a recorded trace, each with 95 % intervals over prompts:
 is a candidate as often right as an edge model says (calibration, by depth, rank, on the spine of
 first candidates and off it); how far down a policy's order of nodes lies the true path; how much
 of the way from the chain to the hindsight bound does a policy go; and what are its nodes spent on.
@@ -30,11 +32,8 @@ all candidates and of first ones.
   simlab scoring --by dataset --json --out reliability.parquet"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(
-        commands, "scoring", "Are edge probabilities right, and where is the true path in a policy's order?", _DETAILS
-    )
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     add_trace(parser)
     parser.add_argument(
         "-p", "--policy", action="append", default=[], metavar="POLICY", help="see `simlab policies`; may be repeated"
@@ -53,11 +52,10 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write a Parquet: a row for each bin of each reliability curve"
     )
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    make_room("--out", options.out, "reliability.parquet")
+def run(options: argparse.Namespace) -> int:
+    check_file_to_write("--out", options.out, "reliability.parquet")
     inputs = inputs_of(options)
     scored = _scored(inputs, options.progress)
     parts: list[tuple[str | None, Scoring]] = [*(scored.by_dataset() if options.by else ()), (None, scored)]
@@ -73,9 +71,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _scored(inputs: Inputs, shown: bool | None) -> "Scoring":
-    from tqdm import tqdm
-
-    from simlab.analysis.scoring.score import scoring
 
     shown = sys.stderr.isatty() if shown is None else shown
     with tqdm(total=inputs.num_roots, desc="scoring", unit="root", unit_scale=True, delay=2, disable=not shown) as bar:
@@ -83,7 +78,6 @@ def _scored(inputs: Inputs, shown: bool | None) -> "Scoring":
 
 
 def _write(path: Path, parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> None:
-    from simlab.analysis.scoring.rows import reliability_rows, with_slice, write_reliability
 
     rows = [row for name, part in parts for row in with_slice(reliability_rows(part, every_depth=True), name)]
     write_reliability(path, rows, {**_ids(inputs), "simlab_version": metadata.version("simlab")})
@@ -95,7 +89,6 @@ def _ids(inputs: Inputs) -> dict[str, str]:
 
 def _json(parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> dict[str, object]:
     """Everything for scripts; in each list of rows the slice is the dataset, or null for all."""
-    from simlab.analysis.scoring import rows
 
     def listed(made: "list[tuple[str | None, list[rows.Row]]]") -> "list[rows.Row]":
         return [row for name, some in made for row in rows.with_slice(some, name)]
@@ -119,8 +112,6 @@ def _json(parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> dict[str
 
 def _text(parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> str:
     """Everything for people."""
-    from simlab.analysis.scoring.text import notes, scoring_text
-
     prices = inputs.prices
     heading = (
         f"trace    {inputs.trace.place} (text {inputs.trace.text_id})",

@@ -4,18 +4,24 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from simlab.analysis.sparse.table import (
+    Choice,
+    SparseFigure,
+    SparseLog,
+    borrowed_row,
+    choices,
+    left_out,
+    sparse_figures,
+)
+from simlab.analysis.sparse.text import sparse_notes, sparse_text
 from simlab.cli.options import add_cost, add_progress, add_trace
-from simlab.cli.parser import Parser, add_command, positive
+from simlab.cli.parser import Parser, positive
 from simlab.errors import UsageError
-from simlab.studies.inputs.shelf import in_sample_note
+from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.sparse import POLICIES, RECORDED, Inputs, inputs_of, logs_of
 
-if TYPE_CHECKING:
-    from simlab.analysis.sparse.table import Choice, SparseFigure, SparseLog
-
-_DETAILS = """A server that logs its drafter logs it where its own rounds began. This command takes a trace that has
+DETAILS = """A server that logs its drafter logs it where its own rounds began. This command takes a trace that has
 every position, keeps of it only the roots at which rounds of one policy begin (--recorded), predicts the other policies
 from these alone, and holds that against what the whole trace predicts, and against a measurement of `simlab confirm`.
 Two estimates are made: the mean over the rows that there are, and a walk that reads the nearest of them. For the
@@ -26,9 +32,8 @@ recorded policy itself both are exact. docs/findings.md says what was found.
   simlab sparse --measured runs/confirm --cost cost.json --json"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "sparse", "What a log of one policy's rounds would predict for others.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     add_trace(parser)
     parser.add_argument(
         "--recorded",
@@ -55,11 +60,9 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_progress(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.analysis.sparse.table import choices, sparse_figures
+def run(options: argparse.Namespace) -> int:
 
     inputs = inputs_of(options)
     labels = [one.label for one in inputs.policies]
@@ -82,8 +85,6 @@ def _text(
     figures: "Sequence[Sequence[SparseFigure]]",
     found: "Sequence[Sequence[Choice]]",
 ) -> str:
-    from simlab.analysis.sparse.table import left_out
-    from simlab.analysis.sparse.text import sparse_notes, sparse_text
 
     lines = [f"trace    {inputs.trace.place} (text {inputs.trace.text_id}), {figures[0][0].prompts} prompts"]
     lines.append(f"prices   {inputs.prices.heading}")
@@ -108,7 +109,6 @@ def _json(
     figures: "Sequence[Sequence[SparseFigure]]",
     found: "Sequence[Sequence[Choice]]",
 ) -> Mapping[str, object]:
-    from simlab.analysis.sparse.table import borrowed_row
 
     return {
         "text_id": inputs.trace.text_id,

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlab.errors import UsageError
-
-if TYPE_CHECKING:
-    from simlab.traces.results.rows import Results
+from simlab.policies.parsing.parse import parse_policies
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.inputs.prices import prices_for_trace
+from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.traces.reader import open_trace
+from simlab.traces.results.rows import Results, read_results
 
 WITHOUT_CHOICE = ("chain", "ddtree:budget=16")
 """What traces are replayed under where no policy is named."""
@@ -71,7 +74,6 @@ def open_place(wanted: Wanted) -> Place:
 
 
 def _of_results(wanted: Wanted) -> Place:
-    from simlab.traces.results.rows import read_results
 
     if wanted.draft is not None or wanted.limit is not None:
         raise UsageError(f"--draft and --limit are for traces; {wanted.place} is a result file")
@@ -95,23 +97,18 @@ def _of_results(wanted: Wanted) -> Place:
 
 
 def _of_trace(wanted: Wanted) -> Place:
-    from simlab.policies.parsing.parse import parse_policies
-    from simlab.studies.inputs.asked import Asked, replay_prices
-    from simlab.studies.inputs.shelf import CommandShelf
-    from simlab.studies.replay.run import Manner, replay_trace
-    from simlab.traces.reader import open_trace
 
     if wanted.kind == "measured":
         raise UsageError(f"{wanted.place} is no result file, and a replay measures nothing; leave out --kind")
     trace = open_trace(wanted.place)
     draft = trace.draft_name(wanted.draft)
     path = None if wanted.prices is None else Path(wanted.prices)
-    shelf = CommandShelf(replay_prices(path, trace, draft, [], wanted.limit), trace, draft)
+    shelf = TraceArtefacts(prices_for_trace(path, trace, draft, wanted.limit), trace, draft)
     policies = parse_policies(wanted.policies or WITHOUT_CHOICE, shelf)
     prices = replay_prices(path, trace, draft, policies, wanted.limit)
     plain = [one for one in parse_policies(["ar"]) if one.policy_id not in {each.policy_id for each in policies}]
-    asked = Asked(prices, (*plain, *policies))
-    rows = replay_trace(trace, draft, [asked], wanted.limit, Manner(best_budgets=False))
+    asked = PricedPolicies(prices, (*plain, *policies))
+    rows = replay_trace(trace, draft, [asked], wanted.limit, ReplayOptions(best_budgets=False))
     heading = f"{wanted.place}, replayed, draft set {draft}"
     return Place(f"{heading}, prices {prices.heading}", rows, tuple(one.label for one in policies))
 

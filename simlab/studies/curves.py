@@ -6,22 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from simlab.analysis.curves.rows import FIRST, Machine, Roots
 from simlab.arrays import Longs
 from simlab.errors import CostError, PolicyError, TraceError, UsageError
+from simlab.policies.composition import Composition
+from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
+from simlab.policies.costs.views import convex_view
+from simlab.policies.engine.replay import Replay
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.recorded import RecordedTexts
 from simlab.replay import check_needs
-from simlab.studies.inputs.asked import first_prompts, replay_prices
-from simlab.studies.inputs.prices import Prices
-from simlab.studies.inputs.shelf import CommandShelf
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-
-if TYPE_CHECKING:
-    from simlab.analysis.curves.rows import Machine, Roots
-    from simlab.policies.orders.best_first import BestFirst
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.recorded import RecordedTexts
-    from simlab.traces.reader import Trace
+from simlab.traces.reader import Trace, open_trace, packaged_trace
 
 RAW, CALIBRATED = "raw", "calibrated"
 
@@ -55,9 +56,6 @@ class Inputs:
     @cached_property
     def orders(self) -> "dict[str, BestFirst]":
         """By the names of their edge models."""
-        from simlab.policies.composition import Composition
-        from simlab.policies.orders.best_first import BestFirst
-
         found = {}
         for name, one in self.named.items():
             assert isinstance(one.policy, Composition)
@@ -68,10 +66,6 @@ class Inputs:
     @cached_property
     def machines(self) -> "list[Machine]":
         """What whole rounds cost, as measured, and by the convex view."""
-        from simlab.analysis.curves.rows import FIRST, Machine
-        from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
-        from simlab.policies.costs.views import convex_view
-
         found = []
         for cost in (one.cost for one in self.prices if one.cost is not None):
             convex = round_costs(convex_view(cost), ALL_STAGES, self.most)
@@ -81,9 +75,6 @@ class Inputs:
 
     def roots(self, advance: Callable[[int, int], None]) -> "Roots":
         """Those that count; ``advance`` is told how many more were looked at, and how many there are."""
-        from simlab.analysis.curves.rows import Roots
-        from simlab.policies.engine.replay import Replay
-
         lengths = {record.index: len(record.text) - 1 for record in self.trace.sequences()}
         total = sum(lengths[index] for index in self.wanted)
         if total == 0:
@@ -107,13 +98,11 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    from simlab.traces.reader import open_trace, packaged_trace
-
     trace = open_trace(options.trace if options.trace is not None else packaged_trace())
     draft = trace.draft_name(options.draft)
     prices = _prices(options.cost, options.limit, trace, draft)
     most = _most(options.budget, trace, draft, prices)
-    shelf = CommandShelf(prices[0], trace, draft)
+    shelf = TraceArtefacts(prices[0], trace, draft)
     named, without = _named_edges(options.edges, options.calibration, shelf, most)
     visits = None if options.policy is None else _one_policy(options.policy, shelf)
     policies = [*named.values(), *(() if visits is None else (visits,))]
@@ -127,7 +116,7 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
 def _prices(costs: Sequence[Path] | None, limit: int | None, trace: "Trace", draft: str) -> list[Prices]:
     found: dict[str, Prices] = {}
     for path in costs or (None,):
-        one = replay_prices(path, trace, draft, [], limit)
+        one = prices_for_trace(path, trace, draft, limit)
         if one.cost is None:
             raise CostError(f"curves need prices. {one.why_none}")
         found.setdefault(one.cost.cost_id, one)
@@ -147,7 +136,7 @@ def _most(budget: int | None, trace: "Trace", draft: str, prices: Sequence[Price
 
 
 def _named_edges(
-    edges: Sequence[str] | None, calibration: Path | None, shelf: CommandShelf, most: int
+    edges: Sequence[str] | None, calibration: Path | None, shelf: TraceArtefacts, most: int
 ) -> "tuple[dict[str, NamedPolicy], str]":
     """A policy for each edge model, and why there is none for calibrated probabilities, unless they were asked for."""
     found, without = {}, ""
@@ -163,8 +152,7 @@ def _named_edges(
     return found, without
 
 
-def _one_policy(typed: str, shelf: CommandShelf) -> "NamedPolicy":
-    from simlab.policies.parsing.parse import parse_policies
+def _one_policy(typed: str, shelf: TraceArtefacts) -> "NamedPolicy":
 
     found = parse_policies([typed], shelf)
     if len(found) != 1:

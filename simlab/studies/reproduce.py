@@ -2,21 +2,30 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from simlab.analysis.compare.averaging import both_means, flips
+from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, Check, checks_of_trace
+from simlab.analysis.reproduce.published import Published
+from simlab.analysis.reproduce.released_rounds import read_released, run_of_rounds
+from simlab.analysis.reproduce.rows import GRID, budget_figures, fastest, reproduced
+from simlab.analysis.reproduce.text import (
+    averaging_text,
+    budgets_text,
+    checks_text,
+    figures_text,
+    heading,
+    printed_text,
+)
+from simlab.analysis.table.prompt_sums import Run
 from simlab.errors import CostError, TraceError, UsageError
-from simlab.studies.inputs.asked import Asked, first_prompts, replay_prices
-from simlab.studies.inputs.shelf import CommandShelf, in_sample_note
-from simlab.studies.replay.run import Manner, replay_trace
-
-if TYPE_CHECKING:
-    from simlab.analysis.reproduce.checks import Check
-    from simlab.analysis.reproduce.published import Published
-    from simlab.analysis.table.prompt_sums import Run
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.studies.inputs.prices import Prices
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rows import Results
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
+from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.trace import first_prompts
+from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.traces.results.rows import Results
 
 _AVERAGED = (
     "chain",
@@ -31,11 +40,6 @@ _AVERAGED = (
 
 def averaging(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
     """Both means of policies on each trace, and of the released rounds."""
-    from simlab.analysis.compare.averaging import both_means, flips
-    from simlab.analysis.reproduce.released_rounds import read_released, run_of_rounds
-    from simlab.analysis.reproduce.text import averaging_text, heading, printed_text
-    from simlab.traces.reader import open_trace, packaged_trace
-
     parts, rows, turned = [heading(one), printed_text()], [], []
     sampled: list[str] = []
     for trace in [open_trace(packaged_trace()), *(open_trace(place) for place in options.trace or ())]:
@@ -54,11 +58,9 @@ def averaging(options: argparse.Namespace, one: "Published") -> tuple[str, Mappi
 
 
 def _runs(trace: "Trace", options: argparse.Namespace) -> "tuple[list[Run], tuple[str, ...]]":
-    from simlab.analysis.table.prompt_sums import Run
-    from simlab.policies.parsing.parse import parse_policies
 
     draft = trace.draft_name(options.draft)
-    shelf = CommandShelf(replay_prices(None, trace, draft, [], options.limit), trace, draft)
+    shelf = TraceArtefacts(prices_for_trace(None, trace, draft, options.limit), trace, draft)
     policies = parse_policies(options.policy or _AVERAGED, shelf)
     rows = _replayed(trace, draft, policies, options, None)
     found = [rows.filter(rows["policy"] == one.label) for one in policies]
@@ -68,11 +70,6 @@ def _runs(trace: "Trace", options: argparse.Namespace) -> "tuple[list[Run], tupl
 
 def chain_of_trace(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
     """The whole chain on a trace, beside a published figure."""
-    from simlab.analysis.reproduce.rows import reproduced
-    from simlab.analysis.reproduce.text import checks_text, figures_text, heading
-    from simlab.policies.parsing.parse import parse_policies
-    from simlab.traces.reader import open_trace
-
     trace = open_trace(options.trace[0])
     draft = trace.draft_name(options.draft)
     rows = _replayed(trace, draft, parse_policies(["ar", "chain"]), options, None)
@@ -85,16 +82,11 @@ def chain_of_trace(options: argparse.Namespace, one: "Published") -> tuple[str, 
 
 def trees_of_traces(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
     """The chain and the tree whose budget was fastest on dev prompts, beside published figures."""
-    from simlab.analysis.reproduce.rows import GRID, budget_figures, fastest, reproduced
-    from simlab.analysis.reproduce.text import budgets_text, checks_text, figures_text, heading
-    from simlab.policies.parsing.parse import parse_policies
-    from simlab.traces.reader import open_trace
-
     trace, dev = open_trace(options.trace[0]), open_trace(options.dev_trace)
     draft, dev_draft = trace.draft_name(options.draft), dev.draft_name(options.draft)
     _check_disjoint(trace, dev, options.limit)
     _check_alike(trace, draft, dev, dev_draft)
-    prices = replay_prices(options.cost, trace, draft, [], options.limit)
+    prices = prices_for_trace(options.cost, trace, draft, options.limit)
     if prices.cost is None:
         raise CostError(f"the budget is chosen by its speed, which needs prices. {prices.why_none}")
     exact = min(each.manifest.draft_sets[name].exact_budget for each, name in ((trace, draft), (dev, dev_draft)))
@@ -139,16 +131,14 @@ def trees_of_traces(options: argparse.Namespace, one: "Published") -> tuple[str,
 def _replayed(
     trace: "Trace", draft: str, policies: "Sequence[NamedPolicy]", options: argparse.Namespace, prices: "Prices | None"
 ) -> "Results":
-    from simlab.studies.inputs.prices import Prices
 
     if not any(len(record.text) > 1 for record in trace.sequences()):
         raise TraceError(f"{trace.place} holds no rounds, so there is nothing to reproduce")
-    asked = Asked(Prices(None, "none", "") if prices is None else prices, tuple(policies))
-    return replay_trace(trace, draft, [asked], options.limit, Manner(None, options.progress, best_budgets=False))
+    asked = PricedPolicies(Prices(None, "none", "") if prices is None else prices, tuple(policies))
+    return replay_trace(trace, draft, [asked], options.limit, ReplayOptions(None, options.progress, best_budgets=False))
 
 
 def _checks(one: "Published", trace: "Trace", draft: str, limit: int | None) -> "list[Check]":
-    from simlab.analysis.reproduce.checks import checks_of_trace
 
     prompts = [trace.sequences()[index].prompt for index in first_prompts(trace, limit)]
     names = {(prompt.dataset, prompt.prompt_id) for prompt in prompts}
@@ -156,14 +146,12 @@ def _checks(one: "Published", trace: "Trace", draft: str, limit: int | None) -> 
 
 
 def _grid_check(grid: Sequence[int], theirs: Sequence[int]) -> "Check":
-    from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, Check
 
     shown = ["/".join(map(str, some)) for some in (theirs, grid)]
     return Check("budgets tried", shown[0], shown[1], EQUAL if shown[0] == shown[1] else DIFFERS)
 
 
 def _checked(checks: "Sequence[Check]") -> dict[str, object]:
-    from simlab.analysis.reproduce.checks import DIFFERS
 
     return {
         "checks": [each.row() for each in checks],

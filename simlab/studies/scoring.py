@@ -3,20 +3,17 @@
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from simlab.analysis.scoring.score import Limits, Prompt
 from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.recorded import RecordedTexts
 from simlab.replay import check_needs
-from simlab.studies.inputs.asked import first_prompts, replay_prices
-from simlab.studies.inputs.prices import Prices
-from simlab.studies.inputs.shelf import CommandShelf
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-
-if TYPE_CHECKING:
-    from simlab.analysis.scoring.score import Limits, Prompt
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.recorded import RecordedTexts
-    from simlab.traces.reader import Trace
+from simlab.traces.reader import Trace, open_trace, packaged_trace
 
 WITHOUT_CHOICE = (
     "ddtree:budget=16/64",
@@ -69,14 +66,11 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    from simlab.analysis.scoring.score import Limits
-    from simlab.traces.reader import open_trace, packaged_trace
-
     trace = open_trace(options.trace if options.trace is not None else packaged_trace())
     draft = trace.draft_name(options.draft)
     kept = trace.manifest.draft_sets[draft]
-    first_prices = replay_prices(options.cost, trace, draft, [], options.limit)
-    shelf = CommandShelf(first_prices, trace, draft)
+    first_prices = prices_for_trace(options.cost, trace, draft, options.limit)
+    shelf = TraceArtefacts(first_prices, trace, draft)
     policies, without = _policies(options.policy, shelf)
     most = _most(options.nodes, kept.exact_budget)
     for one in policies:
@@ -96,10 +90,8 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
     return Inputs(trace, draft, wanted, prompts, num_roots, policies, prices, limits, in_sample, without)
 
 
-def _policies(typed: Sequence[str], shelf: CommandShelf) -> "tuple[list[NamedPolicy], tuple[str, ...]]":
+def _policies(typed: Sequence[str], shelf: TraceArtefacts) -> "tuple[list[NamedPolicy], tuple[str, ...]]":
     """Those that were asked for; or those of the default set that can be made, and why others cannot."""
-    from simlab.policies.parsing.parse import parse_policies
-
     if typed:
         return parse_policies(typed, shelf), ()
     found, without = [], []

@@ -5,26 +5,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from tqdm import tqdm
 
+from simlab.analysis.sparse.logs import ESTIMATORS, at_every_root, borrowed_rows, depends_on_root_alone, estimated
+from simlab.analysis.sparse.table import DENSE, SparseLog
 from simlab.arrays import Longs
+from simlab.columns import TextRounds
 from simlab.errors import TraceError, UsageError
+from simlab.policies.engine.replay import Replay, Sums, stages_paid, sums_of_rounds
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.recorded import RecordedTexts
 from simlab.replay import check_needs
-from simlab.studies.inputs.asked import first_prompts, replay_prices
-from simlab.studies.inputs.prices import Prices
-from simlab.studies.inputs.shelf import CommandShelf
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rows import policy_row, results_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-
-if TYPE_CHECKING:
-    from simlab.analysis.sparse.table import SparseLog
-    from simlab.columns import TextRounds
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.recorded import RecordedTexts
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rows import Results
+from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.traces.results.rows import Results, joined_results, read_results
 
 RECORDED = ("chain",)
 POLICIES = ("chain", "ddtree:budget=8/16/32/64")
@@ -57,15 +57,12 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    from simlab.policies.parsing.parse import parse_policies
-    from simlab.traces.reader import open_trace, packaged_trace
-
     place = options.trace
     if place is None and options.measured is not None and (options.measured / "trace").is_dir():
         place = options.measured / "trace"
     trace = open_trace(place if place is not None else packaged_trace())
     draft = trace.draft_name(options.draft)
-    shelf = CommandShelf(replay_prices(options.cost, trace, draft, [], options.limit), trace, draft)
+    shelf = TraceArtefacts(prices_for_trace(options.cost, trace, draft, options.limit), trace, draft)
     recorded = parse_policies(options.recorded or RECORDED, shelf)
     asked = parse_policies(options.policy or POLICIES, shelf)
     ids = {one.policy_id for one in asked}
@@ -85,7 +82,6 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
 
 
 def _check(one: "NamedPolicy") -> None:
-    from simlab.analysis.sparse.logs import depends_on_root_alone
 
     if not depends_on_root_alone(one.policy):
         raise UsageError(
@@ -97,8 +93,6 @@ def _check(one: "NamedPolicy") -> None:
 
 def _measured(place: Path, policies: "Sequence[NamedPolicy]") -> "Results":
     """The measured rows of the policies, under the labels they have here."""
-    from simlab.traces.results.rows import read_results
-
     rows = read_results(place / "results.parquet" if place.is_dir() else place)
     rows = rows.filter(rows["kind"] == "measured")
     labels = {one.policy_id: one.label for one in policies}
@@ -124,9 +118,6 @@ class _Gathered:
 
     def add(self, texts: "RecordedTexts") -> None:
         """Some more texts."""
-        from simlab.analysis.sparse.logs import ESTIMATORS, at_every_root, borrowed_rows, estimated
-        from simlab.policies.engine.replay import Replay
-
         policies, firsts = [one.policy for one in self._inputs.policies], texts.roots.firsts
         dense = Replay([(one, None) for one in policies]).rounds(texts)
         every = at_every_root(policies, texts)
@@ -147,7 +138,6 @@ class _Gathered:
                 self.estimated.setdefault((label, name), []).append(self._results(some, texts))
 
     def _results(self, found: "Sequence[TextRounds]", texts: "RecordedTexts") -> "Results":
-        from simlab.policies.engine.replay import Sums, stages_paid, sums_of_rounds
 
         cost, policies = self._inputs.prices.cost, self._inputs.policies
         sums = [
@@ -161,10 +151,6 @@ class _Gathered:
 
     def log(self, one: "NamedPolicy") -> "SparseLog":
         """What the rounds of one policy predict."""
-        from simlab.analysis.sparse.logs import ESTIMATORS
-        from simlab.analysis.sparse.table import DENSE, SparseLog
-        from simlab.traces.results.rows import joined_results
-
         predicted = {DENSE: joined_results(self.dense)}
         predicted |= {name: joined_results(self.estimated[one.label, name]) for name in ESTIMATORS}
         shares = {
@@ -178,8 +164,6 @@ class _Gathered:
 
 def logs_of(inputs: Inputs, progress: bool | None) -> "list[SparseLog]":
     """What the rounds of each recorded policy predict; ``progress`` as `simlab.studies.replay.run.Manner` has it."""
-    from tqdm import tqdm
-
     gathered = _Gathered(inputs)
     shown = sys.stderr.isatty() if progress is None else progress
     total = sum(len(inputs.trace.sequences()[index].text) for index in inputs.wanted)

@@ -5,19 +5,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tqdm import tqdm
+
+from simlab.analysis.export.batch_choices import BatchChoice, BatchPrices, batch_choice
 from simlab.errors import CostError
-from simlab.studies.inputs.asked import first_prompts, replay_prices
-from simlab.studies.inputs.prices import Prices, what_if_prices
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.studies.inputs.prices import Prices, prices_for_trace, what_if_prices
+from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rows import ReadyRows, policy_row, results_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-
-if TYPE_CHECKING:
-    from simlab.analysis.export.batch_choices import BatchChoice
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rows import Results
+from simlab.traces.artefacts.cost import read_cost_file
+from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.traces.results.rows import Results, joined_results
 
 HOW = (
     "Give a cost file of each batch size with --cost (`simlab profile` measures one text at a time; "
@@ -68,8 +68,6 @@ def texts_of_options(options: argparse.Namespace) -> Texts:
     Raises:
         SimlabError: there is no such trace or draft set.
     """
-    from simlab.traces.reader import open_trace, packaged_trace
-
     trace = open_trace(options.trace if options.trace is not None else packaged_trace())
     return Texts(trace, trace.draft_name(options.draft), first_prompts(trace, options.limit), options.progress)
 
@@ -85,7 +83,7 @@ def priced_batches(
     """
     measured: dict[int, Priced] = {}
     for path in costs or (None,):
-        prices = replay_prices(path, texts.trace, texts.draft, [], limit)
+        prices = prices_for_trace(path, texts.trace, texts.draft, limit)
         batch = _batch_of(path)
         if batch in measured:
             raise CostError(f"two cost files have the prices of {batch} texts at a time; give one of each batch size")
@@ -96,7 +94,6 @@ def priced_batches(
 
 
 def _batch_of(path: Path | None) -> int:
-    from simlab.traces.artefacts.cost import read_cost_file
 
     return 1 if path is None else read_cost_file(path).batch
 
@@ -122,8 +119,6 @@ def batch_table(priced: Sequence[Priced], texts: Texts) -> "list[BatchChoice]":
     Raises:
         CostError: prices are missing, or do not reach a text's length.
     """
-    from simlab.analysis.export.batch_choices import BatchPrices, batch_choice
-
     found = []
     for one in priced:
         cost = one.prices.cost
@@ -138,15 +133,10 @@ def batch_table(priced: Sequence[Priced], texts: Texts) -> "list[BatchChoice]":
 
 def chains(longest: int) -> "list[NamedPolicy]":
     """Plain decoding and the chains of every length, so that a policy's place is how many tokens it drafts."""
-    from simlab.policies.parsing.parse import parse_policies
-
     return parse_policies(["ar", *([f"chain:length=1..{longest}"] if longest > 0 else [])])
 
 
 def _results(named: "Sequence[NamedPolicy]", prices: Prices, texts: Texts) -> "Results":
-    from tqdm import tqdm
-
-    from simlab.traces.results.rows import joined_results
 
     ready = ReadyRows([policy_row(one, prices) for one in named])
     found = []

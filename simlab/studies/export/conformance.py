@@ -7,22 +7,20 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from tqdm import tqdm
 
 from simlab.errors import UsageError
 from simlab.grid import STEPS_PER_NAT
+from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_rounds, stages_of
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.random_texts import random_sequence
+from simlab.recorded import RecordedSequence
 from simlab.replay import check_needs
-from simlab.studies.inputs.asked import first_prompts
-from simlab.studies.inputs.prices import prices_of
-from simlab.studies.inputs.shelf import CommandShelf
-
-if TYPE_CHECKING:
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.recorded import RecordedSequence
-    from simlab.traces.reader import Trace
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.trace import first_prompts
+from simlab.traces.reader import Trace, open_trace, packaged_trace
 
 _MADE_UP_KEPT = 12
 
@@ -33,8 +31,6 @@ def conformance_text(options: argparse.Namespace) -> tuple[str, str]:
     Raises:
         SimlabError: the trace or the shelf do not hold what the policy needs, or several were named.
     """
-    from simlab.traces.reader import open_trace, packaged_trace
-
     if len(options.cost or []) > 1:
         raise UsageError(f"rounds are exported at one machine's prices; got {len(options.cost)} times --cost")
     cost = options.cost[0] if options.cost else None
@@ -56,12 +52,10 @@ def _policy(text: str, cost: Path | None, trace: "Trace", draft: str, wanted: li
     Raises:
         SimlabError: it is not one, or the trace or the shelf do not hold what it needs.
     """
-    from simlab.policies.parsing.parse import parse_policies
-
     texts = [trace.sequences()[index] for index in wanted]
     longest = max((len(record.prompt.token_ids) + len(record.text) - 2 for record in texts), default=0)
     kept = trace.manifest.draft_sets[draft]
-    shelf = CommandShelf(prices_of(cost, trace, draft, longest, kept.depth), trace, draft)
+    shelf = TraceArtefacts(prices_of(cost, trace, draft, longest, kept.depth), trace, draft)
     found = parse_policies([text], shelf)
     if len(found) != 1:
         raise UsageError(f"`{text}` names {len(found)} policies; a file holds the rounds of one, so name one")
@@ -71,8 +65,6 @@ def _policy(text: str, cost: Path | None, trace: "Trace", draft: str, wanted: li
 
 def _header(one: "NamedPolicy", trace: "Trace", draft: str, num_rounds: int) -> dict[str, object]:
     """What the rounds are of, and how many there are."""
-    from simlab.policies.conformance import FORMAT, FORMAT_VERSION, stages_of
-
     manifest, needs = trace.manifest, one.policy.needs
     return {
         "format": FORMAT,
@@ -98,8 +90,6 @@ def _recorded_rounds(
     one: "NamedPolicy", trace: "Trace", draft: str, wanted: list[int], most: int | None
 ) -> Iterator[Mapping[str, object]]:
     """Rounds on the texts of a trace."""
-    from tqdm import tqdm
-
     hidden = not sys.stderr.isatty()
     found = trace.recorded(draft, wanted)
     for recorded in tqdm(found, total=len(wanted), desc="export", unit="sequence", delay=2, disable=hidden):
@@ -118,7 +108,6 @@ def _made_up_rounds(one: "NamedPolicy", num_texts: int) -> Iterator[Mapping[str,
 def _rounds(
     one: "NamedPolicy", recorded: "RecordedSequence", text: str, most: int | None
 ) -> Iterator[Mapping[str, object]]:
-    from simlab.policies.conformance import conformance_rounds
 
     for found in islice(conformance_rounds(one.policy, recorded), most):
         yield {"text": text} | found

@@ -3,12 +3,29 @@
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib import metadata
-from typing import TYPE_CHECKING
 
 import numpy as np
+from tqdm import tqdm
 
+from simlab.analysis.export.engine_settings import (
+    BEAM,
+    CHAIN,
+    Exported,
+    sglang_adaptive,
+    sglang_arguments,
+    sglang_environment,
+    tensorrt_llm_forced,
+    tensorrt_llm_settings,
+    vllm_settings,
+)
+from simlab.analysis.export.engine_sources import SGLANG, TENSORRT_LLM, VLLM
+from simlab.analysis.export.speculation_profile import speculation_profile
+from simlab.analysis.table.acceptance import Acceptance, acceptance_of
 from simlab.errors import UsageError
+from simlab.policies.engine.replay import Replay
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
 from simlab.replay import check_needs
 from simlab.studies.export.batches import (
@@ -21,13 +38,8 @@ from simlab.studies.export.batches import (
     texts_of_options,
 )
 from simlab.studies.export.notes import about, notes_of, short_name, stamp, width_note
-from simlab.studies.inputs.shelf import CommandShelf, in_sample_note
+from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-
-if TYPE_CHECKING:
-    from simlab.analysis.export.engine_settings import Exported
-    from simlab.analysis.table.acceptance import Acceptance
-    from simlab.policies.parsing.parse import NamedPolicy
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "modelopt")
 
@@ -43,13 +55,11 @@ def engine_text(options: argparse.Namespace) -> tuple[str, str, list[str]]:
     Raises:
         SimlabError: the trace, the prices or the engine do not hold what is asked for.
     """
-    from simlab.analysis.export.engine_settings import CHAIN, Exported
-
     if options.format == "modelopt" and len(options.cost or []) > 1:
         raise UsageError(f"a profile is of one machine's prices; got {len(options.cost)} times --cost")
     texts = texts_of_options(options)
     priced = priced_batches(options.cost or [], options.batches, texts, options.limit)
-    shelf = CommandShelf(priced[0].prices, texts.trace, texts.draft)
+    shelf = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
     policy = _policy(options.policy, shelf, texts)
     kept = texts.trace.manifest.draft_sets[texts.draft]
     asked = has_table(priced, options.batches)
@@ -72,8 +82,7 @@ def engine_text(options: argparse.Namespace) -> tuple[str, str, list[str]]:
     return text, f"Settings of {policy.label} for {options.format}", notes
 
 
-def _policy(typed: str, shelf: CommandShelf, texts: Texts) -> "NamedPolicy":
-    from simlab.policies.parsing.parse import parse_policies
+def _policy(typed: str, shelf: TraceArtefacts, texts: Texts) -> "NamedPolicy":
 
     found = parse_policies([typed], shelf)
     if len(found) != 1:
@@ -87,11 +96,6 @@ def _policy(typed: str, shelf: CommandShelf, texts: Texts) -> "NamedPolicy":
 
 def _acceptance(policy: "NamedPolicy", texts: Texts) -> "Acceptance":
     """What the policy's rounds committed, counted."""
-    from tqdm import tqdm
-
-    from simlab.analysis.table.acceptance import acceptance_of
-    from simlab.policies.engine.replay import Replay
-
     replay, found = Replay([(policy.policy, None)]), []
     with tqdm(total=len(texts.wanted), desc="export", unit="sequence", delay=2, disable=texts.hidden) as bar:
         for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):
@@ -102,8 +106,6 @@ def _acceptance(policy: "NamedPolicy", texts: Texts) -> "Acceptance":
 
 
 def _vllm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
-    from simlab.analysis.export.engine_settings import vllm_settings
-    from simlab.analysis.export.engine_sources import VLLM
 
     parts = vllm_settings(one, draft_tokens)
     notes = [*notes, *width_note(one)]
@@ -113,8 +115,6 @@ def _vllm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | N
 
 
 def _sglang(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
-    from simlab.analysis.export.engine_settings import sglang_adaptive, sglang_arguments, sglang_environment
-    from simlab.analysis.export.engine_sources import SGLANG
 
     slots = sglang_adaptive(one)
     if slots:
@@ -137,8 +137,6 @@ def _sglang(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int |
 
 
 def _tensorrt_llm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
-    from simlab.analysis.export.engine_settings import BEAM, tensorrt_llm_forced, tensorrt_llm_settings
-    from simlab.analysis.export.engine_sources import TENSORRT_LLM
 
     settings = tensorrt_llm_settings(one)
     forced = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={tensorrt_llm_forced(one)!r}"
@@ -167,9 +165,6 @@ def _yaml(value: "dict[str, object]", indent: str) -> list[str]:
 
 
 def _modelopt(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
-    from dataclasses import asdict
-
-    from simlab.analysis.export.speculation_profile import speculation_profile
 
     kept = texts.trace.manifest.draft_sets[texts.draft]
     by_length = _by_length(one.deepest, texts) if one.is_chain else {}
@@ -186,8 +181,6 @@ def _modelopt(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int
 
 def _by_length(longest: int, texts: Texts) -> dict[int, float]:
     """Acceptance length of the chains up to a length."""
-    from simlab.policies.engine.replay import Replay
-
     named = chains(longest)
     replay, totals = Replay([(one.policy, None) for one in named]), np.zeros((len(named), 5), np.int64)
     for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):

@@ -2,13 +2,10 @@
 
 import math
 from importlib import metadata
-from typing import TYPE_CHECKING
 
+from simlab.analysis.export.engine_settings import Exported
+from simlab.analysis.export.engine_sources import EngineSource
 from simlab.studies.export.batches import Texts
-
-if TYPE_CHECKING:
-    from simlab.analysis.export.engine_settings import Exported
-    from simlab.analysis.export.engine_sources import EngineSource
 
 
 def about(texts: Texts) -> dict[str, object]:

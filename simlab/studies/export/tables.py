@@ -2,6 +2,9 @@
 
 import argparse
 
+from simlab.analysis.export.tables import export_tables, latex, markdown
+from simlab.traces.results.rows import read_results
+
 TABLES = ("latex", "markdown")
 
 
@@ -11,9 +14,6 @@ def tables_file(options: argparse.Namespace) -> tuple[str, str, list[str]]:
     Raises:
         SimlabError: there is no such result file, or it has no rows.
     """
-    from simlab.analysis.export.tables import export_tables, latex, markdown
-    from simlab.traces.results.rows import read_results
-
     tables = export_tables(read_results(options.results), options.by)
     text = latex(tables) if options.format == "latex" else markdown(tables)
     many = "" if len(tables) == 1 else "s"

@@ -5,18 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from simlab.analysis.optimize.halving import prompt_hash
+from simlab.analysis.table.prompt_sums import Prompt
 from simlab.draft import Prompt as AskedPrompt
 from simlab.errors import CostError, TraceError, UsageError
-from simlab.studies.inputs.asked import replay_prices
-from simlab.studies.inputs.prices import Prices
-from simlab.studies.inputs.shelf import CommandShelf
-
-if TYPE_CHECKING:
-    from simlab.analysis.table.prompt_sums import Prompt
-    from simlab.traces.artefacts.optimum import ReadFrom
-    from simlab.traces.reader import Trace
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.traces.artefacts.optimum import ReadFrom
+from simlab.traces.reader import Trace, open_trace, packaged_trace
 
 TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE = "tokens_per_s", "acceptance_length", "worst_case"
 OBJECTIVES = (TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE)
@@ -44,9 +41,9 @@ class Side:
     prices: tuple[Prices, ...]
 
     @cached_property
-    def shelves(self) -> tuple[CommandShelf, ...]:
+    def shelves(self) -> tuple[TraceArtefacts, ...]:
         """What policies are made with, for each machine."""
-        return tuple(CommandShelf(one, self.trace, self.draft) for one in self.prices)
+        return tuple(TraceArtefacts(one, self.trace, self.draft) for one in self.prices)
 
     @cached_property
     def depth(self) -> int:
@@ -68,8 +65,6 @@ class Side:
 
     def read_from(self) -> "ReadFrom":
         """For the file."""
-        from simlab.traces.artefacts.optimum import ReadFrom
-
         return ReadFrom(self.trace.text_id, self.trace.draft_ids[self.draft], frozenset(self.prompts))
 
     def heading(self) -> str:
@@ -107,8 +102,6 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    from simlab.traces.reader import open_trace, packaged_trace
-
     objective = _objective(options)
     trace = open_trace(options.trace if options.trace is not None else packaged_trace())
     draft = trace.draft_name(options.draft)
@@ -156,7 +149,7 @@ def _objective(options: argparse.Namespace) -> str:
 def _prices(costs: Sequence[Path] | None, trace: "Trace", draft: str, objective: str) -> tuple[Prices, ...]:
     found: dict[str | None, Prices] = {}
     for path in costs or (None,):
-        one = replay_prices(path, trace, draft, [], None)
+        one = prices_for_trace(path, trace, draft, None)
         if one.cost is None and objective != ACCEPTANCE_LENGTH:
             raise CostError(
                 f"the objective is tokens per second, and there are no prices. {one.why_none} Or choose by "
@@ -182,8 +175,6 @@ def _prompts(trace: "Trace") -> "tuple[Prompt, ...]":
 
 def _halves(trace: "Trace") -> "tuple[tuple[Prompt, ...], tuple[Prompt, ...]]":
     """Which half a prompt is in depends on its dataset and its name alone."""
-    from simlab.analysis.optimize.halving import prompt_hash
-
     halves: tuple[list[Prompt], list[Prompt]] = ([], [])
     for prompt in _prompts(trace):
         halves[prompt_hash(prompt) & 1].append(prompt)

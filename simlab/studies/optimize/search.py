@@ -3,27 +3,29 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from tqdm import tqdm
 
+from simlab.analysis.optimize.candidate_sums import CandidateSums, best_places, figures
+from simlab.analysis.optimize.halving import halved, mixed_order
 from simlab.arrays import Longs
+from simlab.policies.composition import Composition
+from simlab.policies.engine.replay import Priced, Replay, Sums
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policies.rules.budgets import Fixed
+from simlab.recorded import RecordedTexts
 from simlab.studies.optimize.inputs import Side
 from simlab.studies.optimize.space import Point, Space, is_reference
 from simlab.studies.replay.run import ROOTS_AT_ONCE, ROWS_AT_ONCE, in_order, num_cores
-
-if TYPE_CHECKING:
-    from simlab.analysis.optimize.candidate_sums import CandidateSums
-    from simlab.policies.engine.replay import Priced, Sums
-    from simlab.recorded import RecordedTexts
 
 HALVING_FROM = 20_000
 """From so many policies that are worked out apart times prompts, about a minute of a core, a search drops the worse."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a search is run; what it finds is the same in any manner.
+class SearchOptions:
+    """How a search is run; what it finds is the same in any options.
 
     Attributes:
         threads: None: as many as there are cores.
@@ -40,17 +42,15 @@ class Measure:
     Args:
         points: the policies.
         side: the prompts.
-        manner: threads and bar.
+        options: threads and bar.
     """
 
-    def __init__(self, points: Sequence[Point], side: Side, manner: Manner) -> None:
-        self._points, self._side, self._threads = points, side, manner.threads or num_cores()
-        self._shown = sys.stderr.isatty() if manner.progress is None else manner.progress
+    def __init__(self, points: Sequence[Point], side: Side, options: SearchOptions) -> None:
+        self._points, self._side, self._threads = points, side, options.threads or num_cores()
+        self._shown = sys.stderr.isatty() if options.progress is None else options.progress
 
     def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> "CandidateSums":
         """Of the policies at these places on the prompts at these."""
-        from simlab.analysis.optimize.candidate_sums import CandidateSums
-
         side, priced = self._side, self._priced(places)
         sums = np.zeros((3, len(priced), len(prompts)))
         committed = np.zeros(len(prompts))
@@ -69,8 +69,6 @@ class Measure:
 
     def _priced(self, places: Sequence[int]) -> "list[Priced]":
         """Plain decoding and the policies, machine by machine."""
-        from simlab.policies.parsing.parse import parse_policies
-
         (plain,) = parse_policies(["ar"])
         found: list[Priced] = []
         for machine, prices in enumerate(self._side.prices):
@@ -80,10 +78,6 @@ class Measure:
 
     def _found(self, priced: "list[Priced]", sequences: list[int]) -> "Iterator[tuple[RecordedTexts, Longs, Sums]]":
         """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
-        from tqdm import tqdm
-
-        from simlab.policies.engine.replay import Replay
-
         orders: dict[str, int] = {}
         near = sorted(range(len(priced)), key=lambda place: orders.setdefault(_order_key(priced[place]), len(orders)))
         chunks = [np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE)]
@@ -107,7 +101,6 @@ class Measure:
 
 
 def _order_key(priced: "Priced") -> str:
-    from simlab.policies.composition import Composition
 
     policy = priced[0]
     return policy.order.key if isinstance(policy, Composition) else ""
@@ -115,9 +108,6 @@ def _order_key(priced: "Priced") -> str:
 
 def units_of(points: Sequence[Point]) -> Longs:
     """Which policies are worked out together, as `simlab.analysis.optimize.halving.halved` reads it."""
-    from simlab.policies.composition import Composition
-    from simlab.policies.rules.budgets import Fixed
-
     numbers: dict[str, int] = {}
     found = []
     for one in points:
@@ -144,13 +134,11 @@ class Searched:
 
     def best(self, objective: str) -> Point:
         """The policy with the largest figure."""
-        from simlab.analysis.optimize.candidate_sums import best_places, figures
-
         return self.points[best_places(self.sums, figures(self.sums, objective))[0]]
 
 
 def searched(
-    space: Space, more: Sequence[Point], side: Side, objective: str, halving: bool | None, manner: Manner
+    space: Space, more: Sequence[Point], side: Side, objective: str, halving: bool | None, options: SearchOptions
 ) -> Searched:
     """The points of a search on all prompts, or where there are many the better ones only.
 
@@ -160,22 +148,20 @@ def searched(
         side: the prompts.
         objective: what is to be large.
         halving: whether worse policies are dropped on the way; None: where there are many.
-        manner: threads and bar.
+        options: threads and bar.
     """
-    from simlab.analysis.optimize.halving import halved, mixed_order
-
     kept = {one.typed: one for one in (*filter(is_reference, space.points), *more)}
     points = [one for one in space.points if one.typed not in kept]
     units, num_prompts = units_of(points), len(side.prompts)
     many = len(set(units.tolist())) * num_prompts >= HALVING_FROM
     if not points or not (many if halving is None else halving):
         everything = [*kept.values(), *points]
-        found = Measure(everything, side, manner)(range(len(everything)), range(num_prompts))
+        found = Measure(everything, side, options)(range(len(everything)), range(num_prompts))
         return Searched(tuple(everything), found, ((len(everything), num_prompts),))
     order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
-    left, found, steps = halved(Measure(points, side, manner), units, entries, order, objective)
+    left, found, steps = halved(Measure(points, side, options), units, entries, order, objective)
     always = list(kept.values())
-    own = Measure(always, side, Manner(manner.threads, False))(range(len(always)), range(num_prompts))
+    own = Measure(always, side, SearchOptions(options.threads, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()
     sums = own.beside(found.on(in_order_of_trace))
     return Searched((*always, *(points[place] for place in left)), sums, tuple(steps))

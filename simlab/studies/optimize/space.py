@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from simlab.errors import CostError, SimlabError, UsageError
+from simlab.policies.named.chain import most_drafted
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policies.parsing.search_space import Entry, parse_entry, shelf_entries
 from simlab.replay import check_needs
 from simlab.studies.optimize.inputs import DEFAULT_BUDGET, Inputs, Side
-
-if TYPE_CHECKING:
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.policies.parsing.search_space import Entry
 
 CHAIN, PLAIN, TREES = range(3)
 """Places of the entries that are searched, and the best of each reported, whatever is asked for."""
@@ -58,8 +56,6 @@ def space_of(texts: Sequence[str], inputs: Inputs) -> Space:
     Raises:
         SimlabError: a policy cannot be made, or asks for more than trace and prices hold.
     """
-    from simlab.policies.parsing.search_space import parse_entry, shelf_entries
-
     dev = inputs.dev
     most = min(DEFAULT_BUDGET, dev.most_drafted, inputs.evaluation.most_drafted, inputs.node_cap or DEFAULT_BUDGET)
     chain = "chain" if inputs.node_cap is None or dev.depth <= inputs.node_cap else f"chain:length={inputs.node_cap}"
@@ -92,8 +88,6 @@ def points_at(text: str, entry: int, inputs: Inputs) -> list[Point]:
     Raises:
         SimlabError: one cannot be made, or asks for more than trace and prices hold.
     """
-    from simlab.policies.parsing.parse import parse_policies
-
     shelves = inputs.dev.shelves
     found = []
     for first in parse_policies([text], shelves[0]):
@@ -118,7 +112,6 @@ def within_cap(points: Sequence[Point], inputs: Inputs) -> list[Point]:
 
 
 def _most_drafted(point: Point, side: Side) -> int:
-    from simlab.policies.named.chain import most_drafted
 
     return most_drafted(point.policies[0].policy.budget, side.depth)
 

@@ -8,16 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tqdm import tqdm
+
+from simlab.analysis.optimize.candidate_sums import best_places, figures
 from simlab.errors import SimlabError, UsageError
 from simlab.ids import content_id
+from simlab.policies.parsing.search_space import Entry
 from simlab.studies.optimize.inputs import Inputs
-from simlab.studies.optimize.search import Manner, Measure
+from simlab.studies.optimize.search import Measure, SearchOptions
 from simlab.studies.optimize.space import Point, Space, points_at, within_cap
 
 if TYPE_CHECKING:
-    import optuna
+    import optuna  # an extra of its own, which searches without ranges do without
 
-    from simlab.policies.parsing.search_space import Entry
 
 TRIALS, SEED = 50, 0
 """Of each entry with ranges, where nothing else is asked for."""
@@ -53,7 +56,7 @@ def plan_of(options: argparse.Namespace, space: Space) -> Plan:
     )
 
 
-def tried(space: Space, inputs: Inputs, plan: Plan, manner: Manner) -> tuple[list[Point], int]:
+def tried(space: Space, inputs: Inputs, plan: Plan, options: SearchOptions) -> tuple[list[Point], int]:
     """The best policy of each trial of each entry with ranges, and how many policies were tried.
 
     Raises:
@@ -67,7 +70,7 @@ def tried(space: Space, inputs: Inputs, plan: Plan, manner: Manner) -> tuple[lis
         def points(text: str, place: int = place) -> list[Point]:
             return within_cap(points_at(text, place, inputs), inputs)
 
-        for typed, best in _trials(entry, _study(entry, inputs, plan), plan, inputs, points, manner):
+        for typed, best in _trials(entry, _study(entry, inputs, plan), plan, inputs, points, options):
             all_points = points(typed)
             number += len(all_points)
             found |= {one.typed: one for one in all_points if one.typed == best}
@@ -123,18 +126,15 @@ def _trials(
     plan: Plan,
     inputs: Inputs,
     points: Callable[[str], list[Point]],
-    manner: Manner,
+    options: SearchOptions,
 ) -> list[tuple[str, str]]:
     """The text and the best policy of each finished trial, earlier ones included."""
     import optuna
-    from tqdm import tqdm
-
-    from simlab.analysis.optimize.candidate_sums import best_places, figures
 
     done = (optuna.trial.TrialState.COMPLETE,)
     whole = _whole_settings(entry, points)
-    shown = sys.stderr.isatty() if manner.progress is None else manner.progress
-    quiet = Manner(manner.threads, False)
+    shown = sys.stderr.isatty() if options.progress is None else options.progress
+    quiet = SearchOptions(options.threads, False)
     start = min(len(study.get_trials(deepcopy=False, states=done)), plan.trials)
     with tqdm(total=plan.trials, initial=start, desc="trials", delay=2, disable=not shown) as bar:
         for number in range(start, plan.trials):

@@ -4,20 +4,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simlab.cost import STAGES
-from simlab.studies.inputs.asked import BEST_BUDGET, HINDSIGHT, Asked, largest_budget
+from simlab.ids import content_id
+from simlab.policies.engine.hindsight import fewest_rounds
+from simlab.policies.engine.hindsight_budget import best_budgets_in_hindsight
+from simlab.policies.engine.replay import Replay, Sums, sums_of_rounds
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.recorded import RecordedSequence, RecordedTexts
+from simlab.studies.inputs.priced_policies import BEST_BUDGET, HINDSIGHT, PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import Prices
-
-if TYPE_CHECKING:
-    from simlab.policies.engine.replay import Sums
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.recorded import RecordedSequence, RecordedTexts
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rows import Results
+from simlab.traces.reader import Trace
+from simlab.traces.results.rows import Results, results_of_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def policy_row(one: "NamedPolicy", prices: Prices) -> Row:
     return Row(identity, prices, one, 0)
 
 
-def bound_rows(asked: Asked, exact_budget: int, depth: int, best_budgets: bool) -> list[Row]:
+def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budgets: bool) -> list[Row]:
     """The rows of the bounds; none beside policies that read more than the draft set.
 
     Args:
@@ -74,7 +74,6 @@ def bound_rows(asked: Asked, exact_budget: int, depth: int, best_budgets: bool) 
 def _bound(
     name: str, label: str, settings: dict[str, object], artefacts: dict[str, str], prices: Prices, budget: int
 ) -> Row:
-    from simlab.ids import content_id
 
     bound_id = content_id({"name": name, "settings": settings, "artefacts": artefacts})
     text = json.dumps(settings, sort_keys=True)
@@ -89,7 +88,6 @@ class ReadyRows:
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        from simlab.policies.engine.replay import Replay
 
         self.rows = tuple(rows)
         self._played = [place for place, row in enumerate(rows) if row.policy is not None]
@@ -102,8 +100,6 @@ class ReadyRows:
             CostError: a policy drafted more tokens than have a price.
             SimlabError: as `simlab.replay.rounds` does.
         """
-        from simlab.policies.engine.replay import Sums
-
         played = self._replay.sums(texts)
         shape = len(self.rows), len(texts.sequences)
         sums = Sums(np.empty((*shape, 5), np.int64), np.empty((*shape, len(STAGES)), np.float64))
@@ -116,9 +112,6 @@ class ReadyRows:
 
 
 def _bound_sums(row: Row, texts: "RecordedTexts") -> "Sums":
-    from simlab.policies.engine.hindsight import fewest_rounds
-    from simlab.policies.engine.hindsight_budget import best_budgets_in_hindsight
-    from simlab.policies.engine.replay import sums_of_rounds
 
     cost = row.prices.cost
     if row.identity["name"] == BEST_BUDGET and cost is not None:
@@ -138,8 +131,6 @@ def results_of(rows: Sequence[Row], sums: "Sums", texts: "RecordedTexts", trace:
         trace: which holds them.
         draft: the draft set.
     """
-    from simlab.traces.results.rows import results_of_texts
-
     rounds, drafted, accepted, committed, clipped = np.moveaxis(sums.counts, -1, 0)
     columns = {"rounds": rounds, "drafted": drafted, "verified": drafted + rounds, "accepted": accepted}
     columns |= {"committed": committed, "clipped": clipped}

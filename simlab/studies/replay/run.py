@@ -8,19 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from tqdm import tqdm
+
+from simlab.policies.composition import Composition
+from simlab.recorded import RecordedTexts
 from simlab.replay import check_needs
-from simlab.studies.inputs.asked import Asked, first_prompts
+from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rounds import rows_of_texts
 from simlab.studies.replay.rows import ReadyRows, Row, bound_rows, policy_row, results_of
-
-if TYPE_CHECKING:
-    from simlab.recorded import RecordedTexts
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rounds import RoundRows, RoundsFile
-    from simlab.traces.results.rows import Results
-    from simlab.traces.results.store import ResultStore
+from simlab.traces.reader import Trace
+from simlab.traces.results.rounds import RoundRows, RoundsFile, joined_rounds
+from simlab.traces.results.rows import Results, in_order_asked, joined_results
+from simlab.traces.results.store import ResultStore
 
 ROWS_AT_ONCE = 4096
 """As many result rows of a text are made at a time, so that memory stays small."""
@@ -36,8 +38,8 @@ Work = TypeVar("Work")
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a replay is run; its rows are the same in any manner.
+class ReplayOptions:
+    """How a replay is run; its rows are the same under any options.
 
     Attributes:
         threads: None: as many as there are cores.
@@ -63,7 +65,7 @@ class _Unit:
 
 
 def replay_trace(
-    trace: "Trace", draft: str, asked: Sequence[Asked], limit: int | None, manner: Manner | None = None
+    trace: "Trace", draft: str, asked: Sequence[PricedPolicies], limit: int | None, options: ReplayOptions | None = None
 ) -> "Results":
     """Result rows, for each sequence and each machine one per policy and those of the bounds at the end.
 
@@ -71,20 +73,18 @@ def replay_trace(
         MissingChannelError: the trace does not hold what a policy reads; nothing was replayed.
         CostError: a policy drafted more tokens than have a price.
     """
-    from simlab.traces.results.rows import in_order_asked, joined_results
-
-    manner = Manner() if manner is None else manner
+    options = ReplayOptions() if options is None else options
     kept = trace.manifest.draft_sets[draft]
     for one in (one for each in asked for one in each.policies):
         check_needs(one.policy, kept.exact_budget, kept.min_width)
     rows: list[Row] = []
     for each in asked:
         rows += [policy_row(one, each.prices) for one in each.policies]
-        rows += bound_rows(each, kept.exact_budget, kept.depth, manner.best_budgets)
+        rows += bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
     wanted = first_prompts(trace, limit)
-    earlier = [] if manner.store is None else [manner.store.done(_which(trace, draft))]
+    earlier = [] if options.store is None else [options.store.done(_which(trace, draft))]
     missing = _missing(earlier, rows, wanted)
-    new = _replayed(trace, draft, rows, missing, manner)
+    new = _replayed(trace, draft, rows, missing, options)
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
     return in_order_asked(joined_results([*earlier, *new]), order, wanted)
 
@@ -111,15 +111,13 @@ def _missing(earlier: "Sequence[Results]", rows: Sequence[Row], wanted: Sequence
 
 
 def _replayed(
-    trace: "Trace", draft: str, rows: Sequence[Row], missing: dict[int, list[Row]], manner: Manner
+    trace: "Trace", draft: str, rows: Sequence[Row], missing: dict[int, list[Row]], options: ReplayOptions
 ) -> "list[Results]":
     """The missing rows; they are kept in the store as they come."""
-    from tqdm import tqdm
-
     lengths = {record.index: len(record.text) for record in trace.sequences()}
-    shown = sys.stderr.isatty() if manner.progress is None else manner.progress
+    shown = sys.stderr.isatty() if options.progress is None else options.progress
     total = sum(lengths[index] * len(some) for index, some in missing.items())
-    keeper = _Keeper(manner.store, manner.rounds)
+    keeper = _Keeper(options.store, options.rounds)
 
     def units() -> Iterator[_Unit]:
         for some, indices in _alike(missing):
@@ -128,11 +126,11 @@ def _replayed(
                 yield from (_Unit(texts, group) for group in ready)
 
     def work(unit: _Unit) -> "tuple[_Unit, Results, RoundRows | None]":
-        return unit, *_unit_rows(trace, draft, unit, manner.rounds is not None)
+        return unit, *_unit_rows(trace, draft, unit, options.rounds is not None)
 
     found = []
     with tqdm(total=total, desc="replay", unit="token", unit_scale=True, delay=2, disable=not shown) as bar:
-        for unit, results, rounds in in_order(units(), work, manner.threads or num_cores()):
+        for unit, results, rounds in in_order(units(), work, options.threads or num_cores()):
             found.append(results)
             keeper.keep(results, rounds)
             bar.update(sum(len(one.text) for one in unit.texts.sequences) * len(unit.ready.rows))
@@ -157,7 +155,6 @@ def _groups(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
 
 
 def _order_key(row: Row) -> str:
-    from simlab.policies.composition import Composition
 
     policy = None if row.policy is None else row.policy.policy
     return policy.order.key if isinstance(policy, Composition) else ""
@@ -194,9 +191,6 @@ class _Keeper:
 
     def write(self) -> None:
         """Write all that are remembered."""
-        from simlab.traces.results.rounds import joined_rounds
-        from simlab.traces.results.rows import joined_results
-
         if self._store is not None and self._results:
             self._store.add(joined_results(self._results))
         if self._rounds is not None and self._rows:

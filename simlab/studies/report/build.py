@@ -3,18 +3,30 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from simlab.analysis.curves.examples import worst_example
+from simlab.analysis.curves.rows import Machine, Roots, curve_rows
+from simlab.analysis.curves.summaries import curve_summaries
+from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
+from simlab.analysis.report.page import report_page
+from simlab.analysis.report.parts import FirstScreen, Note, Part, Section
+from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
+from simlab.analysis.report.scoring import scoring_parts
+from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
+from simlab.analysis.report.verdict import Choice, Verdict, verdict_of
+from simlab.analysis.scoring.score import Limits, scoring
+from simlab.analysis.table.summaries import Summary
+from simlab.policies.composition import Composition
+from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
+from simlab.policies.costs.views import convex_view
+from simlab.policies.engine.replay import Replay
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
 from simlab.studies.report.marks import footer_text, marks_of
 from simlab.studies.report.trees import explorer
-
-if TYPE_CHECKING:
-    from simlab.analysis.report.parts import Part, Section
-    from simlab.analysis.report.verdict import Choice, Verdict
-    from simlab.analysis.table.summaries import Summary
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.traces.artefacts.confirmation import Confirmed
+from simlab.traces.artefacts.confirmation import Confirmed
 
 MOST_SHOWN = 5
 """As many policies are drawn in figures that show each of them."""
@@ -49,11 +61,6 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
         num_texts: texts whose trees are shown.
         command: what makes the report again, as it is typed.
     """
-    from simlab.analysis.report.page import report_page
-    from simlab.analysis.report.parts import FirstScreen
-    from simlab.analysis.report.speed import policy_table, speed_chart
-    from simlab.analysis.report.verdict import verdict_of
-
     missing = list(inputs.missing)
     verdict = verdict_of(inputs.results, _choice(inputs))
     shown = _shown(inputs, verdict)
@@ -76,7 +83,6 @@ def _measured(inputs: ReportInputs) -> list[str]:
 
 
 def _choice(inputs: ReportInputs) -> "Choice":
-    from simlab.analysis.report.verdict import Choice
 
     optimum = inputs.optimum
     if optimum is None:
@@ -99,7 +105,6 @@ def _shown(inputs: ReportInputs, verdict: "Verdict") -> "list[Summary]":
 def _sections(
     inputs: ReportInputs, shown: "Sequence[Summary]", num_texts: int, missing: list[str]
 ) -> "Iterator[Section]":
-    from simlab.analysis.report.parts import Section
 
     named = inputs.named([one.policy for one in shown])
     if (left := len(shown) - len(named)) > 0:
@@ -152,8 +157,6 @@ def says(what: str) -> None:
 
 
 def _slices(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
-    from simlab.analysis.report.parts import Note
-    from simlab.analysis.report.speed import slice_chart
 
     charts = [slice_chart(inputs.results, shown, by) for by in ("dataset", "context", "turn")]
     found: list[Part] = [one for one in charts if one is not None]
@@ -161,8 +164,6 @@ def _slices(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
 
 
 def _stages(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
-    from simlab.analysis.report.parts import Note
-    from simlab.analysis.report.speed import stage_chart, stage_table
 
     parts = (stage_chart(inputs.results, shown), stage_table(inputs.results, shown))
     said = [text for one in inputs.confirmed for text in (one.prediction, _order(one)) if text]
@@ -181,9 +182,6 @@ def _order(one: "Confirmed") -> str:
 
 
 def _rounds(inputs: ReportInputs, named: "Sequence[NamedPolicy]") -> "list[Part]":
-    from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
-    from simlab.policies.engine.replay import Replay
-    from simlab.studies.replay.run import ROOTS_AT_ONCE
 
     assert inputs.trace is not None
     assert inputs.draft is not None
@@ -198,9 +196,6 @@ def _rounds(inputs: ReportInputs, named: "Sequence[NamedPolicy]") -> "list[Part]
 
 
 def _scoring(inputs: ReportInputs) -> "list[Part]":
-    from simlab.analysis.report.scoring import scoring_parts
-    from simlab.analysis.scoring.score import Limits, scoring
-    from simlab.studies.replay.run import ROOTS_AT_ONCE
 
     trace, draft = inputs.trace, inputs.draft
     assert trace is not None
@@ -214,15 +209,6 @@ def _scoring(inputs: ReportInputs) -> "list[Part]":
 
 
 def _curves(inputs: ReportInputs, missing: list[str]) -> "list[Part]":
-    from simlab.analysis.curves.examples import worst_example
-    from simlab.analysis.curves.rows import Machine, Roots, curve_rows
-    from simlab.analysis.curves.summaries import curve_summaries
-    from simlab.analysis.report.costs import budget_chart, example_chart, maxima_chart, regret_chart
-    from simlab.policies.composition import Composition
-    from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
-    from simlab.policies.costs.views import convex_view
-    from simlab.policies.orders.best_first import BestFirst
-    from simlab.studies.replay.run import ROOTS_AT_ONCE
 
     trace, draft, cost = inputs.trace, inputs.draft, inputs.cost
     assert trace is not None
@@ -253,8 +239,6 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> "list[Part]":
 
 
 def _costs(inputs: ReportInputs) -> "list[Part]":
-    from simlab.analysis.report.costs import cost_chart
-    from simlab.policies.costs.views import convex_view
 
     cost = inputs.cost
     assert cost is not None

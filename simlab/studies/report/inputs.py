@@ -4,23 +4,22 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from simlab.analysis.report.results import ReportResults, split_rows
+from simlab.analysis.table.summaries import BASELINE
 from simlab.cost import CostTable
 from simlab.errors import SimlabError, UsageError
-from simlab.studies.inputs.asked import asked_for, replay_prices
-from simlab.studies.inputs.prices import Prices
-from simlab.studies.inputs.shelf import CommandShelf
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.priced_policies import priced_policies
+from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.replay.run import replay_trace
-
-if TYPE_CHECKING:
-    from simlab.analysis.report.results import ReportResults
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.traces.artefacts.confirmation import Confirmed
-    from simlab.traces.artefacts.optimum import Optimum
-    from simlab.traces.format.records import SequenceRecord
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rows import Results
+from simlab.traces.artefacts.confirmation import Confirmed, read_confirmation
+from simlab.traces.artefacts.cost import packaged_cost_files
+from simlab.traces.artefacts.optimum import Optimum, read_optimum
+from simlab.traces.format.records import SequenceRecord
+from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.traces.results.rows import Results, joined_results, read_results
 
 USUAL = (
     "ddtree:budget=1..32",
@@ -58,7 +57,7 @@ class ReportInputs:
     trace: "Trace | None"
     draft: str | None
     prices: Prices | None
-    shelf: CommandShelf | None
+    shelf: TraceArtefacts | None
     optimum: "Optimum | None"
     confirmed: "tuple[Confirmed, ...]"
     missing: tuple[str, ...]
@@ -83,8 +82,6 @@ class ReportInputs:
 
     def named(self, labels: Sequence[str]) -> "list[NamedPolicy]":
         """Policies by the labels of their rows; those that cannot be made again are left out."""
-        from simlab.policies.parsing.parse import parse_policies
-
         found = []
         for label in labels:
             try:
@@ -100,28 +97,23 @@ def inputs_of(options: argparse.Namespace) -> ReportInputs:
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    from simlab.traces.artefacts.optimum import read_optimum
-
     optimum = None if options.optimum is None else read_optimum(options.optimum)
     found = _of_results(options) if options.results else _of_replay(options)
     return replace(found, optimum=optimum)
 
 
 def _of_replay(options: argparse.Namespace) -> ReportInputs:
-    from simlab.traces.reader import open_trace, packaged_trace
 
     trace = open_trace(options.trace if options.trace is not None else packaged_trace())
     draft = trace.draft_name(options.draft)
-    priced = replay_prices(options.cost, trace, draft, [], options.limit)
+    priced = prices_for_trace(options.cost, trace, draft, options.limit)
     texts = options.policy or (_WITHOUT_PRICES if priced.cost is None else USUAL)
-    (asked,) = asked_for(texts, [options.cost] if options.cost else [], trace, draft, options.limit)
+    (asked,) = priced_policies(texts, [options.cost] if options.cost else [], trace, draft, options.limit)
     rows = replay_trace(trace, draft, [asked], options.limit)
     return _joined(rows, asked.prices.cost_id, trace, draft, asked.prices, (), "")
 
 
 def _of_results(options: argparse.Namespace) -> ReportInputs:
-    from simlab.traces.artefacts.confirmation import read_confirmation
-    from simlab.traces.results.rows import joined_results, read_results
 
     files = [path / "results.parquet" if path.is_dir() else path for path in options.results]
     rows = joined_results([read_results(path) for path in files])
@@ -148,14 +140,13 @@ def _joined(
     confirmed: "tuple[Confirmed, ...]",
     served: str,
 ) -> ReportInputs:
-    from simlab.analysis.report.results import split_rows
 
     missing = []
     if trace is None:
         missing.append("Sections about single rounds need the trace: give it with --trace DIR.")
     if prices is None or prices.cost is None:
         missing.append("Sections about prices need the cost file of the rows: give it with --cost FILE.")
-    shelf = None if trace is None or draft is None else CommandShelf(prices or Prices(None, "none", ""), trace, draft)
+    shelf = None if trace is None or draft is None else TraceArtefacts(prices or Prices(None, "none", ""), trace, draft)
     wanted = tuple(sorted(set(rows["sequence"].to_list())))
     missing += [served] if served else []
     return ReportInputs(
@@ -169,8 +160,6 @@ def _served(rows: "Results") -> str:
     Raises:
         UsageError: the rows are of several numbers of texts at a time, under the same labels.
     """
-    from simlab.analysis.table.summaries import BASELINE
-
     # Plain decoding has no setting of its own.
     settings = rows.filter(rows["name"] == BASELINE)["settings"].unique()
     batches = sorted({int(json.loads(one).get("batch", 1)) for one in settings})
@@ -188,8 +177,6 @@ def _served(rows: "Results") -> str:
 
 def _trace_of(options: argparse.Namespace, text_id: str) -> "Trace | None":
     """The trace that was named, or one at hand whose texts these are."""
-    from simlab.traces.reader import open_trace, packaged_trace
-
     if options.trace is not None:
         trace = open_trace(options.trace)
         if trace.text_id != text_id:
@@ -217,16 +204,14 @@ def _cost_id(rows: "Results") -> str | None:
 
 def _prices_of(options: argparse.Namespace, trace: "Trace", draft: str, cost_id: str | None) -> Prices | None:
     """The prices of the rows, from the file that was named or from one that comes with simlab."""
-    from simlab.traces.artefacts.cost import packaged_cost_files
-
     if options.cost is not None:
-        prices = replay_prices(options.cost, trace, draft, [], None)
+        prices = prices_for_trace(options.cost, trace, draft, None)
         if cost_id is not None and prices.cost_id != cost_id:
             raise UsageError(f"--cost {options.cost} holds the prices {prices.cost_id}; the rows are of {cost_id}")
         return prices
     for path in packaged_cost_files():
         try:
-            prices = replay_prices(path, trace, draft, [], None)
+            prices = prices_for_trace(path, trace, draft, None)
         except SimlabError:
             continue
         if prices.cost_id == cost_id:

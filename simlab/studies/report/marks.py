@@ -1,13 +1,10 @@
 """How far the numbers of a report can be trusted, in four marks; and where they come from."""
 
 from importlib import metadata
-from typing import TYPE_CHECKING
 
+from simlab.analysis.report.parts import Mark
+from simlab.analysis.report.verdict import Choice
 from simlab.studies.report.inputs import ReportInputs
-
-if TYPE_CHECKING:
-    from simlab.analysis.report.parts import Mark
-    from simlab.analysis.report.verdict import Choice
 
 
 def marks_of(inputs: ReportInputs, choice: "Choice") -> "list[Mark]":
@@ -16,7 +13,6 @@ def marks_of(inputs: ReportInputs, choice: "Choice") -> "list[Mark]":
 
 
 def _text_mark(inputs: ReportInputs) -> "Mark":
-    from simlab.analysis.report.parts import Mark
 
     name = "The text"
     if not inputs.judged:
@@ -32,7 +28,6 @@ def _text_mark(inputs: ReportInputs) -> "Mark":
 
 
 def _rows_mark(inputs: ReportInputs) -> "Mark":
-    from simlab.analysis.report.parts import Mark
 
     name = "The trace"
     if inputs.trace is None:
@@ -50,7 +45,6 @@ def _rows_mark(inputs: ReportInputs) -> "Mark":
 
 
 def _prices_mark(inputs: ReportInputs) -> "Mark":
-    from simlab.analysis.report.parts import Mark
 
     name = "The prices"
     if not inputs.results.has_speeds:
@@ -67,7 +61,6 @@ def _prices_mark(inputs: ReportInputs) -> "Mark":
 
 
 def _choice_mark(inputs: ReportInputs, choice: "Choice") -> "Mark":
-    from simlab.analysis.report.parts import Mark
 
     name = "Chosen on / reported on"
     found = inputs.results.found[0]
