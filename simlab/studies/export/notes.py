@@ -5,10 +5,10 @@ from importlib import metadata
 
 from simlab.analysis.export.engine_settings import Exported
 from simlab.analysis.export.engine_sources import EngineSource
-from simlab.studies.export.batches import Texts
+from simlab.studies.export.batches import ExportedTexts
 
 
-def about(texts: Texts) -> dict[str, object]:
+def about(texts: ExportedTexts) -> dict[str, object]:
     """Where the numbers come from."""
     manifest, trace = texts.trace.manifest, texts.trace
     wanted = set(texts.wanted)

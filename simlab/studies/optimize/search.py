@@ -1,11 +1,9 @@
 """The search of ``simlab optimize``: what policies come to on which prompts."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tqdm import tqdm
 
 from simlab.analysis.optimize.candidate_sums import CandidateSums, best_places, figures
 from simlab.analysis.optimize.halving import halved, mixed_order
@@ -15,7 +13,8 @@ from simlab.policies.engine.replay import Priced, Replay, Sums
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import Fixed
 from simlab.recorded import RecordedTexts
-from simlab.studies.optimize.inputs import Side
+from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.optimize.inputs import PromptSet
 from simlab.studies.optimize.space import Point, Space, is_reference
 from simlab.studies.replay.run import ROOTS_AT_ONCE, ROWS_AT_ONCE, in_order, num_cores
 
@@ -36,7 +35,7 @@ class SearchOptions:
     progress: bool | None = None
 
 
-class Measure:
+class SumsOfPolicies:
     """Sums of policies on prompts of one side.
 
     Args:
@@ -45,9 +44,9 @@ class Measure:
         options: threads and bar.
     """
 
-    def __init__(self, points: Sequence[Point], side: Side, options: SearchOptions) -> None:
+    def __init__(self, points: Sequence[Point], side: PromptSet, options: SearchOptions) -> None:
         self._points, self._side, self._threads = points, side, options.threads or num_cores()
-        self._shown = sys.stderr.isatty() if options.progress is None else options.progress
+        self._progress = options.progress
 
     def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> "CandidateSums":
         """Of the policies at these places on the prompts at these."""
@@ -94,7 +93,7 @@ class Measure:
 
         total = sum(lengths[index] for index in sequences) * len(priced)
         name = f"search on {self._side.name}"
-        with tqdm(total=total, desc=name, unit="token", unit_scale=True, delay=2, disable=not self._shown) as bar:
+        with progress_bar(self._progress, name, "token", total, unit_scale=True) as bar:
             for texts, which, found in in_order(units(), work, self._threads):
                 yield texts, which, found
                 bar.update(sum(len(one.text) for one in texts.sequences) * len(which))
@@ -137,8 +136,8 @@ class Searched:
         return self.points[best_places(self.sums, figures(self.sums, objective))[0]]
 
 
-def searched(
-    space: Space, more: Sequence[Point], side: Side, objective: str, halving: bool | None, options: SearchOptions
+def search(
+    space: Space, more: Sequence[Point], side: PromptSet, objective: str, halving: bool | None, options: SearchOptions
 ) -> Searched:
     """The points of a search on all prompts, or where there are many the better ones only.
 
@@ -156,12 +155,12 @@ def searched(
     many = len(set(units.tolist())) * num_prompts >= HALVING_FROM
     if not points or not (many if halving is None else halving):
         everything = [*kept.values(), *points]
-        found = Measure(everything, side, options)(range(len(everything)), range(num_prompts))
+        found = SumsOfPolicies(everything, side, options)(range(len(everything)), range(num_prompts))
         return Searched(tuple(everything), found, ((len(everything), num_prompts),))
     order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
-    left, found, steps = halved(Measure(points, side, options), units, entries, order, objective)
+    left, found, steps = halved(SumsOfPolicies(points, side, options), units, entries, order, objective)
     always = list(kept.values())
-    own = Measure(always, side, SearchOptions(options.threads, False))(range(len(always)), range(num_prompts))
+    own = SumsOfPolicies(always, side, SearchOptions(options.threads, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()
     sums = own.beside(found.on(in_order_of_trace))
     return Searched((*always, *(points[place] for place in left)), sums, tuple(steps))

@@ -110,7 +110,7 @@ def _sections(
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
     if inputs.trace is not None and num_texts and named:
-        says("trees")
+        _announce("trees")
         yield Section(
             "trees",
             "Trees, text by text",
@@ -122,7 +122,7 @@ def _sections(
     if inputs.results.has_speeds:
         yield Section("stages", "Where the time goes", "Seconds of a round, stage by stage.", _stages(inputs, shown))
     if inputs.trace is not None and named:
-        says("rounds")
+        _announce("rounds")
         yield Section(
             "rounds",
             "Acceptance by depth, and where rounds end",
@@ -130,7 +130,7 @@ def _sections(
             _rounds(inputs, named),
         )
     if inputs.trace is not None:
-        says("scoring")
+        _announce("scoring")
         yield Section(
             "scoring",
             "Do probabilities say the truth",
@@ -139,7 +139,7 @@ def _sections(
             _scoring(inputs),
         )
     if inputs.trace is not None and inputs.prices is not None and inputs.cost is not None:
-        says("curves")
+        _announce("curves")
         yield Section(
             "curves",
             "One peak or several",
@@ -150,7 +150,7 @@ def _sections(
         yield Section("costs", "What rounds cost", inputs.prices.heading, _costs(inputs))
 
 
-def says(what: str) -> None:
+def _announce(what: str) -> None:
     """What happens now, for the person who waits."""
     if sys.stderr.isatty():
         print(f"report: {what} ...", file=sys.stderr, flush=True)
