@@ -8,7 +8,7 @@ import numpy as np
 from simlab.analysis.statistics.intervals import Interval, intervals_of
 from simlab.analysis.statistics.prompt_spread import prompt_spread, share_intervals
 from simlab.arrays import Doubles, Longs
-from simlab.replay import Round
+from simlab.sequence_replay import Round
 
 ROUNDS, DRAFTED, ACCEPTED, COMMITTED, SIBLINGS, SECONDS, MEANS, RESPONSES = 0, 1, 2, 3, 4, 5, 6, 7
 """What is summed over the rounds of a prompt; ``SIBLINGS`` are wrong tokens below a true parent, ``SECONDS`` are nan

@@ -16,7 +16,7 @@ from simlab.policies.fits.edge_sums import Edges, EdgeSums, add_edges, no_sums
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 
 
 class EdgeTally:

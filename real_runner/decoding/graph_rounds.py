@@ -27,7 +27,7 @@ from simlab.real_runner.execution.graph_tree import TreePass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import features_of, tapped
-from simlab.replay import Round
+from simlab.sequence_replay import Round
 from simlab.sampling.choice import Sampling, sequence_key
 
 _MOST_DRAFTED = 512

@@ -10,7 +10,7 @@ from simlab.analysis.table.tree_text import tree_text
 from simlab.draft import Marginals
 from simlab.policies.named.ddtree import DDTree
 from simlab.recorded import RecordedSequence
-from simlab.replay import Round, rounds
+from simlab.sequence_replay import Round, rounds
 
 BUDGET = 16
 _CONTEXT_TOKENS = 40

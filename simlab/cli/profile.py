@@ -7,11 +7,11 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-from simlab.cli.inspect_cost import cost_json
 from simlab.cli.parser import Parser, not_negative, positive
 from simlab.cli.profile_text import profile_text
 from simlab.cli.record import add_execution, add_tap_offset
 from simlab.errors import at_the_door, needing_models
+from simlab.studies.inspect.cost import cost_json
 from simlab.traces.artefacts.cost import read_cost_file
 
 _PROMPTS = Path(str(files("simlab"))) / "data" / "demo_prompts.jsonl"

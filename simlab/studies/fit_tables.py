@@ -19,7 +19,7 @@ from simlab.policies.fits.ranks import RankCounts, add_ranks, no_ranks, rank_fre
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import prices_of
 from simlab.traces.artefacts.table import TableFile, write_table_file

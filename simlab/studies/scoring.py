@@ -15,7 +15,7 @@ from simlab.analysis.scoring.text import notes, scoring_text
 from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.priced_policies import largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
@@ -112,10 +112,11 @@ class ScoringTable:
     def text(self) -> str:
         """The tables as ``simlab scoring`` prints them."""
         inputs, prices, parts = self.inputs, self.inputs.prices, self.parts
+        width = inputs.limits.width
         heading = (
             f"trace    {inputs.trace.place} (text {inputs.trace.text_id})",
             f"prices   {prices.heading if prices.cost is not None else prices.why_none}",
-            f"scored   {len(inputs.prompts)} prompts, {inputs.num_roots:,} roots, {inputs.limits.width} candidates a depth",
+            f"scored   {len(inputs.prompts)} prompts, {inputs.num_roots:,} roots, {width} candidates a depth",
         )
         lines = [
             "\n".join(heading),
@@ -211,7 +212,7 @@ def _inputs(
     )
 
 
-def _policies(typed: Sequence[str], artefacts: TraceArtefacts) -> "tuple[list[NamedPolicy], tuple[str, ...]]":
+def _policies(typed: Sequence[str], artefacts: TraceArtefacts) -> tuple[list[NamedPolicy], tuple[str, ...]]:
     """Those that were asked for; or those of the default set that can be made, and why others cannot."""
     if typed:
         return parse_policies(typed, artefacts), ()

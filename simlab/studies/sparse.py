@@ -26,7 +26,7 @@ from simlab.errors import TraceError, UsageError
 from simlab.policies.engine.replay import Replay, Sums, stages_paid, sums_of_rounds
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.priced_policies import largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
@@ -53,12 +53,12 @@ class SparseInputs:
         measured_at: where they are.
     """
 
-    trace: "Trace"
+    trace: Trace
     draft: str
     prices: Prices
-    recorded: "Sequence[NamedPolicy]"
-    policies: "Sequence[NamedPolicy]"
-    measured: "Results | None"
+    recorded: Sequence[NamedPolicy]
+    policies: Sequence[NamedPolicy]
+    measured: Results | None
     measured_at: Path | None
     wanted: Sequence[int]
     in_sample: tuple[str, ...]
@@ -195,7 +195,7 @@ def _inputs(
     )
 
 
-def _check(one: "NamedPolicy") -> None:
+def _check(one: NamedPolicy) -> None:
 
     if not depends_on_root_alone(one.policy):
         raise UsageError(
@@ -205,7 +205,7 @@ def _check(one: "NamedPolicy") -> None:
         )
 
 
-def _measured(place: Path, policies: "Sequence[NamedPolicy]") -> "Results":
+def _measured(place: Path, policies: Sequence[NamedPolicy]) -> Results:
     """The measured rows of the policies, under the labels they have here."""
     rows = read_results(place / "results.parquet" if place.is_dir() else place)
     rows = rows.filter(rows["kind"] == "measured")
@@ -230,7 +230,7 @@ class _Gathered:
         self.starts: dict[tuple[str, str], list[int]] = {}
         self.borrowed: dict[tuple[str, str], Longs] = {}
 
-    def add(self, texts: "RecordedTexts") -> None:
+    def add(self, texts: RecordedTexts) -> None:
         """Some more texts."""
         policies, firsts = [one.policy for one in self._inputs.policies], texts.roots.firsts
         dense = Replay([(one, None) for one in policies]).rounds(texts)
@@ -251,7 +251,7 @@ class _Gathered:
                 some = [estimated(name, each, rounds, firsts) for each in every]
                 self.estimated.setdefault((label, name), []).append(self._results(some, texts))
 
-    def _results(self, found: "Sequence[TextRounds]", texts: "RecordedTexts") -> "Results":
+    def _results(self, found: Sequence[TextRounds], texts: RecordedTexts) -> Results:
 
         cost, policies = self._inputs.prices.cost, self._inputs.policies
         sums = [
@@ -263,7 +263,7 @@ class _Gathered:
         )
         return results_of(self._rows, Sums(counts, seconds), texts, self._inputs.trace, self._inputs.draft)
 
-    def log(self, one: "NamedPolicy") -> "SparseLog":
+    def log(self, one: NamedPolicy) -> SparseLog:
         """What the rounds of one policy predict."""
         predicted = {DENSE: joined_results(self.dense)}
         predicted |= {name: joined_results(self.estimated[one.label, name]) for name in ESTIMATORS}

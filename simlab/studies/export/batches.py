@@ -47,7 +47,7 @@ class ExportedTexts:
         progress: whether a bar is shown; None: on a terminal.
     """
 
-    trace: "Trace"
+    trace: Trace
     draft: str
     wanted: Sequence[int]
     progress: bool | None
@@ -94,7 +94,7 @@ def has_table(priced: Sequence[BatchPricing], batches: Sequence[int] | None) -> 
     return batches is not None or len(priced) > 1
 
 
-def batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> "list[BatchChoice]":
+def batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[BatchChoice]:
     """The fastest chain at each batch size, of all lengths that have prices.
 
     Raises:
@@ -112,12 +112,12 @@ def batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> "list[B
     return found
 
 
-def chains(longest: int) -> "list[NamedPolicy]":
+def chains(longest: int) -> list[NamedPolicy]:
     """Plain decoding and the chains of every length, so that a policy's place is how many tokens it drafts."""
     return parse_policies(["ar", *([f"chain:length=1..{longest}"] if longest > 0 else [])])
 
 
-def _results(named: "Sequence[NamedPolicy]", prices: Prices, texts: ExportedTexts) -> "Results":
+def _results(named: Sequence[NamedPolicy], prices: Prices, texts: ExportedTexts) -> Results:
 
     ready = ReadyRows([policy_row(one, prices) for one in named])
     found = []

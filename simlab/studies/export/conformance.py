@@ -14,7 +14,7 @@ from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_roun
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
@@ -65,7 +65,7 @@ def _policy(text: str, prices: Prices, trace: Trace, draft: str) -> NamedPolicy:
     return policies[0]
 
 
-def _header(one: "NamedPolicy", trace: "Trace", draft: str, num_rounds: int) -> dict[str, object]:
+def _header(one: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict[str, object]:
     """What the rounds are of, and how many there are."""
     manifest, needs = trace.manifest, one.policy.needs
     return {
@@ -89,7 +89,7 @@ def _header(one: "NamedPolicy", trace: "Trace", draft: str, num_rounds: int) -> 
 
 
 def _recorded_rounds(
-    one: "NamedPolicy", trace: "Trace", draft: str, wanted: list[int], most: int | None
+    one: NamedPolicy, trace: Trace, draft: str, wanted: list[int], most: int | None
 ) -> Iterator[Mapping[str, object]]:
     """Rounds on the texts of a trace."""
     with progress_bar(None, "export", "sequence", len(wanted)) as bar:
@@ -100,7 +100,7 @@ def _recorded_rounds(
             bar.update()
 
 
-def _synthetic_rounds(one: "NamedPolicy", num_texts: int) -> Iterator[Mapping[str, object]]:
+def _synthetic_rounds(one: NamedPolicy, num_texts: int) -> Iterator[Mapping[str, object]]:
     """Rounds on synthetic texts, the same for the same number: half of them have few distinct log-probabilities."""
     generator = np.random.default_rng(0)
     for index in range(num_texts):
@@ -108,7 +108,7 @@ def _synthetic_rounds(one: "NamedPolicy", num_texts: int) -> Iterator[Mapping[st
 
 
 def _rounds(
-    one: "NamedPolicy", recorded: "RecordedSequence", text: str, most: int | None
+    one: NamedPolicy, recorded: RecordedSequence, text: str, most: int | None
 ) -> Iterator[Mapping[str, object]]:
 
     for found in islice(conformance_rounds(one.policy, recorded), most):

@@ -26,7 +26,7 @@ from simlab.errors import UsageError
 from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.export.batches import (
     HOW,
     ExportedTexts,
@@ -88,7 +88,7 @@ def engine_text(
     return text, f"Settings of {policy.label} for {engine}", notes
 
 
-def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> "NamedPolicy":
+def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:
 
     found = parse_policies([typed], artefacts)
     if len(found) != 1:
@@ -100,7 +100,7 @@ def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> "Nam
     return found[0]
 
 
-def _acceptance(policy: "NamedPolicy", texts: ExportedTexts) -> "Acceptance":
+def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     """What the policy's rounds committed, counted."""
     replay, found = Replay([(policy.policy, None)]), []
     with progress_bar(texts.progress, "export", "sequence", len(texts.wanted)) as bar:
@@ -111,7 +111,7 @@ def _acceptance(policy: "NamedPolicy", texts: ExportedTexts) -> "Acceptance":
     return acceptance_of(found)
 
 
-def _vllm(one: "Exported", notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
+def _vllm(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     parts = vllm_settings(one, draft_tokens)
     notes = [*notes, *width_note(one)]
@@ -120,7 +120,7 @@ def _vllm(one: "Exported", notes: list[str], texts: ExportedTexts, draft_tokens:
     return _json({"simlab": stamp(one, VLLM, notes), **parts}), notes
 
 
-def _sglang(one: "Exported", notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
+def _sglang(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     slots = sglang_adaptive(one)
     if slots:
@@ -142,7 +142,7 @@ def _sglang(one: "Exported", notes: list[str], texts: ExportedTexts, draft_token
     return _json({"simlab": simlab, **slots}), notes
 
 
-def _tensorrt_llm(one: "Exported", notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
+def _tensorrt_llm(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     settings = tensorrt_llm_settings(one)
     forced = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={tensorrt_llm_forced(one)!r}"
@@ -160,7 +160,7 @@ def _tensorrt_llm(one: "Exported", notes: list[str], texts: ExportedTexts, draft
     return "\n".join([*lines, "speculative_config:", *_yaml(settings, "  "), ""]), notes
 
 
-def _yaml(value: "dict[str, object]", indent: str) -> list[str]:
+def _yaml(value: dict[str, object], indent: str) -> list[str]:
     lines = []
     for key, one in value.items():
         if isinstance(one, dict):
@@ -170,7 +170,7 @@ def _yaml(value: "dict[str, object]", indent: str) -> list[str]:
     return lines
 
 
-def _modelopt(one: "Exported", notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
+def _modelopt(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     kept = texts.trace.manifest.draft_sets[texts.draft]
     by_length = _by_length(one.deepest, texts) if one.is_chain else {}

@@ -48,7 +48,7 @@ class TraceArtefacts:
         draft: the draft set.
     """
 
-    def __init__(self, prices: Prices, trace: "Trace | None" = None, draft: str | None = None) -> None:
+    def __init__(self, prices: Prices, trace: Trace | None = None, draft: str | None = None) -> None:
         self._prices, self._trace, self._draft = prices, trace, draft
         self._models = None if trace is None or draft is None else _models(trace, draft)
         self._in_sample: set[str] = set()
@@ -63,7 +63,7 @@ class TraceArtefacts:
             return LEAST_WIDTH
         return self._trace.manifest.draft_sets[self._draft].min_width
 
-    def in_sample(self, policies: "Sequence[NamedPolicy]") -> tuple[str, ...]:
+    def in_sample(self, policies: Sequence[NamedPolicy]) -> tuple[str, ...]:
         """The labels of those that use a table or counts of the very texts of the trace; see the module."""
         return tuple(
             one.label for one in policies if self._in_sample & set(getattr(one.policy, "artefacts", {}).values())
@@ -93,7 +93,7 @@ class TraceArtefacts:
             check_models(path, file, self._trace, self._draft)
         return cost_table_of(file, path)
 
-    def _ngram(self, name: str) -> "tuple[Counts, str]":
+    def _ngram(self, name: str) -> tuple[Counts, str]:
 
         digest = None if self._trace is None else self._trace.manifest.tokenizer_digest
         again = "count one with `simlab train ngram --out FILE`, and name it: ngram=FILE"
@@ -165,14 +165,14 @@ def in_sample_note(labels: Sequence[str]) -> str:
     )
 
 
-def _models(trace: "Trace", draft: str) -> "tuple[ModelInfo, ModelInfo, int]":
+def _models(trace: Trace, draft: str) -> tuple[ModelInfo, ModelInfo, int]:
     """Target, drafter and block."""
     kept = trace.manifest.draft_sets[draft]
     return trace.manifest.target, kept.model, kept.block_size
 
 
 def shelf_of_models(
-    cost: Path | None, trace: "Trace | None", draft: str | None, dtype: str, batch: int = 1
+    cost: Path | None, trace: Trace | None, draft: str | None, dtype: str, batch: int = 1
 ) -> TraceArtefacts:
     """The artefacts for running models: prices of a file, else those that come with simlab for the trace's models.
 

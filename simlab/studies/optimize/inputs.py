@@ -35,9 +35,9 @@ class PromptSet:
     """
 
     name: str
-    trace: "Trace"
+    trace: Trace
     draft: str
-    prompts: "tuple[Prompt, ...]"
+    prompts: tuple[Prompt, ...]
     prices: tuple[Prices, ...]
 
     @cached_property
@@ -63,7 +63,7 @@ class PromptSet:
         keys = ((record.index, _key(record.prompt)) for record in self.trace.sequences())
         return {index: number[key] for index, key in keys if key in number}
 
-    def read_from(self) -> "ReadFrom":
+    def read_from(self) -> ReadFrom:
         """For the file."""
         return ReadFrom(self.trace.text_id, self.trace.draft_ids[self.draft], frozenset(self.prompts))
 
@@ -151,7 +151,7 @@ def _objective(asked: str | None, machines: int, node_cap: int | None) -> str:
     return objective
 
 
-def _prices(costs: Sequence[Path], trace: "Trace", draft: str, objective: str) -> tuple[Prices, ...]:
+def _prices(costs: Sequence[Path], trace: Trace, draft: str, objective: str) -> tuple[Prices, ...]:
     found: dict[str | None, Prices] = {}
     for path in costs or (None,):
         one = prices_for_trace(path, trace, draft)
@@ -166,11 +166,11 @@ def _prices(costs: Sequence[Path], trace: "Trace", draft: str, objective: str) -
     return tuple(found.values())
 
 
-def _key(prompt: AskedPrompt) -> "Prompt":
+def _key(prompt: AskedPrompt) -> Prompt:
     return prompt.dataset, prompt.prompt_id
 
 
-def _prompts(trace: "Trace") -> "tuple[Prompt, ...]":
+def _prompts(trace: Trace) -> tuple[Prompt, ...]:
     """In the order of the trace."""
     found = tuple(dict.fromkeys(_key(record.prompt) for record in trace.sequences()))
     if not found:
@@ -178,7 +178,7 @@ def _prompts(trace: "Trace") -> "tuple[Prompt, ...]":
     return found
 
 
-def _halves(trace: "Trace") -> "tuple[tuple[Prompt, ...], tuple[Prompt, ...]]":
+def _halves(trace: Trace) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
     """Which half a prompt is in depends on its dataset and its name alone."""
     halves: tuple[list[Prompt], list[Prompt]] = ([], [])
     for prompt in _prompts(trace):
@@ -190,7 +190,7 @@ def _halves(trace: "Trace") -> "tuple[tuple[Prompt, ...], tuple[Prompt, ...]]":
     return tuple(halves[0]), tuple(halves[1])
 
 
-def _check_same_models(trace: "Trace", draft: str, other: "Trace", other_draft: str) -> None:
+def _check_same_models(trace: Trace, draft: str, other: Trace, other_draft: str) -> None:
     first, second = trace.manifest, other.manifest
     ours, theirs = first.draft_sets[draft], second.draft_sets[other_draft]
     laws = [(one.temperature, one.top_p, one.top_k) for one in (first.sampling, second.sampling)]
@@ -209,7 +209,7 @@ def _check_same_models(trace: "Trace", draft: str, other: "Trace", other_draft: 
         )
 
 
-def _check_no_shared_prompts(trace: "Trace", other: "Trace") -> None:
+def _check_no_shared_prompts(trace: Trace, other: Trace) -> None:
     names = {_key(record.prompt) for record in other.sequences()}
     texts = {record.prompt.token_ids.tobytes() for record in other.sequences()}
     shared = [
@@ -226,7 +226,7 @@ def _check_no_shared_prompts(trace: "Trace", other: "Trace") -> None:
         )
 
 
-def _check_same_prices(prices: Sequence[Prices], others: Sequence[Prices], other: "Trace") -> None:
+def _check_same_prices(prices: Sequence[Prices], others: Sequence[Prices], other: Trace) -> None:
     if [one.cost_id for one in prices] != [one.cost_id for one in others]:
         raise CostError(
             f"the prices that come with simlab for {other.place} are others than those of --trace; name one file for "

@@ -46,10 +46,10 @@ class Choice:
         in_sample: labels of finalists whose tables or counts were made from the dev texts, and from the others.
     """
 
-    optimum: "Optimum"
-    standing: "Standing"
-    results: "Results"
-    summaries: "tuple[tuple[Summary, ...], ...]"
+    optimum: Optimum
+    standing: Standing
+    results: Results
+    summaries: tuple[tuple[Summary, ...], ...]
     in_sample: tuple[tuple[str, ...], tuple[str, ...]]
 
 
@@ -93,14 +93,14 @@ def report_choice(
     return Choice(optimum, standing, rows[1], summaries, in_sample)
 
 
-def _references(dev: Searched, values: "Doubles") -> list[int]:
+def _references(dev: Searched, values: Doubles) -> list[int]:
     """Places of the best of each reference."""
     order = best_places(dev.sums, values)
     firsts = (next((place for place in order if dev.points[place].entry == at), None) for at in (CHAIN, PLAIN, TREES))
     return [place for place in firsts if place is not None]
 
 
-def _rows(side: PromptSet, finalists: Sequence[Point], options: SearchOptions) -> "tuple[Results, tuple[str, ...]]":
+def _rows(side: PromptSet, finalists: Sequence[Point], options: SearchOptions) -> tuple[Results, tuple[str, ...]]:
     """Result rows of the finalists and the bounds on the prompts of a side; which finalists know its texts."""
     asked: list[PricedPolicies] = []
     in_sample: list[str] = []
@@ -115,7 +115,7 @@ def _rows(side: PromptSet, finalists: Sequence[Point], options: SearchOptions) -
     return rows.filter(rows["sequence"].is_in(list(wanted))), tuple(dict.fromkeys(in_sample))
 
 
-def _runs(side: PromptSet, machine: int, finalists: Sequence[Point], rows: "Results") -> "list[Run]":
+def _runs(side: PromptSet, machine: int, finalists: Sequence[Point], rows: Results) -> list[Run]:
     """The finalists at one machine's prices."""
     priced = results_at(rows, side.prices[machine].cost_id)
     plain = priced.filter(priced["name"] == "ar")
@@ -123,12 +123,12 @@ def _runs(side: PromptSet, machine: int, finalists: Sequence[Point], rows: "Resu
     return [Run(label, priced.filter(priced["policy"] == label), plain) for label in labels]
 
 
-def _summaries(rows: "Results", cost_id: str | None) -> "list[Summary]":
+def _summaries(rows: Results, cost_id: str | None) -> list[Summary]:
 
     return summaries(results_at(rows, cost_id))
 
 
-def _optimism(inputs: SearchInputs, dev: Searched, evaluation: Searched, best: int) -> "Mapping[str, Scalar]":
+def _optimism(inputs: SearchInputs, dev: Searched, evaluation: Searched, best: int) -> Mapping[str, Scalar]:
 
     chain = next(place for place, one in enumerate(dev.points) if one.entry == CHAIN)
     own = Searched((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
@@ -144,8 +144,8 @@ def _optimism(inputs: SearchInputs, dev: Searched, evaluation: Searched, best: i
 
 
 def _finalist_rows(
-    inputs: SearchInputs, finalists: Sequence[Point], rows: "Sequence[Results]", standing: "Standing"
-) -> "list[dict[str, Scalar]]":
+    inputs: SearchInputs, finalists: Sequence[Point], rows: Sequence[Results], standing: Standing
+) -> list[dict[str, Scalar]]:
     """A row for each finalist and bound at each machine's prices."""
     against = {one.second: one for one in standing.comparisons}
     found: list[dict[str, Scalar]] = []

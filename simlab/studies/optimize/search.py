@@ -48,7 +48,7 @@ class SumsOfPolicies:
         self._points, self._side, self._threads = points, side, options.threads or num_cores()
         self._progress = options.progress
 
-    def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> "CandidateSums":
+    def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> CandidateSums:
         """Of the policies at these places on the prompts at these."""
         side, priced = self._side, self._priced(places)
         sums = np.zeros((3, len(priced), len(prompts)))
@@ -66,7 +66,7 @@ class SumsOfPolicies:
         names = tuple(side.prompts[place] for place in prompts)
         return CandidateSums(names, committed, rounds[:, 1:], drafted[:, 1:], seconds[:, 1:], seconds[:, 0])
 
-    def _priced(self, places: Sequence[int]) -> "list[Priced]":
+    def _priced(self, places: Sequence[int]) -> list[Priced]:
         """Plain decoding and the policies, machine by machine."""
         (plain,) = parse_policies(["ar"])
         found: list[Priced] = []
@@ -75,7 +75,7 @@ class SumsOfPolicies:
             found += [(one.policy, prices.cost) for one in named]
         return found
 
-    def _found(self, priced: "list[Priced]", sequences: list[int]) -> "Iterator[tuple[RecordedTexts, Longs, Sums]]":
+    def _found(self, priced: list[Priced], sequences: list[int]) -> Iterator[tuple[RecordedTexts, Longs, Sums]]:
         """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
         orders: dict[str, int] = {}
         near = sorted(range(len(priced)), key=lambda place: orders.setdefault(_order_key(priced[place]), len(orders)))
@@ -83,11 +83,11 @@ class SumsOfPolicies:
         ready = [(which, Replay([priced[place] for place in which])) for which in chunks]
         lengths = {record.index: len(record.text) for record in self._side.trace.sequences()}
 
-        def units() -> "Iterator[tuple[RecordedTexts, tuple[Longs, Replay]]]":
+        def units() -> Iterator[tuple[RecordedTexts, tuple[Longs, Replay]]]:
             for texts in self._side.trace.recorded_texts(self._side.draft, sequences, ROOTS_AT_ONCE):
                 yield from ((texts, one) for one in ready)
 
-        def work(unit: "tuple[RecordedTexts, tuple[Longs, Replay]]") -> "tuple[RecordedTexts, Longs, Sums]":
+        def work(unit: tuple[RecordedTexts, tuple[Longs, Replay]]) -> tuple[RecordedTexts, Longs, Sums]:
             texts, (which, replay) = unit
             return texts, which, replay.sums(texts)
 
@@ -99,7 +99,7 @@ class SumsOfPolicies:
                 bar.update(sum(len(one.text) for one in texts.sequences) * len(which))
 
 
-def _order_key(priced: "Priced") -> str:
+def _order_key(priced: Priced) -> str:
 
     policy = priced[0]
     return policy.order.key if isinstance(policy, Composition) else ""
@@ -128,7 +128,7 @@ class Searched:
     """
 
     points: tuple[Point, ...]
-    sums: "CandidateSums"
+    sums: CandidateSums
     steps: tuple[tuple[int, int], ...]
 
     def best(self, objective: str) -> Point:

@@ -7,7 +7,7 @@ from simlab.errors import CostError, SimlabError, UsageError
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policies.parsing.search_space import Entry, parse_entry, shelf_entries
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.optimize.inputs import DEFAULT_BUDGET, PromptSet, SearchInputs
 
 CHAIN, PLAIN, TREES = range(3)
@@ -28,7 +28,7 @@ class Point:
 
     typed: str
     entry: int
-    policies: "tuple[NamedPolicy, ...]"
+    policies: tuple[NamedPolicy, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Space:
         capped: points that the node cap left out.
     """
 
-    entries: "tuple[Entry, ...]"
+    entries: tuple[Entry, ...]
     points: tuple[Point, ...]
     ranged: tuple[int, ...]
     left_out: tuple[str, ...]

@@ -53,14 +53,14 @@ class ReportInputs:
         served: how texts were served and what that does to intervals, where several were at a time; else empty.
     """
 
-    rows: "Results"
-    results: "ReportResults"
-    trace: "Trace | None"
+    rows: Results
+    results: ReportResults
+    trace: Trace | None
     draft: str | None
     prices: Prices | None
     artefacts: TraceArtefacts | None
-    optimum: "Optimum | None"
-    confirmed: "tuple[Confirmed, ...]"
+    optimum: Optimum | None
+    confirmed: tuple[Confirmed, ...]
     missing: tuple[str, ...]
     wanted: tuple[int, ...]
     served: str
@@ -72,16 +72,16 @@ class ReportInputs:
         return tuple(dict.fromkeys((str(row["policy"]), str(row["lossless"])) for row in rows))
 
     @property
-    def cost(self) -> "CostTable | None":
+    def cost(self) -> CostTable | None:
         """The prices themselves."""
         return None if self.prices is None else self.prices.cost
 
-    def texts(self) -> "list[SequenceRecord]":
+    def texts(self) -> list[SequenceRecord]:
         """Those of the trace that have rows."""
         wanted = set(self.wanted)
         return [] if self.trace is None else [one for one in self.trace.sequences() if one.index in wanted]
 
-    def named(self, labels: Sequence[str]) -> "list[NamedPolicy]":
+    def named(self, labels: Sequence[str]) -> list[NamedPolicy]:
         """Policies by the labels of their rows; those that cannot be made again are left out."""
         found = []
         for label in labels:
@@ -132,12 +132,12 @@ def inputs_of_results(
 
 
 def _joined(
-    rows: "Results",
+    rows: Results,
     cost_id: str | None,
-    trace: "Trace | None",
+    trace: Trace | None,
     draft: str | None,
     prices: Prices | None,
-    confirmed: "tuple[Confirmed, ...]",
+    confirmed: tuple[Confirmed, ...],
     served: str,
 ) -> ReportInputs:
 
@@ -164,7 +164,7 @@ def _joined(
     )
 
 
-def _served(rows: "Results") -> str:
+def _served(rows: Results) -> str:
     """What to know of rows of several texts at a time; empty where each ran alone.
 
     Raises:
@@ -206,7 +206,7 @@ def _draft_of(trace: Trace, rows: Results, draft_name: str | None) -> str:
     return trace.draft_name(draft_name if draft_name is not None else named[0] if len(named) == 1 else None)
 
 
-def _cost_id(rows: "Results") -> str | None:
+def _cost_id(rows: Results) -> str | None:
     """The prices of most predicted rows."""
     found = rows.filter(rows["kind"] == "predicted")["cost_id"].drop_nulls()
     return None if found.is_empty() else str(found.mode()[0])
