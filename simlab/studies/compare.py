@@ -2,10 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-
-import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison
 from simlab.analysis.compare.runs import compare_runs, headline
@@ -19,6 +16,7 @@ from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.replay.replay import ReplayTable
 from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.rows import Results, read_results
 
@@ -87,7 +85,7 @@ class ComparedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class ComparisonTable:
+class ComparisonTable(StudyResult):
     """Paired comparisons on the prompts that both sides have.
 
     Attributes:
@@ -110,11 +108,6 @@ class ComparisonTable:
     def of_measure(self) -> list[Comparison]:
         """The comparisons that the verdict is about."""
         return [one for one in self.comparisons if one.measure == self.measure]
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """A row per comparison, with the keys of ``rows`` in ``simlab compare --json`` as columns."""
-        return pl.DataFrame(self.to_json()["rows"], infer_schema_length=None)
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab compare --json`` prints."""

@@ -7,8 +7,6 @@ from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 
-import polars as pl
-
 from simlab.analysis.curves.examples import worst_example
 from simlab.analysis.curves.rows import FIRST, CurveRows, Machine, Roots, Setting, curve_rows, write_rows
 from simlab.analysis.curves.summaries import curve_summaries
@@ -28,6 +26,7 @@ from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 
 RAW, CALIBRATED = "raw", "calibrated"
@@ -103,7 +102,7 @@ class CurveInputs:
 
 
 @dataclass(frozen=True, eq=False)
-class CurveTable:
+class CurveTable(StudyResult):
     """What was found at the roots, for each edge model and machine.
 
     Attributes:
@@ -117,14 +116,6 @@ class CurveTable:
     rows: CurveRows
     settings: list[Setting]
     by: str | None
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """A row per rule and slice, with the keys of ``rows`` in ``simlab curves --json`` as columns."""
-        return pl.DataFrame(self._rows(), infer_schema_length=None)
-
-    def _rows(self) -> list[dict[str, object]]:
-        return [row for one in curve_summaries(self.rows, self.settings, self.by) for row in one.rows()]
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab curves --json``.
@@ -143,7 +134,7 @@ class CurveTable:
             "policy": None if inputs.visits is None else inputs.visits.label,
             "budget": inputs.most,
             "in_sample": list(inputs.in_sample),
-            "rows": self._rows(),
+            "rows": [row for one in curve_summaries(self.rows, self.settings, self.by) for row in one.rows()],
             "fixed_budget_curves": [
                 {"edges": one.edges, "cost_id": one.cost_id, "tokens_per_s": one.budget_curve.tolist()}
                 for one in self.settings

@@ -2,10 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
-
-import polars as pl
 
 from simlab.analysis.compare.averaging import both_means, flips
 from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, Check, checks_of_trace
@@ -31,6 +28,7 @@ from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, sample_trace
 from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results
 
@@ -90,7 +88,7 @@ class ReproduceOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Reproduction:
+class Reproduction(StudyResult):
     """A published figure: theirs, ours, and what would have to be equal.
 
     Attributes:
@@ -102,11 +100,6 @@ class Reproduction:
     published: Published
     tables: str
     values: Mapping[str, object]
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """The rows, with the keys of ``rows`` in ``simlab reproduce NAME --json`` as columns."""
-        return pl.DataFrame(self.to_json()["rows"], infer_schema_length=None)
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab reproduce NAME --json`` prints."""

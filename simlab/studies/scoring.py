@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-
-import polars as pl
+from typing import ClassVar
 
 from simlab.analysis.scoring import rows
 from simlab.analysis.scoring.score import Limits, Prompt, Scoring
@@ -22,6 +20,7 @@ from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 
 WITHOUT_CHOICE = (
@@ -70,7 +69,7 @@ class ScoringInputs:
 
 
 @dataclass(frozen=True, eq=False)
-class ScoringTable:
+class ScoringTable(StudyResult):
     """What came out, with intervals over prompts.
 
     Attributes:
@@ -78,13 +77,10 @@ class ScoringTable:
         parts: the scoring of all prompts, behind those of each dataset where they are wanted; with the dataset's name.
     """
 
+    ROWS: ClassVar[str] = "policies"
+
     inputs: ScoringInputs
     parts: tuple[tuple[str | None, Scoring], ...]
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """A row per policy and slice, with the keys of ``policies`` in ``simlab scoring --json`` as columns."""
-        return pl.DataFrame(self.to_json()["policies"], infer_schema_length=None)
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab scoring --json``; in each list of rows the slice is the dataset, or null for all."""

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from simlab.analysis.sparse.logs import ESTIMATORS, at_every_root, borrowed_rows, depends_on_root_alone, estimated
 from simlab.analysis.sparse.table import (
@@ -34,6 +32,7 @@ from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.rows import policy_row, results_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, read_results
 
@@ -65,7 +64,7 @@ class SparseInputs:
 
 
 @dataclass(frozen=True, eq=False)
-class SparseTable:
+class SparseTable(StudyResult):
     """What each log predicts, beside the dense trace and a measurement.
 
     Attributes:
@@ -79,11 +78,6 @@ class SparseTable:
     logs: tuple[SparseLog, ...]
     figures: tuple[tuple[SparseFigure, ...], ...]
     choices: tuple[tuple[Choice, ...], ...]
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """A row per policy, log and estimate, with the keys of ``rows`` in ``simlab sparse --json`` as columns."""
-        return pl.DataFrame(self.to_json()["rows"], infer_schema_length=None)
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab sparse --json`` prints."""

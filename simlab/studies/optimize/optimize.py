@@ -2,10 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-
-import polars as pl
 
 from simlab.analysis.optimize.text import finalist_table, optimism_text
 from simlab.analysis.table.text import notes, table
@@ -16,12 +13,13 @@ from simlab.studies.optimize.report import Choice, report_choice
 from simlab.studies.optimize.search import SearchOptions, at_the_ends, search
 from simlab.studies.optimize.space import Point, Space, space_of
 from simlab.studies.optimize.trials import plan_of, run_trials
+from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.optimum import Optimum, write_optimum
 from simlab.traces.results.rows import Results, write_results
 
 
 @dataclass(frozen=True, eq=False)
-class OptimizeResult:
+class OptimizeResult(StudyResult):
     """The choice, its rivals on both sets of prompts, and the verdict.
 
     Attributes:
@@ -47,11 +45,6 @@ class OptimizeResult:
     def results(self) -> Results:
         """Result rows of the finalists on the evaluation prompts."""
         return self.choice.results
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """A row per finalist and machine, with the keys of ``rows`` in ``simlab optimize --json`` as columns."""
-        return pl.DataFrame(self.to_json()["rows"], infer_schema_length=None)
 
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab optimize --json``: the file, and what only this search knows."""
