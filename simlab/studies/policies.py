@@ -1,13 +1,16 @@
 """The policies that can be replayed, their settings and where they come from."""
 
+import html
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from simlab.policies.parsing.describe import PolicyInfo, SettingInfo, describe_policies
+
+if TYPE_CHECKING:
+    import polars as pl
 
 WIDTH = 100
 _JOINED = "\N{NO-BREAK SPACE}"
@@ -45,8 +48,10 @@ class PolicyList:
     with_details: bool = False
 
     @cached_property
-    def frame(self) -> pl.DataFrame:
+    def frame(self) -> "pl.DataFrame":
         """A row per policy; the settings as they are typed, with their defaults."""
+        import polars as pl
+
         rows = [
             {
                 "name": one.name,
@@ -67,6 +72,9 @@ class PolicyList:
     def text(self) -> str:
         """The list as ``simlab policies`` prints it."""
         return "\n\n".join([*(_block(one, self.with_details) for one in self.policies), _HOW])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text())}</pre>"
 
     def markdown(self) -> str:
         """The page of the documentation."""
