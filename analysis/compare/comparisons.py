@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 from simlab.analysis.statistics.bootstrap import Spread, log_products
 from simlab.analysis.statistics.detectable import detectable_ratios
@@ -199,7 +199,7 @@ def _p_values(logs: Doubles, errors: Doubles, degrees: Doubles) -> Doubles:
     """nan where there is no error to hold a difference against."""
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.where(logs == 0, 0.0, np.abs(logs) / errors)
-    found = 2 * stats.t.sf(distance, degrees)
+    found = 2 * stdtr(degrees, -distance)
     return np.asarray(np.where(np.isfinite(errors) & np.isfinite(logs), found, np.nan), np.float64)
 
 

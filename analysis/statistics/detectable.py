@@ -1,7 +1,7 @@
 """How large a difference must be to be found, before one says that there is none."""
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from simlab.analysis.statistics.intervals import LEVEL
 from simlab.arrays import Doubles
@@ -30,7 +30,7 @@ def detectable_ratios(log_errors: Doubles, degrees: Doubles, num_comparisons: in
         raise ValueError(
             f"expected a power from 0.5 to below 1 and at least one comparison; got {power} and {num_comparisons}"
         )
-    beyond = stats.t.ppf(1 - (1 - LEVEL) / 2 / num_comparisons, degrees) + stats.t.ppf(power, degrees)
+    beyond = stdtrit(degrees, 1 - (1 - LEVEL) / 2 / num_comparisons) + stdtrit(degrees, power)
     with np.errstate(over="ignore"):
         return np.asarray(np.exp(beyond * log_errors), np.float64)
 
