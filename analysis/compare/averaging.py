@@ -95,7 +95,16 @@ def both_means(run: Run) -> BothMeans:
     spread = log_products(np.ascontiguousarray(sums[:, used]), powers[:, used])
     ends = intervals_of(spread)
     (pooled, macro, over), intervals = np.exp(spread.whole).tolist(), [_exp(one) for one in ends]
-    return BothMeans(run.name, len(sums), pooled, intervals[0], macro, intervals[1], over, intervals[2])
+    return BothMeans(
+        run=run.name,
+        prompts=len(sums),
+        pooled=pooled,
+        pooled_interval=intervals[0],
+        macro=macro,
+        macro_interval=intervals[1],
+        over=over,
+        over_interval=intervals[2],
+    )
 
 
 def flips(runs: Sequence[Run]) -> list[Flip]:

@@ -131,7 +131,14 @@ def _errors(policy: str, policy_id: str, is_plain: bool, sums: Doubles, plain: D
         for (name, log), interval in zip(logs.items(), intervals_of(spread), strict=True)
     }
     machine = logs["tokens_per_s"] - logs["speedup"]
-    return PredictionErrors(policy, policy_id, is_plain, errors, float(machine), _parts(both.sum(axis=0), logs))
+    return PredictionErrors(
+        policy=policy,
+        policy_id=policy_id,
+        is_plain=is_plain,
+        errors=errors,
+        machine=float(machine),
+        parts=_parts(both.sum(axis=0), logs),
+    )
 
 
 def _parts(totals: Doubles, logs: Mapping[str, float]) -> dict[str, float]:

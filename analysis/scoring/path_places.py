@@ -64,7 +64,14 @@ class TruePlaces:
             )
             for one in self.orders
         )
-        return TruePlaces(self.most, self.caps, len(prompts), number[self.prompts][kept], self.left[kept], orders)
+        return TruePlaces(
+            most=self.most,
+            caps=self.caps,
+            num_prompts=len(prompts),
+            prompts=number[self.prompts][kept],
+            left=self.left[kept],
+            orders=orders,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +151,13 @@ def coverage(places: TruePlaces, order: OrderPlaces) -> list[Coverage]:
         spread = prompt_spread(_by_prompt(prompts, columns, places.num_prompts), ratios)
         found.append(
             Coverage(
-                order.label,
-                depth,
-                len(nodes),
-                tuple(spread.whole.tolist()),
-                tuple(share_intervals(spread)),
-                _quantile(nodes, 0.5, places.most),
-                _quantile(nodes, 0.9, places.most),
+                order=order.label,
+                depth=depth,
+                roots=len(nodes),
+                shares=tuple(spread.whole.tolist()),
+                intervals=tuple(share_intervals(spread)),
+                median=_quantile(nodes, 0.5, places.most),
+                ninety=_quantile(nodes, 0.9, places.most),
             )
         )
     return found
@@ -183,15 +190,15 @@ def _figures(places: TruePlaces, order: OrderPlaces, shared: Bools) -> OrderFigu
         overstated = tuple(float(one.whole[0]) for one in spreads)
         intervals = tuple(intervals_of(one)[0] for one in spreads)
     return OrderFigures(
-        order.label,
-        float(auc.whole[0]),
-        share_intervals(auc)[0],
-        float(excess.whole[0]),
-        intervals_of(excess)[0],
-        expected,
-        mean,
-        overstated,
-        intervals,
+        order=order.label,
+        auc=float(auc.whole[0]),
+        auc_interval=share_intervals(auc)[0],
+        excess=float(excess.whole[0]),
+        excess_interval=intervals_of(excess)[0],
+        expected=expected,
+        accepted=mean,
+        overstated=overstated,
+        overstated_intervals=intervals,
     )
 
 

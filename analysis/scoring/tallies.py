@@ -76,7 +76,9 @@ class PlaceTally:
         """All of it; there was at least one text."""
         orders = tuple(_joined(parts) for parts in self._parts)
         prompts, left = np.concatenate(self._prompts), np.concatenate(self._left)
-        return TruePlaces(self._most, self._caps, self._num_prompts, prompts, left, orders)
+        return TruePlaces(
+            most=self._most, caps=self._caps, num_prompts=self._num_prompts, prompts=prompts, left=left, orders=orders
+        )
 
 
 class RunTally:

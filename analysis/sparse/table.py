@@ -217,7 +217,17 @@ def _figure(
     values[MEASURED] = next((one.second_value for one in measured.values()), math.nan)
     prompts = next((one.prompts for one in dense.values()), 0)
     share = log.starts_recorded[policy]
-    return SparseFigure(log.policy, policy, measure, prompts, share, values, dense, measured, _known(gains))
+    return SparseFigure(
+        recorded=log.policy,
+        policy=policy,
+        measure=measure,
+        prompts=prompts,
+        starts_recorded=share,
+        values=values,
+        against_dense=dense,
+        against_measured=measured,
+        gains=_known(gains),
+    )
 
 
 def _known(found: Mapping[str, Comparison | None]) -> dict[str, Comparison]:

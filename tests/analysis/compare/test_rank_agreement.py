@@ -15,7 +15,17 @@ from scipy import stats
 from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text, kendall_tau, rank_agreement
 from simlab.analysis.confirm.table import Judged, confirmed_policies, measured_runs
 
-FAILED = Judged("FAILED", 0, 3.0, 1e-4, "token 7", 30, 30, "", 30)
+FAILED = Judged(
+    lossless="FAILED",
+    num_ties=0,
+    worst_gap=3.0,
+    bound=1e-4,
+    fault="token 7",
+    num_equal=30,
+    num_texts=30,
+    unequal="",
+    num_same_texts=30,
+)
 
 
 @cache
