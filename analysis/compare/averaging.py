@@ -11,8 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from simlab.analysis.compare.comparisons import POWERS, Comparison
-from simlab.analysis.compare.runs import compare_runs
+from simlab.analysis.compare.comparisons import POWERS, Comparison, compare_runs
 from simlab.analysis.statistics.bootstrap import log_products
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of
 from simlab.analysis.table.prompt_sums import COLUMNS, Run, prompt_sums

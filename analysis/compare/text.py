@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from simlab.analysis.compare.comparisons import Comparison
 from simlab.analysis.compare.verdicts import measure_name, standing, verdict
 from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM
-from simlab.analysis.statistics.detectable import POWER
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.statistics.significance import POWER
 from simlab.analysis.table.text import aligned, number
 
 _HEADINGS = ("", "first", "second", "difference [95 %]", "ratio [95 %]", "p", "detectable")

@@ -8,8 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from simlab.analysis.compare.averaging import BothMeans, both_means
-from simlab.analysis.compare.comparisons import Comparison
-from simlab.analysis.compare.runs import compare_runs
+from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
 from simlab.analysis.table.prompt_sums import Run, shared_runs
 from simlab.analysis.table.speeds import STAGE_COLUMNS

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from simlab.analysis.compare.comparisons import Comparison
-from simlab.analysis.compare.runs import compare_runs
+from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.sparse.logs import ESTIMATORS
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.prompt_sums import Run, shared_runs

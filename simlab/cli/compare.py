@@ -57,7 +57,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from simlab.analysis.compare.runs import compare_runs, headline
+    from simlab.analysis.compare.comparisons import compare_runs, headline
     from simlab.analysis.table.prompt_sums import shared_runs
 
     wanted, same = _wanted(options)

@@ -137,7 +137,7 @@ class Confirmation:
     @property
     def prediction(self) -> str:
         """How good the prediction was, in a line; empty where nothing was predicted."""
-        from simlab.analysis.confirm.error_text import prediction_verdict
+        from simlab.analysis.confirm.text import prediction_verdict
 
         return prediction_verdict(self.errors, None if self.won is None else self.won.first.policy)
 
@@ -150,8 +150,13 @@ class Confirmation:
     def text(self) -> str:
         """All of it, for people."""
         from simlab.analysis.compare.rank_agreement import agreement_text
-        from simlab.analysis.confirm.error_text import error_table
-        from simlab.analysis.confirm.text import confirm_blocks, confirm_table, differences_text, stage_table
+        from simlab.analysis.confirm.text import (
+            confirm_blocks,
+            confirm_table,
+            differences_text,
+            error_table,
+            stage_table,
+        )
 
         parts = ["\n".join(filter(None, [self.verdict, self.prediction])), self.heading]
         if self.by is None:
@@ -223,8 +228,7 @@ class Confirmation:
         return "" if served is None else machine_table(served.machine, served.batch)
 
     def _notes(self) -> str:
-        from simlab.analysis.confirm.error_text import ERROR_NOTES
-        from simlab.analysis.confirm.text import confirm_notes
+        from simlab.analysis.confirm.text import ERROR_NOTES, confirm_notes
 
         served = self.ran.batch
         num_groups = None if served is None else served.groups

@@ -61,7 +61,7 @@ def confirm(
     Raises:
         SimlabError: models, trace, policies, prices and log do not fit each other; nothing was run.
     """
-    from simlab.analysis.confirm.width import widest_half_width
+    from simlab.analysis.confirm.table import widest_half_width
     from simlab.traces.results.rows import joined_results, results_frame
 
     with needing_models("confirm"):

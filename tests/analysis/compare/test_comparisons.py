@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.analysis.compare.comparisons import POWERS, Comparison, compared, in_family
-from simlab.analysis.compare.runs import compare_runs, headline
+from simlab.analysis.compare.comparisons import POWERS, Comparison, compare_runs, compared, headline, in_family
 from simlab.analysis.compare.verdicts import standing, verdict
-from simlab.analysis.statistics.detectable import detectable_ratios, prompts_needed
 from simlab.analysis.statistics.intervals import LEVEL
+from simlab.analysis.statistics.significance import detectable_ratios, prompts_needed
 from simlab.analysis.statistics.slices import SLICES, sliced
 from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums, Run, prompt_sums, shared_runs
 from simlab.arrays import Doubles
