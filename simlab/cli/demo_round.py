@@ -55,7 +55,7 @@ def round_text(recorded: RecordedSequence, one: Round, decode: Decode) -> str:
         one: a round on it.
         decode: from token ids to text.
     """
-    from simlab.analysis.table.tree_text import tree_text
+    from simlab.analysis.table.trees import tree_text
 
     shown = [_quoted(decode([token])) for token in one.tree.tokens.tolist()]
     begin = max(0, one.position - _CONTEXT_TOKENS)

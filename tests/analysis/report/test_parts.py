@@ -20,8 +20,9 @@ from simlab.analysis.report.page import report_page
 from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Mark, Note, Section, TreeExplorer
 from simlab.analysis.report.results import ReportResults, family_label, split_rows
 from simlab.analysis.report.rounds import ENDS, RoundCounts
-from simlab.analysis.report.trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawing_rows, drawn_nodes
+from simlab.analysis.report.trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawn_nodes
 from simlab.analysis.report.verdict import Choice, error_text, verdict_of
+from simlab.analysis.table.trees import drawing_rows
 from simlab.cli.main import main
 from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import parse_policies
