@@ -22,7 +22,7 @@ POOLED, MACRO = "acceptance_length", "acceptance_length_macro"
 
 @dataclass(frozen=True, slots=True)
 class BothMeans:
-    """Of one policy on one set of prompts.
+    """Acceptance length of one policy on one set of prompts, pooled and averaged per response.
 
     Attributes:
         run: what it is of.
@@ -66,7 +66,7 @@ class Flip:
         return self.pooled.differs and self.macro.differs
 
     def row(self) -> dict[str, Scalar]:
-        """Flat scalars."""
+        """The comparison by both means as flat scalars, as a script reads them."""
         found: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_told}
         for name, one in (("pooled", self.pooled), ("macro", self.macro)):
             found |= {f"{name}_ratio": one.ratio, f"{name}_differs": one.differs}

@@ -161,7 +161,7 @@ def compared_logs(
 
 
 def in_family(comparisons: Sequence[Comparison], correction: str = "holm") -> list[Comparison]:
-    """The same, read together: p-values adjusted, and what is detectable among so many.
+    """Comparisons read together as one family: p-values adjusted, and what is detectable among so many.
 
     Args:
         comparisons: of one measure; those of which nothing is known do not count.
@@ -183,7 +183,12 @@ def in_family(comparisons: Sequence[Comparison], correction: str = "holm") -> li
 
 
 def logs_of_runs(sums: Doubles, powers: Doubles) -> Spread:
-    """Of each run, from float64 ``[prompts, runs, C]``; a column that is not known makes its run's number unknown."""
+    """Logarithm of a product of powers of sums for each run; a column that is not known makes it unknown.
+
+    Args:
+        sums: float64 ``[prompts, runs, C]``; nan where not known.
+        powers: float64 ``[C]``, of the sum of each column in the product.
+    """
     num_prompts, num_runs, num_columns = sums.shape
     flat = np.nan_to_num(sums.reshape(num_prompts, -1), nan=0.0)
     flat[:, np.isnan(sums.reshape(num_prompts, -1)).any(axis=0)] = 0.0

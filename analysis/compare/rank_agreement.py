@@ -35,7 +35,7 @@ class PairOrder:
         return self.predicted > 1
 
     def row(self) -> dict[str, Scalar]:
-        """Flat scalars."""
+        """The pair as flat scalars, as a script reads them."""
         return {
             "faster": self.faster,
             "slower": self.slower,
@@ -78,7 +78,7 @@ class RankAgreement:
         return tuple(one for one in self.pairs if not one.agrees)
 
     def value(self) -> dict[str, object]:
-        """For scripts."""
+        """The agreement as a JSON value, with the pairs that disagree."""
         return {
             "policies": self.num_policies,
             "pairs": self.num_pairs,
@@ -90,7 +90,7 @@ class RankAgreement:
 
 
 def rank_agreement(runs: Sequence[Run], predicted: Mapping[str, float]) -> RankAgreement:
-    """Of measured runs with predicted speeds; intervals are each pair's own.
+    """Agreement of the predicted order with the measured one; intervals are each pair's own.
 
     Args:
         runs: measured, of the same prompts.

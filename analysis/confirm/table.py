@@ -241,7 +241,7 @@ def widest_half_width(sums: Doubles, plain: int) -> float:
 
 
 def _ratio_powers(num_policies: int, one: int, other: int) -> Doubles:
-    """Of tokens and seconds of each policy in the speed of one over that of another, float64 ``[2 policies]``."""
+    """Powers of each policy's tokens and seconds in the speed of one over that of another, float64 ``[2 policies]``."""
     powers = np.zeros((num_policies, 2))
     powers[one] += 1, -1
     powers[other] += -1, 1

@@ -49,7 +49,7 @@ class CandidateSums:
 
     @property
     def num_policies(self) -> int:
-        """P."""
+        """Number of policies, the second axis of the sums."""
         return int(self.rounds.shape[1])
 
     def take(self, places: Sequence[int]) -> "CandidateSums":
@@ -58,7 +58,7 @@ class CandidateSums:
         return replace(self, rounds=rounds, drafted=drafted, seconds=seconds)
 
     def on(self, places: Sequence[int]) -> "CandidateSums":
-        """The same policies on some of the prompts, in this order."""
+        """Sums of these policies on some of the prompts, in this order."""
         sums = {name: getattr(self, name)[..., list(places)] for name in _BY_PROMPT}
         return replace(self, prompts=tuple(self.prompts[place] for place in places), **sums)
 
@@ -74,7 +74,7 @@ class CandidateSums:
         return all(np.array_equal(part[:, one], part[:, other], equal_nan=True) for part in parts)
 
     def followed_by(self, more: "CandidateSums") -> "CandidateSums":
-        """The same policies on these prompts and on others."""
+        """Sums of these policies on these prompts and then on others."""
         sums = {name: np.concatenate([getattr(self, name), getattr(more, name)], axis=-1) for name in _BY_PROMPT}
         return replace(self, prompts=self.prompts + more.prompts, **sums)
 

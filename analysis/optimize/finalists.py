@@ -1,4 +1,4 @@
-"""Of many searched policies the few that are reported, and how the chosen one stands among them."""
+"""The few of many searched policies that are reported, and how the chosen one stands among them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -121,7 +121,7 @@ def drawn_nodes(tree: DraftTree, path: Sequence[int]) -> list[int]:
 
 
 def _probabilities(tree: DraftTree, draft: Draft, kept: Sequence[int]) -> list[int]:
-    """Of each node's token at its depth, in thousandths; 1000 at the root, -1 where the policy did not read it."""
+    """Probability of each node's token at its depth, in thousandths; 1000 at the root, -1 where it was not read."""
     depths = tree.depths()
     found = []
     for node in kept:

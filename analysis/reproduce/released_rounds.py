@@ -29,7 +29,7 @@ class Share:
     interval: Interval
 
     def row(self, name: str) -> dict[str, Scalar]:
-        """Flat scalars."""
+        """The ratio and the ends of its interval, under a name."""
         return {name: self.value, f"{name}_ci_low": self.interval.low, f"{name}_ci_high": self.interval.high}
 
 

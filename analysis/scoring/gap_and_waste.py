@@ -47,7 +47,7 @@ class ScoredRounds:
     bounds: tuple[RoundSums, ...]
 
     def take(self, prompts: Longs) -> "ScoredRounds":
-        """The same of some prompts."""
+        """The rounds of all of them on some prompts."""
 
         def some(one: RoundSums) -> RoundSums:
             return RoundSums(one.policy, one.budget, one.sums[prompts])
@@ -115,7 +115,7 @@ def wrong_siblings(rounds: Iterable[Round]) -> int:
 
 
 def policy_figures(rounds: ScoredRounds) -> list[PolicyFigures]:
-    """Of each policy."""
+    """Figures of each policy between the chain and the bound of its budget."""
     firsts: dict[int, RoundSums] = {}
     for one in rounds.policies:
         firsts.setdefault(one.budget, one)

@@ -51,7 +51,7 @@ class TruePlaces:
     orders: tuple[OrderPlaces, ...]
 
     def take(self, prompts: Longs) -> "TruePlaces":
-        """The same of some prompts, renumbered in the order given."""
+        """Places at the roots of some prompts, which are renumbered in the order given."""
         number = np.full(self.num_prompts, -1, np.int64)
         number[prompts] = np.arange(len(prompts))
         kept = np.flatnonzero(number[self.prompts] >= 0)
@@ -140,7 +140,7 @@ def places_of(label: str, layer: Layer, caps: Sequence[int], has_probabilities: 
 
 
 def coverage(places: TruePlaces, order: OrderPlaces) -> list[Coverage]:
-    """Of each depth that some text reaches."""
+    """How soon an order reaches the true path, for each depth that some text reaches."""
     found = []
     for depth in range(1, order.insertions.shape[1] + 1):
         there = places.left >= depth
@@ -164,7 +164,7 @@ def coverage(places: TruePlaces, order: OrderPlaces) -> list[Coverage]:
 
 
 def order_figures(places: TruePlaces) -> list[OrderFigures]:
-    """Of each order."""
+    """Figures of each order of nodes, all at the same roots."""
     shared = np.logical_and.reduce([one.insertions <= places.most for one in places.orders])
     return [_figures(places, one, shared) for one in places.orders]
 

@@ -41,7 +41,7 @@ class ScoredEdges:
     sums: EdgeSums
 
     def take(self, prompts: Longs) -> "ScoredEdges":
-        """The same of some prompts."""
+        """The sums of this edge model over some prompts."""
         sums = EdgeSums(*(one[prompts] for one in self.sums))
         return ScoredEdges(self.label, self.has_probabilities, self.reads_prefix, sums)
 

@@ -28,7 +28,7 @@ Prompt = tuple[str, str]
 
 
 class EdgeTally:
-    """One edge model.
+    """Sums of one edge model while texts go by.
 
     Args:
         label: what it is called.
@@ -54,7 +54,7 @@ class EdgeTally:
 
 
 class PlaceTally:
-    """Orders of nodes at the same roots.
+    """Places of the true path in several orders of nodes while texts go by.
 
     Args:
         orders: by label.
@@ -90,7 +90,7 @@ class PlaceTally:
 
 
 class RunTally:
-    """The rounds of one policy, and of the hindsight bound of its budget.
+    """Sums of the rounds of one policy, and of the bound of its budget, while texts go by.
 
     Args:
         label: the policy's.
@@ -156,7 +156,7 @@ class Scoring:
     rounds: ScoredRounds
 
     def take(self, prompts: Longs) -> "Scoring":
-        """The same of some prompts, int64 places of them."""
+        """Everything scored on some prompts, int64 places of them."""
         return Scoring(
             tuple(self.prompts[one] for one in prompts),
             tuple(one.take(prompts) for one in self.edges),
@@ -165,7 +165,7 @@ class Scoring:
         )
 
     def by_dataset(self) -> "list[tuple[str, Scoring]]":
-        """The same of each dataset, in the order of the trace."""
+        """Everything scored on each dataset, in the order of the trace."""
         datasets = [dataset for dataset, _ in self.prompts]
         wanted = list(dict.fromkeys(datasets))
         return [(one, self.take(np.flatnonzero([each == one for each in datasets]))) for one in wanted]

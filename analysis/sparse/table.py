@@ -101,7 +101,7 @@ class Choice:
     lost_share: float
 
     def row(self) -> dict[str, Scalar]:
-        """Flat scalars."""
+        """The choice as flat scalars, as a script reads them."""
         return {name: getattr(self, name) for name in ("recorded", "measure", "source", "policy", "lost_share")}
 
 

@@ -114,7 +114,7 @@ def with_interval(value: float, interval: Interval) -> str:
 
 
 def _end(value: float) -> str:
-    """Of an interval; the far ends that a few prompts give are not worth their decimals."""
+    """One end of an interval; the far ends that a few prompts give are not worth their decimals."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.3g}"
 
 
