@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.analysis.compare.comparisons import Comparison
-from simlab.analysis.compare.runs import compare_runs, headline
+from simlab.analysis.compare.comparisons import Comparison, compare_runs, headline
 from simlab.analysis.compare.text import comparison_notes, comparison_table, verdicts_text
 from simlab.analysis.compare.verdicts import verdict
 from simlab.analysis.table.prompt_sums import Run, shared_runs

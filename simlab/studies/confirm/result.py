@@ -4,15 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text
-from simlab.analysis.confirm.error_text import ERROR_NOTES, error_table, prediction_verdict
 from simlab.analysis.confirm.errors import PredictionErrors
 from simlab.analysis.confirm.groups import machine_table
 from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, Contest
 from simlab.analysis.confirm.text import (
+    ERROR_NOTES,
     confirm_blocks,
     confirm_notes,
     confirm_table,
     differences_text,
+    error_table,
+    prediction_verdict,
     same_texts,
     stage_table,
     verdict_text,
