@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.table.trees import drawing_rows
+from simlab.analysis.trees import drawing_rows
 from simlab.draft import Draft
 from simlab.policies.composition import Composition
 from simlab.policy import AnyPolicy, Stateless

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from simlab.analysis.table.trees import tree_text
+from simlab.analysis.trees import tree_text
 from simlab.draft import Marginals
 from simlab.policies.named.ddtree import DDTree
 from simlab.recorded import RecordedSequence

@@ -22,7 +22,7 @@ from simlab.analysis.report.results import ReportResults, family_label, split_ro
 from simlab.analysis.report.rounds import ENDS, RoundCounts
 from simlab.analysis.report.trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawn_nodes
 from simlab.analysis.report.verdict import Choice, error_text, verdict_of
-from simlab.analysis.table.trees import drawing_rows
+from simlab.analysis.trees import drawing_rows
 from simlab.cli.main import main
 from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import parse_policies
@@ -322,7 +322,7 @@ def test_no_verdict_on_a_text_hides_another_under_the_same_label() -> None:
         trace=None,
         draft=None,
         prices=None,
-        shelf=None,
+        artefacts=None,
         optimum=None,
         confirmed=confirmed,
         missing=(),

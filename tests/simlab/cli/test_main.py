@@ -134,7 +134,7 @@ print(sorted({heavy} & set(sys.modules)))
 
 def test_a_replay_loads_no_more_than_it_needs() -> None:
     heavy = "{'scipy.stats', 'scipy.optimize', 'plotly', 'networkx', 'torch'}"
-    code = f"import sys, simlab.cli.main as m; m.main(['replay', '--limit', '1'])"
+    code = "import sys, simlab.cli.main as m; m.main(['replay', '--limit', '1'])"
     code += f"\nprint(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from html import escape
 
+import networkx as nx
+
 from simlab.tree import DraftTree
 
 _LIT = "#0072B2"
@@ -13,6 +15,18 @@ _ROW_PX, _LETTER_PX, _GAP_PX = 22, 7, 34
 
 _MOST_LETTERS = 24
 """Longer labels are cut short in a picture; the whole one is shown where the pointer rests."""
+
+
+def tree_graph(tree: DraftTree) -> "nx.DiGraph[int]":
+    """The tree as a directed graph, for the algorithms of networkx; edges lead from a parent to its children.
+
+    Nodes are numbered as in the tree, and have the attributes ``token`` (id) and ``depth`` (0 for the root); the
+    children of a node come in the order in which they entered the tree.
+    """
+    graph = _graph_of(tree.parents.tolist())
+    nx.set_node_attributes(graph, dict(enumerate(tree.tokens.tolist())), "token")
+    nx.set_node_attributes(graph, dict(enumerate(tree.depths().tolist())), "depth")
+    return graph
 
 
 def tree_text(
@@ -93,17 +107,14 @@ def drawing_rows(parents: Sequence[int]) -> list[float]:
     >>> drawing_rows([-1, 0, 0, 1])
     [0.0, 0.0, 1.0, 0.0]
     """
-    children = _children(parents)
-    rows, leaves, waiting = [0.0] * len(parents), 0, [0]
-    while waiting:
-        node = waiting.pop()
-        if node in children:
-            waiting += reversed(children[node])
-        else:
+    graph = _graph_of(parents)
+    rows, leaves = [0.0] * len(parents), 0
+    for node in nx.dfs_preorder_nodes(graph, 0):
+        if not graph.out_degree(node):
             rows[node], leaves = float(leaves), leaves + 1
-    for node in range(len(parents) - 1, -1, -1):
-        if node in children:
-            rows[node] = rows[children[node][0]]
+    for node in nx.dfs_postorder_nodes(graph, 0):
+        first = next(graph.successors(node), None)
+        rows[node] = rows[node] if first is None else rows[first]
     return rows
 
 
@@ -125,24 +136,23 @@ def _lit(lit: bool, attribute: str) -> str:
     return f' {attribute}="{_LIT}"{weight}' if lit else ""
 
 
-def _children(parents: Sequence[int]) -> dict[int, list[int]]:
-    """The children of each node that has some, in the order in which they entered the tree."""
-    children: dict[int, list[int]] = {}
-    for node, parent in enumerate(parents):
-        if parent >= 0:
-            children.setdefault(parent, []).append(node)
-    return children
+def _graph_of(parents: Sequence[int]) -> "nx.DiGraph[int]":
+    """The tree alone; the children of a node come in the order in which they entered it."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(len(parents)))
+    graph.add_edges_from((parent, node) for node, parent in enumerate(parents) if parent >= 0)
+    return graph
 
 
 def _drawn(tree: DraftTree, labels: Sequence[str]) -> list[tuple[int, str]]:
     """Each node with its branches and its label, from top to bottom."""
-    children = _children(tree.parents.tolist())
+    graph = _graph_of(tree.parents.tolist())
     drawn: list[tuple[int, str]] = []
     waiting = [(0, "", "")]
     while waiting:
         node, branch, below = waiting.pop()
         drawn.append((node, branch + labels[node]))
-        here = children.get(node, [])
+        here = list(graph.successors(node))
         for child in reversed(here):
             is_last = child == here[-1]
             waiting.append((child, below + ("└─ " if is_last else "├─ "), below + ("   " if is_last else "│  ")))

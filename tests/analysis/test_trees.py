@@ -2,10 +2,11 @@
 
 from xml.etree import ElementTree as ET
 
+import networkx as nx
 import numpy as np
 import pytest
 
-from simlab.analysis.table.trees import drawing_rows, tree_svg, tree_text
+from simlab.analysis.trees import drawing_rows, tree_graph, tree_svg, tree_text
 from simlab.tree import DraftTree
 
 TREE = DraftTree(np.array([9, 1, 2, 3, 4, 5], np.int32), np.array([-1, 0, 0, 1, 3, 1], np.int32))
@@ -70,3 +71,12 @@ def test_a_picture_of_a_lone_root_and_of_a_deep_chain() -> None:
     chain = DraftTree.chain(0, list(range(3000)))
     assert set(drawing_rows(chain.parents.tolist())) == {0.0}
     assert tree_svg(chain, ["x"] * 3001, [""] * 3001, path=()).count("<path") == 3000
+
+
+def test_a_tree_is_a_graph_whose_ancestors_are_what_a_node_may_see() -> None:
+    graph = tree_graph(TREE)
+    assert nx.is_arborescence(graph)
+    assert nx.get_node_attributes(graph, "token") == dict(enumerate(TREE.tokens.tolist()))
+    assert nx.get_node_attributes(graph, "depth") == nx.single_source_shortest_path_length(graph, 0)
+    seen = [[other in nx.ancestors(graph, node) | {node} for other in graph] for node in graph]
+    assert TREE.ancestor_mask().tolist() == seen
