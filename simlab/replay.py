@@ -197,4 +197,11 @@ def totals_of(found: Iterable[Round]) -> Totals:
         accepted += one.num_accepted
         committed += one.num_committed
         clipped += one.clipped
-    return Totals(num, drafted, drafted + num, accepted, committed, clipped)
+    return Totals(
+        rounds=num,
+        drafted=drafted,
+        verified=drafted + num,
+        accepted=accepted,
+        committed=committed,
+        clipped=clipped,
+    )

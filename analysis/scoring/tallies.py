@@ -17,6 +17,7 @@ from simlab.policies.orders.node_order import NodeOrder
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 from simlab.replay import rounds
+from simlab.totals import COMMITTED, ROUNDS
 
 
 class EdgeTally:
@@ -111,12 +112,12 @@ class RunTally:
 
 
 def _sums(columns: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> Doubles:
-    """float64 ``[S, 8]``, wrong siblings still 0."""
+    """Sums of each text, float64 ``[S, NUM_SUMS]``, wrong siblings still 0."""
     sums = sums_of_rounds(columns, texts, cost, paid)
     counts, seconds = sums.counts[0].astype(np.float64), sums.seconds[0].sum(axis=1)
-    has_rounds = counts[:, 0] > 0
-    means = np.where(has_rounds, counts[:, 3] / np.maximum(counts[:, 0], 1.0), 0.0)
-    return np.column_stack([counts[:, :4], np.zeros(len(counts)), seconds, means, has_rounds])
+    has_rounds = counts[:, ROUNDS] > 0
+    means = np.where(has_rounds, counts[:, COMMITTED] / np.maximum(counts[:, ROUNDS], 1.0), 0.0)
+    return np.column_stack([counts, np.zeros(len(counts)), seconds, means, has_rounds])
 
 
 def _joined(parts: Sequence[OrderPlaces]) -> OrderPlaces:

@@ -22,6 +22,7 @@ from simlab.policies.rules.budgets import Fixed
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.replay import rounds
+from simlab.totals import COUNTS, sum_columns
 
 _NO_EDGES = EdgeScores(0, None, None)
 
@@ -31,12 +32,27 @@ class Sums:
     """The sums over the rounds of each policy on each text.
 
     Attributes:
-        counts: int64 ``[P, S, 5]``, rounds, drafted, accepted and committed tokens, and clipped rounds.
+        counts: int64 ``[P, S, C]``, the `simlab.totals.COUNTS`.
         seconds: float64 ``[P, S, 4]``, of each of `simlab.cost.STAGES`; NaN for a policy without prices.
     """
 
     counts: Longs
     seconds: Doubles
+
+    def columns(self) -> dict[str, Longs | Doubles]:
+        """Sums and seconds by the names of result columns, each ``[P, S]``."""
+        stages = {f"{stage}_s": self.seconds[..., place] for place, stage in enumerate(STAGES)}
+        return {**sum_columns(self.counts), **stages}
+
+    def fill(self, place: int, sums: "Sums") -> None:
+        """Set the sums of one policy to those of an instance that has one."""
+        self.counts[place], self.seconds[place] = sums.counts[0], sums.seconds[0]
+
+
+def no_sums(num_policies: int, num_texts: int) -> Sums:
+    """Sums of so many policies and texts, to be filled: no rounds, and seconds that are NaN."""
+    shape = num_policies, num_texts
+    return Sums(np.zeros((*shape, len(COUNTS)), np.int64), np.full((*shape, len(STAGES)), np.nan))
 
 
 Priced = tuple[AnyPolicy, CostTable | None]
@@ -128,14 +144,13 @@ class Replay:
             CostError: a policy drafted more tokens, or a text is longer, than has a price.
             SimlabError: as `simlab.replay.rounds` does.
         """
-        shape = len(self._priced), len(texts.sequences)
-        sums = Sums(np.zeros((*shape, 5), np.int64), np.full((*shape, len(STAGES)), np.nan))
+        sums = no_sums(len(self._priced), len(texts.sequences))
         longest = int(texts.contexts.max(initial=0))
         for group in self._groups:
             self._sum_group(group, texts, longest, sums)
         for place in self._loose:
             policy, cost = self._priced[place]
-            _put(sums, place, sums_of_rounds(_one_by_one(policy, texts), texts, cost, stages_paid(policy)))
+            sums.fill(place, sums_of_rounds(_one_by_one(policy, texts), texts, cost, stages_paid(policy)))
         return sums
 
     def _sum_group(self, group: _Group, texts: RecordedTexts, longest: int, sums: Sums) -> None:
@@ -157,7 +172,7 @@ class Replay:
         for place in (*group.others, *(place for some in slow for place in some.places.tolist())):
             assert layer is not None
             found = self._composed[place].walk(layer, texts)
-            _put(sums, place, sums_of_rounds(found, texts, self._priced[place][1], STAGES))
+            sums.fill(place, sums_of_rounds(found, texts, self._priced[place][1], STAGES))
 
 
 def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -> list[RoundColumns]:
@@ -197,10 +212,6 @@ def stages_paid(policy: AnyPolicy) -> tuple[str, ...]:
     if is_plain_decoding(policy):
         return (PLAIN,)
     return STAGES if policy.needs.draft else STAGES[1:]
-
-
-def _put(sums: Sums, place: int, one: Sums) -> None:
-    sums.counts[place], sums.seconds[place] = one.counts[0], one.seconds[0]
 
 
 def _composition(policy: AnyPolicy) -> Composition | None:

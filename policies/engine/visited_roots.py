@@ -22,9 +22,9 @@ from simlab.policies.kernels.true_places import (
 )
 from simlab.policies.orders.walk import num_accepted
 from simlab.recorded import Roots
+from simlab.totals import ACCEPTED, CLIPPED, COMMITTED, COUNTS, DRAFTED, ROUNDS
 
-ROUNDS, DRAFTED, ACCEPTED, COMMITTED, CLIPPED = 0, 1, 2, 3, 4
-"""The columns of sums."""
+_NUM_COUNTS = len(COUNTS)
 
 
 class Known(NamedTuple):
@@ -62,8 +62,7 @@ def sum_budgets(
         table: what rounds cost, for every budget and context that there is; of no stage: nothing.
 
     Returns:
-        int64 ``[B, S, 5]``, rounds, drafted, accepted and committed tokens, and clipped rounds; float64 ``[B, S, P]``,
-        seconds of each stage of the table.
+        int64 ``[B, S, C]``, the `simlab.totals.COUNTS`; float64 ``[B, S, P]``, seconds of each stage of the table.
     """
     return _sums_of_budgets(roots, *edges, most, budgets, known, contexts, table)
 
@@ -81,7 +80,7 @@ def _sums_of_budgets(
     table: StageTable,
 ) -> tuple[Longs, Doubles]:
     shape = (budgets.size, roots.firsts.size - 1)
-    sums, seconds = np.zeros((*shape, 5), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
+    sums, seconds = np.zeros((*shape, _NUM_COUNTS), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
     desk = desk_for(roots, top_k, 0 if known.is_known.all() else most)
     _sum_budgets(roots, top_k, edge_map, correction, most, budgets, known, contexts, table, desk, sums, seconds)
     return sums, seconds
@@ -142,9 +141,9 @@ def sum_rounds(roots: Longs, num_drafted: Longs, num_accepted: Longs, ends: Long
         firsts: int64 ``[S + 1]``, the first root of each text.
 
     Returns:
-        int64 ``[S, 5]``, as `sum_budgets` has them.
+        int64 ``[S, C]``, the `simlab.totals.COUNTS`.
     """
-    sums, start = np.zeros((ends.size, 5), np.int64), 0
+    sums, start = np.zeros((ends.size, _NUM_COUNTS), np.int64), 0
     for text in range(ends.size):
         for place in range(start, ends[text]):
             left = firsts[text + 1] - roots[place]

@@ -28,6 +28,7 @@ from simlab.policies.rules.budgets import Fixed
 from simlab.policy import AnyPolicy
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.totals import ROUNDS
 from simlab.traces.reader import open_trace, packaged_trace
 
 Table = list[list[tuple[int, float]]]
@@ -133,7 +134,7 @@ def fast(case: Case, policies: Sequence[AnyPolicy], threads: int) -> tuple[float
             found = list(pool.map(replay.sums, case.batches))
             seconds = time.perf_counter() - start
             best = min(best, seconds) if turn else best
-            rounds = np.sum([sums.counts[:, :, 0].sum(axis=1) for sums in found], axis=0).tolist()
+            rounds = np.sum([sums.counts[:, :, ROUNDS].sum(axis=1) for sums in found], axis=0).tolist()
     return best, rounds
 
 

@@ -23,6 +23,7 @@ from simlab.studies.export.batches import (
 from simlab.studies.export.notes import about, notes_of, short_name, stamp, width_note
 from simlab.studies.inputs.shelf import CommandShelf, in_sample_note
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.totals import COMMITTED, COUNTS, ROUNDS
 
 if TYPE_CHECKING:
     from simlab.analysis.export.engine_settings import Exported
@@ -189,10 +190,10 @@ def _by_length(longest: int, texts: Texts) -> dict[int, float]:
     from simlab.policies.engine.replay import Replay
 
     named = chains(longest)
-    replay, totals = Replay([(one.policy, None) for one in named]), np.zeros((len(named), 5), np.int64)
+    replay, totals = Replay([(one.policy, None) for one in named]), np.zeros((len(named), len(COUNTS)), np.int64)
     for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):
         totals += replay.sums(some).counts.sum(axis=1)
-    rounds, committed = totals[:, 0], totals[:, 3]
+    rounds, committed = totals[:, ROUNDS], totals[:, COMMITTED]
     return {length: float(committed[length] / rounds[length]) for length in range(1, longest + 1)}
 
 

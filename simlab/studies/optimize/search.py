@@ -11,6 +11,7 @@ from simlab.arrays import Longs
 from simlab.studies.optimize.inputs import Side
 from simlab.studies.optimize.space import Point, Space, is_reference
 from simlab.studies.replay.run import ROOTS_AT_ONCE, ROWS_AT_ONCE, in_order, num_cores
+from simlab.totals import DRAFTED, ROUNDS
 
 if TYPE_CHECKING:
     from simlab.analysis.optimize.candidate_sums import CandidateSums
@@ -58,8 +59,8 @@ class Measure:
         for texts, which, found in self._found(priced, list(sequences)):
             for number, one in enumerate(texts.sequences):
                 at = sequences[one.index]
-                sums[0, which, at] += found.counts[:, number, 0]
-                sums[1, which, at] += found.counts[:, number, 1]
+                sums[0, which, at] += found.counts[:, number, ROUNDS]
+                sums[1, which, at] += found.counts[:, number, DRAFTED]
                 sums[2, which, at] += found.seconds[:, number].sum(axis=1)
                 committed[at] += (len(one.text) - 1) if which[0] == 0 else 0
         machines = len(side.prices)

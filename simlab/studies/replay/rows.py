@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from simlab.cost import STAGES
 from simlab.studies.inputs.asked import BEST_BUDGET, HINDSIGHT, Asked, largest_budget
 from simlab.studies.inputs.prices import Prices
@@ -102,16 +100,14 @@ class ReadyRows:
             CostError: a policy drafted more tokens than have a price.
             SimlabError: as `simlab.replay.rounds` does.
         """
-        from simlab.policies.engine.replay import Sums
+        from simlab.policies.engine.replay import no_sums
 
         played = self._replay.sums(texts)
-        shape = len(self.rows), len(texts.sequences)
-        sums = Sums(np.empty((*shape, 5), np.int64), np.empty((*shape, len(STAGES)), np.float64))
+        sums = no_sums(len(self.rows), len(texts.sequences))
         sums.counts[self._played], sums.seconds[self._played] = played.counts, played.seconds
         for place, row in enumerate(self.rows):
             if row.policy is None:
-                bound = _bound_sums(row, texts)
-                sums.counts[place], sums.seconds[place] = bound.counts[0], bound.seconds[0]
+                sums.fill(place, _bound_sums(row, texts))
         return sums
 
 
@@ -140,13 +136,9 @@ def results_of(rows: Sequence[Row], sums: "Sums", texts: "RecordedTexts", trace:
     """
     from simlab.traces.results.rows import results_of_texts
 
-    rounds, drafted, accepted, committed, clipped = np.moveaxis(sums.counts, -1, 0)
-    columns = {"rounds": rounds, "drafted": drafted, "verified": drafted + rounds, "accepted": accepted}
-    columns |= {"committed": committed, "clipped": clipped}
-    stages = {f"{stage}_s": sums.seconds[..., place] for place, stage in enumerate(STAGES)}
     policies: dict[str, list[str | None]] = {name: [row.identity[name] for row in rows] for name in rows[0].identity}
     policies["cost_id"] = [row.prices.cost_id for row in rows]
-    return results_of_texts(policies, _text_columns(texts), {**columns, **stages}, columns_of_trace(trace, draft))
+    return results_of_texts(policies, _text_columns(texts), sums.columns(), columns_of_trace(trace, draft))
 
 
 def _text_columns(texts: "RecordedTexts") -> dict[str, list[object]]:

@@ -9,7 +9,7 @@ import scoring_oracles as oracle
 from made_up_shelf import FullShelf
 from order_checks import texts
 
-from simlab.analysis.scoring.gap_and_waste import ACCEPTED, DRAFTED, ROUNDS, SIBLINGS, policy_figures, wrong_siblings
+from simlab.analysis.scoring.gap_and_waste import SIBLINGS, policy_figures, wrong_siblings
 from simlab.analysis.scoring.path_places import OrderPlaces, TruePlaces, coverage, order_figures, root_areas
 from simlab.analysis.scoring.reliability import (
     ANY,
@@ -26,6 +26,7 @@ from simlab.policies.composition import Composition
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.replay import draft_source, hindsight_rounds, rounds
+from simlab.totals import ACCEPTED, DRAFTED, ROUNDS
 
 
 def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:

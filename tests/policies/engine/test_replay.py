@@ -26,6 +26,7 @@ from simlab.replay import check_needs, rounds
 from simlab.studies.inputs.asked import Asked
 from simlab.studies.inputs.prices import Prices, cost_table_of
 from simlab.studies.replay.run import Manner, replay_trace
+from simlab.totals import COUNTS
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace
 
@@ -119,7 +120,7 @@ def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int
         for text, one in enumerate(sequences):
             found = columns_of(rounds(policy, one))
             totals = found.totals()
-            expected = [totals.rounds, totals.drafted, totals.accepted, totals.committed, totals.clipped]
+            expected = [getattr(totals, name) for name in COUNTS]
             assert sums.counts[place, text].tolist() == expected, policy
             if own is None:
                 assert np.all(np.isnan(sums.seconds[place, text]))
