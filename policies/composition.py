@@ -1,20 +1,22 @@
 """A policy is an order of nodes and a rule for how many of them enter."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from simlab.arrays import Doubles, Ints, Longs
 from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
 from simlab.policies.orders.node_order import Layer, NodeOrder, Nodes
 from simlab.policies.orders.walk import walk_layer
 from simlab.policies.rules.budgets import BudgetRule
 from simlab.policies.rules.online_price import Memory, OnlinePrice
+from simlab.policies.rules.shared import SharedRule
 from simlab.policies.shelf import EmptyShelf, Shelf
-from simlab.policy import Needs, Outcome
+from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.recorded import RecordedTexts
 from simlab.tree import DraftTree
 
@@ -123,3 +125,71 @@ class Composed(ABC):
     def update(self, state: Memory | None, outcome: Outcome) -> Memory | None:
         """The memory after a round."""
         return self.own.update(state, outcome)
+
+
+def composition_of(policy: AnyPolicy) -> Composition | None:
+    """The order and the rule of a policy; None for a policy that is made otherwise.
+
+    Raises:
+        PolicyError: the policy needs artefacts and was given none.
+    """
+    if isinstance(policy, Composition):
+        return policy
+    return policy.own if isinstance(policy, Composed) else None
+
+
+def order_of(policy: AnyPolicy) -> NodeOrder | None:
+    """The order of nodes of a policy; None and errors as `composition_of` has them."""
+    composition = composition_of(policy)
+    return None if composition is None else composition.order
+
+
+def rule_of(policy: AnyPolicy) -> BudgetRule | OnlinePrice | None:
+    """The budget rule of a policy; None and errors as `composition_of` has them."""
+    composition = composition_of(policy)
+    return None if composition is None else composition.rule
+
+
+def order_key(policy: AnyPolicy) -> str:
+    """Equal for policies of one order of nodes, which share their work; empty for a policy made otherwise."""
+    order = order_of(policy)
+    return "" if order is None else order.key
+
+
+def shared_composition(policy: AnyPolicy) -> Composition | None:
+    """What a policy of the batch is composed of; None for a policy of single texts."""
+    composition = composition_of(policy)
+    return None if composition is None or not isinstance(composition.rule, SharedRule) else composition
+
+
+def shares_of(shared: Composition, scores: Doubles, contexts: Longs) -> Ints:
+    """How many nodes of each text enter; see `SharedRule.shares`."""
+    assert isinstance(shared.rule, SharedRule)
+    return shared.rule.shares(scores, contexts)
+
+
+def check_batch(policy: AnyPolicy, batch: int) -> None:
+    """Refuse a policy of the batch that has no prices for so many texts at a time; any other policy passes.
+
+    Raises:
+        PolicyError: it has none.
+    """
+    shared = shared_composition(policy)
+    if shared is not None and isinstance(shared.rule, SharedRule):
+        shared.rule.check_batch(batch)
+
+
+def select_together(shared: Composition, drafts: Sequence[Draft]) -> list[DraftTree]:
+    """The trees of all texts of a batch.
+
+    Args:
+        shared: see `shared_composition`.
+        drafts: in the order in which the texts came.
+    """
+    found = [shared.order.nodes(draft, shared.budget) for draft in drafts]
+    scores = np.full((len(found), shared.budget + 1), -np.inf)
+    for row, nodes in zip(scores, found, strict=True):
+        row[: len(nodes.scores)] = nodes.scores
+    contexts = np.array([draft.context_length for draft in drafts], np.int64)
+    ends = (shares_of(shared, scores, contexts) + 1).tolist()
+    return [DraftTree(nodes.tokens[:end], nodes.parents[:end]) for nodes, end in zip(found, ends, strict=True)]

@@ -12,7 +12,7 @@ from simlab.analysis.scoring.reliability import ScoredEdges
 from simlab.analysis.scoring.tallies import EdgeTally, PlaceTally, RunTally
 from simlab.arrays import Longs
 from simlab.cost import CostTable
-from simlab.policies.composition import Composition
+from simlab.policies.composition import order_of
 from simlab.policies.fits.edge_sums import Edges, edges_of
 from simlab.policies.named.chain import Chain
 from simlab.policies.orders.node_order import NodeOrder
@@ -121,8 +121,9 @@ def _orders(policies: Sequence[NamedPolicy]) -> list[tuple[str, NodeOrder]]:
     """Each order once, by a short label where no other order has the same."""
     found: dict[str, tuple[str, NodeOrder]] = {}
     for one in policies:
-        if isinstance(one.policy, Composition):
-            found.setdefault(one.policy.order.key, (one.label, one.policy.order))
+        order = order_of(one.policy)
+        if order is not None:
+            found.setdefault(order.key, (one.label, order))
     short = [without_budget(label) for label, _ in found.values()]
     return [
         (name if short.count(name) == 1 else label, order)

@@ -14,10 +14,9 @@ import numpy as np
 from simlab.arrays import Doubles, Longs
 from simlab.columns import TextRounds
 from simlab.cost import PLAIN, STAGES, CostTable
-from simlab.policies.composition import Composition
+from simlab.policies.composition import Composition, check_batch, shared_composition, shares_of
 from simlab.policies.engine.replay import Replay, Sums, stages_paid
 from simlab.policies.engine.visited_roots import sum_rounds
-from simlab.policies.rules.shared import check_batch, shared_composition, shares_of
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 

@@ -13,7 +13,7 @@ import numpy as np
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.columns import RoundColumns, TextRounds, columns_of, rounds_of_texts
 from simlab.cost import NO_STAGES, PLAIN, STAGES, CostTable
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composition, composition_of
 from simlab.policies.engine.visited_roots import Known, nothing_known, sum_budgets, sum_rounds
 from simlab.policies.kernels.true_places import EdgeScores
 from simlab.policies.orders.best_first import BestFirst
@@ -95,7 +95,7 @@ class Replay:
 
     def __init__(self, priced: Sequence[Priced]) -> None:
         self._priced = list(priced)
-        found = {place: _composition(policy) for place, (policy, _) in enumerate(self._priced)}
+        found = {place: composition_of(policy) for place, (policy, _) in enumerate(self._priced)}
         self._composed = {place: one for place, one in found.items() if one is not None}
         self._loose = [place for place, one in found.items() if one is None]
         by_order: dict[str, dict[int, Composition]] = {}
@@ -212,12 +212,6 @@ def stages_paid(policy: AnyPolicy) -> tuple[str, ...]:
     if is_plain_decoding(policy):
         return (PLAIN,)
     return STAGES if policy.needs.draft else STAGES[1:]
-
-
-def _composition(policy: AnyPolicy) -> Composition | None:
-    if isinstance(policy, Composition):
-        return policy
-    return policy.own if isinstance(policy, Composed) else None
 
 
 def _one_by_one(policy: AnyPolicy, texts: RecordedTexts) -> TextRounds:

@@ -23,7 +23,7 @@ from simlab.cost import CostTable
 from simlab.errors import PolicyError
 from simlab.ids import content_id
 from simlab.policies import POLICIES
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, composition_of
 from simlab.policies.parsing.user_file import load_policy_class, split_user_file
 from simlab.policies.rules.shared import SharedRule
 from simlab.policies.shelf import EmptyShelf, FitsItsTrace, Shelf
@@ -166,7 +166,8 @@ def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], 
         if type(value) not in _KINDS:
             raise PolicyError(f"`{label}`: {key} is {value!r}; a setting must be {_one_of(_KINDS)}")
     policy = _composition(label, made, shelf) if isinstance(made, Composed) else made
-    artefacts = dict(source.artefacts) | (dict(policy.artefacts) if isinstance(policy, Composition) else {})
+    composition = composition_of(policy)
+    artefacts = dict(source.artefacts) | ({} if composition is None else dict(composition.artefacts))
     policy_id = content_id({"name": source.name, "settings": settings, "artefacts": artefacts})
     return NamedPolicy(LABELS.get(label, label), source.name, settings, policy, policy_id)
 

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simlab.draft import Draft, Prompt
-from simlab.policies.composition import Composition
+from simlab.policies.composition import Composition, select_together, shared_composition
 from simlab.policies.engine.lock_step import with_company
-from simlab.policies.rules.shared import select_together, shared_composition
 from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.real_runner.confirm.batch_serving import ServedGroup
 from simlab.real_runner.decoding.own_rows import Unequal, first_unequal, own_sequence

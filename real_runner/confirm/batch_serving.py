@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
+from simlab.policies.composition import check_batch
 from simlab.policies.engine.lock_step import with_company
-from simlab.policies.rules.shared import check_batch
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.batched_decode import decoded_of
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation

@@ -55,14 +55,14 @@ class Inputs:
     @cached_property
     def orders(self) -> "dict[str, BestFirst]":
         """By the names of their edge models."""
-        from simlab.policies.composition import Composition
+        from simlab.policies.composition import order_of
         from simlab.policies.orders.best_first import BestFirst
 
         found = {}
         for name, one in self.named.items():
-            assert isinstance(one.policy, Composition)
-            assert isinstance(one.policy.order, BestFirst)
-            found[name] = one.policy.order
+            order = order_of(one.policy)
+            assert isinstance(order, BestFirst)
+            found[name] = order
         return found
 
     @cached_property

@@ -226,7 +226,7 @@ def _ranks_text(source: _Source, counts: "RankCounts", frequencies: "Doubles") -
 
 
 def _run_price(options: argparse.Namespace) -> int:
-    from simlab.policies.composition import Composition
+    from simlab.policies.composition import composition_of
     from simlab.policies.fits.price import fixed_point
     from simlab.policies.parsing.parse import parse_policies
     from simlab.policies.rules.online_price import OnlinePrice
@@ -236,8 +236,8 @@ def _run_price(options: argparse.Namespace) -> int:
     longest = max((len(one.prompt.token_ids) + len(one.text) - 2 for one in texts), default=0)
     prices = prices_of(options.cost, source.trace, source.draft, longest, source.kept.depth)
     named = parse_policies([options.policy], CommandShelf(prices, source.trace, source.draft))
-    policy = named[0].policy
-    if len(named) != 1 or not isinstance(policy, Composition) or not isinstance(policy.rule, OnlinePrice):
+    policy = composition_of(named[0].policy)
+    if len(named) != 1 or policy is None or not isinstance(policy.rule, OnlinePrice):
         raise UsageError(f"expected one policy that learns a rate, such as price:budget=64; got `{options.policy}`")
     check_needs(policy, source.kept.exact_budget, source.kept.min_width)
     with at_the_door():

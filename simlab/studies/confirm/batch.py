@@ -71,8 +71,8 @@ def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence
     """
     from tqdm import tqdm
 
+    from simlab.policies.composition import check_batch
     from simlab.policies.engine.lock_step import served_sums
-    from simlab.policies.rules.shared import check_batch
     from simlab.real_runner.confirm.batch_groups import of_groups
     from simlab.recorded import texts_of
     from simlab.traces.results.rows import in_order_asked, joined_results

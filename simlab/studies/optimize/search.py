@@ -83,10 +83,11 @@ class Measure:
         """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
         from tqdm import tqdm
 
+        from simlab.policies.composition import order_key
         from simlab.policies.engine.replay import Replay
 
         orders: dict[str, int] = {}
-        near = sorted(range(len(priced)), key=lambda place: orders.setdefault(_order_key(priced[place]), len(orders)))
+        near = sorted(range(len(priced)), key=lambda place: orders.setdefault(order_key(priced[place][0]), len(orders)))
         chunks = [np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE)]
         ready = [(which, Replay([priced[place] for place in which])) for which in chunks]
         lengths = {record.index: len(record.text) for record in self._side.trace.sequences()}
@@ -107,24 +108,16 @@ class Measure:
                 bar.update(sum(len(one.text) for one in texts.sequences) * len(which))
 
 
-def _order_key(priced: "Priced") -> str:
-    from simlab.policies.composition import Composition
-
-    policy = priced[0]
-    return policy.order.key if isinstance(policy, Composition) else ""
-
-
 def units_of(points: Sequence[Point]) -> Longs:
     """Which policies are worked out together, as `simlab.analysis.optimize.halving.halved` reads it."""
-    from simlab.policies.composition import Composition
+    from simlab.policies.composition import order_key, rule_of
     from simlab.policies.rules.budgets import Fixed
 
     numbers: dict[str, int] = {}
     found = []
     for one in points:
-        policy = one.policies[0].policy
-        together = isinstance(policy, Composition) and isinstance(policy.rule, Fixed)
-        key = policy.order.key if isinstance(policy, Composition) and together else f"alone {one.policies[0].policy_id}"
+        named = one.policies[0]
+        key = order_key(named.policy) if isinstance(rule_of(named.policy), Fixed) else f"alone {named.policy_id}"
         found.append(numbers.setdefault(key, len(numbers)))
     return np.array(found, np.int64)
 

@@ -38,7 +38,7 @@ def replay_batches(
     """
     from tqdm import tqdm
 
-    from simlab.policies.rules.shared import check_batch
+    from simlab.policies.composition import check_batch
     from simlab.recorded import texts_of
     from simlab.traces.results.rows import in_order_asked, joined_results
 

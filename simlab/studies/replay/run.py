@@ -157,10 +157,9 @@ def _groups(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
 
 
 def _order_key(row: Row) -> str:
-    from simlab.policies.composition import Composition
+    from simlab.policies.composition import order_key
 
-    policy = None if row.policy is None else row.policy.policy
-    return policy.order.key if isinstance(policy, Composition) else ""
+    return "" if row.policy is None else order_key(row.policy.policy)
 
 
 def _unit_rows(trace: "Trace", draft: str, unit: _Unit, with_rounds: bool) -> "tuple[Results, RoundRows | None]":

@@ -10,13 +10,14 @@ from simlab.columns import TextRounds
 from simlab.cost import STAGES
 from simlab.draft import Draft
 from simlab.errors import CostError
+from simlab.policies.composition import select_together, shared_composition
 from simlab.policies.engine.lock_step import rounds_of_policy, serve, served_sums, with_company
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_budget import JointBudget
-from simlab.policies.rules.shared import select_together, shared_composition, shared_sizes
+from simlab.policies.rules.shared import shared_sizes
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.replay import draft_source

@@ -13,7 +13,7 @@ from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.draft import Draft
 from simlab.errors import PolicyError
-from simlab.policies.composition import Composition
+from simlab.policies.composition import Composition, check_batch, select_together, shared_composition, shares_of
 from simlab.policies.costs.round_costs import round_costs
 from simlab.policies.engine.lock_step import ServedRounds, rounds_of_policy, serve, served_sums, with_company
 from simlab.policies.engine.replay import Replay
@@ -22,7 +22,7 @@ from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.rules.shared import check_batch, select_together, shared_composition, shared_sizes, shares_of
+from simlab.policies.rules.shared import shared_sizes
 from simlab.recorded import texts_of
 from simlab.replay import draft_source
 
