@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import nnls
 
 from simlab.arrays import Doubles
 from simlab.cost import PLAIN, CostTable
@@ -48,6 +47,9 @@ def closest_convex(seconds: Doubles) -> Doubles:
     Returns:
         float64 ``[n_max + 1]``; up to rounding.
     """
+    # Half a second to load, and most commands take prices as they were measured.
+    from scipy.optimize import nnls  # noqa: PLC0415
+
     scale = float(seconds.max())
     if scale == 0 or len(seconds) == 1:
         return seconds.copy()

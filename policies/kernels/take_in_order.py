@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simlab.arrays import Doubles, Ints, Longs
+from simlab.arrays import Doubles, Ints, Longs, Shorts
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, inlined_kernel, kernel
 from simlab.policies.edges.children import ELSEWHERE, SPINE, Children
@@ -250,3 +250,22 @@ def is_before(tree: Ints, parent: int, rank: int, other_parent: int, other_rank:
         parent, rank = tree[PARENTS, parent], tree[RANKS, parent]
         other_parent, other_rank = tree[PARENTS, other_parent], tree[RANKS, other_parent]
     return bool(rank < other_rank or (rank == other_rank and is_shallower))
+
+
+@kernel
+def insert_true_path(tree: Ints, true_ranks: Ints, insertions: Shorts) -> None:
+    """The places of the nodes of the true path.
+
+    Args:
+        tree: int32 ``[4, N + 1]`` or more rows, as `take_in_order` has them.
+        true_ranks: int32 ``[D]``, of the true tokens; -1 where a token is none of the drafter's, and behind the text.
+        insertions: uint16 ``[D]``, to be filled as far as the tree holds the path.
+    """
+    depth, here = 0, 0
+    for node in range(1, tree.shape[1]):
+        if depth == true_ranks.size:
+            break
+        if tree[PARENTS, node] == here and tree[RANKS, node] == true_ranks[depth]:
+            insertions[depth] = node
+            depth += 1
+            here = node

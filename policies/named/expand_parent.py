@@ -16,8 +16,7 @@ from simlab.grid import STEPS_PER_NAT
 from simlab.jit import kernel
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.children import SPINE, Children, fill_marginal, room_for_children
-from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, is_before
-from simlab.policies.kernels.true_path import insert_true_path
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, is_before
 from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
 from simlab.policies.rules.budgets import Fixed
 from simlab.policies.shelf import Shelf

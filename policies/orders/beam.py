@@ -17,8 +17,7 @@ from simlab.policies.edges.correction import Correction
 from simlab.policies.edges.models import EdgeModel, counted
 from simlab.policies.edges.rank_classes import fill_children
 from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
-from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
-from simlab.policies.kernels.true_path import insert_true_path
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, take_in_order
 from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots

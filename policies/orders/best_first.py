@@ -19,8 +19,7 @@ from simlab.policies.edges.rank_classes import fill_children, fill_mapped
 from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
 from simlab.policies.kernels.best_scores import ROOM, best_scores_into
 from simlab.policies.kernels.insertion import insertions_into, num_paths
-from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
-from simlab.policies.kernels.true_path import insert_true_path
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, take_in_order
 from simlab.policies.kernels.true_places import (
     EdgeScores,
     desk_for,

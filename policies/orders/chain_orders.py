@@ -13,8 +13,7 @@ from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT, weight_scalar
 from simlab.jit import kernel
 from simlab.policies.edges.children import SPINE, Children, fill_marginal, room_for_children
-from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS
-from simlab.policies.kernels.true_path import insert_true_path
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path
 from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots

@@ -112,8 +112,7 @@ class ReadyRows:
 
 
 def _bound_sums(row: Row, texts: "RecordedTexts") -> "Sums":
-    from simlab.policies.engine.hindsight import fewest_rounds
-    from simlab.policies.engine.hindsight_budget import best_budgets_in_hindsight
+    from simlab.policies.engine.hindsight import best_budgets_in_hindsight, fewest_rounds
     from simlab.policies.engine.replay import sums_of_rounds
 
     cost = row.prices.cost

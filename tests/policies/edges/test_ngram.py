@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ngram_oracle import PlainNGram
 
 from simlab.arrays import Ints
-from simlab.policies.edges.counted_text import counts_of_text
 from simlab.policies.edges.ngram import (
     MOST_TOKENS,
     Counts,
@@ -24,6 +23,7 @@ from simlab.policies.edges.ngram import (
 )
 from simlab.policies.edges.ngram_counting import count_texts
 from simlab.policies.edges.ngram_logs import UNSEEN, log_after, region_of
+from simlab.policies.edges.text_counts import counts_of_text
 
 VOCAB = 5
 texts_strategy = st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=30), max_size=4)
