@@ -10,12 +10,12 @@ import numpy as np
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
-from simlab.policies.orders.node_order import Layer, NodeOrder, Nodes
+from simlab.policies.artefacts import Artefacts, NoArtefacts
+from simlab.policies.orders.node_order import NodeOrder, OrderedNodes, OrderLayer
 from simlab.policies.orders.walk import walk_layer
 from simlab.policies.rules.budgets import BudgetRule
-from simlab.policies.rules.online_price import Memory, OnlinePrice
+from simlab.policies.rules.online_price import OnlinePrice, RateMemory
 from simlab.policies.rules.shared import SharedRule
-from simlab.policies.shelf import EmptyShelf, Shelf
 from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.recorded import RecordedTexts
 from simlab.tree import DraftTree
@@ -59,17 +59,17 @@ class Composition:
         """The most tokens that its rule lets in."""
         return self.rule.most
 
-    def start(self, prompt: Prompt) -> Memory | None:
+    def start(self, prompt: Prompt) -> RateMemory | None:
         """The memory of its rule; None for a rule without one."""
         return self.rule.start() if isinstance(self.rule, OnlinePrice) else None
 
-    def select(self, draft: Draft, state: Memory | None = None) -> DraftTree:
+    def select(self, draft: Draft, state: RateMemory | None = None) -> DraftTree:
         """The first nodes of its order, as many as its rule says."""
         nodes = self.order.nodes(draft, self.rule.most)
         size = self._size(nodes, draft.context_length, state)
         return DraftTree(nodes.tokens[: size + 1], nodes.parents[: size + 1])
 
-    def update(self, state: Memory | None, outcome: Outcome) -> Memory | None:
+    def update(self, state: RateMemory | None, outcome: Outcome) -> RateMemory | None:
         """The memory after a round."""
         return self.rule.update(state, outcome) if isinstance(self.rule, OnlinePrice) and state is not None else None
 
@@ -79,15 +79,15 @@ class Composition:
             return 0.0
         return self.rule.seconds(context_length, num_drafted)
 
-    def walk(self, layer: Layer, texts: RecordedTexts) -> TextRounds:
+    def walk(self, layer: OrderLayer, texts: RecordedTexts) -> TextRounds:
         """Its rounds on whole texts, from the layer of its order."""
         firsts, contexts = texts.roots.firsts, texts.contexts
         if isinstance(self.rule, OnlinePrice):
             return self.rule.walk(layer, contexts, firsts)
         return walk_layer(layer.insertions, self.rule.sizes(layer, contexts), firsts)
 
-    def _size(self, nodes: Nodes, context_length: int, state: Memory | None) -> int:
-        one = Layer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
+    def _size(self, nodes: OrderedNodes, context_length: int, state: RateMemory | None) -> int:
+        one = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
         if isinstance(self.rule, OnlinePrice):
             return self.rule.size(one, context_length, self.rule.start() if state is None else state)
         return int(self.rule.sizes(one, np.array([context_length], np.int64))[0])
@@ -97,32 +97,32 @@ class Composed(ABC):
     """A named policy: its settings, and what they compose to.
 
     Subclasses are frozen dataclasses whose fields are the settings; one of them, or a property, is ``budget``.
-    Without artefacts an instance is a policy itself; with them `compose` is given the shelf on which they stand.
+    Without artefacts an instance is a policy itself; with them `compose` is given those that are at hand.
     """
 
     @abstractmethod
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """The policy."""
 
     @cached_property
     def own(self) -> Composition:
         """The policy without any artefact."""
-        return self.compose(EmptyShelf())
+        return self.compose(NoArtefacts())
 
     @property
     def needs(self) -> Needs:
         """What it reads."""
         return self.own.needs
 
-    def start(self, prompt: Prompt) -> Memory | None:
+    def start(self, prompt: Prompt) -> RateMemory | None:
         """The memory with which a sequence begins."""
         return self.own.start(prompt)
 
-    def select(self, draft: Draft, state: Memory | None = None) -> DraftTree:
+    def select(self, draft: Draft, state: RateMemory | None = None) -> DraftTree:
         """The tree to verify."""
         return self.own.select(draft, state)
 
-    def update(self, state: Memory | None, outcome: Outcome) -> Memory | None:
+    def update(self, state: RateMemory | None, outcome: Outcome) -> RateMemory | None:
         """The memory after a round."""
         return self.own.update(state, outcome)
 
@@ -162,7 +162,7 @@ def shared_composition(policy: AnyPolicy) -> Composition | None:
     return None if composition is None or not isinstance(composition.rule, SharedRule) else composition
 
 
-def shares_of(shared: Composition, scores: Doubles, contexts: Longs) -> Ints:
+def shared_tree_sizes(shared: Composition, scores: Doubles, contexts: Longs) -> Ints:
     """How many nodes of each text enter; see `SharedRule.shares`."""
     assert isinstance(shared.rule, SharedRule)
     return shared.rule.shares(scores, contexts)
@@ -191,5 +191,5 @@ def select_together(shared: Composition, drafts: Sequence[Draft]) -> list[DraftT
     for row, nodes in zip(scores, found, strict=True):
         row[: len(nodes.scores)] = nodes.scores
     contexts = np.array([draft.context_length for draft in drafts], np.int64)
-    ends = (shares_of(shared, scores, contexts) + 1).tolist()
+    ends = (shared_tree_sizes(shared, scores, contexts) + 1).tolist()
     return [DraftTree(nodes.tokens[:end], nodes.parents[:end]) for nodes, end in zip(found, ends, strict=True)]

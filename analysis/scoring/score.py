@@ -13,7 +13,7 @@ from simlab.analysis.scoring.tallies import EdgeTally, PlaceTally, RunTally
 from simlab.arrays import Longs
 from simlab.cost import CostTable
 from simlab.policies.composition import order_of
-from simlab.policies.fits.edge_sums import Edges, edges_of
+from simlab.policies.fits.edge_sums import EdgeScoring, edge_scoring_of
 from simlab.policies.named.chain import Chain
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy
@@ -131,11 +131,11 @@ def _orders(policies: Sequence[NamedPolicy]) -> list[tuple[str, NodeOrder]]:
     ]
 
 
-def _edge_models(orders: Sequence[tuple[str, NodeOrder]], width: int) -> list[tuple[str, Edges]]:
+def _edge_models(orders: Sequence[tuple[str, NodeOrder]], width: int) -> list[tuple[str, EdgeScoring]]:
     """Each edge model once; marginals that read more ranks than are looked at are one."""
-    found: dict[str, tuple[str, Edges]] = {}
+    found: dict[str, tuple[str, EdgeScoring]] = {}
     for label, order in orders:
-        edges = edges_of(order)
+        edges = edge_scoring_of(order)
         if edges is not None and edges.edge is not None and not edges.reads_prefix:
             found.setdefault(f"marginal:{min(edges.edge.top_k or width, width)}", (label, edges))
         elif edges is not None:

@@ -12,7 +12,7 @@ from simlab.columns import TextRounds, columns_of, rounds_of_texts
 from simlab.cost import STAGES, CostTable
 from simlab.policies.engine.hindsight import fewest_rounds
 from simlab.policies.engine.replay import stages_paid, sums_of_rounds
-from simlab.policies.fits.edge_sums import Edges, EdgeSums, add_edges, no_sums
+from simlab.policies.fits.edge_sums import EdgeScoring, EdgeSums, add_edges, no_edge_sums
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
@@ -30,14 +30,14 @@ class EdgeTally:
         num_prompts: P.
     """
 
-    def __init__(self, label: str, edges: Edges, width: int, num_prompts: int) -> None:
+    def __init__(self, label: str, edges: EdgeScoring, width: int, num_prompts: int) -> None:
         self._label, self._edges, self._width, self._num_prompts = label, edges, width, num_prompts
         self._sums: EdgeSums | None = None
 
     def add(self, texts: RecordedTexts, prompts: Longs) -> None:
         """Some more texts; int64 ``[S]``, the prompt of each."""
         if self._sums is None:
-            self._sums = no_sums(self._num_prompts, texts.roots.counts.shape[1])
+            self._sums = no_edge_sums(self._num_prompts, texts.roots.counts.shape[1])
         add_edges(self._sums, texts, self._edges, self._width, prompts)
 
     def scored(self) -> ScoredEdges:

@@ -80,6 +80,6 @@ def name_and_view(name: str) -> tuple[str, str]:
     return file, view
 
 
-def seen(cost: CostTable, view: str) -> CostTable:
+def cost_in_view(cost: CostTable, view: str) -> CostTable:
     """Prices as a view has them."""
     return convex_view(cost) if view == CONVEX else cost

@@ -8,7 +8,7 @@ import numpy as np
 from simlab.arrays import Doubles, Ints
 from simlab.ids import content_id
 from simlab.policies.edges.correction import Correction, no_correction
-from simlab.policies.edges.ngram import Counts, empty_counts
+from simlab.policies.edges.ngram import NGramCounts, empty_counts
 from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.edges.text_counts import counts_of_text
 
@@ -117,7 +117,7 @@ class NGramCorrected:
     """
 
     weight: float
-    corpus: Counts
+    corpus: NGramCounts
     corpus_id: str
     text_share: float = 0.0
     renormalised: bool = False
@@ -161,7 +161,7 @@ class NGramCorrected:
         return Correction(weights, self.corpus, text, share, self.renormalised, self.adaptive, weight)
 
 
-def counted(correction: Correction, committed: Ints) -> Correction:
+def with_text_counts(correction: Correction, committed: Ints) -> Correction:
     """The same with the counts of the prompt and the committed text; valid until the next call on this thread."""
     if correction.weights.size > 0 and correction.text_share > 0:
         return correction._replace(text=counts_of_text(committed, int(correction.text.totals[0])))

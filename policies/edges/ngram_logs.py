@@ -44,7 +44,7 @@ def no_logs() -> LogTable:
 
 
 @kernel
-def room_for_logs(keys: Longs, nums: Longs, num_singles: int) -> LogTable:
+def empty_log_table(keys: Longs, nums: Longs, num_singles: int) -> LogTable:
     """A table in which nothing follows yet.
 
     Args:

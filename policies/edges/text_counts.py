@@ -11,7 +11,7 @@ import numpy as np
 from simlab.arrays import Ints
 from simlab.jit import kernel
 from simlab.policies.edges.correction import Correction
-from simlab.policies.edges.ngram import Counts, add_token, add_tokens, empty_counts, forget
+from simlab.policies.edges.ngram import NGramCounts, add_token, add_tokens, empty_counts, forget
 from simlab.recorded import Roots
 
 _FEWEST = 256
@@ -19,7 +19,7 @@ _last = threading.local()
 """The text that was counted last on this thread. A kernel is done with the counts before the thread asks again."""
 
 
-def counts_of_text(text: Ints, vocab_size: int) -> Counts:
+def counts_of_text(text: Ints, vocab_size: int) -> NGramCounts:
     """The counts of a text, the same whatever was counted before; valid until the next call on this thread.
 
     Args:
@@ -29,16 +29,16 @@ def counts_of_text(text: Ints, vocab_size: int) -> Counts:
     Raises:
         ValueError: the vocabulary is too large for a key.
     """
-    counts, counted, room = getattr(_last, "kept", (None, text[:0], 0))
+    counts, counted, capacity = getattr(_last, "kept", (None, text[:0], 0))
     num = len(counted)
     goes_on = len(text) >= num and np.array_equal(counted, text[:num])
-    if counts is None or not goes_on or len(text) > room or counts.totals[0] != vocab_size:
-        room, num = max(2 * len(text), _FEWEST), 0
-        counts = empty_counts(vocab_size, room)
+    if counts is None or not goes_on or len(text) > capacity or counts.totals[0] != vocab_size:
+        capacity, num = max(2 * len(text), _FEWEST), 0
+        counts = empty_counts(vocab_size, capacity)
     # Were this cut short, nobody could say what the table holds.
     _last.kept = (None, text[:0], 0)
     add_tokens(counts, text, num)
-    _last.kept = (counts, text.copy(), room)
+    _last.kept = (counts, text.copy(), capacity)
     return counts
 
 

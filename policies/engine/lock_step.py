@@ -14,13 +14,13 @@ import numpy as np
 from simlab.arrays import Doubles, Longs
 from simlab.columns import TextRounds
 from simlab.cost import PLAIN, STAGES, CostTable
-from simlab.policies.composition import Composition, check_batch, shared_composition, shares_of
-from simlab.policies.engine.replay import Replay, Sums, stages_paid
+from simlab.policies.composition import Composition, check_batch, shared_composition, shared_tree_sizes
+from simlab.policies.engine.replay import Replay, ReplaySums, stages_paid
 from simlab.policies.engine.visited_roots import sum_rounds
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 
-Choose = Callable[[Longs], tuple[Longs, Longs]]
+TreeChoice = Callable[[Longs], tuple[Longs, Longs]]
 """From the roots of a round, int64 ``[B]``, in the order in which their texts came, to drafted and accepted tokens."""
 
 
@@ -79,7 +79,7 @@ class ServedRounds:
         return np.argsort(self.roots, kind="stable")
 
 
-def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostTable | None) -> Sums:
+def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostTable | None) -> ReplaySums:
     """The sums over a policy's rounds on each text, the texts served ``batch`` at a time.
 
     Args:
@@ -94,21 +94,21 @@ def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostT
         SimlabError: as `simlab.replay.rounds` does.
     """
     check_batch(policy, batch)
-    served = serve(texts, batch, rounds_of_policy(policy, texts), with_company(len(texts.sequences)))
+    served = serve(texts, batch, rounds_of_policy(policy, texts), with_filler_requests(len(texts.sequences)))
     found = served.text_rounds(texts)
     counts = sum_rounds(found.roots, found.num_drafted, found.num_accepted, found.ends, texts.roots.firsts)
     seconds = np.full((len(counts), len(STAGES)), np.nan)
     if cost is not None:
         seconds = served.seconds(texts, cost, stages_paid(policy))
-    return Sums(counts[None], seconds[None])
+    return ReplaySums(counts[None], seconds[None])
 
 
-def with_company(num_texts: int) -> Iterator[int]:
+def with_filler_requests(num_texts: int) -> Iterator[int]:
     """All texts, and then the same again as company, without end."""
     return chain(range(num_texts), cycle(range(num_texts)))
 
 
-def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> Choose:
+def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> TreeChoice:
     """What a policy does at roots that are met together; a policy of single texts does there what it does alone."""
     shared = shared_composition(policy)
     if shared is not None:
@@ -120,13 +120,13 @@ def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> Choose:
     return lambda roots: (drafted[roots], accepted[roots])
 
 
-def _joint(shared: Composition, texts: RecordedTexts) -> Choose:
+def _joint(shared: Composition, texts: RecordedTexts) -> TreeChoice:
     layer, contexts = shared.order.layer(texts, shared.budget, with_scores=True), texts.contexts
     scores = layer.scores
     assert scores is not None
 
     def choose(roots: Longs) -> tuple[Longs, Longs]:
-        sizes = shares_of(shared, scores[roots], contexts[roots])
+        sizes = shared_tree_sizes(shared, scores[roots], contexts[roots])
         # Places of the true path rise, so those within the tree are its first.
         accepted = (layer.insertions[roots] <= sizes[:, None]).sum(axis=1)
         return sizes.astype(np.int64), accepted.astype(np.int64)
@@ -141,7 +141,7 @@ class _Running:
     counted: bool
 
 
-def serve(texts: RecordedTexts, batch: int, choose: Choose, queue: Iterable[int]) -> ServedRounds:
+def serve(texts: RecordedTexts, batch: int, choose: TreeChoice, queue: Iterable[int]) -> ServedRounds:
     """Go through texts, ``batch`` at a time, until each has ended once.
 
     Args:

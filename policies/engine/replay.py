@@ -14,11 +14,11 @@ from simlab.arrays import Doubles, Ints, Longs
 from simlab.columns import RoundColumns, TextRounds, columns_of, rounds_of_texts
 from simlab.cost import NO_STAGES, PLAIN, STAGES, CostTable
 from simlab.policies.composition import Composition, composition_of
-from simlab.policies.engine.visited_roots import Known, nothing_known, sum_budgets, sum_rounds
+from simlab.policies.engine.visited_roots import KnownRoots, no_known_roots, sum_budgets, sum_rounds
 from simlab.policies.kernels.true_places import EdgeScores
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.rules.budgets import Fixed
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.replay import rounds
@@ -28,7 +28,7 @@ _NO_EDGES = EdgeScores(0, None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class ReplaySums:
     """The sums over the rounds of each policy on each text.
 
     Attributes:
@@ -44,18 +44,18 @@ class Sums:
         stages = {f"{stage}_s": self.seconds[..., place] for place, stage in enumerate(STAGES)}
         return {**sum_columns(self.counts), **stages}
 
-    def fill(self, place: int, sums: "Sums") -> None:
+    def fill(self, place: int, sums: "ReplaySums") -> None:
         """Set the sums of one policy to those of an instance that has one."""
         self.counts[place], self.seconds[place] = sums.counts[0], sums.seconds[0]
 
 
-def no_sums(num_policies: int, num_texts: int) -> Sums:
+def empty_replay_sums(num_policies: int, num_texts: int) -> ReplaySums:
     """Sums of so many policies and texts, to be filled: no rounds, and seconds that are NaN."""
     shape = num_policies, num_texts
-    return Sums(np.zeros((*shape, len(COUNTS)), np.int64), np.full((*shape, len(STAGES)), np.nan))
+    return ReplaySums(np.zeros((*shape, len(COUNTS)), np.int64), np.full((*shape, len(STAGES)), np.nan))
 
 
-Priced = tuple[AnyPolicy, CostTable | None]
+PricedPolicy = tuple[AnyPolicy, CostTable | None]
 """A policy, and what its rounds cost."""
 
 
@@ -93,7 +93,7 @@ class Replay:
         priced: the policies.
     """
 
-    def __init__(self, priced: Sequence[Priced]) -> None:
+    def __init__(self, priced: Sequence[PricedPolicy]) -> None:
         self._priced = list(priced)
         found = {place: composition_of(policy) for place, (policy, _) in enumerate(self._priced)}
         self._composed = {place: one for place, one in found.items() if one is not None}
@@ -107,7 +107,7 @@ class Replay:
         fixed: dict[str | None, list[int]] = {}
         for place, one in group.items():
             cost = self._priced[place][1]
-            if isinstance(one.rule, Fixed) and (cost is None or one.rule.most <= cost.most_drafted):
+            if isinstance(one.rule, FixedBudget) and (cost is None or one.rule.most <= cost.most_drafted):
                 fixed.setdefault(None if cost is None else cost.cost_id, []).append(place)
         alike = [
             _Fixed(
@@ -137,14 +137,14 @@ class Replay:
         found |= {place: _one_by_one(self._priced[place][0], texts) for place in self._loose}
         return [found[place] for place in range(len(self._priced))]
 
-    def sums(self, texts: RecordedTexts) -> Sums:
+    def sums(self, texts: RecordedTexts) -> ReplaySums:
         """The sums over the rounds of each policy, in their order.
 
         Raises:
             CostError: a policy drafted more tokens, or a text is longer, than has a price.
             SimlabError: as `simlab.replay.rounds` does.
         """
-        sums = no_sums(len(self._priced), len(texts.sequences))
+        sums = empty_replay_sums(len(self._priced), len(texts.sequences))
         longest = int(texts.contexts.max(initial=0))
         for group in self._groups:
             self._sum_group(group, texts, longest, sums)
@@ -153,16 +153,17 @@ class Replay:
             sums.fill(place, sums_of_rounds(_one_by_one(policy, texts), texts, cost, stages_paid(policy)))
         return sums
 
-    def _sum_group(self, group: _Group, texts: RecordedTexts, longest: int, sums: Sums) -> None:
+    def _sum_group(self, group: _Group, texts: RecordedTexts, longest: int, sums: ReplaySums) -> None:
         order, roots = group.order, texts.drafted()
         # Where a text is longer than was measured the rounds tell whether one of them is.
         fixed = [some for some in group.fixed if some.cost is None or longest <= some.cost.longest_context]
         slow = [some for some in group.fixed if some not in fixed]
         if isinstance(order, BestFirst) and not (order.edge.counts_text or group.others or slow):
-            edges, known, layer = order.edge_scores(roots), nothing_known(roots), None
+            edges, known, layer = order.edge_scores(roots), no_known_roots(roots), None
         else:
             layer = order.layer(texts, group.most, group.scored)
-            edges, known = _NO_EDGES, Known(layer.insertions, layer.num_available, np.ones(len(roots.places), np.bool_))
+            edges, every = _NO_EDGES, np.ones(len(roots.places), np.bool_)
+            known = KnownRoots(layer.insertions, layer.num_available, every)
         for some in fixed:
             table = NO_STAGES if some.cost is None else some.cost.stages(STAGES)
             counts, seconds = sum_budgets(roots, edges, group.most, some.budgets, known, texts.contexts, table)
@@ -186,7 +187,7 @@ def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -
     return [one.columns(texts)[0] for one in found]
 
 
-def sums_of_rounds(found: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> Sums:
+def sums_of_rounds(found: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> ReplaySums:
     """The sums over the rounds of one policy.
 
     Args:
@@ -204,7 +205,7 @@ def sums_of_rounds(found: TextRounds, texts: RecordedTexts, cost: CostTable | No
         seconds[:] = 0.0
         columns = [STAGES.index("verify" if stage == PLAIN else stage) for stage in paid]
         seconds[:, columns] = cost.sums(paid, texts.contexts[found.roots], found.num_drafted, found.ends)
-    return Sums(counts[None], seconds[None])
+    return ReplaySums(counts[None], seconds[None])
 
 
 def stages_paid(policy: AnyPolicy) -> tuple[str, ...]:

@@ -20,15 +20,15 @@ from simlab.policies.edges.children import (
     EVERY_COST,
     SPINE,
     Children,
+    empty_children,
     fill_marginal,
     find_rank,
-    room_for_children,
 )
 from simlab.policies.edges.correction import Correction, fit_weights
 from simlab.policies.edges.models import EdgeModel
 from simlab.policies.edges.rank_classes import class_of, fill_children
 from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
-from simlab.policies.kernels.corrected_step import look_above, step_to
+from simlab.policies.kernels.corrected_step import candidate_cost, parent_context
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.static_order import StaticOrder
 from simlab.recorded import RecordedTexts, Roots
@@ -69,7 +69,7 @@ class EdgeSums(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Edges:
+class EdgeScoring:
     """What gives edges their scores in some order of nodes.
 
     Attributes:
@@ -90,15 +90,15 @@ class Edges:
         return self.edge is None or self.edge.is_corrected or len(self.edge.edge_map) > 0
 
 
-def edges_of(order: NodeOrder) -> Edges | None:
+def edge_scoring_of(order: NodeOrder) -> EdgeScoring | None:
     """What scores the edges of an order; None where it takes candidates by something else."""
     if isinstance(order, StaticOrder):
-        return Edges(order.key, order.has_probabilities, None, order.frequencies)
+        return EdgeScoring(order.key, order.has_probabilities, None, order.frequencies)
     edge = getattr(order, "edge", None)
-    return None if edge is None else Edges(edge.key, edge.has_probabilities, edge, None)
+    return None if edge is None else EdgeScoring(edge.key, edge.has_probabilities, edge, None)
 
 
-def no_sums(num_prompts: int, num_depths: int) -> EdgeSums:
+def no_edge_sums(num_prompts: int, num_depths: int) -> EdgeSums:
     """Nothing summed yet."""
     places, ranks = (num_prompts, NUM_PLACES), len(RANK_CLASSES)
     return EdgeSums(
@@ -109,7 +109,7 @@ def no_sums(num_prompts: int, num_depths: int) -> EdgeSums:
     )
 
 
-def add_edges(found: EdgeSums, texts: RecordedTexts, edges: Edges, width: int, prompts: Longs) -> None:
+def add_edges(found: EdgeSums, texts: RecordedTexts, edges: EdgeScoring, width: int, prompts: Longs) -> None:
     """Add the candidates of all roots of some texts, in place.
 
     A path is true as far as its tokens are candidates of the edge model, and known as far as the text goes. Below a
@@ -154,7 +154,7 @@ def _add(
     found: EdgeSums,
 ) -> None:
     """All roots; what is None is not even compiled."""
-    children = room_for_children(roots.counts.shape[1], max(1, top_k))
+    children = empty_children(roots.counts.shape[1], max(1, top_k))
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             counts, start = roots.counts[root], roots.starts[root]
@@ -215,9 +215,9 @@ def _add_node(
     """The candidates below one node, whose token is given with the one above."""
     first, last = children.starts[kind, depth], children.ends[kind, depth]
     if correction is not None:
-        above = look_above(children, correction, before, token, kind, depth)
+        above = parent_context(children, correction, before, token, kind, depth)
         for at in range(first, last):
-            cost = step_to(children, correction, above, at, EVERY_COST)
+            cost = candidate_cost(children, correction, above, at, EVERY_COST)
             _count(found, prompt, place, depth, children.ranks[at], cost, children.ranks[at] == true_rank)
     else:
         for at in range(first, last):

@@ -15,7 +15,7 @@ from simlab.columns import TextRounds
 from simlab.cost import CostTable
 from simlab.grid import path_weight
 from simlab.policies.composition import Composition
-from simlab.policies.orders.node_order import Layer
+from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import FixedPrice
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
@@ -90,7 +90,7 @@ def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequen
     tried: dict[float, PricedRounds] = {}
     rate = 0.0
     for _ in range(MOST_STEPS):
-        found = priced_rounds(at_rate(policy, rate), texts())
+        found = priced_rounds(policy_at_rate(policy, rate), texts())
         if found.num_rounds == 0:
             raise ValueError("the texts have no rounds, so there is no price to find")
         tried[rate] = found
@@ -105,7 +105,7 @@ def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequen
     return FixedPoint(best, tried[best], tuple(tried), False)
 
 
-def at_rate(policy: Composition, rate: float) -> Composition:
+def policy_at_rate(policy: Composition, rate: float) -> Composition:
     """The same policy at a fixed price in tokens per second.
 
     Raises:
@@ -130,7 +130,7 @@ def priced_rounds(policy: Composition, texts: Iterable[RecordedSequence]) -> Pri
 
 
 def rounds_of_layer(
-    layer: Layer, found: TextRounds, texts: RecordedTexts, cost: CostTable, stages: tuple[str, ...]
+    layer: OrderLayer, found: TextRounds, texts: RecordedTexts, cost: CostTable, stages: tuple[str, ...]
 ) -> PricedRounds:
     """The sums over the rounds of some texts.
 

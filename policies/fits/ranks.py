@@ -24,7 +24,7 @@ class RankCounts(NamedTuple):
     hits: Longs
 
 
-def no_ranks(num_depths: int, num_ranks: int) -> RankCounts:
+def no_rank_counts(num_depths: int, num_ranks: int) -> RankCounts:
     """Nothing counted yet."""
     return RankCounts(np.zeros(num_depths, np.int64), np.zeros((num_depths, num_ranks), np.int64))
 

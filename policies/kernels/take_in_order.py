@@ -7,7 +7,7 @@ from simlab.grid import STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, inlined_kernel, kernel
 from simlab.policies.edges.children import ELSEWHERE, SPINE, Children
 from simlab.policies.edges.correction import Correction, fit_weights
-from simlab.policies.kernels.corrected_step import BEYOND, look_above, step_to
+from simlab.policies.kernels.corrected_step import ABOVE_LIMIT, candidate_cost, parent_context
 
 TOKENS, PARENTS, DEPTHS, RANKS, KINDS = 0, 1, 2, 3, 4
 """The rows of a tree."""
@@ -143,10 +143,10 @@ def _take_corrected(
         if depth == num_depths or node == budget or num_taken[depth] > max(width, depth == 0):
             continue
         first = tree[TOKENS, tree[PARENTS, node]] if node > 0 else before_root
-        above = look_above(children, correction, first, tree[TOKENS, node], kind, depth)
+        above = parent_context(children, correction, first, tree[TOKENS, node], kind, depth)
         for place in range(children.starts[kind, depth], children.ends[kind, depth]):
-            step = step_to(children, correction, above, place, costs[num] - cost if num == budget else _NO_LIMIT)
-            if step == BEYOND:
+            step = candidate_cost(children, correction, above, place, costs[num] - cost if num == budget else _NO_LIMIT)
+            if step == ABOVE_LIMIT:
                 break
             num = _keep(children, tree, costs, waiting, num, node, place, cost + step)
     return num

@@ -7,14 +7,22 @@ from typing import ClassVar
 import numpy as np
 
 from simlab.arrays import Doubles
+from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.round_costs import ALL_STAGES
 from simlab.policies.edges.models import Calibrated
 from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, BudgetRule, Fixed, FixedPrice, FloorAndStep, Survival
+from simlab.policies.rules.budgets import (
+    FULL_SCAN,
+    BestRatio,
+    BudgetRule,
+    FixedBudget,
+    FixedPrice,
+    FloorAndStep,
+    SurvivalBudget,
+)
 from simlab.policies.rules.online_price import OnlinePrice
-from simlab.policies.shelf import AUTO, Shelf
 
 FIXED, SURVIVAL, RATIO, FLOOR, PRICE = "fixed", "survival", "ratio", "floor", "price"
 STOPS = (FIXED, SURVIVAL, RATIO, FLOOR, PRICE)
@@ -81,29 +89,29 @@ class CalibratedTree(Composed):
         if self.look_ahead is not None and self.look_ahead < 0:
             raise ValueError(f"look_ahead must be at least 1, or 0 for all sizes; got {self.look_ahead}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on calibrated probabilities, one of the rules."""
-        table, table_id = shelf.table("calibration", self.table)
+        table, table_id = artefacts.table("calibration", self.table)
         order = BestFirst(Calibrated(edge_map_of(table), table_id, self.top_k))
-        rule, artefacts = self._rule(shelf)
-        return Composition(order, rule, {"calibration": table_id, **artefacts})
+        rule, artefact_ids = self._rule(artefacts)
+        return Composition(order, rule, {"calibration": table_id, **artefact_ids})
 
-    def _rule(self, shelf: Shelf) -> tuple[BudgetRule | OnlinePrice, dict[str, str]]:
+    def _rule(self, artefacts: Artefacts) -> tuple[BudgetRule | OnlinePrice, dict[str, str]]:
         if self.stop == FIXED:
-            return Fixed(self.budget), {}
+            return FixedBudget(self.budget), {}
         if self.stop == SURVIVAL:
-            return Survival(self.budget, self.threshold), {}
-        cost, cost_id = shelf.cost(self.cost)
-        artefacts = {"cost": cost_id}
+            return SurvivalBudget(self.budget, self.threshold), {}
+        cost, cost_id = artefacts.cost(self.cost)
+        artefact_ids = {"cost": cost_id}
         if self.stop == RATIO:
             look_ahead = 1 if self.look_ahead is None else self.look_ahead or FULL_SCAN
-            return BestRatio(self.budget, cost, ALL_STAGES, look_ahead), artefacts
+            return BestRatio(self.budget, cost, ALL_STAGES, look_ahead), artefact_ids
         if self.stop == FLOOR:
-            return FloorAndStep(self.budget, cost, ALL_STAGES, self.floor, self.step), artefacts
+            return FloorAndStep(self.budget, cost, ALL_STAGES, self.floor, self.step), artefact_ids
         look_ahead = self.look_ahead or FULL_SCAN
         if self.rate is None:
-            return OnlinePrice(self.budget, cost, self.memory, ALL_STAGES, look_ahead), artefacts
-        return FixedPrice(self.budget, cost, self.rate, ALL_STAGES, look_ahead), artefacts
+            return OnlinePrice(self.budget, cost, self.memory, ALL_STAGES, look_ahead), artefact_ids
+        return FixedPrice(self.budget, cost, self.rate, ALL_STAGES, look_ahead), artefact_ids
 
 
 def edge_map_of(table: Mapping[str, object]) -> Doubles:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.orders.chain_orders import EVERY_DEPTH, MISS, BranchedChain
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.rules.budgets import FixedBudget
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class D2SDBoundary(Composed):
         if self.below is not None and self.below < 0:
             raise ValueError(f"below must not be negative, or left out for the rest of the block; got {self.below}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """A branched chain, a fixed budget."""
         below = EVERY_DEPTH if self.below is None else self.below
-        return Composition(BranchedChain(MISS, self.boundaries, below), Fixed(self.budget))
+        return Composition(BranchedChain(MISS, self.boundaries, below), FixedBudget(self.budget))

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.beam import Beam
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.rules.budgets import FixedBudget
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,6 @@ class Eagle2Beam(Composed):
         if self.depth < 0:
             raise ValueError(f"depth must not be negative; got {self.depth}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """A beam on the marginals, a fixed budget."""
-        return Composition(Beam(Marginal(self.beam), self.beam, self.depth + 1), Fixed(self.budget))
+        return Composition(Beam(Marginal(self.beam), self.beam, self.depth + 1), FixedBudget(self.budget))

@@ -14,12 +14,12 @@ from simlab.arrays import Doubles, Floats, Ints, Longs, Shorts
 from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import kernel
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.edges.children import SPINE, Children, fill_marginal, room_for_children
+from simlab.policies.edges.children import SPINE, Children, empty_children, fill_marginal
 from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, is_before
-from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -55,7 +55,7 @@ class ExpandParent:
         """So many ranks as a node has children."""
         return Needs(top_k=self.width)
 
-    def nodes(self, draft: Draft, most: int) -> Nodes:
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals = draft.drafted()
         counts = np.diff(marginals.offsets)
@@ -69,9 +69,9 @@ class ExpandParent:
             draft.root_token,
             most,
         )
-        return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The same for all roots of some texts."""
         roots = texts.drafted()
         layer, caps = empty_layer(roots, most, with_scores), self._caps(roots.counts.shape[1])
@@ -121,10 +121,10 @@ class ExpandParentTree(Composed):
             raise ValueError(f"gap_slope and gap_middle must be numbers; got {self.gap_slope} and {self.gap_middle}")
         self._listed()
 
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """The shape with its caps, a fixed budget."""
         gap = (self.gap_slope, self.gap_middle) if self.caps == BY_GAP else None
-        return Composition(ExpandParent(self.width, self._listed(), gap), Fixed(self.budget))
+        return Composition(ExpandParent(self.width, self._listed(), gap), FixedBudget(self.budget))
 
     def _listed(self) -> tuple[int, ...]:
         """The caps of a list, those of all deeper depths as the last one."""
@@ -144,7 +144,7 @@ class ExpandParentTree(Composed):
 def _tree(
     ids: Ints, log_probs: Floats, counts: Ints, width: int, caps: Ints, gap: Doubles, root_token: int, most: int
 ) -> tuple[Ints, Doubles]:
-    children = room_for_children(counts.size, width)
+    children = empty_children(counts.size, width)
     tree, costs, heap = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64), np.empty(most + 1, np.int32)
     fill_marginal(children, ids, log_probs, counts, 0, width)
     _cap(children, caps, gap)
@@ -164,7 +164,7 @@ def _fill_layer(
     scores: Doubles,
 ) -> None:
     """A row for each root."""
-    children = room_for_children(roots.counts.shape[1], width)
+    children = empty_children(roots.counts.shape[1], width)
     tree, costs, heap = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64), np.empty(most + 1, np.int32)
     for root in range(roots.counts.shape[0]):
         fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], width)

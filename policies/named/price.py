@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.round_costs import ALL_STAGES
 from simlab.policies.edges.models import Marginal
@@ -10,7 +11,6 @@ from simlab.policies.named.caddtree import check_sizes
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FULL_SCAN, FixedPrice
 from simlab.policies.rules.online_price import OnlinePrice
-from simlab.policies.shelf import AUTO, Shelf
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Price(Composed):
         if not 0 <= self.memory < 1:
             raise ValueError(f"memory must be from 0 to below 1; got {self.memory}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, a price that is given or learnt."""
-        table, cost_id = shelf.cost(self.cost)
+        table, cost_id = artefacts.cost(self.cost)
         look_ahead = self.look_ahead or FULL_SCAN
         if self.rate is None:
             rule: FixedPrice | OnlinePrice = OnlinePrice(self.budget, table, self.memory, ALL_STAGES, look_ahead)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import Survival
-from simlab.policies.shelf import Shelf
+from simlab.policies.rules.budgets import SurvivalBudget
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,6 @@ class SurvivalThreshold(Composed):
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold must be a probability; got {self.threshold}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, a threshold."""
-        return Composition(BestFirst(Marginal()), Survival(self.budget, self.threshold))
+        return Composition(BestFirst(Marginal()), SurvivalBudget(self.budget, self.threshold))

@@ -12,9 +12,9 @@ from simlab.arrays import Doubles, Floats, Ints, Longs, Shorts
 from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT, weight_scalar
 from simlab.jit import kernel
-from simlab.policies.edges.children import SPINE, Children, fill_marginal, room_for_children
+from simlab.policies.edges.children import SPINE, Children, empty_children, fill_marginal
 from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path
-from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -52,15 +52,15 @@ class BranchedChain:
         """The first two candidates at each depth."""
         return Needs(top_k=2)
 
-    def nodes(self, draft: Draft, most: int) -> Nodes:
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals = draft.drafted()
         counts = np.diff(marginals.offsets)
         settings = self.measure, self.num_branches, self.below
         tree, scores = _tree(marginals.ids, marginals.log_probs, counts, *settings, draft.root_token, most)
-        return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The same for all roots of some texts."""
         roots = texts.drafted()
         layer, settings = empty_layer(roots, most, with_scores), (self.measure, self.num_branches, self.below)
@@ -79,7 +79,7 @@ def _tree(
     root_token: int,
     most: int,
 ) -> tuple[Ints, Doubles]:
-    children = room_for_children(counts.size, 2)
+    children = empty_children(counts.size, 2)
     tree, costs = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64)
     fill_marginal(children, ids, log_probs, counts, 0, 2)
     number = _grow(children, measure, num_branches, below, root_token, tree, costs)
@@ -98,7 +98,7 @@ def _fill_layer(
     scores: Doubles,
 ) -> None:
     """A row for each root."""
-    children = room_for_children(roots.counts.shape[1], 2)
+    children = empty_children(roots.counts.shape[1], 2)
     tree, costs = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64)
     for root in range(roots.counts.shape[0]):
         fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], 2)

@@ -14,7 +14,7 @@ DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class SettingRange:
     """All numbers from ``low`` to ``high``, both included."""
 
     key: str
@@ -28,7 +28,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SearchEntry:
     """One ``-p``: ``NAME:key=value``, where a value may be a grid ``a/b`` or ``a..b``, or a range ``a~b``.
 
     Attributes:
@@ -37,7 +37,7 @@ class Entry:
     """
 
     text: str
-    ranges: tuple[Range, ...]
+    ranges: tuple[SettingRange, ...]
 
     def at(self, values: Mapping[str, str]) -> str:
         """The text with a value in place of each range."""
@@ -53,7 +53,7 @@ class Entry:
         return self.at(lows), self.at(highs)
 
 
-def parse_entry(text: str) -> Entry:
+def parse_entry(text: str) -> SearchEntry:
     """What was typed; names and settings are checked when policies are made of it.
 
     Raises:
@@ -64,15 +64,15 @@ def parse_entry(text: str) -> Entry:
     'presto:ngram_weight=0.25,budget=8/16'
     """
     found = [match for match in _RANGE.finditer(text) if match["key"] is not None]
-    ranges = tuple(Range(one["key"], float(one["low"]), float(one["high"])) for one in found)
+    ranges = tuple(SettingRange(one["key"], float(one["low"]), float(one["high"])) for one in found)
     for one in ranges:
         if not one.low < one.high:
             raise PolicyError(f"`{text}`: {one.key}={one.low:g}~{one.high:g} should rise; write the smaller end first")
-    return Entry(text, ranges)
+    return SearchEntry(text, ranges)
 
 
-def shelf_entries(budget: int, depth: int) -> list[str]:
-    """What is searched where nothing is named: the shelf, each policy over its main settings.
+def built_in_entries(budget: int, depth: int) -> list[str]:
+    """What is searched where nothing is named: the built-in policies, each over its main settings.
 
     Fixed budgets are tried one by one, since they cost next to nothing together; a rule that reads prices decides
     itself, so it has few settings to try. ``ddtree`` is searched in any case, and so are plain decoding and the whole

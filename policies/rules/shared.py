@@ -7,7 +7,7 @@ import numpy as np
 
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.jit import kernel
-from simlab.policies.orders.node_order import Layer
+from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import BudgetRule
 
 
@@ -35,7 +35,7 @@ class SharedRule(BudgetRule, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedBudget:
     """So many over all texts of a batch; for a text alone as `Fixed`."""
 
     most: int
@@ -43,7 +43,7 @@ class Shared:
     needs_probabilities: bool = field(default=True, init=False)
     needs_falling: bool = field(default=True, init=False)
 
-    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         return np.minimum(layer.num_available, self.most).astype(np.int32)
 
     def shares(self, scores: Doubles, contexts: Longs) -> Ints:

@@ -16,7 +16,7 @@ from simlab.studies.inputs.shelf import CommandShelf
 
 if TYPE_CHECKING:
     from simlab.arrays import Doubles
-    from simlab.policies.fits.calibration import Quality
+    from simlab.policies.fits.calibration import CalibrationQuality
     from simlab.policies.fits.price import FixedPoint
     from simlab.policies.fits.ranks import RankCounts
     from simlab.recorded import RecordedSequence
@@ -144,17 +144,17 @@ def _check_width(source: _Source, top_k: int) -> None:
 
 
 def _run_calibration(options: argparse.Namespace) -> int:
-    from simlab.policies.fits.calibration import add_edges, all_edges, fit_map, held_out_quality, no_edges
+    from simlab.policies.fits.calibration import add_edges, fit_map, held_out_quality, no_edge_counts, total_edge_counts
 
     source = _source(options)
     _check_width(source, options.top_k)
     if source.num_prompts < 2:
         raise UsageError(f"{source.trace.place} has fewer than 2 prompts, so none can be held out; record more")
-    parts = [no_edges(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
+    parts = [no_edge_counts(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
     for one in source.recorded():
         if one.rows is not None:
             add_edges(parts[source.prompts[one.index] % len(parts)], one.rows, options.top_k)
-    table_id = _write(options.out, "calibration", source, fit_map(all_edges(parts)))
+    table_id = _write(options.out, "calibration", source, fit_map(total_edge_counts(parts)))
     found = held_out_quality(parts)
     if options.json:
         depths = [*range(1, len(found)), None]
@@ -167,7 +167,7 @@ def _run_calibration(options: argparse.Namespace) -> int:
     return 0
 
 
-def _quality_json(depth: int | None, before: "Quality", after: "Quality") -> dict[str, object]:
+def _quality_json(depth: int | None, before: "CalibrationQuality", after: "CalibrationQuality") -> dict[str, object]:
     """One depth; None: all together."""
     values: dict[str, object] = {"depth": depth, "num_edges": before.num_edges, "num_true": before.num_true}
     for name in ("nll", "ece", "first_ece"):
@@ -175,7 +175,9 @@ def _quality_json(depth: int | None, before: "Quality", after: "Quality") -> dic
     return values
 
 
-def _calibration_text(source: _Source, num_parts: int, found: "Sequence[tuple[Quality, Quality]]") -> str:
+def _calibration_text(
+    source: _Source, num_parts: int, found: "Sequence[tuple[CalibrationQuality, CalibrationQuality]]"
+) -> str:
     lines = [
         source.text(),
         f"Held out, {num_parts} parts of the prompts in turn; a mean over candidates, before and after:",
@@ -191,11 +193,11 @@ def _calibration_text(source: _Source, num_parts: int, found: "Sequence[tuple[Qu
 
 
 def _run_ranks(options: argparse.Namespace) -> int:
-    from simlab.policies.fits.ranks import add_ranks, no_ranks, rank_frequencies
+    from simlab.policies.fits.ranks import add_ranks, no_rank_counts, rank_frequencies
 
     source = _source(options)
     _check_width(source, options.top_k)
-    counts = no_ranks(source.kept.depth, options.top_k)
+    counts = no_rank_counts(source.kept.depth, options.top_k)
     for one in source.recorded():
         if one.rows is not None:
             add_ranks(counts, one.rows)

@@ -147,7 +147,7 @@ class _Gathered:
                 self.estimated.setdefault((label, name), []).append(self._results(some, texts))
 
     def _results(self, found: "Sequence[TextRounds]", texts: "RecordedTexts") -> "Results":
-        from simlab.policies.engine.replay import Sums, stages_paid, sums_of_rounds
+        from simlab.policies.engine.replay import ReplaySums, stages_paid, sums_of_rounds
 
         cost, policies = self._inputs.prices.cost, self._inputs.policies
         sums = [
@@ -157,7 +157,7 @@ class _Gathered:
         counts, seconds = (
             np.concatenate(parts) for parts in zip(*((one.counts, one.seconds) for one in sums), strict=True)
         )
-        return results_of(self._rows, Sums(counts, seconds), texts, self._inputs.trace, self._inputs.draft)
+        return results_of(self._rows, ReplaySums(counts, seconds), texts, self._inputs.trace, self._inputs.draft)
 
     def log(self, one: "NamedPolicy") -> "SparseLog":
         """What the rounds of one policy predict."""

@@ -24,7 +24,7 @@ from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import Fixed
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
@@ -197,7 +197,7 @@ def many_scores(case: Case, num_maps: int, num_positions: int) -> None:
         shape = (case.texts[0].rows.counts.shape[1], 2, NUM_CLASSES)  # type: ignore[union-attr]
         edge_map = np.stack([generator.uniform(0.7, 1.3, shape), 0.2 * generator.normal(size=shape)], -1)
         order = BestFirst(Calibrated(edge_map, str(number)))
-        policies += [Composition(order, Fixed(budget)) for budget in budgets]
+        policies += [Composition(order, FixedBudget(budget)) for budget in budgets]
     times = -(-num_positions // case.num_positions)
     replay = Replay([(policy, None) for policy in policies])
     replay.sums(case.batches[0])

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from made_up_shelf import FullShelf
+from made_up_artefacts import FullArtefacts
 
 from simlab import Draft, DraftTree, Needs, Outcome, Prompt
 from simlab.policies import POLICIES
@@ -22,7 +22,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
 }
 
 
-SHELF = FullShelf()
+SHELF = FullArtefacts()
 
 
 def made(name: str, given: dict[str, object]) -> AnyPolicy:

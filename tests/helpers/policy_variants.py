@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.parsing.describe import describe_policies
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.policies.shelf import Shelf
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "chain": ("", "length=3"),
@@ -55,7 +55,7 @@ FILLED_IN = 24
 """For a setting that must be given and is not named above."""
 
 
-def every_policy(shelf: Shelf, variants: Mapping[str, tuple[str, ...]] = VARIANTS) -> list[NamedPolicy]:
+def every_policy(shelf: Artefacts, variants: Mapping[str, tuple[str, ...]] = VARIANTS) -> list[NamedPolicy]:
     """All policies of the table in order, those of later days too; plain decoding is the first.
 
     Args:

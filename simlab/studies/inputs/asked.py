@@ -9,8 +9,8 @@ from simlab.studies.inputs.prices import Prices, prices_of, prices_of_batch, wha
 from simlab.studies.inputs.shelf import CommandShelf
 
 if TYPE_CHECKING:
+    from simlab.policies.artefacts import Artefacts
     from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.policies.shelf import Shelf
     from simlab.traces.reader import Trace
 
 
@@ -62,7 +62,7 @@ def first_prompts(trace: "Trace", limit: int | None) -> list[int]:
     return wanted
 
 
-def with_references(texts: Sequence[str], shelf: "Shelf | None" = None) -> "list[NamedPolicy]":
+def with_references(texts: Sequence[str], shelf: "Artefacts | None" = None) -> "list[NamedPolicy]":
     """The policies that were asked for, after plain decoding and the whole chain where these were not.
 
     The hindsight bound may be asked for by name; it is no policy and is always there.

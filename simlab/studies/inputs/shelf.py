@@ -18,13 +18,13 @@ from simlab.errors import CostError, PolicyError, SimlabError
 from simlab.studies.inputs.prices import Prices, check_models, cost_table_of
 
 if TYPE_CHECKING:
-    from simlab.policies.edges.ngram import Counts
+    from simlab.policies.edges.ngram import NGramCounts
     from simlab.policies.parsing.parse import NamedPolicy
     from simlab.traces.format.manifest import ModelInfo
     from simlab.traces.reader import Trace
 
 AUTO = "auto"
-"""As `simlab.policies.shelf.AUTO`."""
+"""As `simlab.policies.artefacts.AUTO`."""
 
 
 _SLASHES = (
@@ -56,7 +56,7 @@ class CommandShelf:
 
     def min_width(self) -> int:
         """Candidates that the trace holds at each depth; of one that is still to be recorded what every trace holds."""
-        from simlab.policies.shelf import LEAST_WIDTH
+        from simlab.policies.artefacts import LEAST_WIDTH
 
         if self._trace is None or self._draft is None:
             return LEAST_WIDTH
@@ -74,10 +74,10 @@ class CommandShelf:
             self._in_sample.add(artefact_id)
 
     def _cost(self, name: str) -> tuple[CostTable, str]:
-        from simlab.policies.costs.views import name_and_view, seen
+        from simlab.policies.costs.views import cost_in_view, name_and_view
 
         file, view = name_and_view(name)
-        cost = seen(self._measured(file), view)
+        cost = cost_in_view(self._measured(file), view)
         return cost, cost.cost_id
 
     def _measured(self, name: str) -> CostTable:
@@ -95,7 +95,7 @@ class CommandShelf:
             check_models(path, file, self._trace, self._draft)
         return cost_table_of(file, path)
 
-    def _ngram(self, name: str) -> "tuple[Counts, str]":
+    def _ngram(self, name: str) -> "tuple[NGramCounts, str]":
         from simlab.policies.edges.ngram import counts_from_rows
         from simlab.traces.artefacts.ngram import find_packaged_ngram, read_ngram_file
 

@@ -15,7 +15,7 @@ from simlab.totals import DRAFTED, ROUNDS
 
 if TYPE_CHECKING:
     from simlab.analysis.optimize.candidate_sums import CandidateSums
-    from simlab.policies.engine.replay import Priced, Sums
+    from simlab.policies.engine.replay import PricedPolicy, ReplaySums
     from simlab.recorded import RecordedTexts
 
 HALVING_FROM = 20_000
@@ -68,18 +68,20 @@ class Measure:
         names = tuple(side.prompts[place] for place in prompts)
         return CandidateSums(names, committed, rounds[:, 1:], drafted[:, 1:], seconds[:, 1:], seconds[:, 0])
 
-    def _priced(self, places: Sequence[int]) -> "list[Priced]":
+    def _priced(self, places: Sequence[int]) -> "list[PricedPolicy]":
         """Plain decoding and the policies, machine by machine."""
         from simlab.policies.parsing.parse import parse_policies
 
         (plain,) = parse_policies(["ar"])
-        found: list[Priced] = []
+        found: list[PricedPolicy] = []
         for machine, prices in enumerate(self._side.prices):
             named = [plain, *(self._points[place].policies[machine] for place in places)]
             found += [(one.policy, prices.cost) for one in named]
         return found
 
-    def _found(self, priced: "list[Priced]", sequences: list[int]) -> "Iterator[tuple[RecordedTexts, Longs, Sums]]":
+    def _found(
+        self, priced: "list[PricedPolicy]", sequences: list[int]
+    ) -> "Iterator[tuple[RecordedTexts, Longs, ReplaySums]]":
         """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
         from tqdm import tqdm
 
@@ -96,7 +98,7 @@ class Measure:
             for texts in self._side.trace.recorded_texts(self._side.draft, sequences, ROOTS_AT_ONCE):
                 yield from ((texts, one) for one in ready)
 
-        def work(unit: "tuple[RecordedTexts, tuple[Longs, Replay]]") -> "tuple[RecordedTexts, Longs, Sums]":
+        def work(unit: "tuple[RecordedTexts, tuple[Longs, Replay]]") -> "tuple[RecordedTexts, Longs, ReplaySums]":
             texts, (which, replay) = unit
             return texts, which, replay.sums(texts)
 
@@ -111,13 +113,13 @@ class Measure:
 def units_of(points: Sequence[Point]) -> Longs:
     """Which policies are worked out together, as `simlab.analysis.optimize.halving.halved` reads it."""
     from simlab.policies.composition import order_key, rule_of
-    from simlab.policies.rules.budgets import Fixed
+    from simlab.policies.rules.budgets import FixedBudget
 
     numbers: dict[str, int] = {}
     found = []
     for one in points:
         named = one.policies[0]
-        key = order_key(named.policy) if isinstance(rule_of(named.policy), Fixed) else f"alone {named.policy_id}"
+        key = order_key(named.policy) if isinstance(rule_of(named.policy), FixedBudget) else f"alone {named.policy_id}"
         found.append(numbers.setdefault(key, len(numbers)))
     return np.array(found, np.int64)
 

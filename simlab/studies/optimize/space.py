@@ -10,7 +10,7 @@ from simlab.studies.optimize.inputs import DEFAULT_BUDGET, Inputs, Side
 
 if TYPE_CHECKING:
     from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.policies.parsing.search_space import Entry
+    from simlab.policies.parsing.search_space import SearchEntry
 
 CHAIN, PLAIN, TREES = range(3)
 """Places of the entries that are searched, and the best of each reported, whatever is asked for."""
@@ -45,7 +45,7 @@ class Space:
         capped: points that the node cap left out.
     """
 
-    entries: "tuple[Entry, ...]"
+    entries: "tuple[SearchEntry, ...]"
     points: tuple[Point, ...]
     ranged: tuple[int, ...]
     left_out: tuple[str, ...]
@@ -58,13 +58,13 @@ def space_of(texts: Sequence[str], inputs: Inputs) -> Space:
     Raises:
         SimlabError: a policy cannot be made, or asks for more than trace and prices hold.
     """
-    from simlab.policies.parsing.search_space import parse_entry, shelf_entries
+    from simlab.policies.parsing.search_space import built_in_entries, parse_entry
 
     dev = inputs.dev
     most = min(DEFAULT_BUDGET, dev.most_drafted, inputs.evaluation.most_drafted, inputs.node_cap or DEFAULT_BUDGET)
     chain = "chain" if inputs.node_cap is None or dev.depth <= inputs.node_cap else f"chain:length={inputs.node_cap}"
     references = (chain, "ar", f"ddtree:budget=1..{most}")
-    entries = [parse_entry(text) for text in (*references, *(texts or shelf_entries(most, dev.depth)))]
+    entries = [parse_entry(text) for text in (*references, *(texts or built_in_entries(most, dev.depth)))]
     points: dict[str, Point] = {}
     left_out, capped = [], 0
     for place, entry in enumerate(entries):

@@ -17,7 +17,7 @@ from simlab.studies.optimize.space import Point, Space, points_at, within_cap
 if TYPE_CHECKING:
     import optuna
 
-    from simlab.policies.parsing.search_space import Entry
+    from simlab.policies.parsing.search_space import SearchEntry
 
 TRIALS, SEED = 50, 0
 """Of each entry with ranges, where nothing else is asked for."""
@@ -74,7 +74,7 @@ def tried(space: Space, inputs: Inputs, plan: Plan, manner: Manner) -> tuple[lis
     return list(found.values()), number
 
 
-def _study(entry: "Entry", inputs: Inputs, plan: Plan) -> "optuna.Study":
+def _study(entry: "SearchEntry", inputs: Inputs, plan: Plan) -> "optuna.Study":
     """One for each entry on these prompts, at these prices, by this objective."""
     with _explained(plan.storage):
         import optuna
@@ -118,7 +118,7 @@ def _explained(storage: str | None) -> Iterator[None]:
 
 
 def _trials(
-    entry: "Entry",
+    entry: "SearchEntry",
     study: "optuna.Study",
     plan: Plan,
     inputs: Inputs,
@@ -165,7 +165,7 @@ def _trials(
     return [(one.user_attrs[_TYPED], one.user_attrs[_BEST]) for one in finished]
 
 
-def _whole_settings(entry: "Entry", points: Callable[[str], list[Point]]) -> set[str]:
+def _whole_settings(entry: "SearchEntry", points: Callable[[str], list[Point]]) -> set[str]:
     """The ranges of settings that are whole numbers; a range of these ends at whole numbers."""
     first = points(entry.ends()[0])
     if not first:

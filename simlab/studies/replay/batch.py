@@ -11,7 +11,7 @@ from simlab.studies.replay.rows import Row, policy_row, results_of
 from simlab.studies.replay.run import Manner, in_order, num_cores
 
 if TYPE_CHECKING:
-    from simlab.policies.engine.replay import Sums
+    from simlab.policies.engine.replay import ReplaySums
     from simlab.policies.parsing.parse import NamedPolicy
     from simlab.recorded import RecordedTexts
     from simlab.traces.reader import Trace
@@ -83,7 +83,7 @@ def policy_id_at(policy_id: str, batch: int) -> str:
     return content_id({"policy": policy_id, "batch": batch})
 
 
-def _sums(row: Row, texts: "RecordedTexts", batch: int) -> "Sums":
+def _sums(row: Row, texts: "RecordedTexts", batch: int) -> "ReplaySums":
     from simlab.policies.engine.lock_step import served_sums
 
     assert row.policy is not None

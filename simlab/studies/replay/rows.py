@@ -11,7 +11,7 @@ from simlab.studies.inputs.asked import BEST_BUDGET, HINDSIGHT, Asked, largest_b
 from simlab.studies.inputs.prices import Prices
 
 if TYPE_CHECKING:
-    from simlab.policies.engine.replay import Sums
+    from simlab.policies.engine.replay import ReplaySums
     from simlab.policies.parsing.parse import NamedPolicy
     from simlab.recorded import RecordedSequence, RecordedTexts
     from simlab.traces.reader import Trace
@@ -93,17 +93,17 @@ class ReadyRows:
         self._played = [place for place, row in enumerate(rows) if row.policy is not None]
         self._replay = Replay([(row.policy.policy, row.prices.cost) for row in rows if row.policy is not None])
 
-    def sums(self, texts: "RecordedTexts") -> "Sums":
+    def sums(self, texts: "RecordedTexts") -> "ReplaySums":
         """The sums of each row over the rounds of each text.
 
         Raises:
             CostError: a policy drafted more tokens than have a price.
             SimlabError: as `simlab.replay.rounds` does.
         """
-        from simlab.policies.engine.replay import no_sums
+        from simlab.policies.engine.replay import empty_replay_sums
 
         played = self._replay.sums(texts)
-        sums = no_sums(len(self.rows), len(texts.sequences))
+        sums = empty_replay_sums(len(self.rows), len(texts.sequences))
         sums.counts[self._played], sums.seconds[self._played] = played.counts, played.seconds
         for place, row in enumerate(self.rows):
             if row.policy is None:
@@ -111,7 +111,7 @@ class ReadyRows:
         return sums
 
 
-def _bound_sums(row: Row, texts: "RecordedTexts") -> "Sums":
+def _bound_sums(row: Row, texts: "RecordedTexts") -> "ReplaySums":
     from simlab.policies.engine.hindsight import best_budgets_in_hindsight, fewest_rounds
     from simlab.policies.engine.replay import sums_of_rounds
 
@@ -123,7 +123,9 @@ def _bound_sums(row: Row, texts: "RecordedTexts") -> "Sums":
     return sums_of_rounds(rounds, texts, cost, STAGES)
 
 
-def results_of(rows: Sequence[Row], sums: "Sums", texts: "RecordedTexts", trace: "Trace", draft: str) -> "Results":
+def results_of(
+    rows: Sequence[Row], sums: "ReplaySums", texts: "RecordedTexts", trace: "Trace", draft: str
+) -> "Results":
     """Result rows of some texts.
 
     Args:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_artefacts import FullArtefacts
 from made_up_costs import filled, random_table
-from made_up_shelf import FullShelf
 from one_depth import of_one_depth
 from order_checks import check_columns, check_layer
 
@@ -58,7 +58,7 @@ def text_of(name: str, given_settings: str) -> str:
 
 def parsed(name: str) -> list[NamedPolicy]:
     texts = [text_of(name, one) for one in SETTINGS.get(name, [""])]
-    return parse_policies(texts, FullShelf())
+    return parse_policies(texts, FullArtefacts())
 
 
 EVERY = {name: parsed(name) for name in POLICIES}

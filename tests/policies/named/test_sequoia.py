@@ -8,26 +8,26 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
-from made_up_shelf import MadeUpShelf
 from order_checks import check_columns, draft_of, real_rows, texts
 
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.errors import CostError, PolicyError
 from simlab.grid import path_weight
+from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
 from simlab.policies.named.sequoia import Sequoia, fastest_size, round_seconds
 from simlab.policies.orders.static_order import StaticOrder
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.shelf import EmptyShelf
 from simlab.testing import check_policy
 
 TABLE = np.array([[0.5, 0.25, 0.1], [0.25, 0.5, 0.0], [0.5, 0.125, 0.125], [1.0, 0.0, 0.0]])
 PRICES = random_table(np.random.default_rng(2), 40, longest=900)
-SHELF = MadeUpShelf(PRICES, {"ranks": TABLE})
+SHELF = MadeUpArtefacts(PRICES, {"ranks": TABLE})
 
 
-def fixed_size(recipe: Sequoia, shelf: MadeUpShelf = SHELF) -> int:
+def fixed_size(recipe: Sequoia, shelf: MadeUpArtefacts = SHELF) -> int:
     return recipe.compose(shelf).budget
 
 
@@ -94,7 +94,7 @@ def priced(verify: "list[float]") -> CostTable:
 
 def test_the_size_is_chosen_once_at_one_context() -> None:
     """In the middle of the measured contexts more tokens are free; where they cost a second each, one is enough."""
-    shelf = MadeUpShelf(priced([1.0] * 11 + [5.0] * 10), {"ranks": TABLE})
+    shelf = MadeUpArtefacts(priced([1.0] * 11 + [5.0] * 10), {"ranks": TABLE})
     assert fixed_size(Sequoia(20, size="hardware"), shelf) == 10
     assert fixed_size(Sequoia(20, size="hardware", context=100), shelf) == 10
     assert fixed_size(Sequoia(20, size="hardware", context=2000), shelf) == 1
@@ -105,7 +105,7 @@ def test_the_size_is_chosen_once_at_one_context() -> None:
 
 
 def test_where_time_stands_still_it_is_the_whole_tree() -> None:
-    shelf = MadeUpShelf(priced([1.0] * 21), {"ranks": np.full((3, 2), 0.3)})
+    shelf = MadeUpArtefacts(priced([1.0] * 21), {"ranks": np.full((3, 2), 0.3)})
     assert fixed_size(Sequoia(20, size="hardware"), shelf) == 2 + 4 + 8
 
 
@@ -131,14 +131,14 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(PolicyError, match="simlab train ranks"):
         _ = Sequoia().needs
     with pytest.raises(PolicyError, match="needs prices"):
-        Sequoia(size="hardware").compose(MadeUpShelf(None, {"ranks": TABLE}))
+        Sequoia(size="hardware").compose(MadeUpArtefacts(None, {"ranks": TABLE}))
     with pytest.raises(PolicyError, match="searched up to 41 tokens, and its prices end at 40"):
         Sequoia(41, size="hardware").compose(SHELF)
     with pytest.raises(CostError, match="901 tokens before its root"):
         Sequoia(40, size="hardware", context=901).compose(SHELF)
     with pytest.raises(PolicyError, match="makes no tree"):
         fastest_size(np.zeros(1), np.ones(3))
-    assert EmptyShelf().min_width() == 64
+    assert NoArtefacts().min_width() == 64
 
 
 @pytest.mark.parametrize(
