@@ -98,6 +98,11 @@ class Composed(ABC):
 
     Subclasses are frozen dataclasses whose fields are the settings; one of them, or a property, is ``budget``.
     Without artefacts an instance is a policy itself; with them `compose` is given those that are at hand.
+
+    A subclass may say more of itself. ``source``, ``exactness`` and ``reads`` are what `simlab policies` prints.
+    ``variants`` are settings as they are typed, one text for each way of its own through the code: tests replay all of
+    them and hold them against the real runner. ``searched`` gives what `simlab optimize` tries where nothing is named,
+    see `simlab.policies.parsing.search_space`.
     """
 
     @abstractmethod

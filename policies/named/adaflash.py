@@ -59,6 +59,11 @@ class AdaFlash(Composed):
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold must be a probability; got {self.threshold}")
 
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget={depth},threshold=0.1/0.3/0.5/0.7/0.8/0.9/0.95",)
+
     def compose(self, artefacts: Artefacts) -> Composition:
         """A chain, cut behind the first doubtful token."""
         return Composition(SpineOrder(), ThroughDoubt(self.budget, self.threshold))

@@ -50,6 +50,12 @@ class Bastion(Composed):
         "exact (from released code), but for precision and tie order; with fitted or measured prices of simlab's files"
     )
     reads: ClassVar[str] = "the first top_k candidates at each depth; prices"
+    variants: ClassVar[tuple[str, ...]] = (
+        "",
+        "floor=1,step=1,overhead=false",
+        "floor=4,doubling=true,top_k=16",
+        "floor=1,step=1,cost_model=roofline",
+    )
 
     def __post_init__(self) -> None:
         for name in ("budget", "floor", "step"):
@@ -63,6 +69,11 @@ class Bastion(Composed):
     def fitted(self, artefacts: Artefacts) -> "Bastion":
         """With the candidates that the release reads, or as many as the trace at hand is sure to hold."""
         return self if self.top_k is not None else replace(self, top_k=min(PUBLISHED_WIDTH, artefacts.min_width()))
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget={budget},floor=4/8/16/32,step=4/8/16/32",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the ratio rule above a floor."""

@@ -32,9 +32,15 @@ class CaDDTree(Composed):
         "exact (from released code), with measured prices in place of its convex fit; cost=auto:convex fits them"
     )
     reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+    variants: ClassVar[tuple[str, ...]] = ("", "look_ahead=0,overhead=true", "look_ahead=3", "tile=8")
 
     def __post_init__(self) -> None:
         check_sizes(self.budget, self.look_ahead, self.tile)
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget={budget},look_ahead=0/1/4,overhead=true/false",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the ratio rule."""

@@ -69,6 +69,14 @@ class CalibratedTree(Composed):
     reads: ClassVar[str] = (
         "the first top_k candidates at each depth; a fitted calibration; prices for ratio, floor, price"
     )
+    variants: ClassVar[tuple[str, ...]] = (
+        "budget=24",
+        "stop=survival",
+        "stop=ratio",
+        "stop=floor,floor=8,step=8",
+        "stop=price",
+        "stop=price,rate=60",
+    )
 
     def __post_init__(self) -> None:
         if self.stop not in STOPS:
@@ -88,6 +96,11 @@ class CalibratedTree(Composed):
             raise ValueError(f"memory must be from 0 to below 1; got {self.memory}")
         if self.look_ahead is not None and self.look_ahead < 0:
             raise ValueError(f"look_ahead must be at least 1, or 0 for all sizes; got {self.look_ahead}")
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget=1..{budget}", f"stop=ratio/price,budget={budget}")
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on calibrated probabilities, one of the rules."""

@@ -80,6 +80,7 @@ class Chain(Composed):
     source: ClassVar[str] = "DFlash 2026, arXiv 2602.06036"
     exactness: ClassVar[str] = "exact (from released code)"
     reads: ClassVar[str] = "the first candidate at each depth"
+    variants: ClassVar[tuple[str, ...]] = ("", "length=3")
 
     def __post_init__(self) -> None:
         if self.length is not None and self.length < 1:
@@ -89,6 +90,11 @@ class Chain(Composed):
     def budget(self) -> int:
         """``length``; without one the block bounds the chain, and this is only above any block."""
         return LONGEST_BLOCK if self.length is None else self.length
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"length=1..{depth}",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """First candidates, so many or all."""

@@ -27,6 +27,7 @@ class D2SDBoundary(Composed):
     source: ClassVar[str] = "D2SD 2026, arXiv 2606.04446; its boundaries without its second drafter"
     exactness: ClassVar[str] = "reconstruction: the shape only, with second candidates in place of redrafts"
     reads: ClassVar[str] = "the first two candidates at each depth"
+    variants: ClassVar[tuple[str, ...]] = ("", "boundaries=2,below=0")
 
     def __post_init__(self) -> None:
         if self.budget < 1:
@@ -35,6 +36,11 @@ class D2SDBoundary(Composed):
             raise ValueError(f"boundaries must not be negative; got {self.boundaries}")
         if self.below is not None and self.below < 0:
             raise ValueError(f"below must not be negative, or left out for the rest of the block; got {self.below}")
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"boundaries=1/2/4,budget=1..{min(budget, depth * (depth + 1))}",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """A branched chain, a fixed budget."""

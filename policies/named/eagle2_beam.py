@@ -27,6 +27,7 @@ class Eagle2Beam(Composed):
     source: ClassVar[str] = "EAGLE-2 2024, arXiv 2406.16858; its shape on another drafter's marginals"
     exactness: ClassVar[str] = "exact (from released code), but for tie order"
     reads: ClassVar[str] = "the first `beam` candidates at each depth"
+    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,beam=3,depth=2")
 
     def __post_init__(self) -> None:
         for name in ("budget", "beam"):
@@ -34,6 +35,11 @@ class Eagle2Beam(Composed):
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
         if self.depth < 0:
             raise ValueError(f"depth must not be negative; got {self.depth}")
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"beam=2/4/10,depth={depth},budget=1..{budget}",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """A beam on the marginals, a fixed budget."""

@@ -119,6 +119,13 @@ class EntropyWidth(Composed):
     source: ClassVar[str] = "DDTree++ 2026, github.com/hxri/ddtreeplus"
     exactness: ClassVar[str] = "exact (from released code), but for what lies beyond top_k and rounding"
     reads: ClassVar[str] = "the first top_k candidates at each depth"
+    variants: ClassVar[tuple[str, ...]] = (
+        "budget=24",
+        "budget=24,power=2,base_width=2,most_width=5,top_k=16",
+        "budget=24,caps=coverage",
+        "budget=24,caps=probability",
+        'budget=24,caps=bins,entropies="0.5,2",widths="1,4,9"',
+    )
 
     def __post_init__(self) -> None:
         for name in ("budget", "base_width", "top_k"):

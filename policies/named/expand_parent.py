@@ -112,6 +112,12 @@ class ExpandParentTree(Composed):
         "shape exact (from released code), but for precision and tie order; without its chain extension"
     )
     reads: ClassVar[str] = "the first `width` candidates at each depth"
+    variants: ClassVar[tuple[str, ...]] = (
+        "budget=24",
+        "budget=24,caps=top2gap",
+        'budget=24,caps="4,3,1"',
+        'budget=24,caps="4,2.."',
+    )
 
     def __post_init__(self) -> None:
         for name in ("budget", "width"):
@@ -120,6 +126,11 @@ class ExpandParentTree(Composed):
         if not (np.isfinite(self.gap_slope) and np.isfinite(self.gap_middle)):
             raise ValueError(f"gap_slope and gap_middle must be numbers; got {self.gap_slope} and {self.gap_middle}")
         self._listed()
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"width=2/3/4/7,budget=1..{budget}",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """The shape with its caps, a fixed budget."""

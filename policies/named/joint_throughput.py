@@ -48,6 +48,7 @@ class JointThroughput(Composed):
         "equal trees in place of its profile of passes)"
     )
     reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,look_ahead=1")
 
     def __post_init__(self) -> None:
         check_sizes(self.budget, self.look_ahead, 1)

@@ -49,6 +49,16 @@ class Presto(Composed):
     source: ClassVar[str] = "PRESTO 2026, arXiv 2607.22634"
     exactness: ClassVar[str] = "reconstruction: score and shapes from two accounts of the paper; the rest is simlab's"
     reads: ClassVar[str] = "the first top_k candidates at each depth; the tokens before the root; counts of a 3-gram"
+    variants: ClassVar[tuple[str, ...]] = (
+        "budget=24",
+        "budget=24,ngram_weight=0",
+        "budget=24,counts=text",
+        "budget=24,counts=both,text_share=0.3",
+        "budget=24,adaptive=true",
+        "budget=24,renormalised=true",
+        "budget=24,shape=beam,beam_width=4",
+        "budget=24,shape=beam,counts=both,adaptive=true,renormalised=true",
+    )
 
     def __post_init__(self) -> None:
         for name in ("budget", "top_k", "beam_width"):
@@ -61,6 +71,14 @@ class Presto(Composed):
         for name, values in (("counts", SOURCES), ("shape", SHAPES)):
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is one of {', '.join(values)}; got {getattr(self, name)}")
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (
+            f"ngram_weight=0.1/0.2/0.3/0.5,budget=1..{budget}",
+            f"counts=text,ngram_weight=0.1/0.2/0.3/0.5,budget=1..{budget}",
+        )
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first, or a beam, on corrected scores; a fixed budget."""

@@ -32,6 +32,7 @@ class Price(Composed):
     source: ClassVar[str] = "simlab; renewal-reward and Dinkelbach 1967, Management Science 13(7)"
     exactness: ClassVar[str] = "exact (by definition)"
     reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+    variants: ClassVar[tuple[str, ...]] = ("", "rate=60", "look_ahead=2,memory=0.5")
 
     def __post_init__(self) -> None:
         check_sizes(self.budget, self.look_ahead, 1)
@@ -39,6 +40,11 @@ class Price(Composed):
             raise ValueError(f"rate must be tokens per second, at least 0; got {self.rate}")
         if not 0 <= self.memory < 1:
             raise ValueError(f"memory must be from 0 to below 1; got {self.memory}")
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget={budget}",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, a price that is given or learnt."""

@@ -48,6 +48,7 @@ class Sequoia(Composed):
         "exact (from paper) for tree and size; frequencies by depth and rank, and one context for all, are simlab's"
     )
     reads: ClassVar[str] = "as many candidates at each depth as its table has ranks; the table; prices for hardware"
+    variants: ClassVar[tuple[str, ...]] = ("budget=24", "size=hardware")
 
     def __post_init__(self) -> None:
         if self.budget < 1:
@@ -58,6 +59,11 @@ class Sequoia(Composed):
             raise ValueError(f"context is where size={HARDWARE} weighs seconds; with size={self.size} leave it out")
         if self.context is not None and self.context < 0:
             raise ValueError(f"context must be at least 0; got {self.context}")
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget=1..{budget}",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """The order of the table, a budget that is the same in every round."""

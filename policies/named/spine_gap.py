@@ -26,6 +26,11 @@ class SpineGap(Composed):
         if self.budget < 1:
             raise ValueError(f"budget must be at least 1; got {self.budget}")
 
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget=1..{min(budget, 2 * depth)}",)
+
     def compose(self, artefacts: Artefacts) -> Composition:
         """A branched chain, a fixed budget."""
         return Composition(BranchedChain(GAP), FixedBudget(self.budget))

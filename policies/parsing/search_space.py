@@ -3,14 +3,30 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from simlab.errors import PolicyError
+from simlab.policies import POLICIES
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf'"(?:[^"\\]|\\.)*"|(?<=[:,])(?P<key>\w+)=(?P<low>{_NUMBER})~(?P<high>{_NUMBER})(?=,|$)')
 
 DIGITS = 4
 """Significant digits of a number that is drawn from a range, so that a label can be typed again."""
+
+
+@runtime_checkable
+class IsSearched(Protocol):
+    """A policy's class that says which of its settings a search tries."""
+
+    def searched(self, budget: int, depth: int) -> tuple[str, ...]:
+        """Settings as they are typed, ranges and lists among them, an entry each.
+
+        Args:
+            budget: drafted tokens, at most.
+            depth: of the draft set.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +88,7 @@ def parse_entry(text: str) -> SearchEntry:
 
 
 def built_in_entries(budget: int, depth: int) -> list[str]:
-    """What is searched where nothing is named: the built-in policies, each over its main settings.
+    """What is searched where nothing is named: every policy of the table that says what is tried of it.
 
     Fixed budgets are tried one by one, since they cost next to nothing together; a rule that reads prices decides
     itself, so it has few settings to try. ``ddtree`` is searched in any case, and so are plain decoding and the whole
@@ -82,21 +98,8 @@ def built_in_entries(budget: int, depth: int) -> list[str]:
         budget: drafted tokens, at most.
         depth: of the draft set.
     """
-    sizes, thresholds = f"budget=1..{budget}", "threshold=0.01/0.02/0.05/0.1/0.2/0.3/0.5"
     return [
-        f"chain:length=1..{depth}",
-        f"adaflash:budget={depth},threshold=0.1/0.3/0.5/0.7/0.8/0.9/0.95",
-        f"survival:{thresholds},budget={budget}",
-        f"caddtree:budget={budget},look_ahead=0/1/4,overhead=true/false",
-        f"bastion:budget={budget},floor=4/8/16/32,step=4/8/16/32",
-        f"price:budget={budget}",
-        f"calibrated:{sizes}",
-        f"calibrated:stop=ratio/price,budget={budget}",
-        f"presto:ngram_weight=0.1/0.2/0.3/0.5,{sizes}",
-        f"presto:counts=text,ngram_weight=0.1/0.2/0.3/0.5,{sizes}",
-        f"expand-parent:width=2/3/4/7,{sizes}",
-        f"eagle2-beam:beam=2/4/10,depth={depth},{sizes}",
-        f"sequoia:{sizes}",
-        f"d2sd-boundary:boundaries=1/2/4,budget=1..{min(budget, depth * (depth + 1))}",
-        f"spine-gap:budget=1..{min(budget, 2 * depth)}",
+        f"{name}:{settings}"
+        for name, policy in POLICIES.items()
+        for settings in (policy.searched(budget, depth) if isinstance(policy, IsSearched) else ())
     ]

@@ -1,4 +1,4 @@
-"""A shelf with made-up prices and tables, for recipes that need them."""
+"""Artefacts: made-up prices and tables, for recipes that need them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ TARGET_CONFIG: Mapping[str, object] = {
 
 @dataclass(frozen=True)
 class MadeUpArtefacts(NoArtefacts):
-    """One price list, and values of tables by kind; what it does not hold is refused as an empty shelf does."""
+    """One price list, and values of tables by kind; what it does not hold is refused as `NoArtefacts` does."""
 
     prices: CostTable | None = None
     values: Mapping[str, Doubles] = field(default_factory=dict)

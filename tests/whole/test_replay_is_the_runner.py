@@ -145,7 +145,7 @@ def test_every_switch_of_every_policy_is_verified() -> None:
     for one in describe_policies():
         switches = {field.name for field in one.fields if field.kind in ("str", "bool")} - names_of_files
         named = {pair.partition("=")[0] for settings in VARIANTS.get(one.name, ()) for pair in settings.split(",")}
-        assert switches <= named, f"{one.name}: name a variant for {', '.join(switches - named)} in policy_variants"
+        assert switches <= named, f"{one.name}: name {', '.join(switches - named)} in its `variants`"
 
 
 def test_every_policy_on_tiny_models(tmp_path: Path) -> None:
