@@ -99,7 +99,10 @@ def built_in_entries(budget: int, depth: int) -> list[str]:
         depth: of the draft set.
     """
     return [
-        f"{name}:{settings}"
-        for name, policy in POLICIES.items()
-        for settings in (policy.searched(budget, depth) if isinstance(policy, IsSearched) else ())
+        f"{name}:{settings}" for name, policy in POLICIES.items() for settings in searched_of(policy, budget, depth)
     ]
+
+
+def searched_of(policy: object, budget: int, depth: int) -> tuple[str, ...]:
+    """The settings that a search tries of a policy's class; none of a class that says nothing of it."""
+    return policy.searched(budget, depth) if isinstance(policy, IsSearched) else ()

@@ -1,21 +1,14 @@
 """Every named policy, in each variant that goes a way of its own through the code."""
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
 
 from simlab.policies import POLICIES
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.parsing.describe import describe_policies
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 
-
-@runtime_checkable
-class HasVariants(Protocol):
-    variants: tuple[str, ...]
-
-
 VARIANTS: Mapping[str, tuple[str, ...]] = {
-    name: policy.variants for name, policy in POLICIES.items() if isinstance(policy, HasVariants)
+    name: vars(policy)["variants"] for name, policy in POLICIES.items() if "variants" in vars(policy)
 }
 """Settings by name, as the classes give them; a policy that gives none goes with its defaults."""
 
