@@ -51,27 +51,43 @@ class FitsItsTrace(Protocol):
     """A recipe with settings that the trace decides where they are left out; its label and its id then name them."""
 
     def fitted(self, artefacts: Artefacts) -> "FitsItsTrace":
-        """The same with these settings filled in."""
+        """A recipe with the settings filled in that the trace decides."""
         ...
 
 
 class NoArtefacts:
-    """Nothing is at hand: for policies that need nothing."""
+    """Artefacts of which there is none: for policies that need nothing."""
 
     def cost(self, name: str) -> tuple[CostTable, str]:
-        """None."""
+        """Refused, as there are no prices.
+
+        Raises:
+            PolicyError: always.
+        """
         raise PolicyError("this policy weighs tokens against seconds and needs prices: give it a cost file")
 
     def ngram(self, name: str) -> tuple[NGramCounts, str]:
-        """None."""
+        """Refused, as there are no counts.
+
+        Raises:
+            PolicyError: always.
+        """
         raise PolicyError("this policy needs the counts of a 3-gram: make them with `simlab train ngram`")
 
     def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
-        """None."""
+        """Refused, as there is no fitted table.
+
+        Raises:
+            PolicyError: always.
+        """
         raise PolicyError(f"this policy needs a fitted table of {kind}: make one with `simlab train {kind}`")
 
     def target_config(self, name: str) -> Mapping[str, object]:
-        """None."""
+        """Refused, as no target is at hand.
+
+        Raises:
+            PolicyError: always.
+        """
         raise PolicyError("this policy needs the sizes of the target's layers: give it the target's config.json")
 
     def min_width(self) -> int:

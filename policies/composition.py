@@ -80,7 +80,7 @@ class Composition:
         return self.rule.seconds(context_length, num_drafted)
 
     def walk(self, layer: OrderLayer, texts: RecordedTexts) -> TextRounds:
-        """Its rounds on whole texts, from the layer of its order."""
+        """The rounds of this policy on whole texts, from the layer of its order."""
         firsts, contexts = texts.roots.firsts, texts.contexts
         if isinstance(self.rule, OnlinePrice):
             return self.rule.walk(layer, contexts, firsts)
@@ -107,7 +107,7 @@ class Composed(ABC):
 
     @abstractmethod
     def compose(self, artefacts: Artefacts) -> Composition:
-        """The policy."""
+        """The order and the rule that these settings mean, made of what is at hand."""
 
     @cached_property
     def own(self) -> Composition:
@@ -116,7 +116,7 @@ class Composed(ABC):
 
     @property
     def needs(self) -> Needs:
-        """What it reads."""
+        """What this policy reads of a draft."""
         return self.own.needs
 
     def start(self, prompt: Prompt) -> RateMemory | None:
@@ -191,10 +191,10 @@ def select_together(shared: Composition, drafts: Sequence[Draft]) -> list[DraftT
         shared: see `shared_composition`.
         drafts: in the order in which the texts came.
     """
-    found = [shared.order.nodes(draft, shared.budget) for draft in drafts]
-    scores = np.full((len(found), shared.budget + 1), -np.inf)
-    for row, nodes in zip(scores, found, strict=True):
+    node_lists = [shared.order.nodes(draft, shared.budget) for draft in drafts]
+    scores = np.full((len(node_lists), shared.budget + 1), -np.inf)
+    for row, nodes in zip(scores, node_lists, strict=True):
         row[: len(nodes.scores)] = nodes.scores
     contexts = np.array([draft.context_length for draft in drafts], np.int64)
     ends = (shared_tree_sizes(shared, scores, contexts) + 1).tolist()
-    return [DraftTree(nodes.tokens[:end], nodes.parents[:end]) for nodes, end in zip(found, ends, strict=True)]
+    return [DraftTree(nodes.tokens[:end], nodes.parents[:end]) for nodes, end in zip(node_lists, ends, strict=True)]

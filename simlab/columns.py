@@ -46,7 +46,7 @@ class RoundColumns:
 
     @property
     def num_rounds(self) -> int:
-        """R."""
+        """The number of rounds, R."""
         return len(self.positions)
 
     def totals(self) -> Totals:
@@ -106,9 +106,9 @@ class TextRounds:
         return RoundColumns(roots - first, self.num_drafted[part], accepted, committed, clipped)
 
 
-def rounds_of_texts(found: Iterable[RoundColumns], texts: RecordedTexts) -> TextRounds:
+def rounds_of_texts(rounds_by_text: Iterable[RoundColumns], texts: RecordedTexts) -> TextRounds:
     """The rounds of each text, as those of all of them."""
-    parts = list(found)
+    parts = list(rounds_by_text)
     firsts = texts.roots.firsts[:-1].tolist()
     return TextRounds(
         _joined([one.positions + first for one, first in zip(parts, firsts, strict=True)]),

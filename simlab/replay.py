@@ -188,10 +188,10 @@ def _reach(rows: DraftRows, budget: int, last: int) -> Longs:
     return np.asarray(np.minimum(reach, last), dtype=np.int64)
 
 
-def totals_of(found: Iterable[Round]) -> Totals:
+def totals_of(played: Iterable[Round]) -> Totals:
     """The sums over some rounds."""
     num, drafted, accepted, committed, clipped = 0, 0, 0, 0, 0
-    for one in found:
+    for one in played:
         num += 1
         drafted += one.num_drafted
         accepted += one.num_accepted

@@ -72,7 +72,7 @@ class Roofline:
             raise ValueError(f"the constants of a roofline must be at least 0, and one above; got {constants}")
 
     def seconds(self, contexts: Doubles, tokens: Doubles) -> Doubles:
-        """Of a pass.
+        """The seconds of a target's pass.
 
         Args:
             contexts: float64, tokens before the root.
@@ -202,9 +202,9 @@ def fit_larger_of_two(x: Doubles, y: Doubles, values: Doubles, sigma: Doubles) -
         return float(np.square((np.maximum(a * x + b, c * y + d) - values) / sigma).sum())
 
     starts = _lines_of_splits(x, y, values, 1.0 / sigma**2)
-    found = np.array([squares(one) for one in starts])
-    best, least = starts[found.argmin()], found.min()
-    for place in _distinct(found)[:NUM_STARTS]:
+    sums = np.array([squares(one) for one in starts])
+    best, least = starts[sums.argmin()], sums.min()
+    for place in _distinct(sums)[:NUM_STARTS]:
         end = minimize(squares, starts[place], method="Nelder-Mead", bounds=[(0.0, None)] * 4, options=_DOWNHILL)
         if end.fun < least:
             best, least = end.x, end.fun
@@ -228,13 +228,13 @@ def _lines_of_splits(x: Doubles, y: Doubles, values: Doubles, weights: Doubles) 
     slopes = up[over > 0] / over[over > 0]
     slopes = slopes[slopes >= 0]
     fan = np.unique(np.quantile(slopes, np.linspace(0, 1, NUM_SLOPES))) if len(slopes) else np.zeros(1)
-    found = []
+    lines = []
     for slope in fan:
         order = np.argsort(y - slope * x, kind="stable")
         below = _running_sums(x[order], values[order], weights[order])
         above = _running_sums(y[order][::-1], values[order][::-1], weights[order][::-1])[:, ::-1]
-        found.append(np.stack([*_lines(below), *_lines(above)], axis=1))
-    return np.concatenate(found)
+        lines.append(np.stack([*_lines(below), *_lines(above)], axis=1))
+    return np.concatenate(lines)
 
 
 def _running_sums(x: Doubles, values: Doubles, weights: Doubles) -> Doubles:

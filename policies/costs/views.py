@@ -59,8 +59,8 @@ def closest_convex(seconds: Doubles) -> Doubles:
     lengths = np.linalg.norm(basis, axis=0)
     weights, _ = nnls(basis / lengths, seconds / scale)
     slopes = np.cumsum(weights[1:] / lengths[1:])
-    found: Doubles = scale * (weights[0] / lengths[0] + np.concatenate([[0.0], np.cumsum(slopes)]))
-    return found
+    convex: Doubles = scale * (weights[0] / lengths[0] + np.concatenate([[0.0], np.cumsum(slopes)]))
+    return convex
 
 
 def name_and_view(name: str) -> tuple[str, str]:

@@ -104,8 +104,8 @@ def log_correction(
     value = 0.0
     if share < 1.0:
         pair, last = before.pair, before.last
-        found = probability_after(corpus_slots, corpus_totals, pair, last, before.first, before.second, token)
-        value += (1.0 - share) * found
+        in_corpus = probability_after(corpus_slots, corpus_totals, pair, last, before.first, before.second, token)
+        value += (1.0 - share) * in_corpus
     if share > 0.0:
         pair, last = before.pair_in_text, before.last_in_text
         value += share * probability_after(text_slots, text_totals, pair, last, before.first, before.second, token)

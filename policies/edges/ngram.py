@@ -55,10 +55,10 @@ def empty_counts(vocab_size: int, num_tokens: int) -> NGramCounts:
 
 def counts_of(texts: list[Ints], vocab_size: int) -> NGramCounts:
     """The counts of some texts, each int32 ``[T]``; nothing is counted across their borders."""
-    found = empty_counts(vocab_size, sum(map(len, texts)))
+    table = empty_counts(vocab_size, sum(map(len, texts)))
     for text in texts:
-        add_text(found, text)
-    return found
+        add_text(table, text)
+    return table
 
 
 def counts_from_rows(firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints, vocab_size: int) -> NGramCounts:
@@ -75,9 +75,9 @@ def counts_from_rows(firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints, vo
         ValueError: the vocabulary is too large for a key.
     """
     contexts = np.unique(firsts.astype(np.int64) << 32 | seconds) if len(counts) else counts
-    found = _table(vocab_size, len(counts) + len(contexts))
-    _add_rows(found, firsts, seconds, thirds, counts)
-    return found._replace(logs=_logs_of(found))
+    table = _table(vocab_size, len(counts) + len(contexts))
+    _add_rows(table, firsts, seconds, thirds, counts)
+    return table._replace(logs=_logs_of(table))
 
 
 def _table(vocab_size: int, num_keys: int) -> NGramCounts:
@@ -114,43 +114,43 @@ def _slot_of(slots: Longs, key: int) -> int:
 
 
 @borrowing_kernel
-def _add(found: NGramCounts, first: int, second: int, third: int, num: int) -> None:
+def _add(table: NGramCounts, first: int, second: int, third: int, num: int) -> None:
     """Count a token after a context of two, one or no tokens."""
     key = key_of(first, second, third)
-    place = _slot_of(found.slots, key)
-    is_new = found.slots[place, _KEY] == -1
-    found.slots[place, _KEY] = key
-    found.slots[place, _VALUE] += np.int64(num) << 32
+    place = _slot_of(table.slots, key)
+    is_new = table.slots[place, _KEY] == -1
+    table.slots[place, _KEY] = key
+    table.slots[place, _VALUE] += np.int64(num) << 32
     if second < 0:
-        found.totals[_NUM_TOKENS] += num
-        found.totals[_NUM_TYPES] += is_new
+        table.totals[_NUM_TOKENS] += num
+        table.totals[_NUM_TYPES] += is_new
     else:
-        _add_context(found, first, second, int((np.int64(num) << 32) + is_new))
+        _add_context(table, first, second, int((np.int64(num) << 32) + is_new))
 
 
 @borrowing_kernel
-def _add_context(found: NGramCounts, first: int, second: int, value: int) -> None:
+def _add_context(table: NGramCounts, first: int, second: int, value: int) -> None:
     key = key_of(first, second, -1)
-    place = _slot_of(found.slots, key)
-    found.slots[place, _KEY] = key
-    found.slots[place, _VALUE] += value
+    place = _slot_of(table.slots, key)
+    table.slots[place, _KEY] = key
+    table.slots[place, _VALUE] += value
 
 
 @borrowing_kernel
-def _add_rows(found: NGramCounts, firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints) -> None:
+def _add_rows(table: NGramCounts, firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints) -> None:
     for row in range(counts.size):
         if thirds[row] >= 0:
-            _add(found, firsts[row], seconds[row], thirds[row], counts[row])
+            _add(table, firsts[row], seconds[row], thirds[row], counts[row])
         elif seconds[row] >= 0:
-            _add_context(found, firsts[row], seconds[row], counts[row])
+            _add_context(table, firsts[row], seconds[row], counts[row])
         else:
-            found.totals[_NUM_TYPES] += counts[row]
+            table.totals[_NUM_TYPES] += counts[row]
 
 
 @kernel
-def _logs_of(found: NGramCounts) -> LogTable:
+def _logs_of(counts: NGramCounts) -> LogTable:
     """The logarithms of all probabilities of a table."""
-    slots, totals = found.slots, found.totals
+    slots, totals = counts.slots, counts.totals
     keys, places, num = np.empty(slots.shape[0], np.int64), np.full(slots.shape[0], -1, np.int64), 0
     num_singles = totals[_VOCAB_SIZE]
     for slot in range(slots.shape[0]):
@@ -184,48 +184,48 @@ def _logs_of(found: NGramCounts) -> LogTable:
 
 
 @borrowing_kernel
-def add_text(found: NGramCounts, text: Ints) -> None:
+def add_text(table: NGramCounts, text: Ints) -> None:
     """Count the tokens of a text, with the ones before them."""
-    add_tokens(found, text, 0)
+    add_tokens(table, text, 0)
 
 
 @borrowing_kernel
-def add_tokens(found: NGramCounts, text: Ints, start: int) -> None:
+def add_tokens(table: NGramCounts, text: Ints, start: int) -> None:
     """Count the tokens of a text from one place on, with the ones before them."""
     for place in range(start, text.size):
-        add_token(found, text, place)
+        add_token(table, text, place)
 
 
 @borrowing_kernel
-def add_token(found: NGramCounts, text: Ints, place: int) -> None:
+def add_token(table: NGramCounts, text: Ints, place: int) -> None:
     """Count one token of a text, with the ones before it."""
-    _add(found, -1, -1, text[place], 1)
+    _add(table, -1, -1, text[place], 1)
     if place >= 1:
-        _add(found, -1, text[place - 1], text[place], 1)
+        _add(table, -1, text[place - 1], text[place], 1)
     if place >= 2:
-        _add(found, text[place - 2], text[place - 1], text[place], 1)
+        _add(table, text[place - 2], text[place - 1], text[place], 1)
 
 
 @borrowing_kernel
-def forget(found: NGramCounts) -> None:
+def forget(table: NGramCounts) -> None:
     """Make a table empty again."""
-    for slot in range(found.slots.shape[0]):
-        found.slots[slot, _KEY], found.slots[slot, _VALUE] = -1, 0
-    found.totals[_NUM_TOKENS], found.totals[_NUM_TYPES] = 0, 0
+    for slot in range(table.slots.shape[0]):
+        table.slots[slot, _KEY], table.slots[slot, _VALUE] = -1, 0
+    table.totals[_NUM_TOKENS], table.totals[_NUM_TYPES] = 0, 0
 
 
 @borrowing_kernel
-def probability(found: NGramCounts, first: int, second: int, third: int) -> float:
+def probability(table: NGramCounts, first: int, second: int, third: int) -> float:
     """How probable a token is after two others.
 
     Args:
-        found: the counts.
+        table: the counts.
         first: the token two places before; -1 if there is none.
         second: the token before; -1 if there is none.
         third: the token.
     """
-    two, one = context_of(found.slots, first, second)
-    return probability_after(found.slots, found.totals, two, one, first, second, third)
+    two, one = context_of(table.slots, first, second)
+    return probability_after(table.slots, table.totals, two, one, first, second, third)
 
 
 @borrowing_kernel

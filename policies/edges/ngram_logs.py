@@ -39,7 +39,7 @@ class LogTable(NamedTuple):
 
 
 def no_logs() -> LogTable:
-    """Of counts that may still grow."""
+    """An empty table, for counts that may still grow."""
     return LogTable(np.empty((0, 2), np.int64), np.empty(0, np.int32), np.empty(0, np.float64))
 
 

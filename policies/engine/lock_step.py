@@ -15,8 +15,7 @@ from simlab.arrays import Doubles, Longs
 from simlab.columns import TextRounds
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.policies.composition import Composition, check_batch, shared_composition, shared_tree_sizes
-from simlab.policies.engine.replay import Replay, ReplaySums, stages_paid
-from simlab.policies.engine.visited_roots import sum_rounds
+from simlab.policies.engine.replay import Replay, ReplaySums, counts_of_rounds, stages_paid
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 
@@ -67,13 +66,13 @@ class ServedRounds:
         contexts = np.rint(self.mean_context).astype(np.int64)
         low = np.floor(self.mean_drafted).astype(np.int64)
         high, share = np.ceil(self.mean_drafted).astype(np.int64), self.mean_drafted - low
-        order, found = self._by_text(), np.zeros((len(texts.sequences), len(STAGES)))
+        order, waited = self._by_text(), np.zeros((len(texts.sequences), len(STAGES)))
         text_of = np.searchsorted(texts.roots.firsts, self.roots[order], side="right") - 1
         for stage in paid:
             of_rounds = cost.at(stage, contexts, low) * (1 - share) + cost.at(stage, contexts, high) * share
-            column = found[:, STAGES.index("verify" if stage == PLAIN else stage)]
+            column = waited[:, STAGES.index("verify" if stage == PLAIN else stage)]
             np.add.at(column, text_of, of_rounds[self.of_batch[order]])
-        return found
+        return waited
 
     def _by_text(self) -> Longs:
         return np.argsort(self.roots, kind="stable")
@@ -95,8 +94,7 @@ def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostT
     """
     check_batch(policy, batch)
     served = serve(texts, batch, rounds_of_policy(policy, texts), with_filler_requests(len(texts.sequences)))
-    found = served.text_rounds(texts)
-    counts = sum_rounds(found.roots, found.num_drafted, found.num_accepted, found.ends, texts.roots.firsts)
+    counts = counts_of_rounds(served.text_rounds(texts), texts)
     seconds = np.full((len(counts), len(STAGES)), np.nan)
     if cost is not None:
         seconds = served.seconds(texts, cost, stages_paid(policy))
@@ -113,10 +111,10 @@ def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> TreeChoice:
     shared = shared_composition(policy)
     if shared is not None:
         return _joint(shared, texts)
-    (found,) = Replay([(policy, None)]).rounds(texts)
+    (text_rounds,) = Replay([(policy, None)]).rounds(texts)
     num_roots = len(texts.roots.places)
     drafted, accepted = np.zeros(num_roots, np.int64), np.zeros(num_roots, np.int64)
-    drafted[found.roots], accepted[found.roots] = found.num_drafted, found.num_accepted
+    drafted[text_rounds.roots], accepted[text_rounds.roots] = text_rounds.num_drafted, text_rounds.num_accepted
     return lambda roots: (drafted[roots], accepted[roots])
 
 

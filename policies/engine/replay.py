@@ -95,9 +95,9 @@ class Replay:
 
     def __init__(self, priced: Sequence[PricedPolicy]) -> None:
         self._priced = list(priced)
-        found = {place: composition_of(policy) for place, (policy, _) in enumerate(self._priced)}
-        self._composed = {place: one for place, one in found.items() if one is not None}
-        self._loose = [place for place, one in found.items() if one is None]
+        compositions = {place: composition_of(policy) for place, (policy, _) in enumerate(self._priced)}
+        self._composed = {place: one for place, one in compositions.items() if one is not None}
+        self._loose = [place for place, one in compositions.items() if one is None]
         by_order: dict[str, dict[int, Composition]] = {}
         for place, one in self._composed.items():
             by_order.setdefault(one.order.key, {})[place] = one
@@ -129,13 +129,13 @@ class Replay:
         Raises:
             SimlabError: as `simlab.replay.rounds` does.
         """
-        found: dict[int, TextRounds] = {}
+        played: dict[int, TextRounds] = {}
         for group in self._groups:
             layer = group.order.layer(texts, group.most, group.scored)
             for place in (*group.others, *(place for some in group.fixed for place in some.places.tolist())):
-                found[place] = self._composed[place].walk(layer, texts)
-        found |= {place: _one_by_one(self._priced[place][0], texts) for place in self._loose}
-        return [found[place] for place in range(len(self._priced))]
+                played[place] = self._composed[place].walk(layer, texts)
+        played |= {place: _one_by_one(self._priced[place][0], texts) for place in self._loose}
+        return [played[place] for place in range(len(self._priced))]
 
     def sums(self, texts: RecordedTexts) -> ReplaySums:
         """The sums over the rounds of each policy, in their order.
@@ -172,8 +172,8 @@ class Replay:
                 sums.seconds[some.places] = seconds
         for place in (*group.others, *(place for some in slow for place in some.places.tolist())):
             assert layer is not None
-            found = self._composed[place].walk(layer, texts)
-            sums.fill(place, sums_of_rounds(found, texts, self._priced[place][1], STAGES))
+            text_rounds = self._composed[place].walk(layer, texts)
+            sums.fill(place, sums_of_rounds(text_rounds, texts, self._priced[place][1], STAGES))
 
 
 def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -> list[RoundColumns]:
@@ -183,15 +183,20 @@ def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -
         SimlabError: as `simlab.replay.rounds` does.
     """
     texts = texts_of([recorded])
-    found = Replay([(policy, None) for policy in policies]).rounds(texts)
-    return [one.columns(texts)[0] for one in found]
+    played = Replay([(policy, None) for policy in policies]).rounds(texts)
+    return [one.columns(texts)[0] for one in played]
 
 
-def sums_of_rounds(found: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> ReplaySums:
+def counts_of_rounds(played: TextRounds, texts: RecordedTexts) -> Longs:
+    """The sums over the rounds of one policy on each text, int64 ``[S, C]``, the `simlab.totals.COUNTS`."""
+    return sum_rounds(played.roots, played.num_drafted, played.num_accepted, played.ends, texts.roots.firsts)
+
+
+def sums_of_rounds(played: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> ReplaySums:
     """The sums over the rounds of one policy.
 
     Args:
-        found: the rounds.
+        played: the rounds.
         texts: the texts.
         cost: what they cost; None: nothing is priced.
         paid: stages that are; plain decoding's seconds count as those of verifying.
@@ -199,12 +204,12 @@ def sums_of_rounds(found: TextRounds, texts: RecordedTexts, cost: CostTable | No
     Raises:
         CostError: a round has a longer context or a larger tree than was measured.
     """
-    counts = sum_rounds(found.roots, found.num_drafted, found.num_accepted, found.ends, texts.roots.firsts)
+    counts = counts_of_rounds(played, texts)
     seconds = np.full((len(counts), len(STAGES)), np.nan)
     if cost is not None:
         seconds[:] = 0.0
         columns = [STAGES.index("verify" if stage == PLAIN else stage) for stage in paid]
-        seconds[:, columns] = cost.sums(paid, texts.contexts[found.roots], found.num_drafted, found.ends)
+        seconds[:, columns] = cost.sums(paid, texts.contexts[played.roots], played.num_drafted, played.ends)
     return ReplaySums(counts[None], seconds[None])
 
 

@@ -68,14 +68,14 @@ class CalibrationQuality(NamedTuple):
 
 
 def no_edge_counts(num_depths: int) -> EdgeCounts:
-    """Nothing counted yet."""
+    """Counts of candidates, all still 0."""
     shape = (num_depths, 2, NUM_CLASSES, _NUM_BINS)
     return EdgeCounts(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
 
 
-def add_edges(found: EdgeCounts, rows: DraftRows, top_k: int) -> None:
+def add_edges(counts: EdgeCounts, rows: DraftRows, top_k: int) -> None:
     """Count the candidates of one text, in place: the first ``top_k`` of each node of the true path, at every root."""
-    _add_edges(rows.log_probs, rows.counts, rows.true_ranks, top_k, found.numbers, found.hits)
+    _add_edges(rows.log_probs, rows.counts, rows.true_ranks, top_k, counts.numbers, counts.hits)
 
 
 def total_edge_counts(parts: Sequence[EdgeCounts]) -> EdgeCounts:
@@ -186,8 +186,8 @@ def _fit(numbers: Longs, hits: Longs) -> tuple[float, float]:
 
     scale = max(float(hit.sum()), 1.0)
     options = {"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000}
-    found = minimize(loss, np.array([1.0, 0.0]), jac=True, bounds=[(0.0, None), (None, None)], options=options)
-    slope, intercept = np.round(found.x, _DECIMALS) + 0.0
+    minimum = minimize(loss, np.array([1.0, 0.0]), jac=True, bounds=[(0.0, None), (None, None)], options=options)
+    slope, intercept = np.round(minimum.x, _DECIMALS) + 0.0
     return float(slope), float(intercept)
 
 

@@ -15,7 +15,7 @@ _NUM_BUCKETS = 512
 
 
 @kernel
-def best_scores_into(children: Children, most: int, guess: int, buffers: Ints, found: Doubles) -> int:
+def best_scores_into(children: Children, most: int, guess: int, buffers: Ints, scores: Doubles) -> int:
     """The scores of the first ``most`` nodes in order, the root's 0 first; -inf behind the last.
 
     Args:
@@ -23,13 +23,13 @@ def best_scores_into(children: Children, most: int, guess: int, buffers: Ints, f
         most: drafted tokens.
         guess: a limit of costs to begin with; it changes how long this takes and nothing else.
         buffers: int32 ``[2, GATHER_FACTOR * most]``, to work in.
-        found: float64 ``[most + 1]``, to be filled.
+        scores: float64 ``[most + 1]``, to be filled.
 
     Returns:
         A good guess for a root like this one.
     """
-    found[:] = -np.inf
-    found[0] = 0.0
+    scores[:] = -np.inf
+    scores[0] = 0.0
     if most == 0:
         return guess
     # Fewer than are wanted lie within `low`; `high` is -1 until too many were found within it.
@@ -51,7 +51,7 @@ def best_scores_into(children: Children, most: int, guess: int, buffers: Ints, f
         number = _gather(children, limit, buffers[0])
     _sort_first(buffers, number, most, limit)
     for n in range(min(number, most)):
-        found[n + 1] = -buffers[1, n] / STEPS_PER_NAT + 0.0
+        scores[n + 1] = -buffers[1, n] / STEPS_PER_NAT + 0.0
     return limit if number < most else buffers[1, most - 1] + buffers[1, most - 1] // 32
 
 
@@ -78,9 +78,9 @@ def _highest_cost(children: Children) -> int:
 
 
 @inlined_kernel
-def _gather(children: Children, limit: int, found: Ints) -> int:
+def _gather(children: Children, limit: int, path_costs: Ints) -> int:
     """The costs of all paths that cost at most a limit; one more than fit where they do not."""
-    number, _, _ = gather_paths(children, SPINE, 0, children.starts.shape[1], limit, found)
+    number, _, _ = gather_paths(children, SPINE, 0, children.starts.shape[1], limit, path_costs)
     return number
 
 

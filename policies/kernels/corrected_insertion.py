@@ -65,7 +65,7 @@ def corrected_insertions_into(
     num_true: int,
     most: int,
     buffers: CorrectedCountBuffers,
-    found: Shorts,
+    places: Shorts,
 ) -> None:
     """The places of the nodes of the true path in the order of nodes, from 1.
 
@@ -78,15 +78,15 @@ def corrected_insertions_into(
         num_true: true tokens left in the text, or more.
         most: places above it are `NEVER`.
         buffers: to work in.
-        found: uint16 ``[D]``, to be filled.
+        places: uint16 ``[D]``, to be filled.
     """
-    found[:] = NEVER
+    places[:] = NEVER
     deepest = _true_path(children, correction, before_root, root_token, true_ranks, num_true, buffers)
     deepest = _count(children, correction, before_root, root_token, min(deepest, most), most, buffers)
     number = 0
     for depth in range(1, deepest + 1):
         number += 1 + buffers.numbers[depth]
-        found[depth - 1] = number
+        places[depth - 1] = number
 
 
 @borrowing_kernel

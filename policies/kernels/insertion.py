@@ -70,7 +70,7 @@ def count_buffers_for(num_depths: int, most: int) -> CountBuffers:
 
 @borrowing_kernel
 def insertions_into(
-    children: Children, true_ranks: Ints, most: int, buffers: CountBuffers, found: Shorts, limit: int = EVERY_COST
+    children: Children, true_ranks: Ints, most: int, buffers: CountBuffers, places: Shorts, limit: int = EVERY_COST
 ) -> None:
     """The places of the nodes of the true path in the order of nodes, from 1.
 
@@ -79,11 +79,11 @@ def insertions_into(
         true_ranks: int32 ``[D]``, of the true tokens; -1 where a token is none of the drafter's, and behind the text.
         most: places above it are `NEVER`.
         buffers: for so many places.
-        found: uint16 ``[D]``, to be filled.
+        places: uint16 ``[D]``, to be filled.
         limit: nodes of a dearer path have places above ``most``, and the candidates may lack some that cost more.
     """
-    for depth in range(found.size):
-        found[depth] = NEVER
+    for depth in range(places.size):
+        places[depth] = NEVER
     length = _follow(children, true_ranks, buffers.path, limit)
     gathered = GatheredPaths(FULL, 0, 0, 0, 0)
     while length > 0:
@@ -92,7 +92,7 @@ def insertions_into(
             break
         if gathered.num_upper == TIES:
             place = place_of(children, true_ranks, length, most, buffers)
-            found[length - 1] = place if place <= most else NEVER
+            places[length - 1] = place if place <= most else NEVER
         length -= 1
     for depth in range(length):
         before, equal = _count(gathered, buffers, buffers.path[depth + 1])
@@ -101,7 +101,7 @@ def insertions_into(
             place = place_of(children, true_ranks, depth + 1, most, buffers)
         if place > most:
             break
-        found[depth] = place
+        places[depth] = place
 
 
 @inlined_kernel

@@ -128,8 +128,8 @@ def find_corrected_true_places(
     fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], top_k)
     fit_weights(correction, children)
     before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
-    ranks, found = roots.true_ranks[root], insertions[root]
-    corrected_insertions_into(children, correction, before, token, ranks, ranks.size, most, buffers, found)
+    ranks, places = roots.true_ranks[root], insertions[root]
+    corrected_insertions_into(children, correction, before, token, ranks, ranks.size, most, buffers, places)
 
 
 @inlined_kernel

@@ -43,7 +43,7 @@ class SpineOrder:
 
     @property
     def key(self) -> str:
-        """There is one."""
+        """A constant, as there is one chain."""
         return "spine"
 
     @property
@@ -63,7 +63,7 @@ class SpineOrder:
         )
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The same for all roots of some texts; as the depth bounds a chain, its scores have no room for more."""
+        """The first nodes at all roots of some texts; scores are only as wide as the deepest chain."""
         roots = texts.drafted()
         deepest = min(most, roots.counts.shape[1])
         layer = empty_layer(roots, deepest, with_scores)

@@ -58,7 +58,7 @@ class WidthCapped:
 
     @property
     def key(self) -> str:
-        """Its caps and how much it reads."""
+        """The caps and the number of ranks that are read."""
         return f"width-capped:{self.caps.key}:{self.top_k}"
 
     @property
@@ -82,7 +82,7 @@ class WidthCapped:
         return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The same for all roots of some texts."""
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer = empty_layer(roots, most, with_scores)
         _fill_layer(roots, self.caps, self.top_k, most, layer.insertions, layer.num_available, layer.score_rows)

@@ -47,7 +47,7 @@ class ExpandParent:
 
     @property
     def key(self) -> str:
-        """Its settings."""
+        """The name and the settings of this order."""
         return f"expand-parent:{self.width}:{self.caps}:{self.gap}"
 
     @property
@@ -72,18 +72,18 @@ class ExpandParent:
         return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The same for all roots of some texts."""
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer, caps = empty_layer(roots, most, with_scores), self._caps(roots.counts.shape[1])
-        found = layer.insertions, layer.num_available, layer.score_rows
-        _fill_layer(roots, self.width, caps, self._gap(), most, *found)
+        columns = layer.insertions, layer.num_available, layer.score_rows
+        _fill_layer(roots, self.width, caps, self._gap(), most, *columns)
         return layer
 
     def _caps(self, num_depths: int) -> Ints:
         caps = self.caps or (self.width,)
-        found = np.full(num_depths, caps[-1], np.int32)
-        found[: len(caps)] = caps[:num_depths]
-        return np.clip(found, 1, self.width)
+        widths = np.full(num_depths, caps[-1], np.int32)
+        widths[: len(caps)] = caps[:num_depths]
+        return np.clip(widths, 1, self.width)
 
     def _gap(self) -> Doubles:
         return np.array(() if self.gap is None else self.gap, np.float64)
@@ -142,13 +142,13 @@ class ExpandParentTree(Composed):
         if self.caps in (NO_CAPS, BY_GAP):
             return ()
         try:
-            found = tuple(int(cap) for cap in self.caps.removesuffix("..").split(","))
+            listed = tuple(int(cap) for cap in self.caps.removesuffix("..").split(","))
         except ValueError:
-            found = (0,)
-        if min(found) < 1:
+            listed = (0,)
+        if min(listed) < 1:
             raise ValueError(f'caps must be {NO_CAPS}, {BY_GAP}, or numbers from 1 such as "7,7,1.."; got {self.caps}')
-        found = tuple(min(cap, self.width) for cap in found)
-        return found if self.caps.endswith("..") else (*found, self.width)
+        listed = tuple(min(cap, self.width) for cap in listed)
+        return listed if self.caps.endswith("..") else (*listed, self.width)
 
 
 @kernel
@@ -202,7 +202,7 @@ def _cap(children: Children, caps: Ints, gap: Doubles) -> None:
 
 @kernel
 def _expand(children: Children, root_token: int, tree: Ints, costs: Longs, heap: Ints) -> int:
-    """Build the tree.
+    """Fill in the tree of one root.
 
     Args:
         children: the candidates, cut to their caps.

@@ -82,7 +82,7 @@ class Beam:
         return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The same for all roots of some texts."""
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer, deepest = empty_layer(roots, most, with_scores), min(self.deepest, roots.counts.shape[1])
         correction = self.edge.correction(deepest, longest_text(roots))
@@ -131,7 +131,7 @@ def _fill_layer(
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             count_up_to(correction, roots, text, root)
-            tree, found = _beam_tree(
+            tree, path_scores = _beam_tree(
                 roots.ids,
                 roots.log_probs,
                 roots.counts[root, :num_depths],
@@ -145,6 +145,6 @@ def _fill_layer(
                 width,
             )
             insert_true_path(tree, roots.true_ranks[root], insertions[root])
-            available[root] = found.size - 1
+            available[root] = path_scores.size - 1
             if scores.shape[1] > 0:
-                scores[root, : found.size] = found
+                scores[root, : path_scores.size] = path_scores

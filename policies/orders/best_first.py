@@ -65,14 +65,14 @@ class BestFirst:
         return _nodes(marginals, self._top_k, self.edge.edge_map, correction, before, draft.root_token, most)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The same for all roots of some texts."""
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer = empty_layer(roots, most, with_scores)
-        edges, found = self.edge_scores(roots), (layer.insertions, layer.num_available)
+        edges, columns = self.edge_scores(roots), (layer.insertions, layer.num_available)
         if layer.scores is None:
-            _fill_places(roots, *edges, most, *found)
+            _fill_places(roots, *edges, most, *columns)
         else:
-            _fill_scores(roots, *edges, most, *found, layer.scores)
+            _fill_scores(roots, *edges, most, *columns, layer.scores)
         return layer
 
     def edge_scores(self, roots: Roots) -> EdgeScores:
@@ -199,9 +199,9 @@ def _fill_scores(
             if correction is not None:
                 count_up_to(correction, roots, text, root)
                 before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
-                tree, found = take_in_order(children, correction, before, token, most)
+                tree, path_scores = take_in_order(children, correction, before, token, most)
                 insert_true_path(tree, roots.true_ranks[root], insertions[root])
-                available[root], scores[root, : found.size] = found.size - 1, found
+                available[root], scores[root, : path_scores.size] = path_scores.size - 1, path_scores
             else:
                 insertions_into(children, roots.true_ranks[root], most, workspace.buffers, insertions[root])
                 available[root] = num_paths(children, most)

@@ -44,7 +44,7 @@ class BranchedChain:
 
     @property
     def key(self) -> str:
-        """Its settings."""
+        """The name and the settings of this order."""
         return f"branched-chain:{self.measure}:{self.num_branches}:{self.below}"
 
     @property
@@ -61,7 +61,7 @@ class BranchedChain:
         return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The same for all roots of some texts."""
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer, settings = empty_layer(roots, most, with_scores), (self.measure, self.num_branches, self.below)
         _fill_layer(roots, *settings, most, layer.insertions, layer.num_available, layer.score_rows)
@@ -114,7 +114,7 @@ def _fill_layer(
 def _grow(
     children: Children, measure: int, num_branches: int, below: int, root_token: int, tree: Ints, costs: Longs
 ) -> int:
-    """Build the tree.
+    """Fill in the tree of one root.
 
     Args:
         children: the first two candidates at each depth.
@@ -175,7 +175,7 @@ def _places(children: Children, measure: int, length: int, costs: Longs) -> Ints
         length: of the chain, whose nodes are the first ones.
         costs: int64, of the paths.
     """
-    found, urgencies, sums = np.empty(length, np.int32), np.empty(length, np.int64), np.empty(length, np.int64)
+    parents, urgencies, sums = np.empty(length, np.int32), np.empty(length, np.int64), np.empty(length, np.int64)
     number = 0
     for parent in range(length):
         start = children.starts[SPINE, parent]
@@ -191,8 +191,8 @@ def _places(children: Children, measure: int, length: int, costs: Longs) -> Ints
         while place > 0 and (
             urgencies[place - 1] > urgency or (urgencies[place - 1] == urgency and sums[place - 1] >= cost)
         ):
-            found[place], urgencies[place], sums[place] = found[place - 1], urgencies[place - 1], sums[place - 1]
+            parents[place], urgencies[place], sums[place] = parents[place - 1], urgencies[place - 1], sums[place - 1]
             place -= 1
-        found[place], urgencies[place], sums[place] = parent, urgency, cost
+        parents[place], urgencies[place], sums[place] = parent, urgency, cost
         number += 1
-    return found[:number]
+    return parents[:number]

@@ -82,7 +82,7 @@ class NodeOrder(Protocol):
         ...
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The same for all roots of some texts."""
+        """The first nodes at all roots of some texts, as a layer."""
         ...
 
 

@@ -53,7 +53,7 @@ class StaticOrder:
 
     @property
     def key(self) -> str:
-        """Its table."""
+        """The content id of the table that this order follows."""
         return f"static:{self.table_id}"
 
     @property
@@ -69,7 +69,7 @@ class StaticOrder:
         return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
-        """The same for all roots of some texts."""
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer, lists = empty_layer(roots, most, with_scores), self._lists()
         _fill_layer(roots, *lists, most, layer.insertions, layer.num_available, layer.score_rows)

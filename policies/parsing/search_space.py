@@ -58,10 +58,10 @@ class SearchEntry:
     def at(self, values: Mapping[str, str]) -> str:
         """The text with a value in place of each range."""
 
-        def one(found: re.Match[str]) -> str:
-            return found[0] if found["key"] is None else f"{found['key']}={values[found['key']]}"
+        def value_of(match: re.Match[str]) -> str:
+            return match[0] if match["key"] is None else f"{match['key']}={values[match['key']]}"
 
-        return _RANGE.sub(one, self.text)
+        return _RANGE.sub(value_of, self.text)
 
     def ends(self) -> tuple[str, str]:
         """The text at the lower and at the upper ends of its ranges."""
@@ -79,8 +79,8 @@ def parse_entry(text: str) -> SearchEntry:
     >>> entry.at({"ngram_weight": "0.25"})
     'presto:ngram_weight=0.25,budget=8/16'
     """
-    found = [match for match in _RANGE.finditer(text) if match["key"] is not None]
-    ranges = tuple(SettingRange(one["key"], float(one["low"]), float(one["high"])) for one in found)
+    matches = [match for match in _RANGE.finditer(text) if match["key"] is not None]
+    ranges = tuple(SettingRange(one["key"], float(one["low"]), float(one["high"])) for one in matches)
     for one in ranges:
         if not one.low < one.high:
             raise PolicyError(f"`{text}`: {one.key}={one.low:g}~{one.high:g} should rise; write the smaller end first")

@@ -167,21 +167,21 @@ class FixedPrice:
 
 
 @kernel
-def expected_tokens(scores: Doubles, found: Doubles) -> int:
+def expected_tokens(scores: Doubles, tokens: Doubles) -> int:
     """1 + the sum of the weights of the first nodes, for each number of them; exact.
 
     Args:
         scores: float64, the root's 0 first; they end with the last node or go on with -inf.
-        found: float64 ``[n + 1]``, to be filled as far as there are nodes.
+        tokens: float64 ``[n + 1]``, to be filled as far as there are nodes.
 
     Returns:
         How many nodes there are.
     """
-    found[0] = 1.0
+    tokens[0] = 1.0
     number = 0
-    while number + 1 < min(found.size, scores.size) and scores[number + 1] > -np.inf:
+    while number + 1 < min(tokens.size, scores.size) and scores[number + 1] > -np.inf:
         number += 1
-        found[number] = found[number - 1] + weight_scalar(scores[number])
+        tokens[number] = tokens[number - 1] + weight_scalar(scores[number])
     return number
 
 

@@ -43,7 +43,7 @@ class OnlinePrice:
     needs_falling: bool = field(default=False, init=False)
 
     def start(self) -> RateMemory:
-        """Nothing is known."""
+        """The memory before the first round, in which nothing is known."""
         return 0.0, 0.0
 
     def update(self, memory: RateMemory, outcome: Outcome) -> RateMemory:
@@ -60,9 +60,9 @@ class OnlinePrice:
 
     def seconds(self, context: int, num_drafted: int) -> float:
         """What a round costs."""
-        found = np.empty(self.most + 1)
-        costs_at(round_costs(self.cost, self.stages, self.most), context, found)
-        return float(found[num_drafted])
+        seconds = np.empty(self.most + 1)
+        costs_at(round_costs(self.cost, self.stages, self.most), context, seconds)
+        return float(seconds[num_drafted])
 
     def walk(self, layer: OrderLayer, contexts: Longs, firsts: Longs) -> TextRounds:
         """The rounds on some texts, as `size` and `update` would have them; each text begins with nothing known.
