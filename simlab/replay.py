@@ -103,7 +103,7 @@ def replay_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> Totals:
 
 
 def hindsight_rounds(recorded: RecordedSequence, budget: int) -> Iterator[Round]:
-    """The fewest rounds that any policy can have, told the answer.
+    """The fewest rounds that any policy can have, if it knew the text: an oracle upper bound.
 
     Each tree is a chain of true tokens, as far as they are among the kept candidates and at most
     ``budget`` of them. The longest chain is not always best: stopping earlier may lead to a root

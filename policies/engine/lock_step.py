@@ -1,8 +1,8 @@
 """Replays of texts that are served several at a time: each round is one round of all texts of the batch.
 
 A server's batch is full: when a text ends, the next takes its place, and behind the last one texts from the beginning
-run once more as company, uncounted, until every counted text has ended. So each round has as many texts as the prices
-are of.
+run once more as filler requests, uncounted, until every counted text has ended. So each round has as many texts as
+the prices are of.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ class ServedRounds:
         num_drafted: int64 ``[N]``, the root not counted.
         num_accepted: int64 ``[N]``.
         of_batch: int64 ``[N]``, the round of the batch, from 0.
-        mean_drafted: float64 ``[M]``, over all texts in the batch, company too.
+        mean_drafted: float64 ``[M]``, over all texts in the batch, filler requests too.
         mean_context: float64 ``[M]``, likewise.
     """
 
@@ -102,7 +102,7 @@ def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostT
 
 
 def with_filler_requests(num_texts: int) -> Iterator[int]:
-    """All texts, and then the same again as company, without end."""
+    """The numbers of all texts, and then the same again as filler requests, without end."""
     return chain(range(num_texts), cycle(range(num_texts)))
 
 
@@ -146,7 +146,7 @@ def serve(texts: RecordedTexts, batch: int, choose: TreeChoice, queue: Iterable[
         texts: all of them.
         batch: texts at a time, at least 1.
         choose: what happens at the roots of a round.
-        queue: texts by number, each once and then company, if any; where it ends the batch empties.
+        queue: texts by number, each once and then filler requests, if any; where it ends the batch empties.
     """
     firsts, contexts = texts.roots.firsts.tolist(), texts.contexts
     coming, num_came = iter(queue), 0
