@@ -10,7 +10,7 @@ from simlab.draft import Draft
 from simlab.policies.composition import Composition
 from simlab.policy import AnyPolicy, Stateless
 from simlab.recorded import RecordedSequence
-from simlab.replay import draft_source, rounds
+from simlab.sequence_replay import draft_source, rounds
 from simlab.tree import DraftTree
 
 Decode = Callable[[list[int]], str]

@@ -8,7 +8,7 @@ import numpy as np
 from simlab.analysis.statistics.intervals import Interval, intervals_of
 from simlab.analysis.statistics.prompt_spread import prompt_spread, share_intervals
 from simlab.arrays import Doubles, Longs
-from simlab.replay import Round
+from simlab.sequence_replay import Round
 from simlab.totals import ACCEPTED, COMMITTED, COUNTS, DRAFTED, ROUNDS
 
 NUM_SUMS = len(COUNTS) + 4

@@ -89,7 +89,7 @@ def scoring(
         advance: is told how many roots were done, after each part of ``texts``.
 
     Raises:
-        SimlabError: as `simlab.replay.rounds` does.
+        SimlabError: as `simlab.sequence_replay.rounds` does.
     """
     number = {prompt: place for place, prompt in enumerate(prompts)}
     orders, num = _orders(policies), len(prompts)

@@ -16,7 +16,7 @@ from simlab.policies.fits.edge_sums import EdgeScoring, EdgeSums, add_edges, no_
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.totals import COMMITTED, ROUNDS
 
 

@@ -1,9 +1,9 @@
 """Oracle upper bounds: what policies that knew the target's text could reach. No bound is a policy.
 
-`fewest_rounds` has the fewest rounds that any choice of trees can have, as `simlab.replay.hindsight_rounds`, at once.
-`best_budgets_in_hindsight` keeps an order of nodes and chooses, at every root at which a round starts, how many of them
-enter, so that the seconds of the whole text are the fewest: how much a better budget rule could still bring. No rule on
-the same order and prices is faster.
+`fewest_rounds` has the fewest rounds that any choice of trees can have, as `simlab.sequence_replay.hindsight_rounds`,
+at once. `best_budgets_in_hindsight` keeps an order of nodes and chooses, at every root at which a round starts, how
+many of them enter, so that the seconds of the whole text are the fewest: how much a better budget rule could still
+bring. No rule on the same order and prices is faster.
 """
 
 import numpy as np

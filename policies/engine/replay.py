@@ -21,7 +21,7 @@ from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.totals import COUNTS, sum_columns
 
 _NO_EDGES = EdgeScores(0, None, None)
@@ -127,7 +127,7 @@ class Replay:
         """The rounds of each policy, in their order.
 
         Raises:
-            SimlabError: as `simlab.replay.rounds` does.
+            SimlabError: as `simlab.sequence_replay.rounds` does.
         """
         played: dict[int, TextRounds] = {}
         for group in self._groups:
@@ -142,7 +142,7 @@ class Replay:
 
         Raises:
             CostError: a policy drafted more tokens, or a text is longer, than has a price.
-            SimlabError: as `simlab.replay.rounds` does.
+            SimlabError: as `simlab.sequence_replay.rounds` does.
         """
         sums = empty_replay_sums(len(self._priced), len(texts.sequences))
         longest = int(texts.contexts.max(initial=0))
@@ -180,7 +180,7 @@ def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -
     """The rounds of each policy on one text, in their order.
 
     Raises:
-        SimlabError: as `simlab.replay.rounds` does.
+        SimlabError: as `simlab.sequence_replay.rounds` does.
     """
     texts = texts_of([recorded])
     played = Replay([(policy, None) for policy in policies]).rounds(texts)

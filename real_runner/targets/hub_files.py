@@ -79,7 +79,7 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> FoundModel:
     refused: Exception | None = None
     try:
         try:
-            # Asked first and once: where nobody answers, the downloading functions would wait for minutes.
+            # PricedPolicies first and once: where nobody answers, the downloading functions would wait for minutes.
             HfApi().model_info(repository, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
         except (OSError, transport) as error:
             refused = error

@@ -19,7 +19,7 @@ from simlab.real_runner.train.features import TrainingText, read_features
 from simlab.real_runner.train.initialise import config_for, from_target
 from simlab.real_runner.train.options import TrainOptions
 from simlab.real_runner.train.state import STATE, take_over
-from simlab.real_runner.train.text import Asked, claim, given_texts, own_texts, shuffled
+from simlab.real_runner.train.text import PricedPolicies, claim, given_texts, own_texts, shuffled
 from simlab.sampling.choice import Sampling
 
 _BLOCK_SIZE, _NUM_LAYERS, _NUM_TAPS = 8, 2, 5
@@ -126,7 +126,7 @@ def store_of(options: TrainOptions, target: Target, config: DFlashConfig) -> Fea
     else:
         assert options.prompts is not None
         sampling = Sampling(options.temperature, 0, 1.0, options.plan.seed)
-        asked = Asked(options.prompts, options.limit, options.chat_template_kwargs)
+        asked = PricedPolicies(options.prompts, options.limit, options.chat_template_kwargs)
         texts = own_texts(asked, target, sampling, options.max_new_tokens, options.out / "text")
     return _read(shuffled(texts, options.plan.seed), options, target, config, "features")
 
@@ -140,7 +140,7 @@ def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> d
     stores = {}
     for path in options.dev:
         name = f"dev-{path.stem}"
-        asked = Asked(path, options.dev_limit, options.chat_template_kwargs)
+        asked = PricedPolicies(path, options.dev_limit, options.chat_template_kwargs)
         texts = own_texts(asked, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name)
         stores[path.stem] = _read(texts, options, target, config, name)
     return stores

@@ -25,7 +25,7 @@ PROMPTS_PER_FILE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PricedPolicies:
     """A prompt file, how many of its prompts are taken, and what the chat template is told."""
 
     path: Path
@@ -54,7 +54,7 @@ def given_texts(path: Path, target: Target, chat_template_kwargs: Mapping[str, o
 
 
 def own_texts(
-    asked: Asked, target: Target, sampling: Sampling, max_new_tokens: int, folder: Path
+    asked: PricedPolicies, target: Target, sampling: Sampling, max_new_tokens: int, folder: Path
 ) -> list[TrainingText]:
     """The target's answers to the first turns of a prompt file, kept in ``folder`` batch by batch.
 

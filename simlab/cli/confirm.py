@@ -3,24 +3,20 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from simlab.cli.parser import Parser, add_command, positive
+from simlab.cli.parser import Parser, positive
 from simlab.cli.record import add_execution, add_sampling, add_tap_offset, check_sampling
 from simlab.errors import UsageError, at_the_door, needing_models
-from simlab.studies.confirm.chosen import chosen_of
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.studies.confirm.chosen import Chosen, chosen_of
 from simlab.studies.confirm.run import confirm
-from simlab.studies.inputs.asked import first_prompts, with_references
-from simlab.studies.inputs.shelf import shelf_of_models
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.studies.confirm.chosen import Chosen
-    from simlab.traces.artefacts.optimum import Optimum
-    from simlab.traces.reader import Trace
+from simlab.studies.inputs.artefacts import shelf_of_models
+from simlab.studies.inputs.priced_policies import with_references
+from simlab.studies.inputs.trace import first_prompts
+from simlab.traces.artefacts.optimum import Optimum, read_optimum
+from simlab.traces.reader import Trace, open_trace, packaged_trace
 
 FAILED = 1
 _WITHOUT_CHOICE = ("ddtree:budget=16",)
@@ -31,7 +27,7 @@ _RUN = (*_MODELS, "out", "limit", "repeats", "batch", "batch_invariant", "resume
 _MOST_REPEATS = 10
 """Where a stop rule decides, and nothing else was asked for: repeats make the clock's noise small, and no more."""
 
-_DETAILS = """Decodes the prompts of a trace with the real models, every policy in turn, and says whether the
+DETAILS = """Decodes the prompts of a trace with the real models, every policy in turn, and says whether the
 prediction was true: how fast, which rounds, and whether the text is the target's own.
 The prompts are those of --trace DIR, of --prompts FILE (recorded first, into OUT/trace), or of the
 small trace that comes with simlab. Plain decoding and the chain always run.
@@ -54,9 +50,8 @@ are those of this mode, and nothing is predicted.
   simlab confirm -p ddtree:budget=8/16/32 --prompts prompts.jsonl --limit 20 --out runs/mine"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "confirm", "Run policies on the real models, and compare with replay.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument(
         "-p", "--policy", action="append", default=[], metavar="POLICY", help="see `simlab policies`; may be repeated"
     )
@@ -86,7 +81,6 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_running(parser.add_argument_group("running"))
     add_sampling(parser.add_argument_group("sampling, with --prompts; a trace brings its own"))
-    parser.set_defaults(run=_run)
 
 
 def _add_running(group: argparse._ArgumentGroup) -> None:
@@ -125,7 +119,7 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     typed = {name: value for name, value in vars(options).items() if value is not None}
     _check_typed(typed)
     optimum = _optimum(options.choice)
@@ -165,7 +159,6 @@ def _chosen(
 
 
 def _optimum(path: Path | None) -> "Optimum | None":
-    from simlab.traces.artefacts.optimum import read_optimum
 
     return None if path is None else read_optimum(path)
 
@@ -200,8 +193,6 @@ def _policies(
 
 def _same_models(typed: dict[str, object]) -> "Trace | None":
     """Before prompts are recorded a trace of the models that will record them, if it is the packaged one."""
-    from simlab.traces.reader import open_trace, packaged_trace
-
     packaged = open_trace(packaged_trace())
     drafters = {one.model.name for one in packaged.manifest.draft_sets.values()}
     is_same = typed.get("target", packaged.manifest.target.name) == packaged.manifest.target.name
@@ -218,8 +209,6 @@ def _check_typed(typed: dict[str, object]) -> None:
 
 def _trace(typed: dict[str, object]) -> "Trace | None":
     """The trace that was asked for; None with --prompts, of which it is still to be recorded."""
-    from simlab.traces.reader import open_trace, packaged_trace
-
     if "prompts" in typed:
         return None
     trace = typed.get("trace")
@@ -228,8 +217,6 @@ def _trace(typed: dict[str, object]) -> "Trace | None":
 
 def _recorded(typed: dict[str, object], policies: "list[NamedPolicy]") -> "Trace":
     """A recording in which every policy finds what it reads."""
-    from simlab.traces.reader import open_trace
-
     with needing_models("confirm"):
         from simlab.real_runner.checkpoints import files as dflash_files
         from simlab.real_runner.record.options import RecordOptions

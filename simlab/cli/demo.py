@@ -7,26 +7,27 @@ import shlex
 import sys
 from pathlib import Path
 
-from simlab.cli.parser import Parser, add_command
+from simlab.cli import demo_live as command_demo_live
+from simlab.cli.main import INTERRUPTED, main
+from simlab.cli.parser import Parser
 from simlab.errors import SimlabError
-from simlab.studies.inputs.asked import asked_for
+from simlab.studies.inputs.priced_policies import priced_policies
 from simlab.studies.replay.run import replay_trace
 from simlab.studies.replay.text import heading, table_text
+from simlab.traces.reader import open_trace, packaged_trace
+from simlab.traces.results.rows import write_results
 
 POLICIES = ("ar", "chain", "ddtree:budget=16/64")
 TARGET, DRAFT = "smollm2-135m", "dflash-smollm2-135m"
 
-_DETAILS = """Replays the trace that comes with simlab; then, with a small target (fetched once, 98 MB), measures
+DETAILS = """Replays the trace that comes with simlab; then, with a small target (fetched once, 98 MB), measures
 what rounds cost on this machine, records eight dev and eight fresh prompts, searches policies on the dev
 prompts, and runs the best on the fresh ones: is it as fast as predicted, and is the text the target's own?
 It ends with a report, one HTML file. Progress goes to stderr; what was found, verdict first, to stdout."""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(
-        commands, "demo", "Record, profile, replay, choose and confirm, from beginning to end.", _DETAILS
-    )
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument(
         "--out",
         type=Path,
@@ -34,12 +35,9 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
         metavar="DIR",
         help="where all files go; finished parts that are there are used again (default runs/demo)",
     )
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.cli import demo_live as command_demo_live
-    from simlab.traces.reader import packaged_trace
+def run(options: argparse.Namespace) -> int:
 
     says("1/7  The trace that comes with simlab is replayed, without any model")
     sample = options.out / "sample.parquet"
@@ -66,8 +64,6 @@ def printed(*arguments: str) -> str:
     Raises:
         SimlabError: it failed; why stands on stderr.
     """
-    from simlab.cli.main import INTERRUPTED, main
-
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         code = main(arguments)
@@ -96,12 +92,9 @@ def _told(parts: list[tuple[str, str]], files: list[Path], page: Path, failed: b
 
 def _replayed(folder: Path, out: Path) -> str:
     """Replay a trace under the demo's policies and keep the rows; the table."""
-    from simlab.traces.reader import open_trace
-    from simlab.traces.results.rows import write_results
-
     trace = open_trace(folder)
     draft = trace.draft_name()
-    asked = asked_for(POLICIES, (), trace, draft)
+    asked = priced_policies(POLICIES, (), trace, draft)
     rows = replay_trace(trace, draft, asked, None)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_results(out, rows)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlab.cli.demo import printed, says
 from simlab.cli.demo_round import most_telling_round, round_text
@@ -12,12 +11,11 @@ from simlab.cli.profile_text import profile_text
 from simlab.errors import needing_models
 from simlab.studies.confirm.chosen import chosen_of
 from simlab.studies.confirm.run import confirm
-from simlab.studies.inputs.asked import replay_prices, with_references
-from simlab.studies.inputs.shelf import CommandShelf
-
-if TYPE_CHECKING:
-    from simlab.traces.artefacts.optimum import Optimum
-    from simlab.traces.reader import Trace
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.priced_policies import with_references
+from simlab.traces.artefacts.cost import read_cost_file
+from simlab.traces.artefacts.optimum import Optimum, read_optimum
+from simlab.traces.reader import Trace, open_trace
 
 SEARCHED = ("chain:length=3/5", "presto:budget=4/6/8/12/16/24", "caddtree:budget=48", "price:budget=48")
 """Among these, the whole chain and `ddtree` of every budget the demo chooses on the dev prompts."""
@@ -64,7 +62,7 @@ def live_story(out: Path, target: str, draft: str) -> Story:
     chosen, chosen_text = _chosen(out / "optimize.json", out / "dev", out / "fresh", cost)
     says(f"6/7  {chosen.best.policy} runs on the fresh prompts, beside plain decoding and others")
     options = ConfirmOptions(out / "confirm", target, draft, dtype, resume=(out / "confirm").exists())
-    shelf = CommandShelf(replay_prices(cost, fresh, fresh.draft_name(), [], None), fresh, fresh.draft_name())
+    shelf = TraceArtefacts(replay_prices(cost, fresh, fresh.draft_name(), [], None), fresh, fresh.draft_name())
     policies = with_references(chosen.run[:NUM_RUN], shelf)
     beforehand = chosen_of(out / "optimize.json", chosen, fresh.sequences(), policies)
     done = confirm(options, fresh, policies, cost, chosen=beforehand)
@@ -84,7 +82,6 @@ def live_story(out: Path, target: str, draft: str) -> Story:
 def _profiled(path: Path, target: str, draft: str, dtype: str) -> tuple[Path, str]:
     from simlab.real_runner.profile.options import ProfileOptions
     from simlab.real_runner.profile.profile import profile
-    from simlab.traces.artefacts.cost import read_cost_file
 
     says("2/7  What rounds cost on this machine is measured")
     options = ProfileOptions(
@@ -105,7 +102,6 @@ def _profiled(path: Path, target: str, draft: str, dtype: str) -> tuple[Path, st
 def _recorded(title: str, folder: Path, prompts: Path, target: str, draft: str, dtype: str) -> "Trace":
     from simlab.real_runner.record.options import RecordOptions
     from simlab.real_runner.record.record import record
-    from simlab.traces.reader import open_trace
 
     says(title)
     if not (folder / "manifest.json").is_file():
@@ -124,8 +120,6 @@ def _recorded(title: str, folder: Path, prompts: Path, target: str, draft: str, 
 
 def _chosen(path: Path, dev: Path, fresh: Path, cost: Path) -> "tuple[Optimum, str]":
     """The policy that is predicted to be fastest on one trace, and how it does on another."""
-    from simlab.traces.artefacts.optimum import read_optimum
-
     entries = [word for one in SEARCHED for word in ("-p", one)]
     where = ("--trace", str(dev), "--report-on", str(fresh), "--cost", str(cost), "--out", str(path))
     text = printed("optimize", *where, *entries, "--no-progress")

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from simlab.analysis.table.tree_text import tree_text
 from simlab.draft import Marginals
+from simlab.policies.named.ddtree import DDTree
 from simlab.recorded import RecordedSequence
-from simlab.replay import Round, rounds
+from simlab.sequence_replay import Round, rounds
 
 BUDGET = 16
 _CONTEXT_TOKENS = 40
@@ -33,7 +35,6 @@ def most_telling_round(
 
 
 def _tree_rounds(recorded: RecordedSequence, budget: int) -> Iterable[Round]:
-    from simlab.policies.named.ddtree import DDTree
 
     return rounds(DDTree(budget), recorded)
 
@@ -55,8 +56,6 @@ def round_text(recorded: RecordedSequence, one: Round, decode: Decode) -> str:
         one: a round on it.
         decode: from token ids to text.
     """
-    from simlab.analysis.table.tree_text import tree_text
-
     shown = [_quoted(decode([token])) for token in one.tree.tokens.tolist()]
     begin = max(0, one.position - _CONTEXT_TOKENS)
     context = decode(recorded.text[begin : one.position + 1].tolist())

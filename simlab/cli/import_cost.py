@@ -3,19 +3,19 @@
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from simlab.cli.parser import Parser, add_command, positive
+from simlab.cli.options import add_draft_set, add_json
+from simlab.cli.parser import Parser, positive
 from simlab.cost import PLAIN, STAGES
 from simlab.errors import UsageError
-
-if TYPE_CHECKING:
-    from simlab.traces.artefacts.cost_import import ImportedFor
+from simlab.studies.inputs.trace import opened
+from simlab.traces.artefacts.cost import write_cost_file
+from simlab.traces.artefacts.cost_import import ImportedFor, imported_cost_file, read_timings
 
 _COUNTS = ("root-included", "drafted-only")
 _GIVEN = tuple(stage for stage in (*STAGES, PLAIN) if stage != "verify")
 
-_DETAILS = """TIMINGS is CSV with a line of names, or a JSON list of objects: nodes, context, seconds, and batch where
+DETAILS = """TIMINGS is CSV with a line of names, or a JSON list of objects: nodes, context, seconds, and batch where
 it is not 1; rows of one cell are samples of it. They are seconds of the target's pass. Engines count its tokens in
 two ways, so --counts must say which; cost files count drafted tokens.
 The file is for the models of a trace, on your word: nothing in the timings can prove it. Without --trace it is for
@@ -27,9 +27,8 @@ those of the small trace that comes with simlab. What is not given is said, and 
   simlab replay --trace runs/mine --cost runs/engine.json"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "import-cost", "Make a cost file of seconds that were measured elsewhere.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("timings", metavar="TIMINGS", help="CSV or JSON; or the name of timings that come with simlab")
     parser.add_argument(
         "--counts",
@@ -39,24 +38,21 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the cost file")
     parser.add_argument("--trace", metavar="DIR", help="a recorded trace: whose models the seconds are of")
-    parser.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
+    add_draft_set(parser)
     parser.add_argument("--machine", default="", metavar="NAME", help="the device, such as NVIDIA A800")
     parser.add_argument("--dtype", default="unknown dtype", metavar="NAME", help="of the models' arithmetic")
     parser.add_argument(
         "--batch", type=positive, metavar="N", help="take the timings of N texts at a time, nodes being those of each"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     stages = parser.add_argument_group("stages that are no pass of the target, the same in every round")
     for stage in _GIVEN:
         said = "one token of plain decoding" if stage == PLAIN else f"the stage {stage}"
         stages.add_argument(f"--{stage}-s", type=_seconds, metavar="SECONDS", help=f"of {said}")
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.traces.artefacts.cost import write_cost_file
-    from simlab.traces.artefacts.cost_import import imported_cost_file, read_timings
-
+def run(options: argparse.Namespace) -> int:
+    """Make the cost file, and say what is in it."""
     if options.out.is_dir():
         raise UsageError(f"--out names the folder {options.out}; expected a file, such as {options.out / 'cost.json'}")
     if options.plain_s == 0:
@@ -76,11 +72,9 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _about(options: argparse.Namespace) -> "ImportedFor":
-    from simlab.traces.artefacts.cost_import import ImportedFor
-    from simlab.traces.reader import open_trace, packaged_trace
+def _about(options: argparse.Namespace) -> ImportedFor:
 
-    trace = open_trace(options.trace if options.trace is not None else packaged_trace())
+    trace = opened(options.trace)
     manifest = trace.manifest
     kept = manifest.draft_sets[trace.draft_name(options.draft)]
     sampling = manifest.sampling

@@ -1,55 +1,52 @@
-"""The command line: ``simlab COMMAND``."""
+"""The command line: ``simlab COMMAND``. One table of commands; only the module of the one that is typed is loaded."""
 
+import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Sequence
+from importlib import import_module
 
-from simlab.cli import compare as command_compare
-from simlab.cli import confirm as command_confirm
-from simlab.cli import curves as command_curves
-from simlab.cli import demo as command_demo
-from simlab.cli import export as command_export
-from simlab.cli import import_cost as command_import_cost
-from simlab.cli import inspect as command_inspect
-from simlab.cli import optimize as command_optimize
-from simlab.cli import policies as command_policies
-from simlab.cli import profile as command_profile
-from simlab.cli import record as command_record
-from simlab.cli import replay as command_replay
-from simlab.cli import report as command_report
-from simlab.cli import reproduce as command_reproduce
-from simlab.cli import scoring as command_scoring
-from simlab.cli import sparse as command_sparse
-from simlab.cli import train as command_train
-from simlab.cli import version as command_version
-from simlab.cli.parser import Parser
+from simlab.cli.parser import Parser, add_command
 from simlab.errors import SimlabError
 
 PERSON_CAN_FIX = 2
 INTERRUPTED = 130
 READER_LEFT = 141
 
-_COMMANDS = (
-    command_demo,
-    command_record,
-    command_replay,
-    command_compare,
-    command_optimize,
-    command_profile,
-    command_import_cost,
-    command_curves,
-    command_scoring,
-    command_sparse,
-    command_reproduce,
-    command_confirm,
-    command_report,
-    command_train,
-    command_policies,
-    command_inspect,
-    command_export,
-    command_version,
-)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("simlab.cli.demo", "Record, profile, replay, choose and confirm, from beginning to end."),
+    "record": ("simlab.cli.record", "Record a drafter and a target on real text."),
+    "replay": ("simlab.cli.replay", "Replay policies on a recorded trace, exactly."),
+    "compare": ("simlab.cli.compare", "Hold two results against each other, on the same prompts."),
+    "optimize": (
+        "simlab.cli.optimize",
+        "Choose a policy and its settings on dev prompts, report it on others.",
+    ),
+    "profile": ("simlab.cli.profile", "Measure what rounds cost on this machine."),
+    "import-cost": ("simlab.cli.import_cost", "Make a cost file of seconds that were measured elsewhere."),
+    "curves": (
+        "simlab.cli.curves",
+        "Expected tokens per second by tree size: how many peaks, and what rules lose.",
+    ),
+    "scoring": (
+        "simlab.cli.scoring",
+        "Are edge probabilities right, and where is the true path in a policy's order?",
+    ),
+    "sparse": ("simlab.cli.sparse", "What a log of one policy's rounds would predict for others."),
+    "reproduce": ("simlab.cli.reproduce", "A published figure: theirs, ours, the difference."),
+    "confirm": ("simlab.cli.confirm", "Run policies on the real models, and compare with replay."),
+    "report": ("simlab.cli.report", "One self-contained HTML file of results."),
+    "train": ("simlab.cli.train", "Train a drafter for a target."),
+    "policies": ("simlab.cli.policies", "The policies, their settings and where they come from."),
+    "inspect": ("simlab.cli.inspect", "What a trace, a checkpoint, prices, a fitted table or results hold."),
+    "export": ("simlab.cli.export", "Write policies and results for other programs."),
+    "version": ("simlab.cli.version", "The version of simlab."),
+}
+"""Each command: its module, and its summary in a sentence.
+
+A module of a command has ``DETAILS`` (the help below the summary), ``add_arguments(parser)``, and ``run(options)``,
+which gives back the exit code.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,29 +55,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 2: something a person can put right, said in one sentence. 130: interrupted.
     """
     try:
-        typed = sys.argv[1:] if arguments is None else arguments
-        options = _parser().parse_args(typed)
-        if hasattr(options, "typed"):
-            options.typed = tuple(typed)
-        run = cast(Callable[[object], int], options.run)
-        code = run(options)
+        typed = sys.argv[1:] if arguments is None else list(arguments)
+        options = parser_for(typed[0] if typed else None).parse_args(typed, argparse.Namespace(typed=tuple(typed)))
+        code: int = options.run(options)
         sys.stdout.flush()
         return code
     except SimlabError as error:
-        return _refused(str(error))
+        return _refuse(str(error))
     except BrokenPipeError:
         # The reader of the output has gone; nothing may be written to it any more, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_LEFT
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _refused(f"{where}{error.strerror or error}")
+        return _refuse(f"{where}{error.strerror or error}")
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return INTERRUPTED
 
 
-def _parser() -> Parser:
+def parser_for(*loaded: str | None) -> Parser:
+    """The parser of the whole command line, in which these commands have their options and the others their line.
+
+    Args:
+        loaded: names of commands; their modules are imported. What is no command is left to the parser to refuse.
+    """
     parser = Parser(
         prog="simlab",
         description="Record speculative decoding with diffusion drafters once, "
@@ -89,12 +88,18 @@ def _parser() -> Parser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    for command in _COMMANDS:
-        command.add_parser(commands)
+    for name, (module_name, summary) in COMMANDS.items():
+        if name not in loaded:
+            add_command(commands, name, summary)
+            continue
+        module = import_module(module_name)
+        command = add_command(commands, name, summary, module.DETAILS)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
     return parser
 
 
-def _refused(message: str) -> int:
+def _refuse(message: str) -> int:
     print(f"simlab: {message}", file=sys.stderr)
     return PERSON_CAN_FIX
 

@@ -1,26 +1,82 @@
-"""Options that several commands share, each in one place."""
+"""Options that several commands share, each declared once."""
 
 import argparse
 from pathlib import Path
 
+from simlab.cli.parser import not_negative, positive
 from simlab.errors import UsageError
 
+SLICES = ("dataset", "context", "turn")
+"""What ``--by`` cuts results by; as `simlab.analysis.statistics.slices.SLICES`."""
 
-def add_trace(parser: argparse.ArgumentParser) -> None:
-    """``--trace`` and ``--draft``: what was recorded."""
+DTYPES = ("float32", "bfloat16", "float16")
+
+Options = argparse.ArgumentParser | argparse._ArgumentGroup
+"""A parser, or a group of options within one."""
+
+
+def add_trace(parser: Options) -> None:
+    """Add ``--trace`` and ``--draft``: what was recorded."""
     parser.add_argument("--trace", metavar="DIR", help="a recorded trace: a folder, or an address such as hf://...")
+    add_draft_set(parser)
+
+
+def add_draft_set(parser: Options) -> None:
+    """Add ``--draft``: one of the draft sets of a trace."""
     parser.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
 
 
-def add_cost(parser: argparse.ArgumentParser) -> None:
-    """``--cost``: one machine's prices."""
+def add_policies(parser: Options, explained: str = "see `simlab policies`; may be repeated") -> None:
+    """Add ``-p``, which may be repeated; not given, an empty list.
+
+    Args:
+        parser: to which it is added.
+        explained: its help.
+    """
+    parser.add_argument("-p", "--policy", action="append", default=[], metavar="POLICY", help=explained)
+
+
+def add_cost(parser: Options) -> None:
+    """Add ``--cost``: one machine's prices."""
     parser.add_argument(
         "--cost", type=Path, metavar="FILE", help="prices: a file of `simlab profile`, or the name of a shipped one"
     )
 
 
-def add_progress(parser: argparse.ArgumentParser) -> None:
-    """``--progress`` and ``--no-progress``."""
+def add_costs(parser: Options, explained: str) -> None:
+    """Add ``--cost`` of several machines; not given, an empty list.
+
+    Args:
+        parser: to which it is added.
+        explained: its help.
+    """
+    parser.add_argument("--cost", type=Path, action="append", default=[], metavar="FILE", help=explained)
+
+
+def add_limit(parser: Options, explained: str = "the first N prompts only") -> None:
+    """Add ``--limit``: so many prompts."""
+    parser.add_argument("--limit", type=positive, metavar="N", help=explained)
+
+
+def add_by(
+    parser: Options, slices: tuple[str, ...] = SLICES, explained: str = "a table for each, and one of all"
+) -> None:
+    """Add ``--by``: slices of the results."""
+    parser.add_argument("--by", choices=slices, help=explained)
+
+
+def add_threads(parser: Options) -> None:
+    """Add ``--threads`` of a replay."""
+    parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: all cores)")
+
+
+def add_json(parser: Options) -> None:
+    """Add ``--json``: output for scripts."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_progress(parser: Options) -> None:
+    """Add ``--progress`` and ``--no-progress``."""
     parser.add_argument(
         "--progress",
         action=argparse.BooleanOptionalAction,
@@ -28,7 +84,44 @@ def add_progress(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def make_room(option: str, path: Path | None, example: str) -> None:
+def add_dtype(parser: Options, default: str | None = "float32") -> None:
+    """Add ``--dtype`` of the models' arithmetic."""
+    parser.add_argument("--dtype", choices=DTYPES, default=default, help="default float32")
+
+
+def add_device(parser: Options, default: str | None = "cpu") -> None:
+    """Add ``--device`` that models run on."""
+    parser.add_argument("--device", default=default, metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
+
+
+def add_model_threads(parser: Options) -> None:
+    """Add ``--threads`` of running models."""
+    parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
+
+
+def add_tap_offset(parser: Options, default: str) -> None:
+    """Add the option that says how a drafter's checkpoint numbers the target's layers; not given, it is None.
+
+    Args:
+        parser: to which it is added.
+        default: what holds then, in words.
+    """
+    parser.add_argument(
+        "--tap-offset",
+        choices=("auto", "0", "1"),
+        help="how the drafter numbers the target's layers: 0 counts the embedding as state 0, as speculators does, 1 "
+        f"counts layers from 0, as z-lab does, auto finds out by trying both (default: {default})",
+    )
+
+
+def add_law(parser: Options) -> None:
+    """Add temperature, top-p and top-k; not given, they are None."""
+    parser.add_argument("--temperature", type=float, metavar="X", help="0 takes the likeliest (default 0)")
+    parser.add_argument("--top-p", type=float, metavar="X", help="1 for no cut (default 1)")
+    parser.add_argument("--top-k", type=not_negative, metavar="N", help="0 for no cut (default 0)")
+
+
+def check_file_to_write(option: str, path: Path | None, example: str) -> None:
     """Refuse before the work a file that could not be written after it, and make its folder.
 
     Args:

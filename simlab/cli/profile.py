@@ -7,15 +7,18 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-from simlab.cli.parser import Parser, add_command, not_negative, positive
+from simlab.cli.parser import Parser, not_negative, positive
+from simlab.cli.profile_text import profile_text
 from simlab.cli.record import add_execution, add_tap_offset
 from simlab.errors import at_the_door, needing_models
+from simlab.studies.inspect.cost import cost_json
+from simlab.traces.artefacts.cost import read_cost_file
 
 _PROMPTS = Path(str(files("simlab"))) / "data" / "demo_prompts.jsonl"
 _MODELS = {"target": "smollm2-135m", "draft": "dflash-smollm2-135m"}
 _HIGHEST = 1_000_000
 
-_DETAILS = """Runs real rounds of target and drafter over a grid of tree sizes and context lengths, and plain
+DETAILS = """Runs real rounds of target and drafter over a grid of tree sizes and context lengths, and plain
 decoding beside them, and writes the seconds of each stage to one file, with which `simlab replay --cost`
 predicts speeds. It measures what else the machine does, too: leave it alone meanwhile.
 
@@ -24,9 +27,8 @@ predicts speeds. It measures what else the machine does, too: leave it alone mea
   simlab profile --out runs/cost.json --resume        go on, under the options it was begun with"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "profile", "Measure what rounds cost on this machine.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("--target", metavar="T", help=f"a folder, or a Hub id (default {_MODELS['target']})")
     parser.add_argument(
         "--draft", metavar="D", help=f"a folder, a *.safetensors file, or a Hub id (default {_MODELS['draft']})"
@@ -44,7 +46,6 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     _add_grid(parser.add_argument_group("what is measured"))
     _add_sampling(parser.add_argument_group("sampling, which is part of verification"))
     _add_running(parser.add_argument_group("running"))
-    parser.set_defaults(run=_run)
 
 
 def _add_grid(group: argparse._ArgumentGroup) -> None:
@@ -104,9 +105,7 @@ def _whole_numbers(text: str) -> list[int]:
     return found
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.cli.inspect_cost import cost_json
-    from simlab.cli.profile_text import profile_text
+def run(options: argparse.Namespace) -> int:
     from simlab.real_runner.profile.options import ProfileOptions
 
     with at_the_door():
@@ -129,7 +128,6 @@ def _run(options: argparse.Namespace) -> int:
 def _given(options: argparse.Namespace) -> dict[str, object]:
     """What was typed; before it what the file says that is gone on with, and before that the defaults."""
     from simlab.real_runner.profile.options import node_counts_for, options_of
-    from simlab.traces.artefacts.cost import read_cost_file
 
     typed = {name: value for name, value in vars(options).items() if value is not None}
     for name in ("run", "command", "json"):

@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlab.cost import PLAIN, STAGES
-
-if TYPE_CHECKING:
-    from simlab.traces.artefacts.cost import CostFile
+from simlab.policies.costs.curves import undisturbed_s
+from simlab.traces.artefacts.cost import CostFile
 
 _SHOWN = (0, 8, 16, 64, 256, 512)
 _USUAL_CONTEXT = 512
 
 
-def profile_text(path: Path, file: "CostFile") -> str:
+def profile_text(path: Path, file: CostFile) -> str:
     """The short report on a cost file whose cells all have samples."""
     context = min(file.contexts, key=lambda one: abs(one - _USUAL_CONTEXT))
     fewest = min(len(seconds) for seconds in file.samples.values())
@@ -38,15 +36,15 @@ def profile_text(path: Path, file: "CostFile") -> str:
     )
 
 
-def _together(file: "CostFile") -> str:
+def _together(file: CostFile) -> str:
     return f" in each of {file.batch} texts at a time" if file.batch > 1 else ""
 
 
-def _batch(file: "CostFile") -> str:
+def _batch(file: CostFile) -> str:
     return f"--batch {file.batch} " if file.batch > 1 else ""
 
 
-def _rounds(file: "CostFile") -> str:
+def _rounds(file: CostFile) -> str:
     counts = _some(file.node_counts)
     rows = [["context", PLAIN, *map(str, counts)]]
     for context in file.contexts:
@@ -55,7 +53,7 @@ def _rounds(file: "CostFile") -> str:
     return _table(rows)
 
 
-def _stages(file: "CostFile", context: int) -> str:
+def _stages(file: CostFile, context: int) -> str:
     rows = [["drafted", *STAGES, "round"]]
     for n in _some(file.node_counts):
         values = [_ms(file, stage, n, context) for stage in STAGES]
@@ -68,8 +66,7 @@ def _some(counts: Sequence[int]) -> list[int]:
     return sorted({min(counts, key=lambda one: abs(one - wanted)) for wanted in _SHOWN})
 
 
-def _ms(file: "CostFile", stage: str, num_drafted: int, context: int) -> float:
-    from simlab.policies.costs.curves import undisturbed_s
+def _ms(file: CostFile, stage: str, num_drafted: int, context: int) -> float:
 
     return 1e3 * undisturbed_s(file.samples[stage, num_drafted, context])
 

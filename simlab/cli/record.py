@@ -8,12 +8,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from simlab.cli.parser import Parser, add_command, not_negative, positive
+from simlab.cli.parser import Parser, not_negative, positive
 from simlab.errors import UsageError, at_the_door, needing_models
+from simlab.sampling.choice import Sampling
 
 _NO_CHANCE = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0}
 
-_DETAILS = """The text comes from one of --prompts (the target answers them), --completions (text made
+DETAILS = """The text comes from one of --prompts (the target answers them), --completions (text made
 elsewhere) and --text-from (the text of another trace, for another drafter). With --hidden-states
 the target's layers do not run: they ran in a serving engine that dumped them. Target and drafter
 are a name that comes with simlab, a folder, or an id on the Hugging Face Hub such as Qwen/Qwen3-4B.
@@ -24,9 +25,8 @@ are a name that comes with simlab, a folder, or an id on the Hugging Face Hub su
   simlab replay --trace runs/mine -p ddtree:budget=16/32/64"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "record", "Record a drafter and a target on real text.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument(
         "--target", default="smollm2-135m", metavar="T", help="a folder, or a Hub id (default smollm2-135m)"
     )
@@ -54,7 +54,6 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
     add_sampling(parser.add_argument_group("sampling"))
     _add_running(parser.add_argument_group("running"))
     _add_kept(parser.add_argument_group("what is kept"))
-    parser.set_defaults(run=_run)
 
 
 def add_sampling(group: argparse._ArgumentGroup) -> None:
@@ -138,7 +137,7 @@ def _add_kept(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     typed = {name: value for name, value in vars(options).items() if value is not None}
     typed["device"], typed["more_devices"] = options.device[0], options.device[1:]
     check_sampling(typed)
@@ -181,8 +180,6 @@ def check_sampling(typed: dict[str, Any]) -> None:
     Raises:
         UsageError: a value is out of its range, or can change nothing.
     """
-    from simlab.sampling.choice import Sampling
-
     given = [name for name in (*_NO_CHANCE, "max_new_tokens", "chat_template_kwargs") if name in typed]
     if given and "text_from" in typed:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)

@@ -4,11 +4,11 @@ import argparse
 import shlex
 from pathlib import Path
 
-from simlab.cli.options import add_cost, add_trace, make_room
-from simlab.cli.parser import Parser, add_command, not_negative, positive
-from simlab.errors import UsageError
+from simlab.cli.options import add_cost, add_limit, add_policies, add_trace, check_file_to_write
+from simlab.cli.parser import Parser, not_negative
+from simlab.studies.report.report import report
 
-_DETAILS = """A file that needs nothing else, no network and no server: the verdict in a sentence, the table, speed
+DETAILS = """A file that needs nothing else, no network and no server: the verdict in a sentence, the table, speed
 against the size of the tree, four marks that say how far to trust it, and below that acceptance by
 depth, where rounds end, stopping rules, prices, and the trees that policies chose, text by text.
 RESULTS are files of `simlab replay --out`, or folders of `simlab confirm`, in any number: predicted
@@ -22,49 +22,39 @@ trace: the one named, the one in a folder of confirm, or the one that comes with
   simlab report results.parquet runs/confirm --trace runs/mine --cost runs/cost.json --optimum optimum.json"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "report", "One self-contained HTML file of results.", _DETAILS)
+def add_arguments(parser: Parser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("results", nargs="*", type=Path, metavar="RESULTS", help="result files, or folders of confirm")
     parser.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="default report.html")
     add_trace(parser)
     add_cost(parser)
-    parser.add_argument(
-        "-p",
-        "--policy",
-        action="append",
-        default=[],
-        metavar="POLICY",
-        help="without RESULTS: what to replay, see `simlab policies`; may be repeated",
-    )
+    add_policies(parser, "without RESULTS: what to replay, see `simlab policies`; may be repeated")
     parser.add_argument("--optimum", type=Path, metavar="FILE", help="what `simlab optimize --out` wrote")
-    parser.add_argument("--limit", type=positive, metavar="N", help="without RESULTS: the first N prompts only")
+    add_limit(parser, "without RESULTS: the first N prompts only")
     parser.add_argument(
         "--texts", type=not_negative, default=6, metavar="N", help="texts whose trees are shown (default 6; 0: none)"
     )
     parser.add_argument("--title", default="simlab report", metavar="TEXT", help="of the browser's tab")
-    parser.set_defaults(run=_run, typed=())
 
 
-def _run(options: argparse.Namespace) -> int:
-    from simlab.studies.report.build import built_page
-    from simlab.studies.report.inputs import inputs_of
-    from simlab.traces.format.files import write_beside
-
-    _check(options)
-    inputs = inputs_of(options)
-    page = built_page(inputs, options.title, options.texts, shlex.join(["simlab", *options.typed]))
-    content = page.html.encode()
-    write_beside(options.out, lambda file: file.write(content))
-    print(page.verdict)
-    for sentence in page.missing:
+def run(options: argparse.Namespace) -> int:
+    """Make the report, write it, and print its verdict."""
+    check_file_to_write("--out", options.out, "report.html")
+    made = report(
+        options.results,
+        trace=options.trace,
+        cost=options.cost,
+        optimum=options.optimum,
+        policies=options.policy,
+        draft=options.draft,
+        limit=options.limit,
+        texts=options.texts,
+        title=options.title,
+        command=shlex.join(["simlab", *options.typed]),
+    )
+    size = made.write(options.out)
+    print(made.verdict)
+    for sentence in made.missing:
         print(sentence)
-    print(f"Report: {options.out} ({len(content) / 1e6:.1f} MB)")
+    print(f"Report: {options.out} ({size / 1e6:.1f} MB)")
     return 0
-
-
-def _check(options: argparse.Namespace) -> None:
-    """Refuse before the work what could not be done after it."""
-    if options.results and (options.policy or options.limit is not None):
-        raise UsageError("-p and --limit are for a report that replays a trace; RESULTS hold what they hold")
-    make_room("--out", options.out, "report.html")

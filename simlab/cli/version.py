@@ -1,16 +1,18 @@
-"""``simlab version``."""
+"""``simlab version``: the version that is installed."""
 
 import argparse
 from importlib import metadata
 
-from simlab.cli.parser import Parser, add_command
+from simlab.cli.parser import Parser
+
+DETAILS = ""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    add_command(commands, "version", "The version of simlab.").set_defaults(run=_run)
+def add_arguments(_parser: Parser) -> None:
+    """Declare no options: the command has none."""
 
 
-def _run(_options: argparse.Namespace) -> int:
+def run(_options: argparse.Namespace) -> int:
+    """Print the version."""
     print(metadata.version("simlab"))
     return 0

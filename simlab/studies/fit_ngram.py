@@ -1,18 +1,23 @@
 """``simlab train ngram``: the counts of a 3-gram, from texts of the target."""
 
 import argparse
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from simlab.arrays import Ints
 from simlab.cli.parser import Parser, add_command, positive
-from simlab.errors import at_the_door
+from simlab.errors import PromptError, UsageError, at_the_door
+from simlab.policies.edges.ngram_counting import count_texts
+from simlab.traces.artefacts.ngram import NGramFile, write_ngram_file
+from simlab.traces.format.files import file_sha256
+from simlab.traces.format.manifest import Manifest, read_manifest
+from simlab.traces.reader import open_trace, packaged_trace
+from simlab.traces.texts import read_text_lines, read_text_table
 
-if TYPE_CHECKING:
-    from simlab.arrays import Ints
-    from simlab.traces.format.manifest import Manifest
-
-    Texts = Iterator[tuple[Ints, Ints]]
+Texts = Iterator[tuple[Ints, Ints]]
 
 _DETAILS = """The text is a table of token ids: Parquet with lists in the columns prompt_ids and text_ids, or JSONL with
 one object a line that has them. What the target wrote is counted; a prompt only stands before it.
@@ -41,10 +46,6 @@ def add_parser(kinds: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    import itertools
-
-    from simlab.policies.edges.ngram_counting import count_texts
-    from simlab.traces.artefacts.ngram import NGramFile, write_ngram_file
 
     texts, manifest, source = _source(options)
     chosen = list(itertools.islice(texts, options.limit))
@@ -64,10 +65,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _source(options: argparse.Namespace) -> "tuple[Texts, Manifest, str]":
     """Texts, the manifest of a trace of their tokenizer, and what they are known by."""
-    from simlab.errors import UsageError
-    from simlab.traces.format.manifest import read_manifest
-    from simlab.traces.reader import open_trace, packaged_trace
-
     if options.trace is not None:
         if options.like is not None:
             raise UsageError("--like says of which tokenizer --text is; a --trace knows its own, so leave it out")
@@ -78,10 +75,6 @@ def _source(options: argparse.Namespace) -> "tuple[Texts, Manifest, str]":
 
 
 def _texts(path: Path) -> "Texts":
-    import numpy as np
-
-    from simlab.errors import UsageError
-    from simlab.traces.texts import read_text_lines, read_text_table
 
     read = {".parquet": read_text_table, ".jsonl": read_text_lines}.get(path.suffix)
     if read is None:
@@ -91,8 +84,6 @@ def _texts(path: Path) -> "Texts":
 
 
 def _digest(path: Path) -> str:
-    from simlab.errors import PromptError
-    from simlab.traces.format.files import file_sha256
 
     try:
         return file_sha256(path)

@@ -6,22 +6,32 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tqdm import tqdm
+
+from simlab.arrays import Doubles
 from simlab.cli.parser import Parser, add_command, positive
 from simlab.errors import UsageError, at_the_door
-from simlab.replay import check_needs
+from simlab.policies.composition import composition_of
+from simlab.policies.fits.calibration import (
+    CalibrationQuality,
+    add_edges,
+    fit_map,
+    held_out_quality,
+    no_edge_counts,
+    total_edge_counts,
+)
+from simlab.policies.fits.price import FixedPoint, fixed_point
+from simlab.policies.fits.ranks import RankCounts, add_ranks, no_rank_counts, rank_frequencies
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policies.rules.online_price import OnlinePrice
+from simlab.recorded import RecordedSequence
+from simlab.sequence_replay import check_needs
+from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import prices_of
-from simlab.studies.inputs.shelf import CommandShelf
-
-if TYPE_CHECKING:
-    from simlab.arrays import Doubles
-    from simlab.policies.fits.calibration import CalibrationQuality
-    from simlab.policies.fits.price import FixedPoint
-    from simlab.policies.fits.ranks import RankCounts
-    from simlab.recorded import RecordedSequence
-    from simlab.traces.format.manifest import DraftSet
-    from simlab.traces.reader import Trace
+from simlab.traces.artefacts.table import TableFile, write_table_file
+from simlab.traces.format.manifest import DraftSet
+from simlab.traces.reader import Trace, open_trace
 
 NUM_PARTS = 4
 _SHOWN_RANKS = 4
@@ -96,8 +106,6 @@ class _Source:
 
     def recorded(self) -> "Iterator[RecordedSequence]":
         """The texts and their rows, with a bar on a terminal after two seconds."""
-        from tqdm import tqdm
-
         found = self.trace.recorded(self.draft, list(self.prompts))
         hidden = not sys.stderr.isatty()
         yield from tqdm(found, total=len(self.prompts), desc="train", unit="sequence", delay=2, disable=hidden)
@@ -120,7 +128,6 @@ class _Source:
 
 
 def _source(options: argparse.Namespace) -> _Source:
-    from simlab.traces.reader import open_trace
 
     trace = open_trace(options.trace)
     names = list(trace.manifest.draft_sets)
@@ -144,7 +151,6 @@ def _check_width(source: _Source, top_k: int) -> None:
 
 
 def _run_calibration(options: argparse.Namespace) -> int:
-    from simlab.policies.fits.calibration import add_edges, fit_map, held_out_quality, no_edge_counts, total_edge_counts
 
     source = _source(options)
     _check_width(source, options.top_k)
@@ -167,7 +173,7 @@ def _run_calibration(options: argparse.Namespace) -> int:
     return 0
 
 
-def _quality_json(depth: int | None, before: "CalibrationQuality", after: "CalibrationQuality") -> dict[str, object]:
+def _quality_json(depth: int | None, before: CalibrationQuality, after: CalibrationQuality) -> dict[str, object]:
     """One depth; None: all together."""
     values: dict[str, object] = {"depth": depth, "num_edges": before.num_edges, "num_true": before.num_true}
     for name in ("nll", "ece", "first_ece"):
@@ -176,7 +182,7 @@ def _quality_json(depth: int | None, before: "CalibrationQuality", after: "Calib
 
 
 def _calibration_text(
-    source: _Source, num_parts: int, found: "Sequence[tuple[CalibrationQuality, CalibrationQuality]]"
+    source: _Source, num_parts: int, found: Sequence[tuple[CalibrationQuality, CalibrationQuality]]
 ) -> str:
     lines = [
         source.text(),
@@ -193,7 +199,6 @@ def _calibration_text(
 
 
 def _run_ranks(options: argparse.Namespace) -> int:
-    from simlab.policies.fits.ranks import add_ranks, no_rank_counts, rank_frequencies
 
     source = _source(options)
     _check_width(source, options.top_k)
@@ -228,16 +233,12 @@ def _ranks_text(source: _Source, counts: "RankCounts", frequencies: "Doubles") -
 
 
 def _run_price(options: argparse.Namespace) -> int:
-    from simlab.policies.composition import composition_of
-    from simlab.policies.fits.price import fixed_point
-    from simlab.policies.parsing.parse import parse_policies
-    from simlab.policies.rules.online_price import OnlinePrice
 
     source = _source(options)
     texts = [one for one in source.trace.sequences() if one.index in source.prompts and len(one.text) > 1]
     longest = max((len(one.prompt.token_ids) + len(one.text) - 2 for one in texts), default=0)
     prices = prices_of(options.cost, source.trace, source.draft, longest, source.kept.depth)
-    named = parse_policies([options.policy], CommandShelf(prices, source.trace, source.draft))
+    named = parse_policies([options.policy], TraceArtefacts(prices, source.trace, source.draft))
     policy = composition_of(named[0].policy)
     if len(named) != 1 or policy is None or not isinstance(policy.rule, OnlinePrice):
         raise UsageError(f"expected one policy that learns a rate, such as price:budget=64; got `{options.policy}`")
@@ -276,7 +277,6 @@ def _price_text(found: "FixedPoint") -> str:
 
 
 def _write(out: Path, kind: str, source: _Source, values: "Doubles") -> str:
-    from simlab.traces.artefacts.table import TableFile, write_table_file
 
     kept, manifest = source.kept, source.trace.manifest
     ids = (source.trace.text_id, source.trace.draft_ids[source.draft], source.num_positions)

@@ -15,7 +15,7 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.studies.confirm.result import Confirmation
 from simlab.studies.confirm.run import confirm
-from simlab.studies.inputs.asked import with_references
+from simlab.studies.inputs.priced_policies import with_references
 from simlab.traces.reader import Trace, open_trace
 
 POLICIES = ("ddtree:budget=8",)

@@ -38,7 +38,7 @@ from simlab.real_runner.decoding.own_rows import own_sequence
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-from simlab.studies.inputs.shelf import shelf_of_models
+from simlab.studies.inputs.artefacts import shelf_of_models
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import open_trace, packaged_trace
 

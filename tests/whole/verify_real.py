@@ -34,7 +34,7 @@ from simlab.real_runner.record.sources import Retold, Sources
 from simlab.real_runner.targets.hub_files import files_digest
 from simlab.real_runner.targets.machine import hardware_name, library_versions
 from simlab.real_runner.targets.model import Target
-from simlab.studies.inputs.shelf import shelf_of_models
+from simlab.studies.inputs.artefacts import shelf_of_models
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.records import SequenceRecord

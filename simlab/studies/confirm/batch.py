@@ -2,21 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from tqdm import tqdm
 
-from simlab.replay import check_needs
-from simlab.studies.inputs.asked import Asked
+from simlab.analysis.confirm.groups import MachineSpeed, machine_speed
+from simlab.policies.composition import check_batch
+from simlab.policies.engine.lock_step import served_sums
+from simlab.real_runner.confirm.batch_groups import Group
+from simlab.real_runner.confirm.log import ConfirmLog
+from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.recorded import texts_of
+from simlab.sequence_replay import check_needs
+from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.replay.rows import policy_row, results_of
-
-if TYPE_CHECKING:
-    from simlab.analysis.confirm.groups import MachineSpeed
-    from simlab.real_runner.confirm.batch_groups import Group
-    from simlab.real_runner.confirm.log import ConfirmLog
-    from simlab.real_runner.confirm.setup import ConfirmSetup
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rows import Results
+from simlab.traces.reader import Trace
+from simlab.traces.results.rows import Results, in_order_asked, joined_results
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +55,9 @@ class BatchRan:
         return {"batch": self.batch, "groups": self.groups, "group_runs": self.group_runs}
 
 
-def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence[Group]", batch: int) -> "Results":
+def predicted_groups(
+    trace: "Trace", draft: str, asked: PricedPolicies, groups: "Sequence[Group]", batch: int
+) -> "Results":
     """Result rows, for each sequence one per policy, of just the groups that run.
 
     Args:
@@ -69,13 +72,7 @@ def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence
         CostError: a round has a longer context or larger trees than has a price.
         PolicyError: a policy of the batch has no prices for as many texts; nothing was replayed.
     """
-    from tqdm import tqdm
-
-    from simlab.policies.composition import check_batch
-    from simlab.policies.engine.lock_step import served_sums
     from simlab.real_runner.confirm.batch_groups import of_groups
-    from simlab.recorded import texts_of
-    from simlab.traces.results.rows import in_order_asked, joined_results
 
     kept, cost = trace.manifest.draft_sets[draft], asked.prices.cost
     for one in asked.policies:
@@ -97,7 +94,6 @@ def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence
 
 def batch_ran(setup: "ConfirmSetup", log: "ConfirmLog") -> BatchRan | None:
     """How the texts in the log were served; None where they ran one at a time."""
-    from simlab.analysis.confirm.groups import machine_speed
     from simlab.real_runner.confirm.batch_entries import finished_groups
 
     if setup.options.batch == 1:

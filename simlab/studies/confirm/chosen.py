@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.studies.inputs.prices import Prices
-    from simlab.traces.artefacts.optimum import Optimum, ReadFrom
-    from simlab.traces.format.records import SequenceRecord
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.studies.inputs.prices import Prices
+from simlab.studies.replay.batch import policy_id_at
+from simlab.traces.artefacts.optimum import Optimum, ReadFrom
+from simlab.traces.format.records import SequenceRecord
 
 REFERENCES = ("ar", "chain")
 """Names of policies that always run, whatever was chosen."""
@@ -38,8 +37,6 @@ class Chosen:
 
     def id_at(self, batch: int) -> str | None:
         """The id of the best policy where so many texts run at a time."""
-        from simlab.studies.replay.batch import policy_id_at
-
         return self.policy_id if self.policy_id is None or batch == 1 else policy_id_at(self.policy_id, batch)
 
     def lines(self, prices: "Prices", batch: int) -> list[tuple[str, str]]:

@@ -1,14 +1,12 @@
 """At which prices a confirmation predicts: those of just what is run, or none."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlab.errors import CostError
-from simlab.studies.inputs.asked import largest_budget, replay_prices
+from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.studies.inputs.priced_policies import largest_budget
 from simlab.studies.inputs.prices import Prices, check_models
-
-if TYPE_CHECKING:
-    from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 
 _NO_PRICES = (
     "Nothing is predicted: simlab ships no prices for just these models, this machine and these settings; measure them "
@@ -33,8 +31,6 @@ def prices_for(path: Path | None, setup: "ConfirmSetup") -> Prices:
     Raises:
         CostError: the file that was asked for was measured with anything else, or does not reach far enough.
     """
-    from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
-
     asked = (setup.trace, setup.draft, setup.policies, setup.options.limit)
     if setup.options.batch_invariant:
         if path is not None:

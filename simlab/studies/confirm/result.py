@@ -2,17 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text
+from simlab.analysis.confirm.error_text import ERROR_NOTES, error_table, prediction_verdict
+from simlab.analysis.confirm.errors import PredictionErrors
+from simlab.analysis.confirm.groups import machine_table
+from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, Contest
+from simlab.analysis.confirm.text import (
+    confirm_blocks,
+    confirm_notes,
+    confirm_table,
+    differences_text,
+    same_texts,
+    stage_table,
+    verdict_text,
+)
+from simlab.analysis.table.text import SPEEDUP
 from simlab.studies.confirm.batch import BatchRan
 from simlab.studies.confirm.chosen import Chosen
+from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.prices import Prices
-from simlab.studies.inputs.shelf import in_sample_note
-
-if TYPE_CHECKING:
-    from simlab.analysis.compare.rank_agreement import RankAgreement
-    from simlab.analysis.confirm.errors import PredictionErrors
-    from simlab.analysis.confirm.table import ConfirmedPolicy, Contest
+from simlab.traces.artefacts.confirmation import FORMAT, FORMAT_VERSION
 
 _STOPPED = (
     "The run ended when its intervals were tight, not after a number of {units} fixed beforehand. That was looked at\n"
@@ -122,23 +132,17 @@ class Confirmation:
     @property
     def has_failed(self) -> bool:
         """Whether a text is not the target's, or rounds do not equal their replay."""
-        from simlab.analysis.confirm.table import FAILED
-
         judged = [one.judged for one in self.policies if one.judged is not None]
         return any(one.lossless == FAILED or not one.counts_equal_replay for one in judged)
 
     @property
     def verdict(self) -> str:
         """What came out, a sentence a line."""
-        from simlab.analysis.confirm.text import verdict_text
-
         return verdict_text(self.policies, self.won, self.ran.unit)
 
     @property
     def prediction(self) -> str:
         """How good the prediction was, in a line; empty where nothing was predicted."""
-        from simlab.analysis.confirm.error_text import prediction_verdict
-
         return prediction_verdict(self.errors, None if self.won is None else self.won.first.policy)
 
     @property
@@ -149,10 +153,6 @@ class Confirmation:
 
     def text(self) -> str:
         """All of it, for people."""
-        from simlab.analysis.compare.rank_agreement import agreement_text
-        from simlab.analysis.confirm.error_text import error_table
-        from simlab.analysis.confirm.text import confirm_blocks, confirm_table, differences_text, stage_table
-
         parts = ["\n".join(filter(None, [self.verdict, self.prediction])), self.heading]
         if self.by is None:
             parts.append(confirm_table(self.policies))
@@ -166,8 +166,6 @@ class Confirmation:
 
     def value(self) -> dict[str, object]:
         """All of it, for scripts and for a report; see `simlab.traces.artefacts.confirmation`."""
-        from simlab.traces.artefacts.confirmation import FORMAT, FORMAT_VERSION
-
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -211,20 +209,15 @@ class Confirmation:
         ]
 
     def _same_texts(self) -> str:
-        from simlab.analysis.confirm.text import same_texts
 
         return same_texts(self.policies)
 
     def _machine(self) -> str:
         """What all texts together were written at; empty where they ran alone."""
-        from simlab.analysis.confirm.groups import machine_table
-
         served = self.ran.batch
         return "" if served is None else machine_table(served.machine, served.batch)
 
     def _notes(self) -> str:
-        from simlab.analysis.confirm.error_text import ERROR_NOTES
-        from simlab.analysis.confirm.text import confirm_notes
 
         served = self.ran.batch
         num_groups = None if served is None else served.groups
@@ -236,8 +229,6 @@ class Confirmation:
 
     def _over(self) -> str:
         """Over what speedups are, in a sentence."""
-        from simlab.analysis.table.text import SPEEDUP
-
         if self.ran.machine["fixed_rows"]:
             return _OVER_FIXED
         return SPEEDUP if self.ran.batch is None else _OVER_BATCH

@@ -3,16 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
+from simlab.analysis.confirm.table import Judged
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
+from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.real_runner.confirm.verdict import Verdict
 from simlab.studies.replay.rows import columns_of_text, columns_of_trace
-
-if TYPE_CHECKING:
-    from simlab.analysis.confirm.table import Judged
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
-    from simlab.real_runner.confirm.setup import ConfirmSetup
-    from simlab.real_runner.confirm.verdict import Verdict
 
 
 def measured_rows(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]") -> list[dict[str, object]]:
@@ -43,8 +40,6 @@ def judged_by_policy(
     setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]", verdicts: "Mapping[str, Verdict]"
 ) -> "dict[str, Judged]":
     """What was found of each policy's texts, by the policy's id."""
-    from simlab.analysis.confirm.table import Judged
-
     prompts = {record.index: record.prompt for record in setup.records}
     plain = [run.text for seq in sequences for run in seq.runs if run.policy_id == setup.plain_id]
     found = {}

@@ -1,32 +1,37 @@
 """A confirmation from trace to summary: predicted, measured, audited, judged."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from simlab.analysis.compare.rank_agreement import rank_agreement
+from simlab.analysis.confirm.errors import prediction_errors
+from simlab.analysis.confirm.groups import by_group, with_prompts
+from simlab.analysis.confirm.table import ConfirmedPolicy, Judged, confirmed_policies, contest, measured_runs
+from simlab.analysis.confirm.width import widest_half_width
 from simlab.errors import TraceError, needing_models
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.real_runner.confirm.entries import FinishedSequence
+from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.real_runner.confirm.stop import StopRule
 from simlab.studies.confirm.batch import BatchRan, batch_ran, predicted_groups
 from simlab.studies.confirm.chosen import Chosen
 from simlab.studies.confirm.prices import prices_for
 from simlab.studies.confirm.result import Confirmation, Ran
 from simlab.studies.confirm.rows import differences_of, judged_by_policy, measured_rows
-from simlab.studies.inputs.asked import Asked, first_prompts
+from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices
+from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.batch import policies_at
-from simlab.studies.replay.run import Manner, replay_trace
+from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.replay.text import heading
-
-if TYPE_CHECKING:
-    from simlab.analysis.confirm.table import ConfirmedPolicy, Judged
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.real_runner.confirm.entries import FinishedSequence
-    from simlab.real_runner.confirm.options import ConfirmOptions
-    from simlab.real_runner.confirm.setup import ConfirmSetup
-    from simlab.real_runner.confirm.stop import StopRule
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rows import Results
+from simlab.traces.format.files import write_beside
+from simlab.traces.reader import Trace
+from simlab.traces.results.rows import Results, joined_results, results_frame, write_results
 
 RESULTS, SUMMARY = "results.parquet", "confirm.json"
 """The files beside the log."""
@@ -51,19 +56,16 @@ def confirm(
     Args:
         options: which models to run, and how.
         trace: whose prompts are run.
-        policies: plain decoding among them; see `simlab.studies.inputs.asked.with_references`.
+        policies: plain decoding among them; see `simlab.studies.inputs.priced_policies.with_references`.
         cost: the prices of the prediction; None: those that come with simlab, if they are of just this. With passes
             of one fixed shape nothing is predicted; see `simlab.studies.confirm.prices`.
-        in_sample: labels to be marked; see `simlab.studies.inputs.shelf`.
+        in_sample: labels to be marked; see `simlab.studies.inputs.artefacts`.
         by: a table for each dataset, context or turn as well.
         chosen: what was chosen beforehand; its best policy is held against the others.
 
     Raises:
         SimlabError: models, trace, policies, prices and log do not fit each other; nothing was run.
     """
-    from simlab.analysis.confirm.width import widest_half_width
-    from simlab.traces.results.rows import joined_results, results_frame
-
     with needing_models("confirm"):
         from simlab.real_runner.confirm.audit import audit, bound_of, verdicts
         from simlab.real_runner.confirm.batch import measure_groups
@@ -83,9 +85,9 @@ def confirm(
     with within_memory(_SMALLER):
         setup = load_setup(options, trace, policies, records)
         prices = prices_for(cost, setup)
-        asked = Asked(prices, tuple(policies))
+        asked = PricedPolicies(prices, tuple(policies))
         if options.batch == 1:
-            predicted = replay_trace(trace, setup.draft, [asked], options.limit, Manner(best_budgets=False))
+            predicted = replay_trace(trace, setup.draft, [asked], options.limit, ReplayOptions(best_budgets=False))
         else:
             predicted = predicted_groups(trace, setup.draft, asked, setup.groups, options.batch)
         log = ConfirmLog(options.out, setup.key(), options.resume)
@@ -125,10 +127,6 @@ def _judged(
     marks: Marks,
 ) -> Confirmation:
     """Everything that result rows and verdicts say."""
-    from simlab.analysis.compare.rank_agreement import rank_agreement
-    from simlab.analysis.confirm.errors import prediction_errors
-    from simlab.analysis.confirm.table import contest, measured_runs
-
     found = _policies(setup, results, judged)
     predicted = {one.policy: one.predicted.speed.tokens_per_s for one in found}
     chosen_id = None if marks.chosen is None else marks.chosen.id_at(setup.options.batch)
@@ -156,17 +154,12 @@ def _policies(
     setup: "ConfirmSetup", results: "Results", judged: "Mapping[str, Judged]", by: str | None = None
 ) -> "list[ConfirmedPolicy]":
     """A row per policy, with intervals over what was run whole."""
-    from simlab.analysis.confirm.groups import with_prompts
-    from simlab.analysis.confirm.table import confirmed_policies
-
     found = confirmed_policies(_by_unit(setup, results, by), judged, by)
     return found if setup.options.batch == 1 else with_prompts(found, results, by)
 
 
 def _by_unit(setup: "ConfirmSetup", results: "Results", by: str | None = None) -> "Results":
     """The rows under the names of what was run whole: prompts, or groups of several texts at a time."""
-    from simlab.analysis.confirm.groups import by_group
-
     return results if setup.options.batch == 1 else by_group(results, setup.units, by)
 
 
@@ -220,10 +213,6 @@ def _run_lines(setup: "ConfirmSetup", ran: Ran, prices: Prices, chosen: Chosen |
 
 
 def _write(out: Path, rows: "Results", done: Confirmation) -> None:
-    import json
-
-    from simlab.traces.format.files import write_beside
-    from simlab.traces.results.rows import write_results
 
     write_results(out / RESULTS, rows)
     text = json.dumps(done.value(), indent=1, allow_nan=False) + "\n"

@@ -1,34 +1,45 @@
 """``simlab export --format vllm``, ``sglang``, ``tensorrt-llm`` and ``modelopt``: settings for serving engines."""
 
-import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib import metadata
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
+from simlab.analysis.export.engine_settings import (
+    BEAM,
+    CHAIN,
+    Exported,
+    sglang_adaptive,
+    sglang_arguments,
+    sglang_environment,
+    tensorrt_llm_forced,
+    tensorrt_llm_settings,
+    vllm_settings,
+)
+from simlab.analysis.export.engine_sources import SGLANG, TENSORRT_LLM, VLLM
+from simlab.analysis.export.speculation_profile import speculation_profile
+from simlab.analysis.table.acceptance import Acceptance, acceptance_of
 from simlab.errors import UsageError
+from simlab.policies.engine.replay import Replay
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.export.batches import (
     HOW,
-    Texts,
+    ExportedTexts,
     batch_table,
     chains,
     has_table,
     priced_batches,
-    texts_of_options,
 )
 from simlab.studies.export.notes import about, notes_of, short_name, stamp, width_note
-from simlab.studies.inputs.shelf import CommandShelf, in_sample_note
+from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
+from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.totals import COMMITTED, COUNTS, ROUNDS
-
-if TYPE_CHECKING:
-    from simlab.analysis.export.engine_settings import Exported
-    from simlab.analysis.table.acceptance import Acceptance
-    from simlab.policies.parsing.parse import NamedPolicy
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "modelopt")
 
@@ -38,23 +49,28 @@ Made = tuple[str, list[str]]
 _NO_TREES = "The prices of several batch sizes are left aside: a table over them is of chains; name -p chain for it."
 
 
-def engine_text(options: argparse.Namespace) -> tuple[str, str, list[str]]:
+def engine_text(
+    engine: str,
+    policy_typed: str,
+    texts: ExportedTexts,
+    costs: Sequence[Path],
+    batches: Sequence[int] | None,
+    draft_tokens: int | None,
+    limit: int | None,
+) -> tuple[str, str, list[str]]:
     """The file, a sentence that says what is in it, and what else to know.
 
     Raises:
         SimlabError: the trace, the prices or the engine do not hold what is asked for.
     """
-    from simlab.analysis.export.engine_settings import CHAIN, Exported
-
-    if options.format == "modelopt" and len(options.cost or []) > 1:
-        raise UsageError(f"a profile is of one machine's prices; got {len(options.cost)} times --cost")
-    texts = texts_of_options(options)
-    priced = priced_batches(options.cost or [], options.batches, texts, options.limit)
-    shelf = CommandShelf(priced[0].prices, texts.trace, texts.draft)
-    policy = _policy(options.policy, shelf, texts)
+    if engine == "modelopt" and len(costs) > 1:
+        raise UsageError(f"a profile is of one machine's prices; got {len(costs)} times --cost")
+    priced = priced_batches(costs, batches, texts, limit)
+    artefacts = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
+    policy = _policy(policy_typed, artefacts, texts)
     kept = texts.trace.manifest.draft_sets[texts.draft]
-    asked = has_table(priced, options.batches)
-    choosing = asked and (options.format == "vllm" or policy.name == CHAIN)
+    asked = has_table(priced, batches)
+    choosing = asked and (engine == "vllm" or policy.name == CHAIN)
     one = Exported(
         policy,
         _acceptance(policy, texts),
@@ -66,17 +82,16 @@ def engine_text(options: argparse.Namespace) -> tuple[str, str, list[str]]:
     notes = [
         *notes_of(one),
         *([_NO_TREES] if asked and not choosing else []),
-        *([in_sample_note([policy.label])] if shelf.in_sample([policy]) else []),
+        *([in_sample_note([policy.label])] if artefacts.in_sample([policy]) else []),
     ]
-    make: Callable[[Exported, list[str], Texts, int | None], Made] = _MAKERS[options.format]
-    text, notes = make(one, notes, texts, options.draft_tokens)
-    return text, f"Settings of {policy.label} for {options.format}", notes
+    make: Callable[[Exported, list[str], ExportedTexts, int | None], Made] = _MAKERS[engine]
+    text, notes = make(one, notes, texts, draft_tokens)
+    return text, f"Settings of {policy.label} for {engine}", notes
 
 
-def _policy(typed: str, shelf: CommandShelf, texts: Texts) -> "NamedPolicy":
-    from simlab.policies.parsing.parse import parse_policies
+def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:
 
-    found = parse_policies([typed], shelf)
+    found = parse_policies([typed], artefacts)
     if len(found) != 1:
         raise UsageError(f"`{typed}` names {len(found)} policies; settings are of one, so name one")
     if is_plain_decoding(found[0].policy):
@@ -86,15 +101,10 @@ def _policy(typed: str, shelf: CommandShelf, texts: Texts) -> "NamedPolicy":
     return found[0]
 
 
-def _acceptance(policy: "NamedPolicy", texts: Texts) -> "Acceptance":
+def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     """What the policy's rounds committed, counted."""
-    from tqdm import tqdm
-
-    from simlab.analysis.table.acceptance import acceptance_of
-    from simlab.policies.engine.replay import Replay
-
     replay, found = Replay([(policy.policy, None)]), []
-    with tqdm(total=len(texts.wanted), desc="export", unit="sequence", delay=2, disable=texts.hidden) as bar:
+    with progress_bar(texts.progress, "export", "sequence", len(texts.wanted)) as bar:
         for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):
             columns = replay.rounds(some)[0].columns(some)
             found += [(text.prompt, rounds) for text, rounds in zip(some.sequences, columns, strict=True)]
@@ -102,9 +112,7 @@ def _acceptance(policy: "NamedPolicy", texts: Texts) -> "Acceptance":
     return acceptance_of(found)
 
 
-def _vllm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
-    from simlab.analysis.export.engine_settings import vllm_settings
-    from simlab.analysis.export.engine_sources import VLLM
+def _vllm(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     parts = vllm_settings(one, draft_tokens)
     notes = [*notes, *width_note(one)]
@@ -113,9 +121,7 @@ def _vllm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | N
     return _json({"simlab": stamp(one, VLLM, notes), **parts}), notes
 
 
-def _sglang(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
-    from simlab.analysis.export.engine_settings import sglang_adaptive, sglang_arguments, sglang_environment
-    from simlab.analysis.export.engine_sources import SGLANG
+def _sglang(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     slots = sglang_adaptive(one)
     if slots:
@@ -137,9 +143,7 @@ def _sglang(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int |
     return _json({"simlab": simlab, **slots}), notes
 
 
-def _tensorrt_llm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
-    from simlab.analysis.export.engine_settings import BEAM, tensorrt_llm_forced, tensorrt_llm_settings
-    from simlab.analysis.export.engine_sources import TENSORRT_LLM
+def _tensorrt_llm(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     settings = tensorrt_llm_settings(one)
     forced = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={tensorrt_llm_forced(one)!r}"
@@ -157,7 +161,7 @@ def _tensorrt_llm(one: "Exported", notes: list[str], texts: Texts, draft_tokens:
     return "\n".join([*lines, "speculative_config:", *_yaml(settings, "  "), ""]), notes
 
 
-def _yaml(value: "dict[str, object]", indent: str) -> list[str]:
+def _yaml(value: dict[str, object], indent: str) -> list[str]:
     lines = []
     for key, one in value.items():
         if isinstance(one, dict):
@@ -167,10 +171,7 @@ def _yaml(value: "dict[str, object]", indent: str) -> list[str]:
     return lines
 
 
-def _modelopt(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
-    from dataclasses import asdict
-
-    from simlab.analysis.export.speculation_profile import speculation_profile
+def _modelopt(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     kept = texts.trace.manifest.draft_sets[texts.draft]
     by_length = _by_length(one.deepest, texts) if one.is_chain else {}
@@ -185,10 +186,8 @@ def _modelopt(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int
     return _json(profile), notes
 
 
-def _by_length(longest: int, texts: Texts) -> dict[int, float]:
+def _by_length(longest: int, texts: ExportedTexts) -> dict[int, float]:
     """Acceptance length of the chains up to a length."""
-    from simlab.policies.engine.replay import Replay
-
     named = chains(longest)
     replay, totals = Replay([(one.policy, None) for one in named]), np.zeros((len(named), len(COUNTS)), np.int64)
     for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):

@@ -1,43 +1,67 @@
 """The cost file that prices a trace: the one that was asked for, or one that comes with simlab."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlab.cost import PLAIN, CostTable
 from simlab.errors import CostError
-
-if TYPE_CHECKING:
-    from simlab.traces.artefacts.cost import CostFile
-    from simlab.traces.format.manifest import ModelInfo
-    from simlab.traces.reader import Trace
+from simlab.policies.costs.curves import cost_table
+from simlab.policies.costs.what_if import parse_what_if, what_if
+from simlab.studies.inputs.trace import longest_context
+from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
+from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.reader import Trace
 
 _NO_FILE = "No speeds: simlab ships no prices for these models and this block; measure them with `simlab profile`."
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What rounds cost, as a replay was asked to reckon it.
+    """What rounds cost, as a study was asked to reckon it.
 
     Attributes:
         cost: None where there are no prices.
         heading: whose prices they are, in one line.
         why_none: a sentence for the reader where there are none.
         batch: texts at a time.
+        longest_context: tokens before the last root of any text that is priced.
+        is_shipped: whether they come with simlab, and were not asked for by name.
     """
 
     cost: CostTable | None
     heading: str
     why_none: str
     batch: int = 1
+    longest_context: int = 0
+    is_shipped: bool = False
 
     @property
     def cost_id(self) -> str | None:
-        """The content id of the cost file."""
+        """The content id of the cost file; None where there are no prices."""
         return None if self.cost is None else self.cost.cost_id
 
+    def reaching(self, most_drafted: int) -> "Prices":
+        """These prices, or none with a sentence that says why: shipped ones that end too early are left out.
 
-def prices_of(path: Path | None, trace: "Trace", draft: str, longest_context: int, most_drafted: int) -> Prices:
+        Prices that were asked for by name stay: what they do not reach is refused when it is met.
+
+        Args:
+            most_drafted: tokens that a round may draft.
+        """
+        cost = self.cost
+        if cost is None or not self.is_shipped:
+            return self
+        if self.longest_context <= cost.longest_context and most_drafted <= cost.most_drafted:
+            return self
+        return no_prices(_too_short(cost, self.longest_context, most_drafted))
+
+
+def no_prices(why: str = "") -> Prices:
+    """Prices of a study that has none, and a sentence that says why."""
+    return Prices(None, "none", why)
+
+
+def prices_for_trace(path: Path | None, trace: Trace, draft: str, limit: int | None = None) -> Prices:
     """The prices in a cost file, or without one those that come with simlab for the models of a trace.
 
     A shipped file that does not reach far enough is left out, and ``why_none`` says so; a file that was
@@ -47,40 +71,32 @@ def prices_of(path: Path | None, trace: "Trace", draft: str, longest_context: in
         path: the cost file that was asked for.
         trace: what is to be priced.
         draft: the draft set.
-        longest_context: tokens before the last root of any text.
-        most_drafted: tokens that a round may draft.
+        limit: the first so many prompts only.
 
     Raises:
-        CostError: the file cannot be read, is not finished, is of other models, or ends before
-            ``longest_context``.
+        CostError: the file cannot be read, is not finished, is of other models, or ends before the longest text.
     """
-    from simlab.traces.artefacts.cost import find_packaged, read_cost_file
-
     manifest = trace.manifest
-    kept = manifest.draft_sets[draft]
+    kept, longest = manifest.draft_sets[draft], longest_context(trace, limit)
     if path is not None:
         file = read_cost_file(path)
         check_models(path, file, trace, draft)
         cost = cost_table_of(file, path)
-        cost.curve(PLAIN, longest_context)
-        return _prices(file, cost, trace)
+        cost.curve(PLAIN, longest)
+        return _prices(file, cost, trace, longest)
     shipped = find_packaged(manifest.target, kept.model, kept.block_size, manifest.dtype)
     if shipped is None:
-        return Prices(None, "none", _NO_FILE)
-    cost = cost_table_of(shipped)
-    if longest_context > cost.longest_context or most_drafted > cost.most_drafted:
-        return Prices(None, "none", _too_short(cost, longest_context, most_drafted))
-    return _prices(shipped, cost, trace)
+        return no_prices(_NO_FILE)
+    prices = _prices(shipped, cost_table_of(shipped), trace, longest)
+    return replace(prices, is_shipped=True).reaching(kept.depth)
 
 
-def cost_table_of(file: "CostFile", path: Path | None = None) -> CostTable:
+def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
     """What rounds cost by a finished cost file.
 
     Raises:
         CostError: the measurement is not finished.
     """
-    from simlab.policies.costs.curves import cost_table
-
     missing = len(file.missing())
     if missing:
         where = f"the cost file {file.cost_id}" if path is None else str(path)
@@ -97,8 +113,6 @@ def what_if_prices(prices: Prices, change: str | None) -> Prices:
     Raises:
         CostError: there are no prices, or what is to be changed makes no sense.
     """
-    from simlab.policies.costs.what_if import parse_what_if, what_if
-
     if change is None:
         return prices
     asked = parse_what_if(change)
@@ -106,7 +120,7 @@ def what_if_prices(prices: Prices, change: str | None) -> Prices:
         raise CostError(f"--what-if changes prices, and there are none. {prices.why_none}")
     cost = what_if(prices.cost, asked)
     heading = f"WHAT IF {asked.label} ({cost.cost_id}), nobody's measurement, of {prices.heading}"
-    return Prices(cost, heading, "", prices.batch * asked.batch)
+    return replace(prices, cost=cost, heading=heading, batch=prices.batch * asked.batch)
 
 
 def prices_of_batch(prices: Prices, batch: int) -> Prices:
@@ -125,7 +139,7 @@ def prices_of_batch(prices: Prices, batch: int) -> Prices:
     return what_if_prices(prices, f"batch={batch}")
 
 
-def _prices(file: "CostFile", cost: CostTable, trace: "Trace") -> Prices:
+def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Prices:
     threads = f"{file.threads} thread" + ("" if file.threads == 1 else "s")
     parts = [file.device, threads, file.dtype, file.execution]
     if "torch" in file.versions:
@@ -134,7 +148,7 @@ def _prices(file: "CostFile", cost: CostTable, trace: "Trace") -> Prices:
         parts.append(f"temperature {file.temperature:g}")
     if file.batch != 1:
         parts.append(f"speeds of each of {file.batch} texts at a time")
-    return Prices(cost, f"{', '.join(parts)} (cost {cost.cost_id})", "", file.batch)
+    return Prices(cost, f"{', '.join(parts)} (cost {cost.cost_id})", "", file.batch, longest)
 
 
 def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
@@ -145,7 +159,7 @@ def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
     )
 
 
-def check_models(path: Path, file: "CostFile", trace: "Trace", draft: str) -> None:
+def check_models(path: Path, file: CostFile, trace: Trace, draft: str) -> None:
     """Refuse prices of other models.
 
     Raises:
@@ -160,10 +174,10 @@ def check_models(path: Path, file: "CostFile", trace: "Trace", draft: str) -> No
         )
 
 
-def _models(target: "ModelInfo", drafter: "ModelInfo", block_size: int) -> str:
+def _models(target: ModelInfo, drafter: ModelInfo, block_size: int) -> str:
     return f"{model_name(target)} with the drafter {model_name(drafter)}, block {block_size}"
 
 
-def model_name(model: "ModelInfo") -> str:
+def model_name(model: ModelInfo) -> str:
     """Name and the beginning of the digest, since other weights may have the same name."""
     return f"{model.name} ({model.digest.removeprefix('sha256:')[:8]})"

@@ -3,22 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING
 
-from simlab.studies.inputs.asked import Asked
-from simlab.studies.optimize.inputs import Inputs, Side
-from simlab.studies.optimize.search import Manner, Searched
+from simlab.analysis.optimize.candidate_sums import best_places, figures
+from simlab.analysis.optimize.finalists import Figures, Standing, choose_finalists, optimism, stand
+from simlab.analysis.table.prompt_sums import Run
+from simlab.analysis.table.summaries import Summary, summaries
+from simlab.arrays import Doubles
+from simlab.policies.parsing.parse import parse_policies
+from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.optimize.inputs import PromptSet, SearchInputs
+from simlab.studies.optimize.search import Searched, SearchOptions
 from simlab.studies.optimize.space import CHAIN, PLAIN, TREES, Point, is_reference
-from simlab.studies.replay.run import Manner as ReplayManner
-from simlab.studies.replay.run import replay_trace
-
-if TYPE_CHECKING:
-    from simlab.analysis.optimize.finalists import Standing
-    from simlab.analysis.table.prompt_sums import Run
-    from simlab.analysis.table.summaries import Summary
-    from simlab.arrays import Doubles
-    from simlab.traces.artefacts.optimum import Optimum, Scalar
-    from simlab.traces.results.rows import Results
+from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.traces.artefacts.optimum import Chosen, Optimum, Scalar
+from simlab.traces.results.rows import Results, results_at
 
 BEST, RIVAL, REFERENCE, BOUND = "best", "rival", "reference", "bound"
 
@@ -37,7 +35,7 @@ _EVALUATION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Choice:
     """The choice, and what its tables are made of.
 
     Attributes:
@@ -48,14 +46,16 @@ class Told:
         in_sample: labels of finalists whose tables or counts were made from the dev texts, and from the others.
     """
 
-    optimum: "Optimum"
-    standing: "Standing"
-    results: "Results"
-    summaries: "tuple[tuple[Summary, ...], ...]"
+    optimum: Optimum
+    standing: Standing
+    results: Results
+    summaries: tuple[tuple[Summary, ...], ...]
     in_sample: tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def told(inputs: Inputs, dev: Searched, evaluation: Searched, num_searched: int, manner: Manner) -> Told:
+def report_choice(
+    inputs: SearchInputs, dev: Searched, evaluation: Searched, num_searched: int, options: SearchOptions
+) -> Choice:
     """The choice on dev, reported on evaluation.
 
     Args:
@@ -63,17 +63,13 @@ def told(inputs: Inputs, dev: Searched, evaluation: Searched, num_searched: int,
         dev: the search on the dev prompts.
         evaluation: the same search on the evaluation prompts, which only the optimism is read from.
         num_searched: policies that were tried.
-        manner: threads.
+        options: threads.
     """
-    from simlab.analysis.optimize.candidate_sums import figures
-    from simlab.analysis.optimize.finalists import choose_finalists, stand
-    from simlab.traces.artefacts.optimum import Chosen, Optimum
-
     values = figures(dev.sums, inputs.objective)
     references = _references(dev, values)
     places = choose_finalists(dev.sums, values, [one.entry for one in dev.points], references)
     finalists = [dev.points[place] for place in places]
-    rows, in_sample = zip(*(_rows(side, finalists, manner) for side in (inputs.dev, inputs.evaluation)), strict=True)
+    rows, in_sample = zip(*(_rows(side, finalists, options) for side in (inputs.dev, inputs.evaluation)), strict=True)
     machines = [_runs(inputs.evaluation, number, finalists, rows[1]) for number in range(len(inputs.dev.prices))]
     standing = stand(machines, inputs.objective)
     best = Chosen(finalists[0].typed, finalists[0].policies[0].policy_id)
@@ -94,56 +90,45 @@ def told(inputs: Inputs, dev: Searched, evaluation: Searched, num_searched: int,
         rows=tuple(_finalist_rows(inputs, finalists, rows, standing)),
     )
     summaries = tuple(tuple(_summaries(rows[1], one.cost_id)) for one in inputs.evaluation.prices)
-    return Told(optimum, standing, rows[1], summaries, in_sample)
+    return Choice(optimum, standing, rows[1], summaries, in_sample)
 
 
-def _references(dev: Searched, values: "Doubles") -> list[int]:
+def _references(dev: Searched, values: Doubles) -> list[int]:
     """Places of the best of each reference."""
-    from simlab.analysis.optimize.candidate_sums import best_places
-
     order = best_places(dev.sums, values)
     firsts = (next((place for place in order if dev.points[place].entry == at), None) for at in (CHAIN, PLAIN, TREES))
     return [place for place in firsts if place is not None]
 
 
-def _rows(side: Side, finalists: Sequence[Point], manner: Manner) -> "tuple[Results, tuple[str, ...]]":
+def _rows(side: PromptSet, finalists: Sequence[Point], options: SearchOptions) -> tuple[Results, tuple[str, ...]]:
     """Result rows of the finalists and the bounds on the prompts of a side; which finalists know its texts."""
-    from simlab.policies.parsing.parse import parse_policies
-
-    asked: list[Asked] = []
+    asked: list[PricedPolicies] = []
     in_sample: list[str] = []
-    for prices, shelf in zip(side.prices, side.shelves, strict=True):
-        policies = tuple(parse_policies([one.typed for one in finalists], shelf))
-        in_sample += shelf.in_sample(policies)
-        asked.append(Asked(prices, policies))
+    for prices, artefacts in zip(side.prices, side.artefacts, strict=True):
+        policies = tuple(parse_policies([one.typed for one in finalists], artefacts))
+        in_sample += artefacts.in_sample(policies)
+        asked.append(PricedPolicies(prices, policies))
     rows = replay_trace(
-        side.trace, side.draft, asked, None, ReplayManner(manner.threads, manner.progress, best_budgets=False)
+        side.trace, side.draft, asked, None, ReplayOptions(options.threads, options.progress, best_budgets=False)
     )
     wanted = side.sequences()
     return rows.filter(rows["sequence"].is_in(list(wanted))), tuple(dict.fromkeys(in_sample))
 
 
-def _runs(side: Side, machine: int, finalists: Sequence[Point], rows: "Results") -> "list[Run]":
+def _runs(side: PromptSet, machine: int, finalists: Sequence[Point], rows: Results) -> list[Run]:
     """The finalists at one machine's prices."""
-    from simlab.analysis.table.prompt_sums import Run
-    from simlab.traces.results.rows import results_at
-
     priced = results_at(rows, side.prices[machine].cost_id)
     plain = priced.filter(priced["name"] == "ar")
     labels = [one.policies[machine].label for one in finalists]
     return [Run(label, priced.filter(priced["policy"] == label), plain) for label in labels]
 
 
-def _summaries(rows: "Results", cost_id: str | None) -> "list[Summary]":
-    from simlab.analysis.table.summaries import summaries
-    from simlab.traces.results.rows import results_at
+def _summaries(rows: Results, cost_id: str | None) -> list[Summary]:
 
     return summaries(results_at(rows, cost_id))
 
 
-def _optimism(inputs: Inputs, dev: Searched, evaluation: Searched, best: int) -> "Mapping[str, Scalar]":
-    from simlab.analysis.optimize.candidate_sums import best_places, figures
-    from simlab.analysis.optimize.finalists import Figures, optimism
+def _optimism(inputs: SearchInputs, dev: Searched, evaluation: Searched, best: int) -> Mapping[str, Scalar]:
 
     chain = next(place for place, one in enumerate(dev.points) if one.entry == CHAIN)
     own = Searched((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
@@ -159,8 +144,8 @@ def _optimism(inputs: Inputs, dev: Searched, evaluation: Searched, best: int) ->
 
 
 def _finalist_rows(
-    inputs: Inputs, finalists: Sequence[Point], rows: "Sequence[Results]", standing: "Standing"
-) -> "list[dict[str, Scalar]]":
+    inputs: SearchInputs, finalists: Sequence[Point], rows: Sequence[Results], standing: Standing
+) -> list[dict[str, Scalar]]:
     """A row for each finalist and bound at each machine's prices."""
     against = {one.second: one for one in standing.comparisons}
     found: list[dict[str, Scalar]] = []

@@ -1,30 +1,31 @@
 """The search of ``simlab optimize``: what policies come to on which prompts."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simlab.analysis.optimize.candidate_sums import CandidateSums, best_places, figures
+from simlab.analysis.optimize.halving import halved, mixed_order
 from simlab.arrays import Longs
-from simlab.studies.optimize.inputs import Side
+from simlab.policies.composition import order_key, rule_of
+from simlab.policies.engine.replay import PricedPolicy, Replay, ReplaySums
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policies.rules.budgets import FixedBudget
+from simlab.recorded import RecordedTexts
+from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.optimize.inputs import PromptSet
 from simlab.studies.optimize.space import Point, Space, is_reference
 from simlab.studies.replay.run import ROOTS_AT_ONCE, ROWS_AT_ONCE, in_order, num_cores
 from simlab.totals import DRAFTED, ROUNDS
-
-if TYPE_CHECKING:
-    from simlab.analysis.optimize.candidate_sums import CandidateSums
-    from simlab.policies.engine.replay import PricedPolicy, ReplaySums
-    from simlab.recorded import RecordedTexts
 
 HALVING_FROM = 20_000
 """From so many policies that are worked out apart times prompts, about a minute of a core, a search drops the worse."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a search is run; what it finds is the same in any manner.
+class SearchOptions:
+    """How a search is run; what it finds is the same in any options.
 
     Attributes:
         threads: None: as many as there are cores.
@@ -35,23 +36,21 @@ class Manner:
     progress: bool | None = None
 
 
-class Measure:
+class SumsOfPolicies:
     """Sums of policies on prompts of one side.
 
     Args:
         points: the policies.
         side: the prompts.
-        manner: threads and bar.
+        options: threads and bar.
     """
 
-    def __init__(self, points: Sequence[Point], side: Side, manner: Manner) -> None:
-        self._points, self._side, self._threads = points, side, manner.threads or num_cores()
-        self._shown = sys.stderr.isatty() if manner.progress is None else manner.progress
+    def __init__(self, points: Sequence[Point], side: PromptSet, options: SearchOptions) -> None:
+        self._points, self._side, self._threads = points, side, options.threads or num_cores()
+        self._progress = options.progress
 
-    def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> "CandidateSums":
+    def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> CandidateSums:
         """Of the policies at these places on the prompts at these."""
-        from simlab.analysis.optimize.candidate_sums import CandidateSums
-
         side, priced = self._side, self._priced(places)
         sums = np.zeros((3, len(priced), len(prompts)))
         committed = np.zeros(len(prompts))
@@ -68,10 +67,8 @@ class Measure:
         names = tuple(side.prompts[place] for place in prompts)
         return CandidateSums(names, committed, rounds[:, 1:], drafted[:, 1:], seconds[:, 1:], seconds[:, 0])
 
-    def _priced(self, places: Sequence[int]) -> "list[PricedPolicy]":
+    def _priced(self, places: Sequence[int]) -> list[PricedPolicy]:
         """Plain decoding and the policies, machine by machine."""
-        from simlab.policies.parsing.parse import parse_policies
-
         (plain,) = parse_policies(["ar"])
         found: list[PricedPolicy] = []
         for machine, prices in enumerate(self._side.prices):
@@ -80,31 +77,26 @@ class Measure:
         return found
 
     def _found(
-        self, priced: "list[PricedPolicy]", sequences: list[int]
-    ) -> "Iterator[tuple[RecordedTexts, Longs, ReplaySums]]":
+        self, priced: list[PricedPolicy], sequences: list[int]
+    ) -> Iterator[tuple[RecordedTexts, Longs, ReplaySums]]:
         """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
-        from tqdm import tqdm
-
-        from simlab.policies.composition import order_key
-        from simlab.policies.engine.replay import Replay
-
         orders: dict[str, int] = {}
         near = sorted(range(len(priced)), key=lambda place: orders.setdefault(order_key(priced[place][0]), len(orders)))
         chunks = [np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE)]
         ready = [(which, Replay([priced[place] for place in which])) for which in chunks]
         lengths = {record.index: len(record.text) for record in self._side.trace.sequences()}
 
-        def units() -> "Iterator[tuple[RecordedTexts, tuple[Longs, Replay]]]":
+        def units() -> Iterator[tuple[RecordedTexts, tuple[Longs, Replay]]]:
             for texts in self._side.trace.recorded_texts(self._side.draft, sequences, ROOTS_AT_ONCE):
                 yield from ((texts, one) for one in ready)
 
-        def work(unit: "tuple[RecordedTexts, tuple[Longs, Replay]]") -> "tuple[RecordedTexts, Longs, ReplaySums]":
+        def work(unit: tuple[RecordedTexts, tuple[Longs, Replay]]) -> tuple[RecordedTexts, Longs, ReplaySums]:
             texts, (which, replay) = unit
             return texts, which, replay.sums(texts)
 
         total = sum(lengths[index] for index in sequences) * len(priced)
         name = f"search on {self._side.name}"
-        with tqdm(total=total, desc=name, unit="token", unit_scale=True, delay=2, disable=not self._shown) as bar:
+        with progress_bar(self._progress, name, "token", total, unit_scale=True) as bar:
             for texts, which, found in in_order(units(), work, self._threads):
                 yield texts, which, found
                 bar.update(sum(len(one.text) for one in texts.sequences) * len(which))
@@ -112,9 +104,6 @@ class Measure:
 
 def units_of(points: Sequence[Point]) -> Longs:
     """Which policies are worked out together, as `simlab.analysis.optimize.halving.halved` reads it."""
-    from simlab.policies.composition import order_key, rule_of
-    from simlab.policies.rules.budgets import FixedBudget
-
     numbers: dict[str, int] = {}
     found = []
     for one in points:
@@ -135,18 +124,16 @@ class Searched:
     """
 
     points: tuple[Point, ...]
-    sums: "CandidateSums"
+    sums: CandidateSums
     steps: tuple[tuple[int, int], ...]
 
     def best(self, objective: str) -> Point:
         """The policy with the largest figure."""
-        from simlab.analysis.optimize.candidate_sums import best_places, figures
-
         return self.points[best_places(self.sums, figures(self.sums, objective))[0]]
 
 
-def searched(
-    space: Space, more: Sequence[Point], side: Side, objective: str, halving: bool | None, manner: Manner
+def search(
+    space: Space, more: Sequence[Point], side: PromptSet, objective: str, halving: bool | None, options: SearchOptions
 ) -> Searched:
     """The points of a search on all prompts, or where there are many the better ones only.
 
@@ -156,22 +143,20 @@ def searched(
         side: the prompts.
         objective: what is to be large.
         halving: whether worse policies are dropped on the way; None: where there are many.
-        manner: threads and bar.
+        options: threads and bar.
     """
-    from simlab.analysis.optimize.halving import halved, mixed_order
-
     kept = {one.typed: one for one in (*filter(is_reference, space.points), *more)}
     points = [one for one in space.points if one.typed not in kept]
     units, num_prompts = units_of(points), len(side.prompts)
     many = len(set(units.tolist())) * num_prompts >= HALVING_FROM
     if not points or not (many if halving is None else halving):
         everything = [*kept.values(), *points]
-        found = Measure(everything, side, manner)(range(len(everything)), range(num_prompts))
+        found = SumsOfPolicies(everything, side, options)(range(len(everything)), range(num_prompts))
         return Searched(tuple(everything), found, ((len(everything), num_prompts),))
     order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
-    left, found, steps = halved(Measure(points, side, manner), units, entries, order, objective)
+    left, found, steps = halved(SumsOfPolicies(points, side, options), units, entries, order, objective)
     always = list(kept.values())
-    own = Measure(always, side, Manner(manner.threads, False))(range(len(always)), range(num_prompts))
+    own = SumsOfPolicies(always, side, SearchOptions(options.threads, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()
     sums = own.beside(found.on(in_order_of_trace))
     return Searched((*always, *(points[place] for place in left)), sums, tuple(steps))

@@ -3,24 +3,27 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from simlab.replay import check_needs
-from simlab.studies.inputs.asked import Asked, first_prompts
+from tqdm import tqdm
+
+from simlab.ids import content_id
+from simlab.policies.composition import check_batch
+from simlab.policies.engine.lock_step import served_sums
+from simlab.policies.engine.replay import ReplaySums
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.recorded import RecordedTexts, texts_of
+from simlab.sequence_replay import check_needs
+from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rows import Row, policy_row, results_of
-from simlab.studies.replay.run import Manner, in_order, num_cores
-
-if TYPE_CHECKING:
-    from simlab.policies.engine.replay import ReplaySums
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.recorded import RecordedTexts
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rows import Results
+from simlab.studies.replay.run import ReplayOptions, in_order, num_cores
+from simlab.traces.reader import Trace
+from simlab.traces.results.rows import Results, in_order_asked, joined_results
 
 
 def replay_batches(
-    trace: "Trace", draft: str, asked: Sequence[Asked], limit: int | None, batch: int, manner: Manner
-) -> "Results":
+    trace: Trace, draft: str, asked: Sequence[PricedPolicies], limit: int | None, batch: int, options: ReplayOptions
+) -> Results:
     """Result rows, for each sequence and each machine one per policy; the seconds of a row are what its text waited.
 
     Args:
@@ -29,19 +32,13 @@ def replay_batches(
         asked: policies, and prices of ``batch`` texts at a time.
         limit: the first so many prompts only.
         batch: texts at a time; they come in the order of the trace.
-        manner: threads and progress; nothing is kept before the end.
+        options: threads and progress; nothing is kept before the end.
 
     Raises:
         MissingChannelError: the trace does not hold what a policy reads; nothing was replayed.
         CostError: a round has a longer context or larger trees than has a price.
         PolicyError: a policy of the batch has no prices for as many texts; nothing was replayed.
     """
-    from tqdm import tqdm
-
-    from simlab.policies.composition import check_batch
-    from simlab.recorded import texts_of
-    from simlab.traces.results.rows import in_order_asked, joined_results
-
     kept = trace.manifest.draft_sets[draft]
     for one in (one for each in asked for one in each.policies):
         check_needs(one.policy, kept.exact_budget, kept.min_width)
@@ -49,21 +46,21 @@ def replay_batches(
     rows = [policy_row(one, each.prices) for each in asked for one in policies_at(each.policies, batch)]
     wanted = first_prompts(trace, limit)
     texts = texts_of([one for part in trace.recorded_texts(draft, wanted) for one in part.sequences])
-    shown = sys.stderr.isatty() if manner.progress is None else manner.progress
+    shown = sys.stderr.isatty() if options.progress is None else options.progress
 
-    def work(row: Row) -> "Results":
+    def work(row: Row) -> Results:
         return results_of([row], _sums(row, texts, batch), texts, trace, draft)
 
     with tqdm(total=len(rows), desc="replay", unit="policy", delay=2, disable=not shown) as bar:
         found = []
-        for results in in_order(iter(rows), work, manner.threads or num_cores()):
+        for results in in_order(iter(rows), work, options.threads or num_cores()):
             found.append(results)
             bar.update()
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
     return in_order_asked(joined_results(found), order, wanted)
 
 
-def policies_at(policies: "Sequence[NamedPolicy]", batch: int) -> "tuple[NamedPolicy, ...]":
+def policies_at(policies: Sequence[NamedPolicy], batch: int) -> tuple[NamedPolicy, ...]:
     """Policies where so many texts run at a time: the number is a setting, and with more than one ids differ.
 
     Their rounds may be other ones then, and their seconds mean something else.
@@ -78,13 +75,10 @@ def policies_at(policies: "Sequence[NamedPolicy]", batch: int) -> "tuple[NamedPo
 
 def policy_id_at(policy_id: str, batch: int) -> str:
     """The id of a policy where so many texts, more than one, run at a time; from its id alone."""
-    from simlab.ids import content_id
-
     return content_id({"policy": policy_id, "batch": batch})
 
 
-def _sums(row: Row, texts: "RecordedTexts", batch: int) -> "ReplaySums":
-    from simlab.policies.engine.lock_step import served_sums
+def _sums(row: Row, texts: RecordedTexts, batch: int) -> ReplaySums:
 
     assert row.policy is not None
     return served_sums(row.policy.policy, texts, batch, row.prices.cost)

@@ -1,24 +1,22 @@
 """``--rounds``: why each round ended where it did."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simlab.arrays import Longs
 from simlab.columns import RoundColumns
+from simlab.policies.engine.replay import Replay
+from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import Needs
-
-if TYPE_CHECKING:
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.recorded import RecordedSequence, RecordedTexts
-    from simlab.traces.results.rounds import RoundRows
+from simlab.recorded import RecordedSequence, RecordedTexts
+from simlab.traces.results.rounds import RoundRows, joined_rounds, round_rows
 
 NOT_KEPT, NOT_IN_TREE, BLOCK_END, TEXT_END = range(4)
 """Places in `simlab.traces.results.rounds.ENDINGS`."""
 
 
-def endings(needs: Needs, found: RoundColumns, recorded: "RecordedSequence") -> Longs:
+def endings(needs: Needs, found: RoundColumns, recorded: RecordedSequence) -> Longs:
     """Why each round of a policy accepted no more, int64 ``[R]``.
 
     Args:
@@ -40,15 +38,13 @@ def endings(needs: Needs, found: RoundColumns, recorded: "RecordedSequence") -> 
 
 
 def rows_of_rounds(
-    policies: "Sequence[NamedPolicy]",
+    policies: Sequence[NamedPolicy],
     found: Sequence[RoundColumns],
-    recorded: "RecordedSequence",
+    recorded: RecordedSequence,
     text_id: str,
     draft_id: str,
-) -> "RoundRows":
+) -> RoundRows:
     """The rounds of some policies on one text."""
-    from simlab.traces.results.rounds import round_rows
-
     numbers = {
         name: np.concatenate([getattr(one, name) for one in found])
         for name in ("num_drafted", "num_accepted", "num_committed", "clipped")
@@ -65,13 +61,8 @@ def rows_of_rounds(
     )
 
 
-def rows_of_texts(
-    policies: "Sequence[NamedPolicy]", texts: "RecordedTexts", text_id: str, draft_id: str
-) -> "RoundRows":
+def rows_of_texts(policies: Sequence[NamedPolicy], texts: RecordedTexts, text_id: str, draft_id: str) -> RoundRows:
     """The rows of some policies on some texts, text after text."""
-    from simlab.policies.engine.replay import Replay
-    from simlab.traces.results.rounds import joined_rounds
-
     found = [one.columns(texts) for one in Replay([(one.policy, None) for one in policies]).rounds(texts)]
     return joined_rounds(
         [

@@ -4,18 +4,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING
 
 from simlab.cost import STAGES
-from simlab.studies.inputs.asked import BEST_BUDGET, HINDSIGHT, Asked, largest_budget
+from simlab.ids import content_id
+from simlab.policies.engine.hindsight import best_budgets_in_hindsight, fewest_rounds
+from simlab.policies.engine.replay import Replay, ReplaySums, empty_replay_sums, sums_of_rounds
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.recorded import RecordedSequence, RecordedTexts
+from simlab.studies.inputs.priced_policies import BEST_BUDGET, HINDSIGHT, PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import Prices
-
-if TYPE_CHECKING:
-    from simlab.policies.engine.replay import ReplaySums
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.recorded import RecordedSequence, RecordedTexts
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rows import Results
+from simlab.traces.reader import Trace
+from simlab.traces.results.rows import Results, results_of_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Row:
 
     identity: Mapping[str, str]
     prices: Prices
-    policy: "NamedPolicy | None"
+    policy: NamedPolicy | None
     budget: int
 
     @property
@@ -40,14 +39,14 @@ class Row:
         return self.identity["policy_id"]
 
 
-def policy_row(one: "NamedPolicy", prices: Prices) -> Row:
+def policy_row(one: NamedPolicy, prices: Prices) -> Row:
     """The row of a policy."""
     settings = json.dumps(dict(one.settings), sort_keys=True)
     identity = {"policy": one.label, "policy_id": one.policy_id, "name": one.name, "settings": settings}
     return Row(identity, prices, one, 0)
 
 
-def bound_rows(asked: Asked, exact_budget: int, depth: int, best_budgets: bool) -> list[Row]:
+def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budgets: bool) -> list[Row]:
     """The rows of the bounds; none beside policies that read more than the draft set.
 
     Args:
@@ -72,7 +71,6 @@ def bound_rows(asked: Asked, exact_budget: int, depth: int, best_budgets: bool) 
 def _bound(
     name: str, label: str, settings: dict[str, object], artefacts: dict[str, str], prices: Prices, budget: int
 ) -> Row:
-    from simlab.ids import content_id
 
     bound_id = content_id({"name": name, "settings": settings, "artefacts": artefacts})
     text = json.dumps(settings, sort_keys=True)
@@ -87,21 +85,18 @@ class ReadyRows:
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        from simlab.policies.engine.replay import Replay
 
         self.rows = tuple(rows)
         self._played = [place for place, row in enumerate(rows) if row.policy is not None]
         self._replay = Replay([(row.policy.policy, row.prices.cost) for row in rows if row.policy is not None])
 
-    def sums(self, texts: "RecordedTexts") -> "ReplaySums":
+    def sums(self, texts: RecordedTexts) -> ReplaySums:
         """The sums of each row over the rounds of each text.
 
         Raises:
             CostError: a policy drafted more tokens than have a price.
-            SimlabError: as `simlab.replay.rounds` does.
+            SimlabError: as `simlab.sequence_replay.rounds` does.
         """
-        from simlab.policies.engine.replay import empty_replay_sums
-
         played = self._replay.sums(texts)
         sums = empty_replay_sums(len(self.rows), len(texts.sequences))
         sums.counts[self._played], sums.seconds[self._played] = played.counts, played.seconds
@@ -111,9 +106,7 @@ class ReadyRows:
         return sums
 
 
-def _bound_sums(row: Row, texts: "RecordedTexts") -> "ReplaySums":
-    from simlab.policies.engine.hindsight import best_budgets_in_hindsight, fewest_rounds
-    from simlab.policies.engine.replay import sums_of_rounds
+def _bound_sums(row: Row, texts: RecordedTexts) -> ReplaySums:
 
     cost = row.prices.cost
     if row.identity["name"] == BEST_BUDGET and cost is not None:
@@ -123,9 +116,7 @@ def _bound_sums(row: Row, texts: "RecordedTexts") -> "ReplaySums":
     return sums_of_rounds(rounds, texts, cost, STAGES)
 
 
-def results_of(
-    rows: Sequence[Row], sums: "ReplaySums", texts: "RecordedTexts", trace: "Trace", draft: str
-) -> "Results":
+def results_of(rows: Sequence[Row], sums: ReplaySums, texts: RecordedTexts, trace: Trace, draft: str) -> Results:
     """Result rows of some texts.
 
     Args:
@@ -135,19 +126,17 @@ def results_of(
         trace: which holds them.
         draft: the draft set.
     """
-    from simlab.traces.results.rows import results_of_texts
-
     policies: dict[str, list[str | None]] = {name: [row.identity[name] for row in rows] for name in rows[0].identity}
     policies["cost_id"] = [row.prices.cost_id for row in rows]
     return results_of_texts(policies, _text_columns(texts), sums.columns(), columns_of_trace(trace, draft))
 
 
-def _text_columns(texts: "RecordedTexts") -> dict[str, list[object]]:
+def _text_columns(texts: RecordedTexts) -> dict[str, list[object]]:
     columns = [columns_of_text(one) for one in texts.sequences]
     return {name: [one[name] for one in columns] for name in columns[0]}
 
 
-def columns_of_text(recorded: "RecordedSequence") -> dict[str, object]:
+def columns_of_text(recorded: RecordedSequence) -> dict[str, object]:
     """The columns that all rows of a sequence share."""
     prompt = recorded.prompt
     return {
@@ -161,7 +150,7 @@ def columns_of_text(recorded: "RecordedSequence") -> dict[str, object]:
     }
 
 
-def columns_of_trace(trace: "Trace", draft: str) -> dict[str, object]:
+def columns_of_trace(trace: Trace, draft: str) -> dict[str, object]:
     """The columns that all rows of a trace share."""
     version = metadata.version("simlab")
     ids = {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft]}

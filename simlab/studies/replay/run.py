@@ -8,19 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from simlab.replay import check_needs
-from simlab.studies.inputs.asked import Asked, first_prompts
+from tqdm import tqdm
+
+from simlab.policies.composition import order_key
+from simlab.recorded import RecordedTexts
+from simlab.sequence_replay import check_needs
+from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rounds import rows_of_texts
 from simlab.studies.replay.rows import ReadyRows, Row, bound_rows, policy_row, results_of
-
-if TYPE_CHECKING:
-    from simlab.recorded import RecordedTexts
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rounds import RoundRows, RoundsFile
-    from simlab.traces.results.rows import Results
-    from simlab.traces.results.store import ResultStore
+from simlab.traces.reader import Trace
+from simlab.traces.results.rounds import RoundRows, RoundsFile, joined_rounds
+from simlab.traces.results.rows import Results, in_order_asked, joined_results
+from simlab.traces.results.store import ResultStore
 
 ROWS_AT_ONCE = 4096
 """As many result rows of a text are made at a time, so that memory stays small."""
@@ -36,8 +38,8 @@ Work = TypeVar("Work")
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a replay is run; its rows are the same in any manner.
+class ReplayOptions:
+    """How a replay is run; its rows are the same under any options.
 
     Attributes:
         threads: None: as many as there are cores.
@@ -49,8 +51,8 @@ class Manner:
 
     threads: int | None = None
     progress: bool | None = None
-    store: "ResultStore | None" = None
-    rounds: "RoundsFile | None" = None
+    store: ResultStore | None = None
+    rounds: RoundsFile | None = None
     best_budgets: bool = True
 
 
@@ -58,44 +60,42 @@ class Manner:
 class _Unit:
     """Some texts under some policies or bounds."""
 
-    texts: "RecordedTexts"
+    texts: RecordedTexts
     ready: ReadyRows
 
 
 def replay_trace(
-    trace: "Trace", draft: str, asked: Sequence[Asked], limit: int | None, manner: Manner | None = None
-) -> "Results":
+    trace: Trace, draft: str, asked: Sequence[PricedPolicies], limit: int | None, options: ReplayOptions | None = None
+) -> Results:
     """Result rows, for each sequence and each machine one per policy and those of the bounds at the end.
 
     Raises:
         MissingChannelError: the trace does not hold what a policy reads; nothing was replayed.
         CostError: a policy drafted more tokens than have a price.
     """
-    from simlab.traces.results.rows import in_order_asked, joined_results
-
-    manner = Manner() if manner is None else manner
+    options = ReplayOptions() if options is None else options
     kept = trace.manifest.draft_sets[draft]
     for one in (one for each in asked for one in each.policies):
         check_needs(one.policy, kept.exact_budget, kept.min_width)
     rows: list[Row] = []
     for each in asked:
         rows += [policy_row(one, each.prices) for one in each.policies]
-        rows += bound_rows(each, kept.exact_budget, kept.depth, manner.best_budgets)
+        rows += bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
     wanted = first_prompts(trace, limit)
-    earlier = [] if manner.store is None else [manner.store.done(_which(trace, draft))]
+    earlier = [] if options.store is None else [options.store.done(_which(trace, draft))]
     missing = _missing(earlier, rows, wanted)
-    new = _replayed(trace, draft, rows, missing, manner)
+    new = _replayed(trace, draft, rows, missing, options)
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
     return in_order_asked(joined_results([*earlier, *new]), order, wanted)
 
 
-def _which(trace: "Trace", draft: str) -> dict[str, str]:
+def _which(trace: Trace, draft: str) -> dict[str, str]:
     """What earlier rows must be of to stand for new ones."""
     version = metadata.version("simlab")
     return {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft], "simlab_version": version}
 
 
-def _missing(earlier: "Sequence[Results]", rows: Sequence[Row], wanted: Sequence[int]) -> dict[int, list[Row]]:
+def _missing(earlier: Sequence[Results], rows: Sequence[Row], wanted: Sequence[int]) -> dict[int, list[Row]]:
     """What is still to be done of each sequence."""
     done: dict[int, set[tuple[str | None, str]]] = {}
     for part in earlier:
@@ -111,15 +111,13 @@ def _missing(earlier: "Sequence[Results]", rows: Sequence[Row], wanted: Sequence
 
 
 def _replayed(
-    trace: "Trace", draft: str, rows: Sequence[Row], missing: dict[int, list[Row]], manner: Manner
-) -> "list[Results]":
+    trace: Trace, draft: str, rows: Sequence[Row], missing: dict[int, list[Row]], options: ReplayOptions
+) -> list[Results]:
     """The missing rows; they are kept in the store as they come."""
-    from tqdm import tqdm
-
     lengths = {record.index: len(record.text) for record in trace.sequences()}
-    shown = sys.stderr.isatty() if manner.progress is None else manner.progress
+    shown = sys.stderr.isatty() if options.progress is None else options.progress
     total = sum(lengths[index] * len(some) for index, some in missing.items())
-    keeper = _Keeper(manner.store, manner.rounds)
+    keeper = _Keeper(options.store, options.rounds)
 
     def units() -> Iterator[_Unit]:
         for some, indices in _alike(missing):
@@ -127,12 +125,12 @@ def _replayed(
             for texts in trace.recorded_texts(draft, indices, ROOTS_AT_ONCE):
                 yield from (_Unit(texts, group) for group in ready)
 
-    def work(unit: _Unit) -> "tuple[_Unit, Results, RoundRows | None]":
-        return unit, *_unit_rows(trace, draft, unit, manner.rounds is not None)
+    def work(unit: _Unit) -> tuple[_Unit, Results, RoundRows | None]:
+        return unit, *_unit_rows(trace, draft, unit, options.rounds is not None)
 
     found = []
     with tqdm(total=total, desc="replay", unit="token", unit_scale=True, delay=2, disable=not shown) as bar:
-        for unit, results, rounds in in_order(units(), work, manner.threads or num_cores()):
+        for unit, results, rounds in in_order(units(), work, options.threads or num_cores()):
             found.append(results)
             keeper.keep(results, rounds)
             bar.update(sum(len(one.text) for one in unit.texts.sequences) * len(unit.ready.rows))
@@ -157,12 +155,11 @@ def _groups(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
 
 
 def _order_key(row: Row) -> str:
-    from simlab.policies.composition import order_key
 
     return "" if row.policy is None else order_key(row.policy.policy)
 
 
-def _unit_rows(trace: "Trace", draft: str, unit: _Unit, with_rounds: bool) -> "tuple[Results, RoundRows | None]":
+def _unit_rows(trace: Trace, draft: str, unit: _Unit, with_rounds: bool) -> tuple[Results, RoundRows | None]:
     """Result rows of some texts, and their rounds if they are wanted."""
     rows = unit.ready.rows
     results = results_of(rows, unit.ready.sums(unit.texts), unit.texts, trace, draft)
@@ -175,13 +172,13 @@ def _unit_rows(trace: "Trace", draft: str, unit: _Unit, with_rounds: bool) -> "t
 class _Keeper:
     """Writes finished rows from time to time."""
 
-    def __init__(self, store: "ResultStore | None", rounds: "RoundsFile | None") -> None:
+    def __init__(self, store: ResultStore | None, rounds: RoundsFile | None) -> None:
         self._store, self._rounds = store, rounds
         self._results: list[Results] = []
         self._rows: list[RoundRows] = []
         self._num, self._since = 0, time.monotonic()
 
-    def keep(self, results: "Results", rounds: "RoundRows | None") -> None:
+    def keep(self, results: Results, rounds: RoundRows | None) -> None:
         """Remember rows, and write all that are remembered when it is time."""
         if self._store is not None:
             self._results.append(results)
@@ -193,9 +190,6 @@ class _Keeper:
 
     def write(self) -> None:
         """Write all that are remembered."""
-        from simlab.traces.results.rounds import joined_rounds
-        from simlab.traces.results.rows import joined_results
-
         if self._store is not None and self._results:
             self._store.add(joined_results(self._results))
         if self._rounds is not None and self._rows:

@@ -1,16 +1,13 @@
 """What a replay prints: whose prices, a table for each machine, and whether the fastest policy differs between them."""
 
-import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from simlab.studies.inputs.asked import BEST_BUDGET, HINDSIGHT
+from simlab.analysis.table.summaries import Summary, summaries
+from simlab.analysis.table.text import blocks, notes, table
+from simlab.studies.inputs.priced_policies import BEST_BUDGET, HINDSIGHT
 from simlab.studies.inputs.prices import Prices
-
-if TYPE_CHECKING:
-    from simlab.analysis.table.summaries import Summary
-    from simlab.traces.reader import Trace
-    from simlab.traces.results.rows import Results
+from simlab.traces.reader import Trace
+from simlab.traces.results.rows import Results, results_at
 
 _BOUNDS = (
     f"The {HINDSIGHT} rows are bounds, told the answer, and no policies. The first has the fewest rounds of any\n"
@@ -19,7 +16,7 @@ _BOUNDS = (
 )
 
 
-def heading(trace: "Trace", draft: str, rows: "Results", *prices: Prices) -> str:
+def heading(trace: Trace, draft: str, rows: Results, *prices: Prices) -> str:
     """What was replayed: trace, target, drafter, how much, and at which prices."""
     manifest = trace.manifest
     sampling, kept = manifest.sampling, manifest.draft_sets[draft]
@@ -38,32 +35,25 @@ def heading(trace: "Trace", draft: str, rows: "Results", *prices: Prices) -> str
     return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
 
 
-def json_text(
-    trace: "Trace", draft: str, rows: "Results", by: str | None, *prices: Prices, in_sample: Sequence[str] = ()
-) -> str:
+def json_value(
+    trace: Trace, draft: str, rows: Results, by: str | None, *prices: Prices, in_sample: Sequence[str] = ()
+) -> dict[str, object]:
     """The summaries for scripts; with ``by`` only those of the slices, which add up to the whole.
 
     Rows name their prices, by id and in words, where there are those of several machines, and say whether their
     policy, one of ``in_sample`` or not, was fitted on the very texts.
     """
-    from simlab.analysis.table.summaries import summaries
-    from simlab.traces.results.rows import results_at
-
     found: list[dict[str, object]] = []
     for one in prices:
         first: dict[str, object] = {"cost_id": one.cost_id, "prices": one.heading} if len(prices) > 1 else {}
         rows_of_one = [summary.row() for summary in summaries(results_at(rows, one.cost_id), by)]
         found += [{**first, **row, "in_sample": row["policy"] in in_sample} for row in rows_of_one]
     cost = prices[0].cost_id if len(prices) == 1 else [one.cost_id for one in prices]
-    value = {"text_id": trace.text_id, "draft_ids": {draft: trace.draft_ids[draft]}, "cost": cost, "rows": found}
-    return json.dumps(value, indent=1, allow_nan=False)
+    return {"text_id": trace.text_id, "draft_ids": {draft: trace.draft_ids[draft]}, "cost": cost, "rows": found}
 
 
-def tables_text(rows: "Results", prices: Sequence[Prices], by: str | None = None) -> str:
+def tables_text(rows: Results, prices: Sequence[Prices], by: str | None = None) -> str:
     """A table for each machine, and whether the fastest policy changes between them."""
-    from simlab.analysis.table.summaries import summaries
-    from simlab.traces.results.rows import results_at
-
     if len(prices) == 1:
         return table_text(rows, prices[0], by)
     blocks, fastest = [], []
@@ -74,11 +64,8 @@ def tables_text(rows: "Results", prices: Sequence[Prices], by: str | None = None
     return "\n\n".join([*blocks, fastest_text(fastest)])
 
 
-def table_text(rows: "Results", prices: Prices, by: str | None = None) -> str:
+def table_text(rows: Results, prices: Prices, by: str | None = None) -> str:
     """The summaries of one machine for people, and what to know beside them."""
-    from simlab.analysis.table.summaries import summaries
-    from simlab.analysis.table.text import blocks, notes, table
-
     whole = summaries(rows)
     if by is None:
         return f"{table(whole)}\n\n{notes(whole, prices.why_none)}{_bounds(whole)}"
@@ -86,17 +73,17 @@ def table_text(rows: "Results", prices: Prices, by: str | None = None) -> str:
     return f"{blocks(slices, whole, by)}\n\n{notes(slices, prices.why_none)}{_bounds(whole)}"
 
 
-def _bounds(found: "Sequence[Summary]") -> str:
+def _bounds(found: Sequence[Summary]) -> str:
     return f"\n{_BOUNDS}" if any(one.name == BEST_BUDGET for one in found) else ""
 
 
-def _fastest(found: "Sequence[Summary]") -> "Summary":
+def _fastest(found: Sequence[Summary]) -> Summary:
     """The policy with the most predicted tokens per second; a bound is none."""
     policies = [one for one in found if one.name not in (HINDSIGHT, BEST_BUDGET)]
     return max(policies, key=lambda one: one.speed.tokens_per_s)
 
 
-def fastest_text(fastest: "Sequence[tuple[Summary, Prices]]") -> str:
+def fastest_text(fastest: Sequence[tuple[Summary, Prices]]) -> str:
     """Whether machines agree on the fastest policy."""
     labels = {one.policy for one, _ in fastest}
     if len(labels) == 1:

@@ -3,18 +3,30 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from simlab.analysis.curves.examples import worst_example
+from simlab.analysis.curves.rows import Machine, Roots, curve_rows
+from simlab.analysis.curves.summaries import curve_summaries
+from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
+from simlab.analysis.report.page import report_page
+from simlab.analysis.report.parts import FirstScreen, Note, Part, Section
+from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
+from simlab.analysis.report.scoring import scoring_parts
+from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
+from simlab.analysis.report.verdict import Choice, Verdict, verdict_of
+from simlab.analysis.scoring.score import Limits, scoring
+from simlab.analysis.table.summaries import Summary
+from simlab.policies.composition import order_of
+from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
+from simlab.policies.costs.views import convex_view
+from simlab.policies.engine.replay import Replay
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
 from simlab.studies.report.marks import footer_text, marks_of
 from simlab.studies.report.trees import explorer
-
-if TYPE_CHECKING:
-    from simlab.analysis.report.parts import Part, Section
-    from simlab.analysis.report.verdict import Choice, Verdict
-    from simlab.analysis.table.summaries import Summary
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.traces.artefacts.confirmation import Confirmed
+from simlab.traces.artefacts.confirmation import Confirmed
 
 MOST_SHOWN = 5
 """As many policies are drawn in figures that show each of them."""
@@ -49,11 +61,6 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
         num_texts: texts whose trees are shown.
         command: what makes the report again, as it is typed.
     """
-    from simlab.analysis.report.page import report_page
-    from simlab.analysis.report.parts import FirstScreen
-    from simlab.analysis.report.speed import policy_table, speed_chart
-    from simlab.analysis.report.verdict import verdict_of
-
     missing = list(inputs.missing)
     verdict = verdict_of(inputs.results, _choice(inputs))
     shown = _shown(inputs, verdict)
@@ -75,8 +82,7 @@ def _measured(inputs: ReportInputs) -> list[str]:
     return [f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict]
 
 
-def _choice(inputs: ReportInputs) -> "Choice":
-    from simlab.analysis.report.verdict import Choice
+def _choice(inputs: ReportInputs) -> Choice:
 
     optimum = inputs.optimum
     if optimum is None:
@@ -87,7 +93,7 @@ def _choice(inputs: ReportInputs) -> "Choice":
     return Choice(optimum.best.policy, on, is_held_out)
 
 
-def _shown(inputs: ReportInputs, verdict: "Verdict") -> "list[Summary]":
+def _shown(inputs: ReportInputs, verdict: Verdict) -> list[Summary]:
     """The chain, the policy of the verdict, what ran, and the best of other families, few enough to tell apart."""
     results = inputs.results
     chain = results.chain()
@@ -96,16 +102,13 @@ def _shown(inputs: ReportInputs, verdict: "Verdict") -> "list[Summary]":
     return list({one.policy_id: one for one in found}.values())[:MOST_SHOWN]
 
 
-def _sections(
-    inputs: ReportInputs, shown: "Sequence[Summary]", num_texts: int, missing: list[str]
-) -> "Iterator[Section]":
-    from simlab.analysis.report.parts import Section
+def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> Iterator[Section]:
 
     named = inputs.named([one.policy for one in shown])
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
     if inputs.trace is not None and num_texts and named:
-        says("trees")
+        _announce("trees")
         yield Section(
             "trees",
             "Trees, text by text",
@@ -117,7 +120,7 @@ def _sections(
     if inputs.results.has_speeds:
         yield Section("stages", "Where the time goes", "Seconds of a round, stage by stage.", _stages(inputs, shown))
     if inputs.trace is not None and named:
-        says("rounds")
+        _announce("rounds")
         yield Section(
             "rounds",
             "Acceptance by depth, and where rounds end",
@@ -125,7 +128,7 @@ def _sections(
             _rounds(inputs, named),
         )
     if inputs.trace is not None:
-        says("scoring")
+        _announce("scoring")
         yield Section(
             "scoring",
             "Do probabilities say the truth",
@@ -134,7 +137,7 @@ def _sections(
             _scoring(inputs),
         )
     if inputs.trace is not None and inputs.prices is not None and inputs.cost is not None:
-        says("curves")
+        _announce("curves")
         yield Section(
             "curves",
             "One peak or several",
@@ -145,31 +148,27 @@ def _sections(
         yield Section("costs", "What rounds cost", inputs.prices.heading, _costs(inputs))
 
 
-def says(what: str) -> None:
+def _announce(what: str) -> None:
     """What happens now, for the person who waits."""
     if sys.stderr.isatty():
         print(f"report: {what} ...", file=sys.stderr, flush=True)
 
 
-def _slices(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
-    from simlab.analysis.report.parts import Note
-    from simlab.analysis.report.speed import slice_chart
+def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
 
     charts = [slice_chart(inputs.results, shown, by) for by in ("dataset", "context", "turn")]
     found: list[Part] = [one for one in charts if one is not None]
     return found or [Note("All prompts are of one dataset, turn and range of lengths.")]
 
 
-def _stages(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
-    from simlab.analysis.report.parts import Note
-    from simlab.analysis.report.speed import stage_chart, stage_table
+def _stages(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
 
     parts = (stage_chart(inputs.results, shown), stage_table(inputs.results, shown))
     said = [text for one in inputs.confirmed for text in (one.prediction, _order(one)) if text]
     return [*(one for one in parts if one is not None), *map(Note, said)]
 
 
-def _order(one: "Confirmed") -> str:
+def _order(one: Confirmed) -> str:
     """Whether the prediction orders policies as the measurement does."""
     found = one.rank_agreement
     if not found.get("separate"):
@@ -180,10 +179,7 @@ def _order(one: "Confirmed") -> str:
     )
 
 
-def _rounds(inputs: ReportInputs, named: "Sequence[NamedPolicy]") -> "list[Part]":
-    from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
-    from simlab.policies.engine.replay import Replay
-    from simlab.studies.replay.run import ROOTS_AT_ONCE
+def _rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> list[Part]:
 
     assert inputs.trace is not None
     assert inputs.draft is not None
@@ -197,10 +193,7 @@ def _rounds(inputs: ReportInputs, named: "Sequence[NamedPolicy]") -> "list[Part]
     return [depth_chart(labels, counts), ends_chart(labels, counts)]
 
 
-def _scoring(inputs: ReportInputs) -> "list[Part]":
-    from simlab.analysis.report.scoring import scoring_parts
-    from simlab.analysis.scoring.score import Limits, scoring
-    from simlab.studies.replay.run import ROOTS_AT_ONCE
+def _scoring(inputs: ReportInputs) -> list[Part]:
 
     trace, draft = inputs.trace, inputs.draft
     assert trace is not None
@@ -213,16 +206,7 @@ def _scoring(inputs: ReportInputs) -> "list[Part]":
     return scoring_parts(scoring(named, prompts, texts, limits, inputs.cost), [one.label for one in named])
 
 
-def _curves(inputs: ReportInputs, missing: list[str]) -> "list[Part]":
-    from simlab.analysis.curves.examples import worst_example
-    from simlab.analysis.curves.rows import Machine, Roots, curve_rows
-    from simlab.analysis.curves.summaries import curve_summaries
-    from simlab.analysis.report.costs import budget_chart, example_chart, maxima_chart, regret_chart
-    from simlab.policies.composition import order_of
-    from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
-    from simlab.policies.costs.views import convex_view
-    from simlab.policies.orders.best_first import BestFirst
-    from simlab.studies.replay.run import ROOTS_AT_ONCE
+def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
 
     trace, draft, cost = inputs.trace, inputs.draft, inputs.cost
     assert trace is not None
@@ -253,9 +237,7 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> "list[Part]":
     return [maxima_chart(found, names), regret_chart(found, names), example_chart(worst), budget_chart(settings, names)]
 
 
-def _costs(inputs: ReportInputs) -> "list[Part]":
-    from simlab.analysis.report.costs import cost_chart
-    from simlab.policies.costs.views import convex_view
+def _costs(inputs: ReportInputs) -> list[Part]:
 
     cost = inputs.cost
     assert cost is not None

@@ -1,22 +1,18 @@
 """How far the numbers of a report can be trusted, in four marks; and where they come from."""
 
 from importlib import metadata
-from typing import TYPE_CHECKING
 
+from simlab.analysis.report.parts import Mark
+from simlab.analysis.report.verdict import Choice
 from simlab.studies.report.inputs import ReportInputs
 
-if TYPE_CHECKING:
-    from simlab.analysis.report.parts import Mark
-    from simlab.analysis.report.verdict import Choice
 
-
-def marks_of(inputs: ReportInputs, choice: "Choice") -> "list[Mark]":
+def marks_of(inputs: ReportInputs, choice: Choice) -> list[Mark]:
     """Text, rows, prices, and prompts."""
     return [_text_mark(inputs), _rows_mark(inputs), _prices_mark(inputs), _choice_mark(inputs, choice)]
 
 
-def _text_mark(inputs: ReportInputs) -> "Mark":
-    from simlab.analysis.report.parts import Mark
+def _text_mark(inputs: ReportInputs) -> Mark:
 
     name = "The text"
     if not inputs.judged:
@@ -31,8 +27,7 @@ def _text_mark(inputs: ReportInputs) -> "Mark":
     return Mark(name, "lossless up to ties", detail, "good")
 
 
-def _rows_mark(inputs: ReportInputs) -> "Mark":
-    from simlab.analysis.report.parts import Mark
+def _rows_mark(inputs: ReportInputs) -> Mark:
 
     name = "The trace"
     if inputs.trace is None:
@@ -49,8 +44,7 @@ def _rows_mark(inputs: ReportInputs) -> "Mark":
     return Mark(name, f"{rows:,} rows, dense", detail, "good" if manifest.gt_mode == "generated" else "plain")
 
 
-def _prices_mark(inputs: ReportInputs) -> "Mark":
-    from simlab.analysis.report.parts import Mark
+def _prices_mark(inputs: ReportInputs) -> Mark:
 
     name = "The prices"
     if not inputs.results.has_speeds:
@@ -66,8 +60,7 @@ def _prices_mark(inputs: ReportInputs) -> "Mark":
     return Mark(name, "match the models", f"Measured on: {heading}. Another machine has other prices.", "plain")
 
 
-def _choice_mark(inputs: ReportInputs, choice: "Choice") -> "Mark":
-    from simlab.analysis.report.parts import Mark
+def _choice_mark(inputs: ReportInputs, choice: Choice) -> Mark:
 
     name = "Chosen on / reported on"
     found = inputs.results.found[0]

@@ -1,19 +1,16 @@
 """The trees of a report: which texts are shown, and their words."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from simlab.analysis.report.parts import Part, TreeExplorer
+from simlab.analysis.report.trees import Decode, ShownPolicy, TreeCollector
 from simlab.errors import SimlabError
+from simlab.policies.parsing.parse import NamedPolicy
 from simlab.studies.report.inputs import ReportInputs
-
-if TYPE_CHECKING:
-    from simlab.analysis.report.parts import Part
-    from simlab.analysis.report.trees import Decode
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest import ModelInfo
 
 
-def explorer(inputs: ReportInputs, named: "Sequence[NamedPolicy]", num_texts: int, missing: list[str]) -> "Part":
+def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int, missing: list[str]) -> Part:
     """The trees of some policies on some texts.
 
     Args:
@@ -22,9 +19,6 @@ def explorer(inputs: ReportInputs, named: "Sequence[NamedPolicy]", num_texts: in
         num_texts: texts that are shown, taken from each dataset in turn.
         missing: gets a sentence where words cannot be shown.
     """
-    from simlab.analysis.report.parts import TreeExplorer
-    from simlab.analysis.report.trees import ShownPolicy, TreeCollector
-
     assert inputs.trace is not None
     decode = _decoder(inputs.trace.manifest.target)
     if decode is None:
@@ -51,7 +45,7 @@ def _spread(inputs: ReportInputs, number: int) -> list[int]:
     return sorted(in_turn[:number])
 
 
-def _decoder(target: "ModelInfo") -> "Decode | None":
+def _decoder(target: ModelInfo) -> Decode | None:
     """From ids to text, where the tokenizer is at hand; nothing is fetched."""
     try:
         from simlab.real_runner.targets.token_text import decoder_at_hand

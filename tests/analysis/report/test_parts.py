@@ -27,7 +27,7 @@ from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import parse_policies
 from simlab.random_texts import random_sequence
 from simlab.recorded import texts_of
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.studies.report.inputs import ReportInputs
 from simlab.studies.report.marks import _prices_mark, _text_mark
 from simlab.traces.results.rows import results_frame, write_results

@@ -25,7 +25,7 @@ from simlab.analysis.scoring.score import Limits, Scoring, scoring, without_budg
 from simlab.policies.composition import Composition
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence, texts_of
-from simlab.replay import draft_source, hindsight_rounds, rounds
+from simlab.sequence_replay import draft_source, hindsight_rounds, rounds
 from simlab.totals import ACCEPTED, DRAFTED, ROUNDS
 
 

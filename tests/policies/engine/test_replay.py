@@ -22,10 +22,10 @@ from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
-from simlab.replay import check_needs, rounds
-from simlab.studies.inputs.asked import Asked
+from simlab.sequence_replay import check_needs, rounds
+from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, cost_table_of
-from simlab.studies.replay.run import Manner, replay_trace
+from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.totals import COUNTS
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace
@@ -152,8 +152,10 @@ def test_any_number_of_threads_gives_the_same_rows(trace: Trace) -> None:
     assert len(policies) > len(SETTINGS["ddtree"])
     for prices in (Prices(None, "none", ""), Prices(cost, "made-up", "")):
         fitting = [one for one in policies if prices.cost is None or one.policy.budget <= cost.most_drafted]
-        asked = [Asked(prices, tuple(fitting))]
-        first, *others = (replay_trace(trace, "synthetic", asked, None, Manner(threads)) for threads in (1, 2, 3))
+        asked = [PricedPolicies(prices, tuple(fitting))]
+        first, *others = (
+            replay_trace(trace, "synthetic", asked, None, ReplayOptions(threads)) for threads in (1, 2, 3)
+        )
         assert all(first.equals(other) for other in others)
         assert first.height == 9 * (len(fitting) + 1 + (prices.cost is not None))
 

@@ -15,8 +15,8 @@ from simlab.errors import PolicyError, TraceError
 from simlab.policies.composition import Composition
 from simlab.policies.named.bastion import Bastion
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices
-from simlab.studies.inputs.shelf import CommandShelf
 from simlab.testing import check_policy
 from simlab.traces.reader import open_trace, packaged_trace
 
@@ -99,9 +99,9 @@ def test_settings_without_sense_are_refused(settings: str, said: str) -> None:
         named(f"bastion:{settings}", 64)
 
 
-def shelf(with_trace: bool = True) -> CommandShelf:
+def shelf(with_trace: bool = True) -> TraceArtefacts:
     prices = Prices(PRICES, "made up", "")
-    return CommandShelf(prices, open_trace(packaged_trace()), "dflash") if with_trace else CommandShelf(prices)
+    return TraceArtefacts(prices, open_trace(packaged_trace()), "dflash") if with_trace else TraceArtefacts(prices)
 
 
 def test_the_command_line_finds_the_sizes_of_the_shipped_target(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_without_sizes_it_says_how_to_give_them(tmp_path: Path) -> None:
     trace = open_trace(packaged_trace())
     unknown = replace(trace.manifest, target=replace(trace.manifest.target, digest="other"))
     with pytest.raises(PolicyError, match="simlab does not know this target; name the target's config.json"):
-        CommandShelf(Prices(PRICES, "", ""), replace(trace, manifest=unknown), "dflash").target_config("auto")
+        TraceArtefacts(Prices(PRICES, "", ""), replace(trace, manifest=unknown), "dflash").target_config("auto")
     for name, content, said in (
         ("gone.json", None, "there is none; name the folder"),
         ("text.json", "{", "is not JSON"),

@@ -174,7 +174,7 @@ def test_both_formats_draft_the_same(folder: Path, online: dict[str, Said]) -> N
     assert first == other
 
 
-def test_a_tag_is_fetched_where_it_is_asked_for(folder: Path, hub: Hub, online: dict[str, Said]) -> None:
+def test_a_tag_is_fetched_where_it_is_priced_policies(folder: Path, hub: Hub, online: dict[str, Said]) -> None:
     assert online["pinned"].code == 0, online["pinned"].err
     named = manifest(folder, "older-trace")["target"]
     assert (named["name"], named["revision"]) == ("org/target", hub.commits["org/target"]["v1"])
@@ -222,7 +222,7 @@ def test_inspect_fetches_no_weights_of_a_target(hub: Hub, online: dict[str, Said
     assert "model.safetensors" not in hub.files_asked("org/bare")
 
 
-def test_only_data_is_asked_for(hub: Hub, folder: Path, online: dict[str, Said]) -> None:
+def test_only_data_is_priced_policies(hub: Hub, folder: Path, online: dict[str, Said]) -> None:
     assert online["record"].code == 0, online["record"].err
     assert hub.files_asked("org/drafter") == {"config.json", "model.safetensors"}
     of_target = {"config.json", "generation_config.json", "model.safetensors", "chat_template.jinja"}

@@ -15,11 +15,11 @@ from simlab.cli.main import INTERRUPTED, main
 from simlab.cost import PLAIN
 from simlab.policies.engine import replay as engine
 from simlab.recorded import RecordedTexts
-from simlab.studies.inputs.asked import Asked, asked_for
+from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policies
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.replay import rows as replay_rows
 from simlab.studies.replay import run as command_replay_run
-from simlab.studies.replay.run import Manner, in_order, replay_trace
+from simlab.studies.replay.run import ReplayOptions, in_order, replay_trace
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.reader import open_trace
 from simlab.traces.results.rows import read_results, write_results
@@ -101,10 +101,10 @@ def test_a_killed_replay_goes_on(trace: Path, whole: pl.DataFrame, tmp_path: Pat
     arguments = ["replay", "--trace", str(trace), *POLICIES, "--out", str(out), "--threads", "2"]
     code = (
         "import os\n"
-        "from simlab import command_replay_run\n"
+        "from simlab.studies.replay import run\n"
         "from simlab.cli.main import main\n"
         "from simlab.traces.results.store import ResultStore\n"
-        "command_replay_run.KEEP_EVERY_ROWS = 1\n"
+        "run.KEEP_EVERY_ROWS = 1\n"
         "add, calls = ResultStore.add, []\n"
         "def killing(self, rows):\n"
         "    add(self, rows)\n"
@@ -166,7 +166,7 @@ def test_rows_of_anything_else_do_not_stand_for_new_ones(
     assert found.height == (1 if column == "simlab_version" else 2) * NUM_ROWS
 
 
-def test_a_policy_stands_under_the_name_it_was_last_asked_for(trace: Path, tmp_path: Path) -> None:
+def test_a_policy_stands_under_the_name_it_was_last_priced_policies(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.parquet"
     first = ["replay", "--trace", str(trace), "-p", "chain:length=null", "--out", str(out), "--limit", "2"]
     assert main(first) == 0
@@ -298,11 +298,11 @@ def test_a_policy_that_reads_prices_reads_those_of_each_machine(trace: Path, tmp
     paths = [tmp_path / "dear.json", tmp_path / "free.json"]
     typed = [f"{mine}:Mine", f"{mine}:Mine:cost={paths[0]}"] if "," not in str(mine) else []
     typed[1] = f'{mine}:Mine:cost="{paths[0]}"'
-    asked = asked_for(typed, paths, opened, "synthetic")
+    asked = priced_policies(typed, paths, opened, "synthetic")
     ids = [[one.policy_id for one in each.policies if one.name.endswith("Mine")] for each in asked]
     assert ids[0][0] != ids[1][0]
     assert ids[0][1] == ids[1][1]
-    rows = replay_trace(opened, "synthetic", asked, None, Manner(threads=2))
+    rows = replay_trace(opened, "synthetic", asked, None, ReplayOptions(threads=2))
     drafted = rows.group_by("policy_id", "cost_id").agg(pl.col("drafted").sum(), pl.col("rounds").sum())
     per_round = {(a, b): n / r for a, b, n, r in drafted.iter_rows()}
     dear, free = (each.prices.cost_id for each in asked)
@@ -333,7 +333,7 @@ def test_bounds_stand_beside_no_policy_that_reads_channels() -> None:
     none = Prices(None, "none", "")
     for channels, num_bounds in (((), 1), (("hidden",), 0)):
         one = NamedPolicy("mine", "mine", {}, Channelled(channels=channels), "id")
-        asked = Asked(none, (one,))
+        asked = PricedPolicies(none, (one,))
         assert len(replay_rows.bound_rows(asked, 64, 7, best_budgets=True)) == num_bounds
 
 

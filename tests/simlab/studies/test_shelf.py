@@ -10,8 +10,8 @@ import pytest
 from simlab.cli.main import main
 from simlab.policies.artefacts import LEAST_WIDTH
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note, shelf_of_models
 from simlab.studies.inputs.prices import Prices
-from simlab.studies.inputs.shelf import CommandShelf, in_sample_note, shelf_of_models
 from simlab.traces.artefacts.ngram import read_ngram_file
 from simlab.traces.artefacts.table import read_table_file
 from simlab.traces.reader import Trace, open_trace, packaged_trace
@@ -30,7 +30,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, Trace]:
 
 
 def policies_on(trace: Trace, typed: list[str]) -> tuple[list[NamedPolicy], tuple[str, ...]]:
-    shelf = CommandShelf(Prices(None, "none", ""), trace, trace.draft_name())
+    shelf = TraceArtefacts(Prices(None, "none", ""), trace, trace.draft_name())
     found = parse_policies(typed, shelf)
     return found, shelf.in_sample(found)
 

@@ -11,17 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlab.cost import CostTable
 from simlab.errors import CostError, PolicyError, SimlabError
+from simlab.policies.artefacts import LEAST_WIDTH
+from simlab.policies.costs.views import cost_in_view, name_and_view
+from simlab.policies.edges.ngram import NGramCounts, counts_from_rows
+from simlab.policies.parsing.parse import NamedPolicy
 from simlab.studies.inputs.prices import Prices, check_models, cost_table_of
-
-if TYPE_CHECKING:
-    from simlab.policies.edges.ngram import NGramCounts
-    from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.traces.format.manifest import ModelInfo
-    from simlab.traces.reader import Trace
+from simlab.traces.artefacts.cost import find_packaged, read_cost_file
+from simlab.traces.artefacts.model_config import find_packaged_config, read_model_config
+from simlab.traces.artefacts.ngram import find_packaged_ngram, read_ngram_file
+from simlab.traces.artefacts.table import find_packaged_table, read_table_file
+from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.reader import Trace
 
 AUTO = "auto"
 """As `simlab.policies.artefacts.AUTO`."""
@@ -33,7 +36,7 @@ _SLASHES = (
 _NAME_PRICES = "Measure them with `simlab profile{options}`, and give the file with --cost."
 
 
-class CommandShelf:
+class TraceArtefacts:
     """The artefacts of one trace and draft set; ``auto`` prices are those that speeds are predicted with.
 
     A file is read once, however many policies ask for it.
@@ -45,7 +48,7 @@ class CommandShelf:
         draft: the draft set.
     """
 
-    def __init__(self, prices: Prices, trace: "Trace | None" = None, draft: str | None = None) -> None:
+    def __init__(self, prices: Prices, trace: Trace | None = None, draft: str | None = None) -> None:
         self._prices, self._trace, self._draft = prices, trace, draft
         self._models = None if trace is None or draft is None else _models(trace, draft)
         self._in_sample: set[str] = set()
@@ -56,13 +59,11 @@ class CommandShelf:
 
     def min_width(self) -> int:
         """Candidates that the trace holds at each depth; of one that is still to be recorded what every trace holds."""
-        from simlab.policies.artefacts import LEAST_WIDTH
-
         if self._trace is None or self._draft is None:
             return LEAST_WIDTH
         return self._trace.manifest.draft_sets[self._draft].min_width
 
-    def in_sample(self, policies: "Sequence[NamedPolicy]") -> tuple[str, ...]:
+    def in_sample(self, policies: Sequence[NamedPolicy]) -> tuple[str, ...]:
         """The labels of those that use a table or counts of the very texts of the trace; see the module."""
         return tuple(
             one.label for one in policies if self._in_sample & set(getattr(one.policy, "artefacts", {}).values())
@@ -74,7 +75,6 @@ class CommandShelf:
             self._in_sample.add(artefact_id)
 
     def _cost(self, name: str) -> tuple[CostTable, str]:
-        from simlab.policies.costs.views import cost_in_view, name_and_view
 
         file, view = name_and_view(name)
         cost = cost_in_view(self._measured(file), view)
@@ -82,8 +82,6 @@ class CommandShelf:
 
     def _measured(self, name: str) -> CostTable:
         """Prices as they are, of a file or those of the command."""
-        from simlab.traces.artefacts.cost import read_cost_file
-
         if name == AUTO:
             if self._prices.cost is None:
                 raise PolicyError(f"it weighs tokens against seconds, and there are no prices. {self._prices.why_none}")
@@ -95,9 +93,7 @@ class CommandShelf:
             check_models(path, file, self._trace, self._draft)
         return cost_table_of(file, path)
 
-    def _ngram(self, name: str) -> "tuple[NGramCounts, str]":
-        from simlab.policies.edges.ngram import counts_from_rows
-        from simlab.traces.artefacts.ngram import find_packaged_ngram, read_ngram_file
+    def _ngram(self, name: str) -> tuple[NGramCounts, str]:
 
         digest = None if self._trace is None else self._trace.manifest.tokenizer_digest
         again = "count one with `simlab train ngram --out FILE`, and name it: ngram=FILE"
@@ -117,7 +113,6 @@ class CommandShelf:
         return counts_from_rows(file.firsts, file.seconds, file.thirds, file.counts, file.vocab_size), file.ngram_id
 
     def _table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
-        from simlab.traces.artefacts.table import find_packaged_table, read_table_file
 
         again = f"fit one with `simlab train {kind} --out FILE`, and name it: table=FILE"
         if name != AUTO:
@@ -136,7 +131,6 @@ class CommandShelf:
         return {**found.to_json(), "values": found.values}, found.table_id
 
     def _target_config(self, name: str) -> Mapping[str, object]:
-        from simlab.traces.artefacts.model_config import find_packaged_config, read_model_config
 
         if name != AUTO:
             return read_model_config(name)
@@ -171,15 +165,15 @@ def in_sample_note(labels: Sequence[str]) -> str:
     )
 
 
-def _models(trace: "Trace", draft: str) -> "tuple[ModelInfo, ModelInfo, int]":
+def _models(trace: Trace, draft: str) -> tuple[ModelInfo, ModelInfo, int]:
     """Target, drafter and block."""
     kept = trace.manifest.draft_sets[draft]
     return trace.manifest.target, kept.model, kept.block_size
 
 
 def shelf_of_models(
-    cost: Path | None, trace: "Trace | None", draft: str | None, dtype: str, batch: int = 1
-) -> CommandShelf:
+    cost: Path | None, trace: Trace | None, draft: str | None, dtype: str, batch: int = 1
+) -> TraceArtefacts:
     """The artefacts for running models: prices of a file, else those that come with simlab for the trace's models.
 
     Args:
@@ -194,7 +188,6 @@ def shelf_of_models(
         CostError: the cost file cannot be read, is not finished, or is of another number of texts at a time.
     """
     from simlab.real_runner.targets.hub_files import repository_of
-    from simlab.traces.artefacts.cost import find_packaged, read_cost_file
 
     sets = {} if trace is None else trace.manifest.draft_sets
     asked = None if draft is None else repository_of(draft)
@@ -213,4 +206,4 @@ def shelf_of_models(
     elif trace is not None and name is not None and batch == 1:
         found = find_packaged(*_models(trace, name), dtype)
     table = None if found is None else cost_table_of(found, cost)
-    return CommandShelf(Prices(table, "none", _NAME_PRICES.format(options=options)), trace, name)
+    return TraceArtefacts(Prices(table, "none", _NAME_PRICES.format(options=options)), trace, name)

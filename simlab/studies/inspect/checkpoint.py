@@ -5,12 +5,9 @@ import math
 import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlab.errors import ModelError
-
-if TYPE_CHECKING:
-    from simlab.real_runner.checkpoints.explained import Explained
+from simlab.real_runner.checkpoints.explained import Explained
 
 _SAID = ("layer_views", "tap_offset")
 _FILES = (".json", ".parquet", ".safetensors")
@@ -57,7 +54,7 @@ def fetched_checkpoint(name: str) -> Path | None:
     return fetch_drafter(at_revision(name, first.revision)).folder
 
 
-def read_checkpoint(place: Path) -> "tuple[Explained | None, list[TensorInfo]]":
+def read_checkpoint(place: Path) -> tuple[Explained | None, list[TensorInfo]]:
     """What the drafter is, if a ``config.json`` lies there, and its tensors.
 
     Raises:

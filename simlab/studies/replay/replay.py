@@ -1,0 +1,136 @@
+"""The replay of policies on a recorded trace, and the table of what they did."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simlab.errors import TraceError, UsageError
+from simlab.studies.inputs.artefacts import in_sample_note
+from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policies
+from simlab.studies.inputs.prices import Prices
+from simlab.studies.inputs.trace import TraceSource, draft_set_named, opened
+from simlab.studies.replay.batch import batch_note, replay_batches
+from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.replay.text import heading, json_value, tables_text
+from simlab.studies.result import StudyResult
+from simlab.traces.reader import Trace
+from simlab.traces.results.rounds import RoundsFile
+from simlab.traces.results.rows import Results
+from simlab.traces.results.store import ResultStore
+
+WITHOUT_CHOICE = ("ddtree:budget=16/64",)
+"""What is replayed where no policy is named, besides plain decoding, the chain and the bounds."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayTable(StudyResult):
+    """What policies did on a trace, with intervals over prompts.
+
+    Attributes:
+        trace: the recording.
+        draft: the draft set.
+        machines: policies and prices, one of each machine.
+        rows: result rows, one per policy, sequence and machine; as ``simlab replay --out`` writes them.
+        by: what the tables are cut by: ``dataset``, ``context`` or ``turn``; None: one table of all.
+        batch: texts at a time; None: each alone.
+    """
+
+    trace: Trace
+    draft: str
+    machines: tuple[PricedPolicies, ...]
+    rows: Results
+    by: str | None = None
+    batch: int | None = None
+
+    @property
+    def prices(self) -> tuple[Prices, ...]:
+        """The prices of each machine."""
+        return tuple(one.prices for one in self.machines)
+
+    @property
+    def in_sample(self) -> tuple[str, ...]:
+        """Labels of policies that were fitted on the very texts."""
+        return tuple(dict.fromkeys(label for one in self.machines for label in one.in_sample))
+
+    def to_json(self) -> dict[str, object]:
+        """The value that ``simlab replay --json`` prints."""
+        return json_value(self.trace, self.draft, self.rows, self.by, *self.prices, in_sample=self.in_sample)
+
+    def text(self) -> str:
+        """The tables as ``simlab replay`` prints them."""
+        first = heading(self.trace, self.draft, self.rows, *self.prices)
+        parts = [first, tables_text(self.rows, self.prices, self.by)]
+        parts += [] if self.batch is None else [batch_note(self.batch)]
+        parts += [in_sample_note(self.in_sample)] if self.in_sample else []
+        return "\n\n".join(parts)
+
+
+def replay(
+    trace: TraceSource | None = None,
+    policies: Sequence[str] = WITHOUT_CHOICE,
+    *,
+    cost: str | Path | Sequence[str | Path] = (),
+    what_if: Sequence[str] = (),
+    draft: str | None = None,
+    batch: int | None = None,
+    by: str | None = None,
+    limit: int | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    rounds: str | Path | None = None,
+) -> ReplayTable:
+    """Replay policies on a recorded trace, exactly.
+
+    Plain decoding, the chain and the hindsight bounds are always in the table. The rows are the same on every machine.
+
+    Args:
+        trace: a trace, or where one is; None: the sample that comes with simlab.
+        policies: as they are typed behind ``-p``, grids included: ``"ddtree:budget=8/16/64"``.
+        cost: cost files, or names of shipped ones; without one, those that come with simlab for the trace's models.
+        what_if: changes of these prices, each a machine that nobody measured: ``"verify*0.5,tile=64"``.
+        draft: the draft set; None: the only one.
+        batch: texts that are served at a time; None: each alone.
+        by: cut the tables by ``dataset``, ``context`` or ``turn``.
+        limit: the first so many prompts only.
+        threads: of the CPU; None: all cores.
+        progress: whether a bar is shown; None: on a terminal.
+        out: a Parquet file for the result rows, which are written as they come.
+        resume: go on with ``out``: rows that are there are not made again.
+        rounds: a Parquet file with a row for each round.
+
+    Raises:
+        SimlabError: a policy cannot be made, or trace, prices and options do not fit each other; nothing was replayed.
+    """
+    if resume and out is None:
+        raise UsageError("--resume goes on with a result file; name it with --out FILE")
+    if batch is not None and (resume or rounds is not None):
+        raise UsageError("--batch replays all texts together; it takes neither --resume nor --rounds")
+    if resume and rounds is not None:
+        raise UsageError("--rounds needs every round replayed, and --resume leaves out those that are done; choose one")
+    recording = opened(trace)
+    draft = draft_set_named(recording, draft)
+    costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
+    machines = priced_policies(policies or WITHOUT_CHOICE, costs, recording, draft, limit, what_if, batch)
+    if not recording.sequences():
+        raise TraceError(f"{recording.place} holds no sequences, so there is nothing to replay")
+    store = None if out is None else ResultStore(Path(out), resume)
+    file_of_rounds = None if rounds is None else RoundsFile(Path(rounds))
+    options = ReplayOptions(threads, progress, store, file_of_rounds)
+    try:
+        if batch is None:
+            rows = replay_trace(recording, draft, machines, limit, options)
+        else:
+            rows = replay_batches(recording, draft, machines, limit, batch, options)
+    except KeyboardInterrupt:
+        if store is not None:
+            said = f"simlab: interrupted; finished rows are kept: add --resume to go on with {out}"
+            print(f"\n{said}", file=sys.stderr)
+        raise
+    if store is not None:
+        store.finish(rows)
+    if file_of_rounds is not None:
+        file_of_rounds.finish()
+    return ReplayTable(recording, draft, tuple(machines), rows, by, batch)
