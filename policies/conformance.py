@@ -36,14 +36,14 @@ def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterato
     depth = 0 if recorded.rows is None else recorded.rows.counts.shape[1]
     last = len(recorded.text) - 1
     state = policy.start(recorded.prompt)
-    for one in rounds(policy, recorded):
-        follows = recorded.text[one.position + 1 : one.position + depth + 2].tolist()
-        text_ends = one.position + len(follows) == last
-        given = _given(policy, draft(one.position)) | _memory(policy, state)
-        yield given | _tree(one, prompt_length) | _verified(one, prompt_length, follows, text_ends)
-        committed = tuple(follows[: one.num_committed])
-        seconds = modelled_s(policy, prompt_length + one.position, one.num_drafted)
-        state = policy.update(state, Outcome(one.path, committed, one.position + len(committed) == last, seconds))
+    for played in rounds(policy, recorded):
+        follows = recorded.text[played.position + 1 : played.position + depth + 2].tolist()
+        text_ends = played.position + len(follows) == last
+        given = _given(policy, draft(played.position)) | _memory(policy, state)
+        yield given | _tree(played, prompt_length) | _verified(played, prompt_length, follows, text_ends)
+        committed = tuple(follows[: played.num_committed])
+        seconds = modelled_s(policy, prompt_length + played.position, played.num_drafted)
+        state = policy.update(state, Outcome(played.path, committed, played.position + len(committed) == last, seconds))
 
 
 def stages_of(policy: AnyPolicy) -> tuple[str, ...]:

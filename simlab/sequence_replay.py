@@ -188,15 +188,15 @@ def _reach(rows: DraftRows, budget: int, last: int) -> Longs:
     return np.asarray(np.minimum(reach, last), dtype=np.int64)
 
 
-def totals_of(played: Iterable[Round]) -> Totals:
+def totals_of(all_rounds: Iterable[Round]) -> Totals:
     """The sums over some rounds."""
     num, drafted, accepted, committed, clipped = 0, 0, 0, 0, 0
-    for one in played:
+    for played in all_rounds:
         num += 1
-        drafted += one.num_drafted
-        accepted += one.num_accepted
-        committed += one.num_committed
-        clipped += one.clipped
+        drafted += played.num_drafted
+        accepted += played.num_accepted
+        committed += played.num_committed
+        clipped += played.clipped
     return Totals(
         rounds=num,
         drafted=drafted,

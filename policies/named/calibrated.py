@@ -81,10 +81,10 @@ class CalibratedTree(Composed):
     def __post_init__(self) -> None:
         if self.stop not in STOPS:
             raise ValueError(f"stop must be one of {', '.join(STOPS)}; got {self.stop!r}")
-        for one in fields(self):
-            readers = _READ_BY.get(one.name, STOPS)
-            if self.stop not in readers and getattr(self, one.name) != one.default:
-                raise ValueError(f"{one.name} is read with stop={' or '.join(readers)} alone; stop is {self.stop}")
+        for setting in fields(self):
+            readers = _READ_BY.get(setting.name, STOPS)
+            if self.stop not in readers and getattr(self, setting.name) != setting.default:
+                raise ValueError(f"{setting.name} is read with stop={' or '.join(readers)} alone; stop is {self.stop}")
         for name in ("budget", "top_k", "floor", "step"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")

@@ -208,15 +208,15 @@ def _fields(source: _Source) -> "list[dataclasses.Field[object]]":
 
 def _check_keys(source: _Source, keys: Sequence[str]) -> None:
     fields = _fields(source)
-    names = [one.name for one in fields]
+    names = [field.name for field in fields]
     for key in keys:
         if key not in names:
             valid = f"its settings are {', '.join(names)}" if names else "it has none"
             raise PolicyError(f"{source.typed} has no setting `{key}`; {valid}")
-    for one in fields:
-        optional = one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
-        if not optional and one.name not in keys:
-            raise PolicyError(f"{source.typed} needs a {one.name}: write {source.typed}:{one.name}=VALUE")
+    for field in fields:
+        optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if not optional and field.name not in keys:
+            raise PolicyError(f"{source.typed} needs a {field.name}: write {source.typed}:{field.name}=VALUE")
 
 
 def _fitting(label: str, key: str, text: str, hint: object) -> Setting:

@@ -80,10 +80,12 @@ def parse_entry(text: str) -> SearchEntry:
     'presto:ngram_weight=0.25,budget=8/16'
     """
     matches = [match for match in _RANGE.finditer(text) if match["key"] is not None]
-    ranges = tuple(SettingRange(one["key"], float(one["low"]), float(one["high"])) for one in matches)
-    for one in ranges:
-        if not one.low < one.high:
-            raise PolicyError(f"`{text}`: {one.key}={one.low:g}~{one.high:g} should rise; write the smaller end first")
+    ranges = tuple(SettingRange(span["key"], float(span["low"]), float(span["high"])) for span in matches)
+    for span in ranges:
+        if not span.low < span.high:
+            raise PolicyError(
+                f"`{text}`: {span.key}={span.low:g}~{span.high:g} should rise; write the smaller end first"
+            )
     return SearchEntry(text, ranges)
 
 
