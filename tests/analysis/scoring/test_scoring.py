@@ -31,8 +31,8 @@ from simlab.totals import ACCEPTED, DRAFTED, ROUNDS
 
 def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:
     recorded = next(one for one in texts(21, 9) if len(one.text) > 8)
-    shelf = FullArtefacts()
-    policies = parse_policies(["ddtree:budget=5", "calibrated:budget=5", "sequoia:budget=5"], shelf)
+    artefacts = FullArtefacts()
+    policies = parse_policies(["ddtree:budget=5", "calibrated:budget=5", "sequoia:budget=5"], artefacts)
     scored = scoring(policies, [("made-up", "made-up")], [texts_of([recorded])], Limits(9, (3, 9), 9))
     marginal = scored.edges[0]
     parts = [calibration(marginal, EdgeSlice(place)) for place in (ON_SPINE, OFF_SPINE)]

@@ -178,8 +178,8 @@ def test_the_layer_is_that_of_the_roots() -> None:
 
 def calibrated(given_settings: dict[str, Any]) -> Composition:
     generator = np.random.default_rng(6)
-    shelf = MadeUpArtefacts(random_table(generator, 40), {"calibration": random_map(generator)})
-    return CalibratedTree(budget=40, **given_settings).compose(shelf)
+    artefacts = MadeUpArtefacts(random_table(generator, 40), {"calibration": random_map(generator)})
+    return CalibratedTree(budget=40, **given_settings).compose(artefacts)
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -205,7 +205,7 @@ def test_with_every_rule_it_keeps_the_contract_and_replays(name: str) -> None:
 
 
 def test_the_defaults_of_its_rules_are_those_of_the_named_policies() -> None:
-    shelf = MadeUpArtefacts(random_table(np.random.default_rng(6), 600), {"calibration": identity(2)})
+    artefacts = MadeUpArtefacts(random_table(np.random.default_rng(6), 600), {"calibration": identity(2)})
     pairs = {
         "survival": SurvivalThreshold(budget=64),
         "ratio": CaDDTree(budget=64, overhead=True),
@@ -213,7 +213,7 @@ def test_the_defaults_of_its_rules_are_those_of_the_named_policies() -> None:
         "price": Price(budget=64),
     }
     for stop, other in pairs.items():
-        found, expected = (one.compose(shelf).rule for one in (CalibratedTree(stop=stop), other))
+        found, expected = (one.compose(artefacts).rule for one in (CalibratedTree(stop=stop), other))
         assert type(found) is type(expected)
         for name in (
             "most",
@@ -447,6 +447,8 @@ def test_maps_of_the_same_counts_are_the_same() -> None:
 
 
 def test_top_k_of_the_recipe_is_read() -> None:
-    shelf = MadeUpArtefacts(values={"calibration": identity(2)})
-    assert CalibratedTree(top_k=3).compose(shelf).needs.top_k == 3
-    assert replace(CalibratedTree(), top_k=5).compose(shelf).order.key != CalibratedTree().compose(shelf).order.key
+    artefacts = MadeUpArtefacts(values={"calibration": identity(2)})
+    assert CalibratedTree(top_k=3).compose(artefacts).needs.top_k == 3
+    assert (
+        replace(CalibratedTree(), top_k=5).compose(artefacts).order.key != CalibratedTree().compose(artefacts).order.key
+    )

@@ -38,8 +38,8 @@ VOCAB = 16
 
 
 @dataclass(frozen=True)
-class OneShelf(NoArtefacts):
-    """A shelf with counts alone."""
+class CountsAlone(NoArtefacts):
+    """Artefacts of which there are counts alone."""
 
     counts: NGramCounts
 
@@ -308,7 +308,7 @@ def test_only_roots_that_some_budget_comes_to_are_enough(kind: str, seed: int, b
 def test_it_keeps_the_promises_of_a_policy(settings_of: dict[str, object]) -> None:
     counts = counts_for(corpus_texts(np.random.default_rng(1)))
     presto = Presto(budget=12, top_k=6, ngram_weight=0.5, **settings_of)  # type: ignore[arg-type]
-    policy = presto.compose(OneShelf(counts))
+    policy = presto.compose(CountsAlone(counts))
     check_policy(policy, draws=20)
     for seed in range(15):
         recorded = random_sequence(np.random.default_rng(seed), VOCAB - 2)
@@ -321,9 +321,10 @@ def test_the_text_alone_needs_no_corpus() -> None:
 
 
 def test_a_beam_as_wide_as_the_budget_is_best_first() -> None:
-    shelf = OneShelf(counts_for(corpus_texts(np.random.default_rng(2))))
+    artefacts = CountsAlone(counts_for(corpus_texts(np.random.default_rng(2))))
     orders: list[NodeOrder] = [
-        Presto(budget=20, top_k=6, shape=shape, beam_width=20).compose(shelf).order for shape in ("best-first", "beam")
+        Presto(budget=20, top_k=6, shape=shape, beam_width=20).compose(artefacts).order
+        for shape in ("best-first", "beam")
     ]
     for seed in range(20):
         recorded = random_sequence(np.random.default_rng(seed), VOCAB - 2)

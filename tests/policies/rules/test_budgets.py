@@ -270,8 +270,8 @@ def constant_table(seconds: float, most_drafted: int) -> CostTable:
 @pytest.mark.parametrize("look_ahead", [1, 0])
 def test_where_sizes_cost_the_same_caddtree_is_ddtree_at_its_cap(look_ahead: int) -> None:
     """As long as the next weight is not 0."""
-    shelf, lighter = MadeUpArtefacts(constant_table(0.25, 30)), 0
-    policy = CaDDTree(budget=30, look_ahead=look_ahead).compose(shelf)
+    artefacts, lighter = MadeUpArtefacts(constant_table(0.25, 30)), 0
+    policy = CaDDTree(budget=30, look_ahead=look_ahead).compose(artefacts)
     for recorded in texts(5, 60):
         if len(recorded.text) < 2:
             continue
@@ -291,7 +291,7 @@ def test_where_sizes_cost_the_same_caddtree_is_ddtree_at_its_cap(look_ahead: int
 def test_bastion_in_single_steps_from_the_root_is_caddtree(overhead: bool) -> None:
     generator = np.random.default_rng(6)
     for recorded in texts(7, 60):
-        shelf = MadeUpArtefacts(random_table(generator, most_drafted=30))
-        bastion = Bastion(budget=30, floor=1, step=1, overhead=overhead).compose(shelf)
-        caddtree = CaDDTree(budget=30, overhead=overhead).compose(shelf)
+        artefacts = MadeUpArtefacts(random_table(generator, most_drafted=30))
+        bastion = Bastion(budget=30, floor=1, step=1, overhead=overhead).compose(artefacts)
+        caddtree = CaDDTree(budget=30, overhead=overhead).compose(artefacts)
         assert same(*replay_policies([bastion, caddtree], recorded))
