@@ -12,10 +12,17 @@ from tqdm import tqdm
 from simlab.arrays import Doubles
 from simlab.cli.parser import Parser, add_command, positive
 from simlab.errors import UsageError, at_the_door
-from simlab.policies.composition import Composition
-from simlab.policies.fits.calibration import Quality, add_edges, all_edges, fit_map, held_out_quality, no_edges
+from simlab.policies.composition import composition_of
+from simlab.policies.fits.calibration import (
+    CalibrationQuality,
+    add_edges,
+    fit_map,
+    held_out_quality,
+    no_edge_counts,
+    total_edge_counts,
+)
 from simlab.policies.fits.price import FixedPoint, fixed_point
-from simlab.policies.fits.ranks import RankCounts, add_ranks, no_ranks, rank_frequencies
+from simlab.policies.fits.ranks import RankCounts, add_ranks, no_rank_counts, rank_frequencies
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence
@@ -149,11 +156,11 @@ def _run_calibration(options: argparse.Namespace) -> int:
     _check_width(source, options.top_k)
     if source.num_prompts < 2:
         raise UsageError(f"{source.trace.place} has fewer than 2 prompts, so none can be held out; record more")
-    parts = [no_edges(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
+    parts = [no_edge_counts(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
     for one in source.recorded():
         if one.rows is not None:
             add_edges(parts[source.prompts[one.index] % len(parts)], one.rows, options.top_k)
-    table_id = _write(options.out, "calibration", source, fit_map(all_edges(parts)))
+    table_id = _write(options.out, "calibration", source, fit_map(total_edge_counts(parts)))
     found = held_out_quality(parts)
     if options.json:
         depths = [*range(1, len(found)), None]
@@ -166,7 +173,7 @@ def _run_calibration(options: argparse.Namespace) -> int:
     return 0
 
 
-def _quality_json(depth: int | None, before: "Quality", after: "Quality") -> dict[str, object]:
+def _quality_json(depth: int | None, before: CalibrationQuality, after: CalibrationQuality) -> dict[str, object]:
     """One depth; None: all together."""
     values: dict[str, object] = {"depth": depth, "num_edges": before.num_edges, "num_true": before.num_true}
     for name in ("nll", "ece", "first_ece"):
@@ -174,7 +181,9 @@ def _quality_json(depth: int | None, before: "Quality", after: "Quality") -> dic
     return values
 
 
-def _calibration_text(source: _Source, num_parts: int, found: "Sequence[tuple[Quality, Quality]]") -> str:
+def _calibration_text(
+    source: _Source, num_parts: int, found: Sequence[tuple[CalibrationQuality, CalibrationQuality]]
+) -> str:
     lines = [
         source.text(),
         f"Held out, {num_parts} parts of the prompts in turn; a mean over candidates, before and after:",
@@ -193,7 +202,7 @@ def _run_ranks(options: argparse.Namespace) -> int:
 
     source = _source(options)
     _check_width(source, options.top_k)
-    counts = no_ranks(source.kept.depth, options.top_k)
+    counts = no_rank_counts(source.kept.depth, options.top_k)
     for one in source.recorded():
         if one.rows is not None:
             add_ranks(counts, one.rows)
@@ -230,8 +239,8 @@ def _run_price(options: argparse.Namespace) -> int:
     longest = max((len(one.prompt.token_ids) + len(one.text) - 2 for one in texts), default=0)
     prices = prices_of(options.cost, source.trace, source.draft, longest, source.kept.depth)
     named = parse_policies([options.policy], TraceArtefacts(prices, source.trace, source.draft))
-    policy = named[0].policy
-    if len(named) != 1 or not isinstance(policy, Composition) or not isinstance(policy.rule, OnlinePrice):
+    policy = composition_of(named[0].policy)
+    if len(named) != 1 or policy is None or not isinstance(policy.rule, OnlinePrice):
         raise UsageError(f"expected one policy that learns a rate, such as price:budget=64; got `{options.policy}`")
     check_needs(policy, source.kept.exact_budget, source.kept.min_width)
     with at_the_door():
