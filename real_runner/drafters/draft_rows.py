@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Bools, Floats, Ints, Scalar
-from simlab.candidates import top_candidates
+from simlab.sampling.candidates import top_candidates
 from simlab.draft import Marginals
 from simlab.policies.orders.best_first import ranks_used
 from simlab.real_runner.drafters.dense import draft_logits

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Doubles, Floats, Ints, Longs
-from simlab.candidates import ranks_of, top_candidates
+from simlab.sampling.candidates import ranks_of, top_candidates
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.grid import LOWEST, ROUNDING_NOISE, STEPS_PER_NAT, to_grid
@@ -34,7 +34,7 @@ class Ranked:
     """The first ``K`` candidates of each law, and where the true tokens stand.
 
     Attributes:
-        ids: int32 ``[R, D, K]``, in the order of `simlab.candidates`.
+        ids: int32 ``[R, D, K]``, in the order of `simlab.sampling.candidates`.
         log_probs: float32 ``[R, D, K]``, on the grid.
         probs: float32 ``[R, D, K]``, as the law has them.
         mass: float64 ``[R, D]``, the sum of the whole law, 1 but for rounding.

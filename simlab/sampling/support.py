@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simlab.arrays import Floats, Longs
-from simlab.candidates import lowest_keys
 from simlab.jit import kernel
+from simlab.sampling.candidates import lowest_keys
 
 HAIR = 1e-9
 """A change of top_p this small is a hair's change: no decision may hang on it."""

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
+from simlab.testing.random_texts import random_sequence
 
 
 def of_one_depth(seed: int, number: int) -> list[RecordedSequence]:

@@ -10,8 +10,8 @@ from simlab.grid import to_grid
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.orders.node_order import NodeOrder, OrderedNodes, layer_by_roots
 from simlab.policy import AnyPolicy
-from simlab.random_texts import random_sequence
 from simlab.recorded import DraftRows, RecordedSequence, texts_of
+from simlab.testing.random_texts import random_sequence
 
 __all__ = ["as_rows", "draft_of", "grid_values", "marginals_of", "paths_of", "rows_strategy"]
 

@@ -25,7 +25,7 @@ from simlab.policies.conformance import conformance_rounds
 from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.price import Price
 from simlab.policy import AnyPolicy
-from simlab.random_texts import random_sequence
+from simlab.testing.random_texts import random_sequence
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.synthetic import write_synthetic_trace
 

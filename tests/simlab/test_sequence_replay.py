@@ -30,7 +30,7 @@ from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
-from simlab.random_texts import random_sequence
+from simlab.testing.random_texts import random_sequence
 
 seeds = st.integers(0, 2**63).map(np.random.default_rng)
 policies = st.one_of(

@@ -22,13 +22,13 @@ from simlab.traces.reader import open_trace, packaged_trace
 
 torch = pytest.importorskip("torch")
 
-from simlab.candidates import top_candidates  # noqa: E402
 from simlab.real_runner.checkpoints.files import PACKAGED  # noqa: E402
 from simlab.real_runner.drafters.dense import block_logits  # noqa: E402
 from simlab.real_runner.models import Models, load_models  # noqa: E402
 from simlab.real_runner.record.prompt_rows import Message  # noqa: E402
 from simlab.real_runner.record.prompts import render  # noqa: E402
 from simlab.real_runner.record.record import forward_text  # noqa: E402
+from simlab.sampling.candidates import top_candidates  # noqa: E402
 
 TOLERANCE = 1e-4
 

@@ -12,7 +12,7 @@ from simlab.errors import UsageError
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_rounds, stages_of
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.random_texts import random_sequence
+from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts

@@ -26,7 +26,7 @@ from simlab.analysis.trees import drawing_rows
 from simlab.cli.main import main
 from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import parse_policies
-from simlab.random_texts import random_sequence
+from simlab.testing.random_texts import random_sequence
 from simlab.recorded import texts_of
 from simlab.sequence_replay import rounds
 from simlab.studies.report.inputs import ReportInputs

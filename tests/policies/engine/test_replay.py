@@ -20,7 +20,7 @@ from simlab.policies.composition import Composition
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.random_texts import random_sequence
+from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import check_needs, rounds
 from simlab.studies.inputs.priced_policies import PricedPolicies

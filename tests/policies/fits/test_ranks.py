@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.policies.fits.ranks import add_ranks, no_rank_counts, rank_frequencies
-from simlab.random_texts import random_sequence
+from simlab.testing.random_texts import random_sequence
 from simlab.recorded import DraftRows
 
 

@@ -43,7 +43,7 @@ from simlab.policies.named.price import Price
 from simlab.policies.named.survival import SurvivalThreshold
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderedNodes, layer_by_roots
-from simlab.random_texts import random_sequence
+from simlab.testing.random_texts import random_sequence
 from simlab.recorded import DraftRows, texts_of
 from simlab.sequence_replay import rounds
 from simlab.testing import check_policy

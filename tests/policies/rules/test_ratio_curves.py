@@ -39,7 +39,7 @@ from simlab.policies.rules.ratio_curves import (
     scan_curves,
     sum_fixed,
 )
-from simlab.random_texts import random_sequence
+from simlab.testing.random_texts import random_sequence
 from simlab.recorded import texts_of
 
 MOST = 10

@@ -6,7 +6,7 @@ import tiny_models
 import torch
 
 from simlab.arrays import Floats
-from simlab.candidates import top_candidates
+from simlab.sampling.candidates import top_candidates
 from simlab.draft import Marginals
 from simlab.policies.orders.best_first import best_first
 from simlab.real_runner.checkpoints.files import load_drafter

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.candidates import lowest_keys, ranks_of, top_candidates
+from simlab.sampling.candidates import lowest_keys, ranks_of, top_candidates
 
 Row = list[float]
 

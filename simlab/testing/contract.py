@@ -17,9 +17,9 @@ import numpy as np
 
 from simlab.draft import Draft, Marginals
 from simlab.policy import AnyPolicy, Outcome, modelled_s
-from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import draft_source, rounds
+from simlab.testing.random_texts import random_sequence
 from simlab.tree import DraftTree
 
 

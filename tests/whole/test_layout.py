@@ -1,0 +1,128 @@
+"""The layout: packages that can be held in the head, modules of one thing, names and docstrings that stand alone."""
+
+import ast
+import doctest
+import re
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from places import DOCS, REPOSITORY
+from source_files import FOLDERS, source_files
+
+MOST_MODULES, MANY_MODULES = 15, 24
+"""Modules in a folder; `decoding` and `cli` hold many alike."""
+
+MOST_LINES = 500
+VAGUE_NAMES = {"utils", "common", "misc", "types", "helpers"}
+TAKEN_NAMES = {"target", "build", "dist", "spec", "test"}
+"""Names of folders that other programs take for something else."""
+
+LEAST_WORDS = 4
+LEANING = ("Of ", "The same", "For ", "Its ")
+"""A first line that begins so leans on a name beside it."""
+
+
+def folders() -> list[Path]:
+    """Every folder of the product with Python files, relative to the repository."""
+    return sorted({path.parent for path in source_files()})
+
+
+def leaning_docstrings(source: str) -> list[str]:
+    """First lines of docstrings that do not stand alone."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    texts = (ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, documented))
+    firsts = (text.strip().split("\n")[0] for text in texts if text)
+    return [first for first in firsts if len(first.split()) < LEAST_WORDS or first.startswith(LEANING)]
+
+
+@pytest.mark.parametrize("folder", folders(), ids=str)
+def test_folder_is_a_handful(folder: Path) -> None:
+    modules = [path for path in source_files() if path.parent == folder]
+    most = MANY_MODULES if folder.name in ("decoding", "cli") else MOST_MODULES
+    assert len(modules) <= most, f"{folder} holds {len(modules)} modules"
+    assert (REPOSITORY / folder / "__init__.py").is_file()
+    assert folder.name not in TAKEN_NAMES
+
+
+@pytest.mark.parametrize("path", source_files(), ids=str)
+def test_module_is_one_thing(path: Path) -> None:
+    source = (REPOSITORY / path).read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= MOST_LINES
+    assert path.stem not in VAGUE_NAMES
+    assert leaning_docstrings(source) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('"""Two words."""', ["Two words."]),
+        (
+            '"""A module that stands alone."""\ndef f():\n    """Of the whole trace at once."""',
+            ["Of the whole trace at once."],
+        ),
+        ('class A:\n    """The same for all of the slices."""', ["The same for all of the slices."]),
+        ('"""A module that stands alone."""', []),
+    ],
+)
+def test_a_docstring_that_leans_is_found(source: str, found: list[str]) -> None:
+    assert leaning_docstrings(source) == found
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_link_leads_to_the_folder(folder: str) -> None:
+    link = REPOSITORY / "simlab" / folder
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / folder
+    assert (link / "__init__.py").is_file()
+
+
+def test_links_are_the_four_folders() -> None:
+    links = {path.name for path in (REPOSITORY / "simlab").iterdir() if path.is_symlink()}
+    assert links == set(FOLDERS)
+
+
+def test_tests_mirror_the_folders() -> None:
+    tests = REPOSITORY / "tests"
+    mirrored = [path for path in tests.rglob("test_*.py") if path.relative_to(tests).parts[0] in ("simlab", *FOLDERS)]
+    packages = {folder.as_posix() for folder in folders()}
+    strays = {path.parent.relative_to(tests).as_posix() for path in mirrored} - packages
+    assert strays == set()
+
+
+def examples(page: Path) -> Iterator[tuple[int, str]]:
+    """The runnable Python blocks of a page with their lines; a block marked ``python fragment`` is only shown."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return ((text[: block.start()].count("\n") + 1, block[1]) for block in blocks)
+
+
+def run_example(code: str) -> None:
+    """Run a block as a module of its own, and the doctests in it."""
+    module = types.ModuleType("example")
+    exec(compile(code, "example", "exec"), module.__dict__)
+    assert doctest.testmod(module).failed == 0
+
+
+PAGE = DOCS / "development" / "conventions.md"
+
+
+@pytest.mark.parametrize(("line", "code"), [pytest.param(*one, id=f"line {one[0]}") for one in examples(PAGE)])
+def test_example_runs(line: int, code: str) -> None:
+    run_example(code)
+
+
+def test_examples_are_found_and_a_wrong_one_fails(tmp_path: Path) -> None:
+    assert len(list(examples(PAGE))) >= 10
+    page = tmp_path / "page.md"
+    page.write_text("a\n\n```python\nassert 1 + 1 == 3\n```\n\n```python fragment\nx\n```\n", encoding="utf-8")
+    ((line, code),) = examples(page)
+    assert line == 3
+    with pytest.raises(AssertionError):
+        run_example(code)
+
+
+def test_wrong_doctest_in_an_example_fails() -> None:
+    with pytest.raises(AssertionError):
+        run_example('def f():\n    """\n    >>> 1 + 1\n    3\n    """\n')
