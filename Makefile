@@ -15,7 +15,7 @@ help:
 	@echo "make check        everything CI does"
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
-	@echo "make findings     the figures of docs/findings.md (needs Chromium or Chrome)"
+	@echo "make findings     the figures of docs/explanation/findings.md (needs Chromium or Chrome)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
 
 demo: .venv/ready-demo

@@ -228,7 +228,7 @@ def test_links_are_the_four_folders() -> None:
     assert links == set(FOLDERS)
 
 
-PAGE = REPOSITORY / "docs" / "conventions.md"
+PAGE = REPOSITORY / "docs" / "development" / "conventions.md"
 
 
 @pytest.mark.parametrize(("line", "code"), [pytest.param(*one, id=f"line {one[0]}") for one in examples(PAGE)])
