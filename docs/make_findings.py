@@ -1,4 +1,4 @@
-"""The figures of docs/explanation/findings.md: `make findings`. Results first, by the commands of the page; then figures.
+"""The figures of docs/explanation/findings.md: `make findings`. Results first, by its commands; then figures.
 
 A figure is a function that reads results and nothing else. To add one: a line in RESULTS for the command that makes
 what it reads, unless that is there, and a line in FIGURES.

@@ -70,9 +70,7 @@ def unwrapped(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_the_page_is_up_to_date() -> None:
     if PAGE.read_text(encoding="utf-8") != policies_page(describe_policies()):
-        pytest.fail(
-            "the page of policies is not what the code says; run `simlab policies --markdown > docs/reference/policies.md`"
-        )
+        pytest.fail(f"{PAGE} is not what the code says; run `simlab policies --markdown > docs/reference/policies.md`")
 
 
 def test_the_command_prints_the_page(capsys: pytest.CaptureFixture[str]) -> None:
