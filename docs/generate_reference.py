@@ -73,7 +73,7 @@ _SECTIONS = ("Args", "Attributes", "Raises", "Returns", "Yields")
 
 def commands_page() -> str:
     """The help of every command, as it is printed."""
-    head = "Every command with all its options: what `simlab COMMAND --help` prints. Made from the code by `make reference`."
+    head = "What `simlab COMMAND --help` prints, for every command. Made from the code by `make reference`."
     return "\n".join(["# Commands\n", textwrap.fill(head, 118) + "\n", *map(_command, command_names())])
 
 
