@@ -24,8 +24,6 @@ import polars as pl
 
 import simlab
 from simlab.cli.main import main
-from simlab.cli.policies import policies_page
-from simlab.policies.parsing.describe import describe_policies
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.format.schema import NUM_TOP, Schema, draft_schema, sequences_schema, tokens_schema
 from simlab.traces.results.rounds import rounds_schema
@@ -86,16 +84,21 @@ def command_names() -> Iterator[tuple[str, ...]]:
 
 
 def help_text(*names: str) -> str:
-    """What a command prints for ``--help``, at a fixed width and without colour."""
-    printed, before = io.StringIO(), dict(os.environ)
+    """What a command prints for ``--help``."""
+    return printed(*names, "--help").rstrip()
+
+
+def printed(*arguments: str) -> str:
+    """What the command line prints, at a fixed width and without colour."""
+    output, before = io.StringIO(), dict(os.environ)
     os.environ |= {"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
     try:
-        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            main([*names, "--help"])
+        with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+            main(arguments)
     finally:
         os.environ.clear()
         os.environ |= before
-    return printed.getvalue().rstrip()
+    return output.getvalue()
 
 
 def listed_names(text: str) -> list[str]:
@@ -258,7 +261,7 @@ def _hint(hint: object) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "python.md": python_page,
-    "policies.md": lambda: policies_page(describe_policies()),
+    "policies.md": lambda: printed("policies", "--markdown"),
     "columns.md": columns_page,
 }
 
