@@ -181,8 +181,8 @@ def one_round() -> Drawing:
         (BLUE, BLUE_INK, "bonus: 1"),
     )
     for place, (fill, stroke, words) in enumerate(legend):
-        drawing.box(60 + 195 * place, 358, 16, 16, fill, stroke)
-        drawing.text(84 + 195 * place, 371, words, 13, QUIET, "start")
+        drawing.box(60 + 210 * place, 358, 16, 16, fill, stroke)
+        drawing.text(84 + 210 * place, 371, words, 13, QUIET, "start")
     drawing.text(930, 371, "committed: 3 tokens in this round", 13, INK, "end", "600")
     return drawing
 
