@@ -237,12 +237,16 @@ def memory() -> Drawing:
         ("target: weights", "its parameters", BLUE, BLUE_INK),
         ("drafter: weights", "its parameters", BLUE, BLUE_INK),
         ("target: keys and values", "tokens × texts at a time", GREEN, GREEN_INK),
-        ("drafter: keys and values", "tokens × texts at a time", GREEN, GREEN_INK),
     )
     parts = {
-        "while recording": (*shared, ("candidates of 64 roots", "roots × depth × vocabulary", ORANGE, ORANGE_INK)),
+        "while recording": (
+            *shared,
+            ("drafter: keys and values", "tokens of one text", GREEN, GREEN_INK),
+            ("candidates of 64 roots", "roots × depth × vocabulary", ORANGE, ORANGE_INK),
+        ),
         "while decoding": (
             *shared,
+            ("drafter: keys and values", "tokens × texts at a time", GREEN, GREEN_INK),
             ("rows of the tree, its mask and logits", "drafted tokens + 1", ORANGE, ORANGE_INK),
         ),
     }
