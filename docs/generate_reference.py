@@ -18,6 +18,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import get_type_hints
 
 import polars as pl
@@ -123,29 +124,62 @@ def _title(link: str) -> str:
 
 
 def python_page() -> str:
-    """Every public name of the package: its signature, and what its docstring says."""
+    """Every public name of the package, functions first: its signature, and what its docstring says."""
     head = (
-        "Every name in `simlab.__all__`, made from the code by `make reference`. Shapes are in brackets; their letters "
-        "are those of [the conventions](../development/conventions.md#4-arrays-carry-their-shape-in-writing)."
+        "Every name in `simlab.__all__`, functions first, and what these functions return; made from the code by `make "
+        "reference`. Shapes are in brackets; their letters are those of [the "
+        "conventions](../development/conventions.md#4-arrays-carry-their-shape-in-writing)."
     )
-    return "\n".join(["# Python functions\n", textwrap.fill(head, 118) + "\n", *map(_public, sorted(simlab.__all__))])
+    values = {name: getattr(simlab, name) for name in simlab.__all__}
+    returned = dict.fromkeys(
+        kind for value in values.values() for kind in _returned(value) if kind not in values.values()
+    )
+    values |= {kind.__name__: kind for kind in returned}
+    ordered = sorted(values, key=lambda name: (inspect.isclass(values[name]), name))
+    sections = [_section(name, values[name]) for name in ordered]
+    return "\n".join(["# Python functions\n", textwrap.fill(head, 118, break_long_words=False) + "\n", *sections])
 
 
-def _public(name: str) -> str:
-    value = getattr(simlab, name)
+def _returned(value: object) -> list[type]:
+    """The class of the package that a function returns, if it is one."""
+    if not inspect.isfunction(value):
+        return []
+    # A name that is imported for type checkers alone is not there at run time.
+    with contextlib.suppress(NameError):
+        kind = get_type_hints(value).get("return")
+        if inspect.isclass(kind) and kind.__module__.startswith("simlab"):
+            return [kind]
+    return []
+
+
+def _section(name: str, value: object) -> str:
     if not (inspect.isclass(value) or inspect.isfunction(value)):
         said = f"`{value!r}`" if isinstance(value, str | int | float | tuple) else inspect.getdoc(value) or ""
         return f"## {name}\n\n{said}\n"
-    node = ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
+    node = _source(value)
     prose = _prose(inspect.getdoc(value) or "")
-    if isinstance(node, ast.ClassDef):
-        members = [
-            _member(one) for one in node.body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")
-        ]
-        listed = "\n*Methods and properties*\n\n" + "\n".join(members) + "\n" if members else ""
-        return f"## {name}\n\n```python\n{_class_header(node)}\n```\n\n{prose}\n{listed}"
-    assert isinstance(node, ast.FunctionDef)
-    return f"## {name}\n\n```python\n{_signature(node)}\n```\n\n{prose}\n"
+    if isinstance(node, ast.FunctionDef):
+        return f"## {name}\n\n```python\n{_signature(node)}\n```\n\n{prose}\n"
+    assert isinstance(node, ast.ClassDef)
+    assert inspect.isclass(value)
+    members = "\n".join(map(_member, _methods(value)))
+    listed = f"\n*Methods and properties*\n\n{members}\n" if members else ""
+    return f"## {name}\n\n```python\n{_class_header(node)}\n```\n\n{prose}\n{listed}"
+
+
+def _source(value: type | FunctionType) -> ast.stmt:
+    return ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
+
+
+def _methods(kind: type) -> list[ast.FunctionDef]:
+    """The public methods and properties of a class, those of its bases in the package included."""
+    found: dict[str, ast.FunctionDef] = {}
+    for base in kind.__mro__:
+        node = _source(base) if base.__module__.startswith("simlab") else None
+        for one in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
+                found.setdefault(one.name, one)
+    return list(found.values())
 
 
 def _class_header(node: ast.ClassDef) -> str:
@@ -158,11 +192,31 @@ def _class_header(node: ast.ClassDef) -> str:
 def _signature(node: ast.FunctionDef) -> str:
     """The arguments as the source writes them, on one line where they fit."""
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    line = f"{node.name}({ast.unparse(node.args)}){returns}"
-    if len(line) <= COLUMNS:
-        return line
-    parts = re.split(r", (?=\*?\*?\w+(?::|$|,|=)|\*(?:,|$)|/)", ast.unparse(node.args))
-    return f"{node.name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returns}"
+    parts = _arguments(node.args)
+    line = f"{node.name}({', '.join(parts)}){returns}"
+    return (
+        line if len(line) <= COLUMNS else f"{node.name}(\n" + "".join(f"    {one},\n" for one in parts) + f"){returns}"
+    )
+
+
+def _arguments(given: ast.arguments) -> list[str]:
+    """Each argument with its type and default; the marks between them stand alone."""
+    positional = [*given.posonlyargs, *given.args]
+    defaults = [*[None] * (len(positional) - len(given.defaults)), *given.defaults]
+    parts = [_argument(one, default) for one, default in zip(positional, defaults, strict=True)]
+    if given.posonlyargs:
+        parts.insert(len(given.posonlyargs), "/")
+    if given.vararg:
+        parts.append("*" + _argument(given.vararg, None))
+    elif given.kwonlyargs:
+        parts.append("*")
+    parts += [_argument(one, default) for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    return parts
+
+
+def _argument(one: ast.arg, default: ast.expr | None) -> str:
+    typed = f"{one.arg}: {ast.unparse(one.annotation)}" if one.annotation else one.arg
+    return typed if default is None else f"{typed} = {ast.unparse(default)}"
 
 
 def _member(node: ast.FunctionDef) -> str:
