@@ -173,13 +173,13 @@ def _source(value: type | FunctionType) -> ast.stmt:
 
 def _methods(kind: type) -> list[ast.FunctionDef]:
     """The public methods and properties of a class, those of its bases in the package included."""
-    found: dict[str, ast.FunctionDef] = {}
+    methods: dict[str, ast.FunctionDef] = {}
     for base in kind.__mro__:
         node = _source(base) if base.__module__.startswith("simlab") else None
-        for one in node.body if isinstance(node, ast.ClassDef) else ():
-            if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
-                found.setdefault(one.name, one)
-    return list(found.values())
+        for member in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
+                methods.setdefault(member.name, member)
+    return list(methods.values())
 
 
 def _class_header(node: ast.ClassDef) -> str:

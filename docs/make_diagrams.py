@@ -40,12 +40,12 @@ class Drawing:
     parts: list[str] = field(default_factory=list)
 
     def box(self, x: float, y: float, width: float, height: float, fill: str = GREY, stroke: str = LINE) -> None:
-        """A rounded rectangle."""
+        """Add a rectangle with round corners."""
         place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
         self.parts.append(f'<rect {place} rx="6" fill="{fill}" stroke="{stroke}"/>')
 
     def circle(self, x: float, y: float, radius: float, fill: str, stroke: str) -> None:
-        """A circle."""
+        """Add a circle around a point."""
         self.parts.append(
             f'<circle cx="{x:g}" cy="{y:g}" r="{radius:g}" fill="{fill}" stroke="{stroke}" stroke-width="1.5"/>'
         )
@@ -61,7 +61,7 @@ class Drawing:
         weight: str = "normal",
         font: str = "",
     ) -> None:
-        """One line of text; ``anchor`` is start, middle or end."""
+        """Add one line of text; ``anchor`` is start, middle or end."""
         family = f' font-family="{font}"' if font else ""
         style = f'font-size="{size:g}" fill="{fill}" text-anchor="{anchor}" font-weight="{weight}"{family}'
         self.parts.append(f'<text x="{x:g}" y="{y:g}" {style}>{escape(words)}</text>')
@@ -69,7 +69,7 @@ class Drawing:
     def line(
         self, x1: float, y1: float, x2: float, y2: float, stroke: str = LINE, width: float = 1.5, dash: str = ""
     ) -> None:
-        """A straight line."""
+        """Add a straight line, dashed on request."""
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
         place = f'x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"'
         self.parts.append(f'<line {place} stroke="{stroke}" stroke-width="{width:g}"{dashes}/>')
@@ -89,7 +89,7 @@ class Drawing:
         self.parts.append(f'<{kind} points="{said}" fill="{fill}" stroke="{stroke}" stroke-width="{width:g}"/>')
 
     def svg(self) -> str:
-        """The file."""
+        """Give the text of the SVG file."""
         size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONT}" role="img">'
         paper = f'<rect width="{self.width}" height="{self.height}" rx="10" fill="{PAPER}"/>'
