@@ -6,7 +6,7 @@ WORKERS ?= logical
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check bench coverage findings verify-real browser
+.PHONY: help demo test check bench coverage docs reference findings verify-real browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
@@ -15,7 +15,9 @@ help:
 	@echo "make check        everything CI does"
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
-	@echo "make findings     the figures of docs/findings.md (needs Chromium or Chrome)"
+	@echo "make docs         the site of the documentation, in build/site; a broken link fails"
+	@echo "make reference    the generated pages of docs/reference, from the code"
+	@echo "make findings     the figures of docs/explanation/findings.md (needs Chromium or Chrome)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
 
 demo: .venv/ready-demo
@@ -42,6 +44,14 @@ browser:
 	@command -v chromium >/dev/null || { \
 		command -v apt-get >/dev/null && \
 		{ [ "$$(id -u)" = 0 ] && run= || run=sudo; $$run apt-get update -q; $$run apt-get install -y -q --no-install-recommends chromium; }; }
+
+# Open build/site/index.html: the site needs no server and no network.
+docs: .venv/ready-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+reference: .venv/ready-docs
+	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python docs/make_diagrams.py
 
 findings: .venv/ready-docs
 	$(BIN)/python docs/make_findings.py

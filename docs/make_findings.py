@@ -1,4 +1,4 @@
-"""The figures of docs/findings.md: `make findings`. Results first, by the very commands of the page; then each figure.
+"""The figures of docs/explanation/findings.md: `make findings`. Results first, by its commands; then figures.
 
 A figure is a function that reads results and nothing else. To add one: a line in RESULTS for the command that makes
 what it reads, unless that is there, and a line in FIGURES.
@@ -86,7 +86,7 @@ def make_figures(found: Results, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Make the figures of docs/findings.md.")
+    parser = argparse.ArgumentParser(description="Make the figures of docs/explanation/findings.md.")
     parser.add_argument("--results", type=Path, default=Path("runs/findings"), help="where results are kept")
     parser.add_argument("--figures", type=Path, default=Path("docs/figures"), help="where the SVGs go")
     parser.add_argument("--keep", action="store_true", help="take results that are there as they are")

@@ -19,7 +19,7 @@ from simlab.studies.curves import CALIBRATED, RAW, curves
 DETAILS = """At each root the curve of (1 + summed path probabilities) / seconds over the number of drafted
 tokens, 0 to --budget: how many local maxima has it, where does the first size that brings no more
 end (caddtree), and what does that lose against trying all sizes, against the best fixed budget, and
-against one price for all rounds? docs/unimodality.md says what was found on the packaged trace.
+against one price for all rounds? docs/explanation/unimodality.md says what was found on the packaged trace.
 With several --cost a policy that reads prices reads the first.
 Without --trace it takes the small trace that comes with simlab, without --cost the prices that
 come with it; a whole round counts, drafting, selecting, verifying and committing.

@@ -14,14 +14,14 @@ DETAILS = """Without --out the export goes to standard output, and what to know 
 
 conformance: JSON lines to test an implementation of a policy in another engine against. Each
   line is a round: candidates and what else the policy was given, the tree that it chose, what the
-  target said, and what is kept of its pass. docs/conformance.md has the keys, and a reader.
+  target said, and what is kept of its pass. docs/reference/conformance.md has the keys, and a reader.
 vllm, sglang, tensorrt-llm: settings for a serving engine. The acceptance of the policy, so that a server
   accepts as many tokens in a load test before there is a kernel for its trees; and how many tokens a chain
   should draft at each batch size, where there are prices of several: --cost FILE for each, or --batches, which
   works them out from the prices of one text and says so.
 modelopt: speculation_profile.json of NVIDIA's Model-Optimizer; experimental, its schema is under review.
 latex, markdown: the table of a result file, ready for a paper or a page.
-docs/exporting.md says what each field is, where it was read, and what cannot be expressed.
+docs/how_to/export.md says what each field is, where it was read, and what cannot be expressed.
 
   simlab export --format conformance -p ddtree:budget=16 --limit 2 --out ddtree.jsonl
   simlab export --format vllm -p ddtree:budget=32 --out vllm.json

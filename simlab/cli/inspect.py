@@ -9,7 +9,7 @@ from simlab.studies.inspect.inspect import KINDS, inspect
 
 DETAILS = """A trace is read whole and proved whole: every file, every invariant and every id.
 Of a drafter checkpoint it is said what it is, what it reads of its target and whether it will run
-(docs/checkpoints.md), and settings and tensors are listed; of a cost file the seconds of each stage, of
+(docs/reference/checkpoints.md), and settings and tensors are listed; of a cost file the seconds of each stage, of
 a fitted table (calibration, ranks) and of the counts of a 3-gram what they were made from and the
 beginning of what they say, of a choice of `simlab optimize` the verdict and the finalists, of a result file
 the summaries. A file that comes with simlab may be named without its path.

@@ -25,7 +25,7 @@ chain, plain decoding and ddtree at every budget are searched in any case.
 A range a~b is searched with optuna (pip install "simlab[optimize]"); beside it, grids are searched whole.
 The objective is tokens per second at the prices of --cost, else at those that come with simlab for the models;
 with several --cost the smallest speedup over plain decoding among them; or the acceptance length.
-docs/optimising.md says how to read the report.
+docs/how_to/optimize.md says how to read the report.
 
   simlab optimize --trace runs/dev --report-on runs/test --out optimize.json
   simlab optimize --trace runs/dev --report-on runs/test -p ddtree:budget=1..512 -p caddtree

@@ -18,7 +18,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a policy, or path/to/mine.py:MyPolicy")
     form = parser.add_mutually_exclusive_group()
     add_json(form)
-    form.add_argument("--markdown", action="store_true", help="print the page docs/policies.md")
+    form.add_argument("--markdown", action="store_true", help="print the page docs/reference/policies.md")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ DETAILS = """Without a name it lists what is known and whether it can be run her
   ddtree-gsm8k     a tree's gain over the chain, its budget chosen on dev prompts; needs two traces and prices
 
 With a trace, each thing that must be equal is held against its manifest and what differs is named; the figures stand
-beside it all the same. docs/reproducing.md says more.
+beside it all the same. docs/how_to/reproduce.md says more.
 
   simlab reproduce
   simlab reproduce ddtreepp-rounds

@@ -21,7 +21,7 @@ DETAILS = """Four questions at every root of a recorded trace, each with 95 % in
 is a candidate as often right as an edge model says (calibration, by depth, rank, on the spine of
 first candidates and off it); how far down a policy's order of nodes lies the true path; how much
 of the way from the chain to the hindsight bound does a policy go; and what are its nodes spent on.
-docs/findings.md defines every figure, and says what was found on the packaged trace.
+docs/explanation/findings.md defines every figure, and says what was found on the packaged trace.
 Each edge model and each order of nodes is scored once, whatever the budgets of the policies that have it.
 Without -p these are the drafter's marginals, calibrated, corrected by a 3-gram, the same renormalised, and one fixed
 tree, as far as tables for the models come with simlab. --out keeps all reliability curves; --json has those of

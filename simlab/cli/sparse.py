@@ -12,7 +12,7 @@ DETAILS = """A server that logs its drafter logs it where its own rounds began. 
 every position, keeps of it only the roots at which rounds of one policy begin (--recorded), predicts the other policies
 from these alone, and holds that against what the whole trace predicts, and against a measurement of `simlab confirm`.
 Two estimates are made: the mean over the rows that there are, and a walk that reads the nearest of them. For the
-recorded policy itself both are exact. docs/findings.md says what was found.
+recorded policy itself both are exact. docs/explanation/findings.md says what was found.
 
   simlab sparse
   simlab sparse --trace runs/mine --recorded chain --recorded ddtree:budget=64 -p ddtree:budget=8/16/32

@@ -16,17 +16,17 @@ WIDTH = 100
 _JOINED = "\N{NO-BREAK SPACE}"
 
 _HOW = """Write `-p NAME` or `-p NAME:key=value,key=value`; a/b/c and a..b make grids.
-A policy of your own: `-p path/to/mine.py:MyPolicy`. docs/policies.md says more of each."""
+A policy of your own: `-p path/to/mine.py:MyPolicy`. docs/reference/policies.md says more of each."""
 
 _PAGE_HEAD = """# Policies
 
 Every policy that `simlab replay`, `simlab confirm` and `simlab export` know by name. This page is made from the code:
-`simlab policies --markdown > docs/policies.md`.
+`simlab policies --markdown > docs/reference/policies.md`.
 
 Write `-p NAME` or `-p NAME:key=value,key=value`; `a/b/c` and `a..b` (both ends included) make grids:
 `-p ddtree:budget=16/32/64`, `-p chain:length=1..7`. A setting without a default must be given; values are JSON
 (`true`, `null`, `0.5`) or plain text.
-[Writing a policy](writing_a_policy.md) says how to add one; [conformance](conformance.md), how to test an
+[Writing a policy](../how_to/write_a_policy.md) says how to add one; [conformance](conformance.md), how to test an
 implementation of one in another engine.
 
 *Exactness* says how sure it is that a policy is the published method: *exact (from released code)*, *exact (from
@@ -139,7 +139,7 @@ def _wrapped(text: str, first: str, others: str) -> list[str]:
 
 
 def policies_page(found: Sequence[PolicyInfo]) -> str:
-    """The page docs/policies.md."""
+    """The page docs/reference/policies.md."""
     overview = [
         f"| [`{one.name}`](#{_anchor(one.name)}) | {_cell(one.summary)} | {_cell(one.source)} |" for one in found
     ]

@@ -2,7 +2,7 @@
 
 vLLM: `num_speculative_tokens_per_batch_size` and `synthetic_acceptance_rates` of its speculative config. SGLang: the
 file of `--speculative-adaptive-config`. TensorRT-LLM: `speculative_config`. Model-Optimizer: speculation_profile.json.
-docs/exporting.md says where all this was read.
+docs/how_to/export.md says where all this was read.
 """
 
 import math

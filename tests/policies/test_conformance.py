@@ -30,7 +30,7 @@ from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.synthetic import write_synthetic_trace
 
 READER = TESTS / "helpers" / "check_conformance.py"
-PAGE = (REPOSITORY / "docs" / "conformance.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "reference" / "conformance.md").read_text(encoding="utf-8")
 SHIPPED = {path.stem: path for path in (REPOSITORY / "traces" / "data" / "conformance").glob("*.jsonl")}
 Round = dict[str, Any]
 CHECK: Callable[[Round, Round], None] = runpy.run_path(str(READER))["check"]
@@ -111,7 +111,7 @@ def test_the_shipped_set_holds(name: str) -> None:
 def test_the_page_shows_the_reader_and_it_runs_from_there(tmp_path: Path) -> None:
     (shown,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert shown == READER.read_text(encoding="utf-8"), (
-        "docs/conformance.md does not show tests/helpers/check_conformance.py"
+        "docs/reference/conformance.md does not show tests/helpers/check_conformance.py"
     )
     assert len(shown.splitlines()) < 60
     assert not re.search(r"^\s*(from|import) (simlab|numpy)", shown, re.MULTILINE)

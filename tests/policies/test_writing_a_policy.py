@@ -1,4 +1,4 @@
-"""docs/writing_a_policy.md: its blocks are the files it names, they run in order, and so do its commands."""
+"""docs/how_to/write_a_policy.md: its blocks are the files it names, they run in order, and so do its commands."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from simlab.cli.main import main
 from simlab.policies.parsing.parse import parse_policies
 from simlab.testing import check_policy
 
-PAGE = DOCS / "writing_a_policy.md"
+PAGE = DOCS / "how_to" / "write_a_policy.md"
 FILES = ("mine", "composed", "rule", "order")
 
 

@@ -1,4 +1,4 @@
-"""The invariants of the format, one sequence at a time; ``docs/trace_format.md`` lists them."""
+"""The invariants of the format, one sequence at a time; ``docs/reference/trace_format.md`` lists them."""
 
 from collections.abc import Iterator
 

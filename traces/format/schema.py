@@ -1,6 +1,6 @@
 """The columns of every file of a trace, with the types they are stored in.
 
-``docs/trace_format.md`` says what each means; a test holds the two together.
+``docs/reference/trace_format.md`` says what each means; a test holds the two together.
 """
 
 import polars as pl

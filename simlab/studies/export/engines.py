@@ -181,7 +181,7 @@ def _modelopt(one: Exported, notes: list[str], texts: ExportedTexts, draft_token
     profile = speculation_profile(one, metadata.version("simlab"), target, drafter, by_length)
     notes = [
         *notes,
-        "EXPERIMENTAL: the schema of speculation_profile.json is still under review; see docs/exporting.md.",
+        "EXPERIMENTAL: the schema of speculation_profile.json is still under review; see docs/how_to/export.md.",
     ]
     return _json(profile), notes
 

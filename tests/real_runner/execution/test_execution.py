@@ -236,7 +236,7 @@ def test_memory_that_ends_while_compiling_is_told_as_such(
 def test_one_list_of_values() -> None:
     """In the help of the option and in the pages about it."""
     assert EAGER == cost_file.EXECUTION
-    pages = [(DOCS / name).read_text(encoding="utf-8") for name in ("profiling.md", "cost_files.md")]
+    pages = [(DOCS / name).read_text(encoding="utf-8") for name in ("how_to/profile.md", "reference/cost_files.md")]
     for name in EXECUTIONS:
         assert f"{name}: " in execution_help()
         assert all(f"`{name}`" in page for page in pages)

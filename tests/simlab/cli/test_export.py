@@ -303,7 +303,7 @@ def test_prices_that_make_no_table_are_refused(
 def test_files_and_page_say_where_the_fields_were_read(
     name: str, source: EngineSource, exported: Callable[..., str]
 ) -> None:
-    page = (DOCS / "exporting.md").read_text(encoding="utf-8")
+    page = (DOCS / "how_to" / "export.md").read_text(encoding="utf-8")
     text = exported("--format", name, "-p", "chain")
     for path, commit in source.files.items():
         assert commit in text

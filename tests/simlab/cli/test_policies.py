@@ -13,7 +13,7 @@ from simlab.policies import POLICIES
 from simlab.policies.parsing.describe import describe, describe_policies
 from simlab.studies.policies import WIDTH, policies_page, policy_json
 
-PAGE = DOCS / "policies.md"
+PAGE = DOCS / "reference" / "policies.md"
 
 MINE = '''
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ def unwrapped(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_the_page_is_up_to_date() -> None:
     if PAGE.read_text(encoding="utf-8") != policies_page(describe_policies()):
-        pytest.fail("docs/policies.md is not what the code says; run `simlab policies --markdown > docs/policies.md`")
+        pytest.fail(f"{PAGE} is not what the code says; run `simlab policies --markdown > docs/reference/policies.md`")
 
 
 def test_the_command_prints_the_page(capsys: pytest.CaptureFixture[str]) -> None:

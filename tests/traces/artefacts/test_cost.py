@@ -27,7 +27,7 @@ from simlab.traces.artefacts.cost import (
 from simlab.traces.format.manifest import ModelInfo
 from simlab.traces.reader import open_trace, packaged_trace
 
-PAGE = DOCS / "cost_files.md"
+PAGE = DOCS / "reference" / "cost_files.md"
 OTHER = ModelInfo("other", "main", "sha256:0123456789abcdef")
 
 

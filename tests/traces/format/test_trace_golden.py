@@ -11,7 +11,7 @@ from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
 from simlab.traces.results.rows import results_schema
 
-PAGE = DOCS / "trace_format.md"
+PAGE = DOCS / "reference" / "trace_format.md"
 
 
 def test_there_is_a_golden_trace_of_every_version() -> None:
