@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Bools, Floats, Ints, Scalar
-from simlab.sampling.candidates import top_candidates
 from simlab.draft import Marginals
 from simlab.policies.orders.best_first import ranks_used
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import LawBuffers, Laws, Ranked, ranked
 from simlab.real_runner.targets.model import Target
+from simlab.sampling.candidates import top_candidates
 from simlab.traces.format.records import DraftColumns
 
 _BLOCKS_PER_PASS = 64

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Doubles, Floats, Ints, Longs
-from simlab.sampling.candidates import ranks_of, top_candidates
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.grid import LOWEST, ROUNDING_NOISE, STEPS_PER_NAT, to_grid
+from simlab.sampling.candidates import ranks_of, top_candidates
 
 _NO_LAWS = "the drafter's logits are not numbers; give another --dtype, such as float32"
 

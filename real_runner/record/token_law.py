@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Floats, Ints
-from simlab.sampling.candidates import top_candidates
 from simlab.real_runner.targets.model import Target
+from simlab.sampling.candidates import top_candidates
 from simlab.sampling.choice import Sampling, choose_rows
 from simlab.traces.format.records import TokenRows
 from simlab.traces.format.schema import NUM_TOP

@@ -16,8 +16,8 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.parsing.describe import describe_policies
 from simlab.policy import AnyPolicy
-from simlab.testing.random_texts import random_sequence
 from simlab.testing import check_policy, check_sequence
+from simlab.testing.random_texts import random_sequence
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY, ids=repr)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from simlab.columns import RoundColumns, columns_of
 from simlab.policies.parsing.parse import parse_policies
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import Round, rounds, totals_of
 from simlab.studies.replay.rounds import endings, rows_of_rounds
+from simlab.testing.random_texts import random_sequence
 from simlab.traces.results.rounds import ENDINGS, RoundsFile, rounds_schema
 
 SEEDS = st.integers(0, 10**6)

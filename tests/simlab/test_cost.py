@@ -16,9 +16,9 @@ from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import Needs, Stateless, is_plain_decoding
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import hindsight_rounds, rounds
+from simlab.testing.random_texts import random_sequence
 from simlab.tree import DraftTree
 
 SEEDS = st.integers(0, 10**6)

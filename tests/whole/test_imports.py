@@ -34,7 +34,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "simlab.studies.sparse",
     ),
     ("simlab.studies.demo",),
-    ("simlab.cli", "simlab.__main__"),
+    ("simlab.cli",),
+    ("simlab.__main__",),
 )
 """The layers of the whole, lowest first: a layer imports from itself and from lower ones.
 
@@ -139,6 +140,8 @@ def layer_of(name: str) -> tuple[int, str]:
 def floor_of(folder: str, name: str) -> int | None:
     """The number of a module's floor within its folder; None where it has none."""
     part = [*name.split("."), "__init__"][2]
+    if not part.islower():  # a name of the package's face, such as POLICIES
+        part = "__init__"
     return next((number for number, floor in enumerate(FLOORS[folder]) if part in floor), None)
 
 

@@ -12,13 +12,13 @@ from simlab.errors import UsageError
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_rounds, stages_of
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import first_prompts
+from simlab.testing.random_texts import random_sequence
 from simlab.traces.reader import Trace
 
 _SYNTHETIC_KEPT = 12

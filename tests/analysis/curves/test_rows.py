@@ -33,8 +33,8 @@ from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst, best_first
 from simlab.policies.rules.ratio_curves import ROUNDING
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
+from simlab.testing.random_texts import random_sequence
 
 MOST = 6
 

@@ -11,9 +11,9 @@ from simlab.cost import STAGES, CostTable, price_rounds
 from simlab.policies.engine.hindsight import best_budgets_in_hindsight
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.parsing.parse import parse_policies
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.studies.inputs.prices import cost_table_of
+from simlab.testing.random_texts import random_sequence
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 from simlab.traces.reader import open_trace, packaged_trace
 

@@ -20,12 +20,12 @@ from simlab.policies.composition import Composition
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import check_needs, rounds
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, cost_table_of
 from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.testing.random_texts import random_sequence
 from simlab.totals import COUNTS
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace

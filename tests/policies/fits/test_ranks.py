@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.policies.fits.ranks import add_ranks, no_rank_counts, rank_frequencies
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import DraftRows
+from simlab.testing.random_texts import random_sequence
 
 
 def frequencies_by_hand(texts: list[DraftRows], num_ranks: int) -> list[list[Fraction]]:

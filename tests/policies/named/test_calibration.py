@@ -43,10 +43,10 @@ from simlab.policies.named.price import Price
 from simlab.policies.named.survival import SurvivalThreshold
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderedNodes, layer_by_roots
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import DraftRows, texts_of
 from simlab.sequence_replay import rounds
 from simlab.testing import check_policy
+from simlab.testing.random_texts import random_sequence
 
 Path = tuple[int, ...]
 Row = list[tuple[int, int]]  # token and cost in grid steps, by rank

@@ -27,10 +27,10 @@ from simlab.policies.named.presto import Presto
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer, layer_by_roots, true_path
 from simlab.policies.rules.budgets import FixedBudget
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import draft_source, rounds
 from simlab.testing import check_policy
+from simlab.testing.random_texts import random_sequence
 from simlab.traces.artefacts.ngram import find_packaged_ngram
 from simlab.traces.reader import open_trace, packaged_trace
 

@@ -17,9 +17,9 @@ from simlab.policies.fits.price import PricedRounds, fixed_point, policy_at_rate
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FixedBudget, FixedPrice
 from simlab.policies.rules.online_price import OnlinePrice
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import rounds
+from simlab.testing.random_texts import random_sequence
 
 MOST = 20
 ORDER = BestFirst(Marginal())

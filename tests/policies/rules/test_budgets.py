@@ -28,10 +28,10 @@ from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, FixedBudget, FixedPrice, FloorAndStep, SurvivalBudget
 from simlab.policies.rules.online_price import OnlinePrice
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import rounds
 from simlab.testing import check_policy
+from simlab.testing.random_texts import random_sequence
 
 MOST = 12
 STEPS = 65536

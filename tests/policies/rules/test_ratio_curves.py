@@ -39,8 +39,8 @@ from simlab.policies.rules.ratio_curves import (
     scan_curves,
     sum_fixed,
 )
-from simlab.testing.random_texts import random_sequence
 from simlab.recorded import texts_of
+from simlab.testing.random_texts import random_sequence
 
 MOST = 10
 STEPS = 65536

@@ -6,7 +6,6 @@ import tiny_models
 import torch
 
 from simlab.arrays import Floats
-from simlab.sampling.candidates import top_candidates
 from simlab.draft import Marginals
 from simlab.policies.orders.best_first import best_first
 from simlab.real_runner.checkpoints.files import load_drafter
@@ -17,6 +16,7 @@ from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target, features_of, tapped
+from simlab.sampling.candidates import top_candidates
 from simlab.traces.format.records import DraftColumns
 
 TOLERANCE = 1e-4
