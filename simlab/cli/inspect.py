@@ -5,7 +5,9 @@ import json
 
 from simlab.cli.options import add_json, add_progress
 from simlab.cli.parser import Parser
+from simlab.errors import UsageError
 from simlab.studies.inspect.inspect import KINDS, inspect
+from simlab.traces.artefacts.schemas import SCHEMAS, read_schema
 
 DETAILS = """A trace is read whole and proved whole: every file, every invariant and every id.
 Of a drafter checkpoint it is said what it is, what it reads of its target and whether it will run
@@ -16,18 +18,29 @@ the summaries. A file that comes with simlab may be named without its path.
 
   simlab inspect runs/dev
   simlab inspect z-lab/Qwen3-8B-DFlash-b16
-  simlab inspect smollm2-135m-calibration"""
+  simlab inspect smollm2-135m-calibration
+  simlab inspect --schema cost                what a cost file must hold, for other programs"""
 
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("path", metavar="PATH", help=f"{KINDS}; or the name of a shipped file")
+    parser.add_argument("path", nargs="?", metavar="PATH", help=f"{KINDS}; or the name of a shipped file")
+    parser.add_argument(
+        "--schema", choices=SCHEMAS, help="print the JSON Schema of a trace's manifest, of cost files or of choices"
+    )
     add_json(parser)
     add_progress(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Inspect, and print what was found."""
+    if options.schema is not None:
+        if options.path is not None:
+            raise UsageError("--schema is of a kind of file, not of one; leave out PATH, or leave out --schema")
+        print(json.dumps(read_schema(options.schema), indent=1))
+        return 0
+    if options.path is None:
+        raise UsageError("name what to inspect: simlab inspect PATH; see `simlab inspect --help`")
     inspection = inspect(options.path, options.progress)
     print(json.dumps(inspection.to_json(), indent=1, allow_nan=False) if options.json else inspection.text())
     return 0

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "policies": ("simlab.cli.policies", "The policies, their settings and where they come from."),
     "inspect": ("simlab.cli.inspect", "What a trace, a checkpoint, prices, a fitted table or results hold."),
     "export": ("simlab.cli.export", "Write policies and results for other programs."),
+    "completion": ("simlab.cli.completion", "A script that lets the shell complete commands and options."),
     "version": ("simlab.cli.version", "The version of simlab."),
 }
 """Each command: its module, and its summary in a sentence.

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs, headline
-from simlab.analysis.compare.text import comparison_notes, comparison_table, verdicts_text
+from simlab.analysis.compare.text import comparison_notes, comparison_table, comparisons_html, verdicts_text
 from simlab.analysis.compare.verdicts import verdict
+from simlab.analysis.table.html import sentences_html
 from simlab.analysis.table.prompt_sums import Run, shared_runs
 from simlab.errors import UsageError
 from simlab.policies.parsing.parse import parse_policies
@@ -134,6 +135,11 @@ class ComparisonTable(StudyResult):
             comparison_notes(rows, self.correction),
         ]
         return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        heading = "\n".join(f"{letter}  {one.heading}" for letter, one in zip("AB", self.sources, strict=False))
+        table = comparisons_html(self.comparisons, self.measure, self.by, self.correction)
+        return f"{sentences_html(heading)}\n{table}"
 
 
 def compare(

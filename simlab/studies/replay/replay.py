@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from simlab.analysis.table.html import sentences_html, summaries_html
+from simlab.analysis.table.summaries import summaries
 from simlab.errors import TraceError, UsageError
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policies
@@ -16,7 +18,7 @@ from simlab.studies.replay.text import heading, json_value, tables_text
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.traces.results.rounds import RoundsFile
-from simlab.traces.results.rows import Results
+from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.store import ResultStore
 
 WITHOUT_CHOICE = ("ddtree:budget=16/64",)
@@ -64,6 +66,16 @@ class ReplayTable(StudyResult):
         parts += [] if self.batch is None else [batch_note(self.batch)]
         parts += [in_sample_note(self.in_sample)] if self.in_sample else []
         return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        parts = [sentences_html(heading(self.trace, self.draft, self.rows, *self.prices))]
+        for one in self.prices:
+            rows = results_at(self.rows, one.cost_id)
+            slices = [] if self.by is None else summaries(rows, self.by)
+            parts += [sentences_html(one.heading)] if len(self.machines) > 1 else []
+            parts.append(summaries_html(summaries(rows), slices, self.by or "", one.why_none))
+        parts += [sentences_html(in_sample_note(self.in_sample))] if self.in_sample else []
+        return "\n".join(parts)
 
 
 def replay(
