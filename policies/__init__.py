@@ -5,6 +5,9 @@ and a line here. Read `composition` first, then `named.ddtree` and `named.caddtr
 those before it: `edges`, `costs`, the module `artefacts` (what policies were fitted or measured with), `kernels`,
 `orders`, `rules`, the module `composition`, `named`, `engine`, `fits`, the module `conformance`, this table,
 `parsing`.
+
+Two files are generated anew where the table grows: `simlab policies --markdown > docs/policies.md`, and
+``tests/golden/ids.json``, whose test prints it.
 """
 
 from collections.abc import Callable

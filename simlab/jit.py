@@ -24,8 +24,9 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     by zero gives what numpy gives and raises nothing; the check for it keeps loops from being
     vectorised. A kernel that may divide by an integer zero tests for it itself.
 
-    The file on disk is renewed when the module of *this* function changes, not when a kernel
-    that it calls changes in another module. After such an edit delete ``__pycache__/*.nb*``.
+    The file on disk is renewed when the module of *this* function changes, not when a kernel that it calls, a constant
+    that it imports or the name of a tuple that it takes changes in another module. After such an edit delete
+    ``__pycache__/*.nb*``.
 
     Args:
         function: a function that numba's nopython mode can compile.

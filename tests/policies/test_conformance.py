@@ -19,7 +19,7 @@ from places import REPOSITORY, TESTS
 
 from simlab.cli.main import main
 from simlab.cost import CostTable
-from simlab.policies import POLICIES, conformance
+from simlab.policies import POLICIES
 from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.conformance import conformance_rounds
 from simlab.policies.named.caddtree import CaDDTree
@@ -471,7 +471,7 @@ def test_a_failure_leaves_the_file_as_it_was(
     command = ["export", "--format", "conformance", "--trace", str(trace), "-p", "chain", "--out", str(out)]
     assert main(command) == 0
     before = out.read_bytes()
-    monkeypatch.setattr(conformance, "conformance_rounds", failing)
+    monkeypatch.setattr("simlab.studies.export.conformance.conformance_rounds", failing)
     with pytest.raises(KeyError):
         main(command)
     capsys.readouterr()

@@ -192,7 +192,7 @@ def test_a_file_that_does_not_run_is_named(tmp_path: Path) -> None:
 RECIPE = """
 from dataclasses import dataclass
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import BestRatio, Fixed
+from simlab.policies.rules.budgets import BestRatio, FixedBudget
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Marginal
 
@@ -200,21 +200,21 @@ from simlab.policies.edges.models import Marginal
 class Small(Composed):
     budget: int = 4
 
-    def compose(self, shelf):
-        return Composition(BestFirst(Marginal(8)), Fixed(self.budget))
+    def compose(self, artefacts):
+        return Composition(BestFirst(Marginal(8)), FixedBudget(self.budget))
 
 @dataclass(frozen=True)
 class Priced(Composed):
     budget: int = 4
     cost: str = "auto"
 
-    def compose(self, shelf):
-        table, cost_id = shelf.cost(self.cost)
+    def compose(self, artefacts):
+        table, cost_id = artefacts.cost(self.cost)
         return Composition(BestFirst(Marginal(8)), BestRatio(self.budget, table), {"cost": cost_id})
 """
 
 
-class OneShelf(NoArtefacts):
+class PricesAlone(NoArtefacts):
     """Prices under any name, each with its own id."""
 
     def __init__(self, most_drafted: int = 20) -> None:
@@ -232,7 +232,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_a_recipe_from_a_file_is_composed(recipe: Path) -> None:
-    found = parse_policies([f"{recipe}:Small:budget=3/5", f"{recipe}:Priced"], OneShelf())
+    found = parse_policies([f"{recipe}:Small:budget=3/5", f"{recipe}:Priced"], PricesAlone())
     assert all(isinstance(one.policy, Composition) for one in found)
     assert [one.policy.budget for one in found] == [3, 5, 4]
     assert [repr(one.policy) for one in found] == [one.label for one in found]
@@ -242,11 +242,11 @@ def test_a_recipe_from_a_file_is_composed(recipe: Path) -> None:
 
 
 def test_what_a_recipe_is_measured_with_is_part_of_its_id(recipe: Path) -> None:
-    class Other(OneShelf):
+    class Other(PricesAlone):
         def cost(self, name: str) -> tuple[CostTable, str]:
             return self.table_of, "another id"
 
-    (one,), (other,) = (parse_policies([f"{recipe}:Priced"], shelf) for shelf in (OneShelf(), Other()))
+    (one,), (other,) = (parse_policies([f"{recipe}:Priced"], artefacts) for artefacts in (PricesAlone(), Other()))
     assert one.settings == other.settings
     assert one.policy_id != other.policy_id
 
@@ -255,7 +255,7 @@ def test_a_recipe_without_what_it_needs_is_refused(recipe: Path) -> None:
     with pytest.raises(PolicyError, match=r"Priced`: this policy weighs tokens against seconds and needs prices"):
         parse_policies([f"{recipe}:Priced"])
     with pytest.raises(PolicyError, match=r"drafts up to 21 tokens, and its prices end at 20; give it a smaller"):
-        parse_policies([f"{recipe}:Priced:budget=20/21"], OneShelf(20))
+        parse_policies([f"{recipe}:Priced:budget=20/21"], PricesAlone(20))
 
 
 def test_a_grid_of_ten_thousand_points(mine: Path) -> None:
