@@ -7,9 +7,9 @@ from itertools import combinations
 
 import numpy as np
 
-from simlab.analysis.compare.comparisons import Comparison, compared
+from simlab.analysis.compare.comparisons import Comparison, compare_pairs
 from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.prompt_sums import Run, prompt_sums
+from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import Scalar
 
 
@@ -89,7 +89,7 @@ class RankAgreement:
         }
 
 
-def rank_agreement(runs: Sequence[Run], predicted: Mapping[str, float]) -> RankAgreement:
+def rank_agreement(runs: Sequence[PolicyRun], predicted: Mapping[str, float]) -> RankAgreement:
     """Agreement of the predicted order with the measured one; intervals are each pair's own.
 
     Args:
@@ -100,7 +100,7 @@ def rank_agreement(runs: Sequence[Run], predicted: Mapping[str, float]) -> RankA
     if len(known) < 2:
         return RankAgreement(len(known), (), math.nan)
     names = [run.name for run in known]
-    found = compared(prompt_sums(known), names, list(combinations(range(len(known)), 2)), "tokens_per_s")
+    found = compare_pairs(prompt_sums(known), names, list(combinations(range(len(known)), 2)), "tokens_per_s")
     speeds = {one.first: one.first_value for one in found} | {one.second: one.second_value for one in found}
     tau = kendall_tau([predicted[name] for name in names], [speeds[name] for name in names])
     pairs = [_pair(one, predicted) for one in found if one.is_known and not _holds_one(one.ratio_interval)]

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from simlab.analysis.compare.comparisons import Comparison, headline
-from simlab.analysis.compare.verdicts import measure_name, standing, verdict
+from simlab.analysis.compare.comparisons import Comparison, headline_measure
+from simlab.analysis.compare.verdicts import measure_name, standing_sentence, verdict_sentence
 from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.statistics.significance import POWER
@@ -17,9 +17,9 @@ _LEFT = ("", "difference [95 %]", "ratio [95 %]")
 
 def verdicts_text(found: Sequence[Comparison], by: str | None = None) -> str:
     """A line for each, slices named; above them where one run stands, if all are of the same one."""
-    lines = [f"{_slice(one, by)}{verdict(one)}." for one in found]
+    lines = [f"{_slice(one, by)}{verdict_sentence(one)}." for one in found]
     if by is None and len(found) > 1 and len({one.first for one in found}) == 1:
-        lines.insert(0, f"{standing(found)}.")
+        lines.insert(0, f"{standing_sentence(found)}.")
     return "\n".join(lines)
 
 
@@ -54,7 +54,7 @@ def shown_comparisons(
         found: at least one.
         measure: None: tokens per second where they are known of every pair, else acceptance length.
     """
-    wanted = measure or headline(found)
+    wanted = measure or headline_measure(found)
     of_measure = [one for one in found if one.measure == wanted]
     return of_measure, of_measure if len(of_measure) > 1 else found
 

@@ -26,7 +26,7 @@ def measure_name(measure: str) -> str:
     return _SAID[measure]
 
 
-def verdict(one: Comparison, unit: str = "prompt") -> str:
+def verdict_sentence(one: Comparison, unit: str = "prompt") -> str:
     """In a sentence without a full stop.
 
     ``A is faster than B by 31.2 % [27.0, 35.1]``, ``no winner between A and B: differences under 3.1 % cannot be
@@ -54,7 +54,7 @@ def verdict(one: Comparison, unit: str = "prompt") -> str:
     return _ahead(one, one.first, (one.ratio, interval.low, interval.high), unit)
 
 
-def standing(found: Sequence[Comparison], unit: str = "prompt") -> str:
+def standing_sentence(found: Sequence[Comparison], unit: str = "prompt") -> str:
     """Where one run stands among several, in a sentence without a full stop.
 
     ``A is faster than each of 3 others, the closest being B, by 4.1 % [2.0, 6.2]`` or ``no winner among A, B and C:

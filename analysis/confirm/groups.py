@@ -12,7 +12,7 @@ import polars as pl
 
 from simlab.analysis.confirm.table import ConfirmedPolicy
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
-from simlab.analysis.statistics.slices import sliced
+from simlab.analysis.statistics.slices import split_by_slice
 from simlab.analysis.table.summaries import Scalar
 from simlab.analysis.table.text import aligned
 from simlab.arrays import Doubles, Longs
@@ -47,7 +47,7 @@ def with_prompts(
         results: the rows by prompt.
         by: what both are cut by.
     """
-    counts = {value: part.select("dataset", "prompt_id").n_unique() for value, part in sliced(results, by)}
+    counts = {value: part.select("dataset", "prompt_id").n_unique() for value, part in split_by_slice(results, by)}
     changed = []
     for one in found:
         prompts = counts[one.predicted.slice]

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from simlab.analysis.compare.verdicts import standing, verdict
+from simlab.analysis.compare.verdicts import standing_sentence, verdict_sentence
 from simlab.analysis.confirm.errors import PARTS, TOLERANCE, PredictionErrors, RelativeError
-from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, Contest, stages_per_round
+from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerComparison, stages_per_round
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.summaries import BASELINE
 from simlab.analysis.table.text import aligned, number, with_interval
@@ -43,7 +43,7 @@ _ERROR_HEADINGS = (
 _ERROR_LEFT = {"prediction error", "speedup", "tokens/s", "acceptance length"}
 
 
-def verdict_text(found: Sequence[ConfirmedPolicy], won: Contest | None, unit: str = "prompt") -> str:
+def verdict_text(found: Sequence[ConfirmedPolicy], won: WinnerComparison | None, unit: str = "prompt") -> str:
     """What came out, a sentence a line: failures first, then where the chosen or fastest policy stands.
 
     Args:
@@ -56,7 +56,7 @@ def verdict_text(found: Sequence[ConfirmedPolicy], won: Contest | None, unit: st
         return "\n".join([*lines, "No policy has both a speed and a text that is the target's."])
     if won.comparisons:
         first, *others = won.comparisons
-        sentence = standing(won.comparisons, unit) if others else verdict(first, unit)
+        sentence = standing_sentence(won.comparisons, unit) if others else verdict_sentence(first, unit)
         lines.append(f"No{sentence[2:]}." if sentence.startswith("no ") else f"{sentence}.")
     return "\n".join([*lines, *(_claim(one, unit) for one in (won.first, *won.rivals, *won.ahead))])
 
@@ -118,7 +118,7 @@ def _cells(one: ConfirmedPolicy) -> list[str]:
     ]
 
 
-def same_texts(found: Sequence[ConfirmedPolicy]) -> str:
+def same_texts_sentence(found: Sequence[ConfirmedPolicy]) -> str:
     """In how many texts each policy wrote just what plain decoding wrote."""
     others = [(one.policy, one.judged) for one in found if one.judged is not None and one.predicted.name != BASELINE]
     counted = [f"{policy} {judged.num_same_texts} of {judged.num_texts}" for policy, judged in others]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from simlab.analysis.curves.rows import NOTABLE_SHARE, PRICE, SCAN, Setting
+from simlab.analysis.curves.rows import NOTABLE_SHARE, PRICE, SCAN, CurveSetting
 from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
-from simlab.analysis.statistics.slices import Slice, sliced
+from simlab.analysis.statistics.slices import Slice, split_by_slice
 from simlab.arrays import Doubles
 
 Scalar = str | int | float | None
@@ -111,7 +111,7 @@ def _ends(name: str, interval: Interval) -> dict[str, Scalar]:
     return {f"{name}_ci_low": None if np.isnan(low) else low, f"{name}_ci_high": None if np.isnan(high) else high}
 
 
-def curve_summaries(rows: pl.DataFrame, settings: Iterable[Setting], by: str | None = None) -> list[CurveSummary]:
+def curve_summaries(rows: pl.DataFrame, settings: Iterable[CurveSetting], by: str | None = None) -> list[CurveSummary]:
     """One summary per setting; with ``by`` one per setting and slice.
 
     Args:
@@ -124,12 +124,12 @@ def curve_summaries(rows: pl.DataFrame, settings: Iterable[Setting], by: str | N
     for setting in settings:
         of_setting = rows.filter(pl.col("edges") == setting.edges, pl.col("cost_id") == setting.cost_id)
         of_setting = of_setting.with_columns((pl.col("context") - pl.col("position")).alias("context_length"))
-        parts = sliced(of_setting, by)
+        parts = split_by_slice(of_setting, by)
         found += [_summary(part, value, setting) for value, part in parts]
     return found
 
 
-def _summary(rows: pl.DataFrame, value: Slice, setting: Setting) -> CurveSummary:
+def _summary(rows: pl.DataFrame, value: Slice, setting: CurveSetting) -> CurveSummary:
     rules = {part["rule"][0]: part for part in rows.partition_by("rule", maintain_order=True)}
     scan = rules[SCAN]
     maxima = np.bincount(scan["num_maxima"].to_numpy())[1:]

@@ -18,7 +18,7 @@ CHAIN, BEAM = "chain", "eagle2-beam"
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedPolicy:
     """All that is written of one policy.
 
     Attributes:
@@ -50,7 +50,7 @@ class Exported:
         return self.policy.name == CHAIN
 
 
-def vllm_settings(one: Exported, draft_tokens: int | None = None) -> dict[str, dict[str, object]]:
+def vllm_settings(one: ExportedPolicy, draft_tokens: int | None = None) -> dict[str, dict[str, object]]:
     """Parts of vLLM's ``--speculative-config``: ``load_test``, and ``dynamic`` where batch sizes have prices.
 
     Args:
@@ -83,7 +83,7 @@ def vllm_settings(one: Exported, draft_tokens: int | None = None) -> dict[str, d
     return parts
 
 
-def sglang_adaptive(one: Exported) -> dict[str, dict[str, list[int]]]:
+def sglang_adaptive(one: ExportedPolicy) -> dict[str, dict[str, list[int]]]:
     """A file for SGLang's ``--speculative-adaptive-config``: for each range of batch sizes the one best step count.
 
     A key is the first batch size of its range. Empty where there are no prices of several batch sizes, or where the
@@ -94,7 +94,7 @@ def sglang_adaptive(one: Exported) -> dict[str, dict[str, list[int]]]:
     return {str(first): {"candidate_steps": [length]} for first, _, length in batch_ranges(one.choices)}
 
 
-def sglang_environment(one: Exported) -> dict[str, str]:
+def sglang_environment(one: ExportedPolicy) -> dict[str, str]:
     """Environment variables with which SGLang accepts as many tokens as the policy would, on average.
 
     Real draft tokens are asked for where a chain is drafted; SGLang has them for nothing else.
@@ -106,7 +106,7 @@ def sglang_environment(one: Exported) -> dict[str, str]:
     return found | ({"SGLANG_SIMULATE_ACC_TOKEN_MODE": "real-draft-token"} if one.is_chain else {})
 
 
-def sglang_arguments(one: Exported) -> dict[str, int]:
+def sglang_arguments(one: ExportedPolicy) -> dict[str, int]:
     """SGLang's static settings of the policy's shape; empty where it has none. SGLang's draft tokens count the root."""
     if one.is_chain:
         return _sglang_shape(one.deepest, 1, one.deepest)
@@ -123,7 +123,7 @@ def _sglang_shape(steps: int, top_k: int, budget: int) -> dict[str, int]:
     }
 
 
-def tensorrt_llm_settings(one: Exported) -> dict[str, object]:
+def tensorrt_llm_settings(one: ExportedPolicy) -> dict[str, object]:
     """Fields of TensorRT-LLM's ``speculative_config``.
 
     Of EAGLE-2's beam the dynamic tree; of a chain its length and, where batch sizes have prices, the draft lengths of
@@ -146,7 +146,7 @@ def tensorrt_llm_settings(one: Exported) -> dict[str, object]:
     return {"max_draft_len": first, "draft_len_schedule": schedule}
 
 
-def _dynamic_tree(one: Exported) -> dict[str, object]:
+def _dynamic_tree(one: ExportedPolicy) -> dict[str, object]:
     beam, budget = _whole(one.policy, "beam"), _whole(one.policy, "budget")
     if not one.deepest <= budget <= beam * one.deepest:
         raise SimlabError(
@@ -163,7 +163,7 @@ def _dynamic_tree(one: Exported) -> dict[str, object]:
     }
 
 
-def tensorrt_llm_forced(one: Exported) -> float:
+def tensorrt_llm_forced(one: ExportedPolicy) -> float:
     """TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS: drafted tokens accepted per round, without the bonus token."""
     pooled = one.acceptance.pooled
     return (pooled.committed - pooled.rounds) / pooled.rounds

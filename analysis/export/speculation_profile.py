@@ -8,7 +8,7 @@ request the mean of the responses' means.
 from collections.abc import Mapping
 from itertools import pairwise
 
-from simlab.analysis.export.engine_settings import Exported
+from simlab.analysis.export.engine_settings import ExportedPolicy
 from simlab.analysis.export.engine_sources import MODELOPT, READ_ON
 
 SCHEMA_VERSION = "1.0"
@@ -19,7 +19,11 @@ _TREE = "the vectors describe the accepted path of a tree, in passes wider than 
 
 
 def speculation_profile(
-    one: Exported, version: str, target: Mapping[str, str], drafter: Mapping[str, str], by_length: Mapping[int, float]
+    one: ExportedPolicy,
+    version: str,
+    target: Mapping[str, str],
+    drafter: Mapping[str, str],
+    by_length: Mapping[int, float],
 ) -> dict[str, object]:
     """The profile of one policy.
 

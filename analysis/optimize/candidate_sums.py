@@ -79,7 +79,7 @@ class CandidateSums:
         return replace(self, prompts=self.prompts + more.prompts, **sums)
 
 
-def figures(found: CandidateSums, objective: str) -> Doubles:
+def objective_figures(found: CandidateSums, objective: str) -> Doubles:
     """What is to be large, of each policy on all prompts, float64 ``[P]``.
 
     Tokens per second at the first machine's prices; the acceptance length there, pooled; or the smallest speedup over

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from simlab.analysis.curves.examples import Example
-from simlab.analysis.curves.rows import FIRST, FIXED, PRICE, SCAN, Setting
+from simlab.analysis.curves.examples import CurveExample
+from simlab.analysis.curves.rows import FIRST, FIXED, PRICE, SCAN, CurveSetting
 from simlab.analysis.curves.summaries import CurveSummary
 from simlab.analysis.figure_style import MARKERS, colour, figure, line
 from simlab.analysis.report.parts import Chart
@@ -101,7 +101,7 @@ def regret_chart(found: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
     return Chart("regret", drawn, "What stopping rules lose", caption, 160 + 60 * len(_RULES))
 
 
-def example_chart(one: Example) -> Chart:
+def example_chart(one: CurveExample) -> Chart:
     """The curve at the root where the first stop lost most."""
     drawn = figure("drafted tokens", "expected tokens/s")
     drawn.add_trace(
@@ -127,7 +127,7 @@ def example_chart(one: Example) -> Chart:
     return Chart("worst", drawn, "The worst case of the first stop", caption)
 
 
-def budget_chart(settings: Sequence[Setting], names: Sequence[str]) -> Chart:
+def budget_chart(settings: Sequence[CurveSetting], names: Sequence[str]) -> Chart:
     """Expected tokens per second of the whole under each fixed budget."""
     drawn = figure("budget of every round", "expected tokens/s")
     for place, (one, name) in enumerate(zip(settings, names, strict=True)):

@@ -7,7 +7,7 @@ from importlib import metadata, resources
 from string import Template
 
 from simlab.analysis.figure_style import DARK, LIGHT
-from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Mark, Note, Part, Section, TreeExplorer
+from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Note, Part, Section, TreeExplorer, TrustLabel
 
 _FOLDER = "data/report"
 
@@ -65,7 +65,7 @@ def _list(sentences: Sequence[str]) -> str:
     return '<ul class="more">\n' + "\n".join(f"<li>{_text(one)}</li>" for one in sentences) + "\n</ul>"
 
 
-def _mark(one: Mark) -> str:
+def _mark(one: TrustLabel) -> str:
     return (
         f'<li class="{one.state}"><span class="kind">{_text(one.name)}</span><b>{_text(one.value)}</b>'
         f'<p class="detail">{_text(one.detail)}</p></li>'

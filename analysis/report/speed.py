@@ -11,7 +11,7 @@ from simlab.analysis.report.parts import Chart, Grid
 from simlab.analysis.report.results import BOUNDS, ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.speeds import STAGE_COLUMNS
-from simlab.analysis.table.summaries import BASELINE, Summary, summaries
+from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import number
 
 _STAGES = ("drafting", "selecting", "verifying", "committing")
@@ -148,7 +148,7 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
     """Speedup, or acceptance length, slice by slice; None where there is one slice alone."""
     rows = results.predicted if results.predicted.height else results.measured
     found = [
-        one for one in summaries(rows, by) if (one.policy, one.policy_id) in {(a.policy, a.policy_id) for a in shown}
+        one for one in summarise(rows, by) if (one.policy, one.policy_id) in {(a.policy, a.policy_id) for a in shown}
     ]
     slices = list(dict.fromkeys(str(one.slice) for one in found))
     if len(slices) < 2:
@@ -215,7 +215,7 @@ def stage_table(results: ReportResults, shown: Sequence[Summary]) -> Grid | None
     if not (results.ran and results.predicted.height and results.has_speeds):
         return None
     texts = results.measured["sequence"].unique().to_list()
-    alike = {one.policy_id: one for one in summaries(results.predicted.filter(pl.col("sequence").is_in(texts)))}
+    alike = {one.policy_id: one for one in summarise(results.predicted.filter(pl.col("sequence").is_in(texts)))}
     rows = []
     plain = [one for one in results.found if one.name == BASELINE]
     for one in (*plain, *shown):

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
-from simlab.analysis.compare.averaging import BothMeans, Flip
+from simlab.analysis.compare.averaging import BothMeans, RankingFlip
 from simlab.analysis.compare.verdicts import measure_name
-from simlab.analysis.reproduce.checks import DIFFERS, NOT_KNOWN, Check
-from simlab.analysis.reproduce.published import AVERAGING, POOLED_OF_PRINTED, PUBLISHED, Published, PublishedFigure
-from simlab.analysis.reproduce.released_rounds import MOST_COMMITTED, MOST_NODES, ReleasedRounds, Share
-from simlab.analysis.reproduce.rows import BudgetFigures, Reproduced
+from simlab.analysis.reproduce.checks import DIFFERS, NOT_KNOWN, SetupCheck
+from simlab.analysis.reproduce.published import AVERAGING, POOLED_OF_PRINTED, PUBLISHED, PublishedFigure, PublishedStudy
+from simlab.analysis.reproduce.released_rounds import MOST_COMMITTED, MOST_NODES, RatioWithInterval, ReleasedRounds
+from simlab.analysis.reproduce.rows import BudgetFigures, ReproducedFigure
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.text import aligned, number, with_interval
 
@@ -25,38 +25,38 @@ Must be equal: nothing; these are their own rounds. Not known: what a logged tim
 past the end of a text were counted in its last round."""
 
 
-def state(one: Published) -> str:
+def availability_text(one: PublishedStudy) -> str:
     """Whether a figure can be reproduced with what comes with simlab."""
     return NOT_YET if one.missing else RUNS
 
 
-def list_text() -> str:
+def studies_text() -> str:
     """All that are known, with their state."""
-    cells = [["name", "state", "what"], *([one.name, state(one), one.title] for one in PUBLISHED.values())]
+    cells = [["name", "state", "what"], *([one.name, availability_text(one), one.title] for one in PUBLISHED.values())]
     lines = [aligned(cells, [True] * 3)]
     lines += [f"{one.name}: {one.missing}." for one in PUBLISHED.values() if one.missing]
     return "\n\n".join(lines)
 
 
-def refusal(one: Published) -> str:
+def missing_text(one: PublishedStudy) -> str:
     """One sentence of what is missing, and what to type once it is there."""
     commands = "\n".join(f"  {line}" for line in one.commands)
     return f"`{one.name}` is {NOT_YET}: {one.missing}; once they are there:\n{commands}"
 
 
-def heading(one: Published) -> str:
+def study_heading(one: PublishedStudy) -> str:
     """What it is, and where their figures stand."""
     return f"{one.title}\ntheirs   {one.source}"
 
 
-def figures_text(found: Sequence[Reproduced]) -> str:
+def figures_text(found: Sequence[ReproducedFigure]) -> str:
     """Theirs, ours and the difference."""
     heads = ["", "of", "theirs", "ours [95 %]", "difference", "theirs within it", "theirs is"]
     cells = [heads, *(_figure(one) for one in found)]
     return aligned(cells, [head in ("", "of", "ours [95 %]", "theirs is") for head in heads])
 
 
-def _figure(one: Reproduced) -> list[str]:
+def _figure(one: ReproducedFigure) -> list[str]:
     share = "-" if math.isnan(one.ours) else f"{100 * one.difference_share:+.1f} %"
     within = "-" if math.isnan(one.interval.low) else "yes" if one.is_within else "no"
     value = with_interval(one.ours, one.interval).rstrip()
@@ -67,7 +67,7 @@ def _published(one: PublishedFigure) -> str:
     return f"{one.value:.2f}"
 
 
-def checks_text(found: Sequence[Check]) -> str:
+def checks_text(found: Sequence[SetupCheck]) -> str:
     """What must be equal, and a verdict on it."""
     differing = [one.what for one in found if one.state == DIFFERS]
     unknown = [one.what for one in found if one.state == NOT_KNOWN]
@@ -147,12 +147,12 @@ def profiles_text(one: ReleasedRounds) -> str:
     return aligned(cells, [head not in ("rounds", "prompts", "per response") for head in heads])
 
 
-def _share(one: Share, scale: float, digits: int) -> str:
+def _share(one: RatioWithInterval, scale: float, digits: int) -> str:
     low, high = scale * one.interval.low, scale * one.interval.high
     return f"{scale * one.value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def printed_text() -> str:
+def published_means_text() -> str:
     """The published pairs of means."""
     cells = [["theirs", "printed", "pooled", "larger by", ""]]
     for one in AVERAGING.figures:
@@ -162,7 +162,7 @@ def printed_text() -> str:
     return aligned(cells, [True, False, False, False, True])
 
 
-def averaging_text(place: str, means: Sequence[BothMeans], flipped: Sequence[Flip]) -> str:
+def averaging_text(place: str, means: Sequence[BothMeans], flipped: Sequence[RankingFlip]) -> str:
     """Both means of each policy of one place, and the pairs that they rank differently."""
     heads = [f"{place}, {means[0].prompts} prompts", "pooled [95 %]", "per response [95 %]", "larger by, paired [95 %]"]
     cells = [heads]
@@ -178,7 +178,7 @@ def averaging_text(place: str, means: Sequence[BothMeans], flipped: Sequence[Fli
     return "\n".join(parts)
 
 
-def flips_text(means: Sequence[BothMeans], flipped: Sequence[Flip]) -> str:
+def flips_text(means: Sequence[BothMeans], flipped: Sequence[RankingFlip]) -> str:
     """Which rankings turn round."""
     pairs = len(means) * (len(means) - 1) // 2
     if not pairs:

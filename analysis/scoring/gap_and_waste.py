@@ -123,7 +123,7 @@ def policy_figures(rounds: ScoredRounds) -> list[PolicyFigures]:
     return [_figures(rounds.chain, policy, bound, firsts[policy.budget]) for policy, bound in pairs]
 
 
-def macro(run: RoundSums) -> float:
+def macro_acceptance_length(run: RoundSums) -> float:
     """The acceptance length as a mean over responses; nan where there is none."""
     responses = run.sums[:, RESPONSES].sum()
     return float(run.sums[:, MEANS].sum() / responses) if responses else float("nan")
@@ -149,7 +149,7 @@ def _figures(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: Round
         policy=policy.policy,
         budget=policy.budget,
         acceptance_length=lengths[1],
-        acceptance_length_macro=macro(policy),
+        acceptance_length_macro=macro_acceptance_length(policy),
         chain=lengths[0],
         hindsight=lengths[2],
         closed=closed,

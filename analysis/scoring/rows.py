@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from simlab.analysis.scoring.gap_and_waste import PolicyFigures, policy_figures
-from simlab.analysis.scoring.path_places import Coverage, OrderFigures, coverage, order_figures
+from simlab.analysis.scoring.path_places import Coverage, OrderFigures, order_figures, path_coverage
 from simlab.analysis.scoring.reliability import (
     Calibration,
     EdgeSlice,
@@ -81,7 +81,7 @@ def coverage_rows(scored: Scoring) -> list[Row]:
     places = scored.places
     if places is None:
         return []
-    return [_coverage_row(one, places.caps) for order in places.orders for one in coverage(places, order)]
+    return [_coverage_row(one, places.caps) for order in places.orders for one in path_coverage(places, order)]
 
 
 def policy_rows(scored: Scoring) -> list[Row]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from simlab.analysis.scoring.gap_and_waste import PolicyFigures, policy_figures
-from simlab.analysis.scoring.path_places import coverage, order_figures
+from simlab.analysis.scoring.path_places import order_figures, path_coverage
 from simlab.analysis.scoring.reliability import (
     OFF_SPINE,
     ON_SPINE,
@@ -71,7 +71,7 @@ def scoring_text(scored: Scoring, heading: str = "") -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def notes() -> str:
+def scoring_notes() -> str:
     """What a reader must know beside the numbers."""
     return "\n".join(_NOTES)
 
@@ -159,7 +159,7 @@ def _coverage(scored: Scoring) -> str:
     heading = [f"in {cap} nodes, %" for cap in places.caps]
     cells = [["order of nodes", "depth", *heading, "nodes, median", "at 90 %"]]
     for order in places.orders:
-        for one in coverage(places, order):
+        for one in path_coverage(places, order):
             if one.depth in _DEPTHS:
                 shares = [_percent(*pair) for pair in zip(one.shares, one.intervals, strict=True)]
                 cells.append(

@@ -9,7 +9,7 @@ import polars as pl
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.sparse.logs import ESTIMATORS
 from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.prompt_sums import Run, shared_runs
+from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.summaries import Scalar
 from simlab.arrays import Longs
 
@@ -86,7 +86,7 @@ class SparseFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SparseChoice:
     """Which policy each source of figures would have chosen by a measure, and what the choice costs.
 
     Attributes:
@@ -137,7 +137,7 @@ def sparse_figures(log: SparseLog, policies: Sequence[str]) -> list[SparseFigure
     return found
 
 
-def choices(figures: Sequence[SparseFigure]) -> list[Choice]:
+def sparse_choices(figures: Sequence[SparseFigure]) -> list[SparseChoice]:
     """What each source would have chosen, of the figures of one recorded policy, by each measure."""
     found = []
     for measure in dict.fromkeys(one.measure for one in figures):
@@ -148,7 +148,7 @@ def choices(figures: Sequence[SparseFigure]) -> list[Choice]:
             if known:
                 top = max(known, key=lambda one: one.values[source])
                 lost = 1 - top.values[DENSE] / best
-                found.append(Choice(some[0].recorded, measure, source, top.policy, lost))
+                found.append(SparseChoice(some[0].recorded, measure, source, top.policy, lost))
     return found
 
 
@@ -164,26 +164,26 @@ def borrowed_row(log: SparseLog, policy: str) -> dict[str, Scalar]:
     return found
 
 
-def left_out(log: SparseLog, policies: Sequence[str]) -> int:
+def num_left_out(log: SparseLog, policies: Sequence[str]) -> int:
     """Prompts of the trace that the measurement has not, or has with other turns or samples."""
     runs, places = _runs(log, policies)
     missing = shared_runs(list(runs))[1]
     return len(missing[runs[places[DENSE, policies[0]]].name])
 
 
-def _runs(log: SparseLog, policies: Sequence[str]) -> tuple[list[Run], dict[tuple[str, str], int]]:
+def _runs(log: SparseLog, policies: Sequence[str]) -> tuple[list[PolicyRun], dict[tuple[str, str], int]]:
     """A run for each source and policy, and where it is, by both."""
     sources = dict(log.predicted)
     if log.measured is not None:
         sources[MEASURED] = log.measured
-    runs: list[Run] = []
+    runs: list[PolicyRun] = []
     places: dict[tuple[str, str], int] = {}
     for source, rows in sources.items():
         for one in policies:
             own = rows.filter(pl.col("policy") == one)
             if own.height:
                 places[source, one] = len(runs)
-                runs.append(Run(f"{one} ({source})", own, own.clear()))
+                runs.append(PolicyRun(f"{one} ({source})", own, own.clear()))
     return runs, places
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from simlab.analysis.compare.comparisons import Comparison
 from simlab.analysis.compare.verdicts import measure_name
 from simlab.analysis.sparse.logs import MEAN, NEAREST
-from simlab.analysis.sparse.table import DENSE, MEASURED, Choice, SparseFigure, SparseLog, borrowed_row
+from simlab.analysis.sparse.table import DENSE, MEASURED, SparseChoice, SparseFigure, SparseLog, borrowed_row
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.text import aligned, number
 
@@ -22,7 +22,7 @@ NOTES = (
 )
 
 
-def sparse_text(log: SparseLog, figures: Sequence[SparseFigure], found: Sequence[Choice]) -> str:
+def sparse_text(log: SparseLog, figures: Sequence[SparseFigure], found: Sequence[SparseChoice]) -> str:
     """The tables of one recorded policy, and which policy each source would have chosen."""
     share = 100 * log.num_rows / log.num_roots
     title = f"recorded only where rounds of {log.policy} begin: {log.num_rows:,} of {log.num_roots:,} roots"
@@ -98,7 +98,7 @@ def _borrowed(log: SparseLog) -> str:
     return aligned(cells, [True, *[False] * 6]) if len(cells) > 2 else ""
 
 
-def _choice(one: Choice) -> str:
+def _choice(one: SparseChoice) -> str:
     lost = "" if one.lost_share <= 0 else f", {100 * one.lost_share:.1f} % behind the best by the dense prediction"
     return f"best by {measure_name(one.measure)}, {_SOURCES[one.source]}: {one.policy}{lost}"
 

@@ -52,7 +52,7 @@ class Cells:
         return aligned([*self.headings, *self.rows], self.to_left)
 
 
-def table(found: Sequence[Summary]) -> str:
+def summary_table(found: Sequence[Summary]) -> str:
     """The rows of one slice, or of everything, under one heading; speeds only where some are known."""
     return summary_cells(found).text()
 
@@ -77,9 +77,9 @@ def has_speeds(found: Sequence[Summary]) -> bool:
     return any(one.speed.seconds is not None for one in found)
 
 
-def blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
+def summary_blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
     """A table per slice, and one of everything at the end."""
-    return "\n\n".join(f"{title}\n{table(some)}" for title, some in summary_parts(slices, whole, by))
+    return "\n\n".join(f"{title}\n{summary_table(some)}" for title, some in summary_parts(slices, whole, by))
 
 
 def summary_parts(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> list[tuple[str, list[Summary]]]:
@@ -92,7 +92,7 @@ def summary_parts(slices: Sequence[Summary], whole: Sequence[Summary], by: str) 
     ]
 
 
-def notes(found: Sequence[Summary], without_speeds: str = NO_SPEEDS) -> str:
+def summary_notes(found: Sequence[Summary], without_speeds: str = NO_SPEEDS) -> str:
     """What a reader must know beside the numbers, a sentence a line.
 
     Args:

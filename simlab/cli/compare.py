@@ -12,7 +12,7 @@ from simlab.studies.compare import Place, Wanted, open_place, pairs_of
 
 if TYPE_CHECKING:
     from simlab.analysis.compare.comparisons import Comparison
-    from simlab.analysis.table.prompt_sums import Run
+    from simlab.analysis.table.prompt_sums import PolicyRun
 
 _MOST_NAMED = 5
 """Prompts that were left out are named in the text up to so many; all are in the JSON."""
@@ -57,7 +57,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from simlab.analysis.compare.comparisons import compare_runs, headline
+    from simlab.analysis.compare.comparisons import compare_runs, headline_measure
     from simlab.analysis.table.prompt_sums import shared_runs
 
     wanted, same = _wanted(options)
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     found = compare_runs(shared, places, options.by, options.correction)
     if not found:
         raise UsageError("there is no prompt that both have, with the same turns and samples; nothing can be compared")
-    shown = _Shown((first,) if same else (first, second), found, options.measure or headline(found), left_out)
+    shown = _Shown((first,) if same else (first, second), found, options.measure or headline_measure(found), left_out)
     if shown.measure not in {one.measure for one in found}:
         raise UsageError(f"--measure {shown.measure} needs seconds of both, and there are none")
     print(json.dumps(_json(shown), indent=1, allow_nan=False) if options.json else _text(shown, options))
@@ -96,15 +96,15 @@ def _of_side(values: Sequence[str], side: int) -> str | None:
 
 def _runs(
     first: Place, second: Place, pairs: Sequence[tuple[str, str]], same: bool
-) -> "tuple[list[Run], list[tuple[int, int]]]":
+) -> "tuple[list[PolicyRun], list[tuple[int, int]]]":
     """Each policy at each place once, and the pairs by their places in the list."""
-    from simlab.analysis.table.prompt_sums import Run
+    from simlab.analysis.table.prompt_sums import PolicyRun
 
-    runs: dict[str, Run] = {}
+    runs: dict[str, PolicyRun] = {}
     for labels in pairs:
         for letter, place, label in zip("AB", (first, second), labels, strict=True):
             name = _name(letter, label, same)
-            runs.setdefault(name, Run(name, place.of(label), place.plain()))
+            runs.setdefault(name, PolicyRun(name, place.of(label), place.plain()))
     order = list(runs)
     places = [(order.index(_name("A", one, same)), order.index(_name("B", other, same))) for one, other in pairs]
     return list(runs.values()), places
@@ -130,13 +130,13 @@ class _Shown:
 
 
 def _json(shown: _Shown) -> dict[str, object]:
-    from simlab.analysis.compare.verdicts import verdict
+    from simlab.analysis.compare.verdicts import verdict_sentence
 
     of_measure = [one for one in shown.found if one.measure == shown.measure]
     return {
         **{letter: place.heading for letter, place in zip("AB", shown.places, strict=False)},
         "measure": shown.measure,
-        "verdicts": [verdict(one) for one in of_measure],
+        "verdicts": [verdict_sentence(one) for one in of_measure],
         "left_out": {name: [list(prompt) for prompt in prompts] for name, prompts in shown.left_out.items() if prompts},
         "rows": [one.row() for one in shown.found],
     }

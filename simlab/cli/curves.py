@@ -14,7 +14,7 @@ from simlab.studies.curves import CALIBRATED, RAW, Inputs, inputs_of
 from simlab.studies.inputs.shelf import in_sample_note
 
 if TYPE_CHECKING:
-    from simlab.analysis.curves.rows import CurveRows, Setting
+    from simlab.analysis.curves.rows import CurveRows, CurveSetting
     from simlab.recorded import RecordedTexts
 
 _DETAILS = """At each root the curve of (1 + summed path probabilities) / seconds over the number of drafted
@@ -106,7 +106,7 @@ def _write(rows: "CurveRows", inputs: Inputs, path: Path) -> None:
     write_rows(path, rows, {**ids, "visited_by": visited_by, "simlab_version": metadata.version("simlab")})
 
 
-def _text(rows: "CurveRows", settings: "list[Setting]", inputs: Inputs, by: str | None) -> str:
+def _text(rows: "CurveRows", settings: "list[CurveSetting]", inputs: Inputs, by: str | None) -> str:
     """Everything for people."""
     from simlab.analysis.curves.summaries import curve_summaries
     from simlab.analysis.curves.text import curves_text
@@ -125,7 +125,7 @@ def _text(rows: "CurveRows", settings: "list[Setting]", inputs: Inputs, by: str 
     return "\n".join(lines)
 
 
-def _json(rows: "CurveRows", settings: "list[Setting]", inputs: Inputs, by: str | None) -> dict[str, object]:
+def _json(rows: "CurveRows", settings: "list[CurveSetting]", inputs: Inputs, by: str | None) -> dict[str, object]:
     """Everything for scripts: summaries; the curve of the whole over fixed budgets; that where first stop lost most."""
     from simlab.analysis.curves.examples import worst_example
     from simlab.analysis.curves.summaries import curve_summaries

@@ -54,9 +54,9 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from simlab.traces.artefacts.kinds import format_of, place_of
+    from simlab.traces.artefacts.kinds import find_file, format_of
 
-    place = Path(options.path) if "://" in options.path else place_of(options.path)
+    place = Path(options.path) if "://" in options.path else find_file(options.path)
     if "://" in options.path or (place.is_dir() and not looks_like_checkpoint(place)):
         value, text = _trace(options.path, options.progress)
     elif looks_like_checkpoint(place):
@@ -164,11 +164,11 @@ def _trace_text(report: "TraceReport") -> str:
 
 def _optimum(place: Path) -> tuple[dict[str, object], str]:
     from simlab.analysis.optimize.text import finalist_table, optimism_text
-    from simlab.traces.artefacts.optimum import ReadFrom, read_optimum
+    from simlab.traces.artefacts.optimum import PromptSource, read_optimum
 
     found = read_optimum(place)
 
-    def prompts(one: ReadFrom) -> str:
+    def prompts(one: PromptSource) -> str:
         return f"{one.prompts} prompts ({', '.join(one.datasets)}) of text {one.text_id}, draft set {one.draft_id}"
 
     cap = "" if found.node_cap is None else f", at most {found.node_cap} drafted tokens a round"
@@ -186,8 +186,8 @@ def _optimum(place: Path) -> tuple[dict[str, object], str]:
 
 
 def _results(place: Path) -> tuple[dict[str, object], str]:
-    from simlab.analysis.table.summaries import summaries
-    from simlab.analysis.table.text import notes, table
+    from simlab.analysis.table.summaries import summarise
+    from simlab.analysis.table.text import summary_notes, summary_table
     from simlab.traces.results.rows import read_results
 
     results = read_results(place)
@@ -196,11 +196,11 @@ def _results(place: Path) -> tuple[dict[str, object], str]:
     parts = results.partition_by(*_TOGETHER, maintain_order=True)
     tables, rows = [], []
     for part in parts:
-        found = summaries(part)
+        found = summarise(part)
         ids = {name: part[name][0] for name in _TOGETHER}
         rows += [ids | one.row() for one in found]
         heading = f"text {ids['text_id']}, drafter {ids['draft_id']}, {ids['kind']}"
         heading += "" if ids["cost_id"] is None else f" at the prices {ids['cost_id']}"
-        tables.append(f"{heading}\n{table(found)}\n\n{notes(found, _UNPRICED)}")
+        tables.append(f"{heading}\n{summary_table(found)}\n\n{summary_notes(found, _UNPRICED)}")
     value: dict[str, object] = {"kind": "results", "path": str(place), "rows": rows}
     return value, "\n\n".join([f"results {place}, {results.height:,} rows", *tables])

@@ -131,15 +131,15 @@ def _json(found: Told, inputs: Inputs, space: Space, trials: "Sequence[Point]") 
 def _text(found: Told, inputs: Inputs, space: Space, trials: "Sequence[Point]", dev: Searched) -> str:
     """Everything for people."""
     from simlab.analysis.optimize.text import finalist_table, optimism_text
-    from simlab.analysis.table.text import notes, table
+    from simlab.analysis.table.text import summary_notes, summary_table
 
     optimum = found.optimum
     parts = [_heading(inputs, space, dev, optimum.searched), optimum.verdict]
     parts.append(finalist_table(optimum))
     for prices, summaries in zip(inputs.evaluation.prices, found.summaries, strict=True):
-        parts.append(f"evaluation prompts, prices {prices.heading}\n{table(summaries)}")
+        parts.append(f"evaluation prompts, prices {prices.heading}\n{summary_table(summaries)}")
     parts.append(optimism_text(optimum))
-    parts.append(notes(found.summaries[0], inputs.evaluation.prices[0].why_none))
+    parts.append(summary_notes(found.summaries[0], inputs.evaluation.prices[0].why_none))
     parts += _warnings(found, space, trials)
     return "\n\n".join(parts)
 

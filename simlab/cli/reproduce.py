@@ -11,7 +11,7 @@ from simlab.cli.parser import Parser, add_command, positive
 from simlab.errors import UsageError
 
 if TYPE_CHECKING:
-    from simlab.analysis.reproduce.published import Published
+    from simlab.analysis.reproduce.published import PublishedStudy
 
 _DETAILS = """Without a name it lists what is known and whether it can be run here.
 
@@ -87,22 +87,28 @@ def _check_options(options: argparse.Namespace, used: tuple[str, ...]) -> None:
 
 def _listed(options: argparse.Namespace) -> int:
     from simlab.analysis.reproduce.published import PUBLISHED
-    from simlab.analysis.reproduce.text import list_text, state
+    from simlab.analysis.reproduce.text import availability_text, studies_text
 
     if options.json:
         rows = [
-            {"name": one.name, "state": state(one), "title": one.title, "source": one.source, "missing": one.missing}
+            {
+                "name": one.name,
+                "state": availability_text(one),
+                "title": one.title,
+                "source": one.source,
+                "missing": one.missing,
+            }
             for one in PUBLISHED.values()
         ]
         print(json.dumps({"rows": rows}, indent=1))
     else:
-        print(list_text())
+        print(studies_text())
     return 0
 
 
-def _released(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
+def _released(options: argparse.Namespace, one: "PublishedStudy") -> tuple[str, Mapping[str, object]]:
     from simlab.analysis.reproduce.released_rounds import read_released, released_rounds
-    from simlab.analysis.reproduce.text import heading, released_text
+    from simlab.analysis.reproduce.text import released_text, study_heading
 
     found = released_rounds(read_released())
     values = {
@@ -115,22 +121,22 @@ def _released(options: argparse.Namespace, one: "Published") -> tuple[str, Mappi
         "rows": [{"rounds": rounds, **means.row()} for rounds, means in found.profiles],
         "comparisons": [each.row() for each in found.against_profile],
     }
-    return f"{heading(one)}\n\n{released_text(found)}", values
+    return f"{study_heading(one)}\n\n{released_text(found)}", values
 
 
-def _averaging(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
+def _averaging(options: argparse.Namespace, one: "PublishedStudy") -> tuple[str, Mapping[str, object]]:
     from simlab.studies.reproduce import averaging
 
     return averaging(options, one)
 
 
-def _of_trace(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
-    from simlab.analysis.reproduce.text import refusal
+def _of_trace(options: argparse.Namespace, one: "PublishedStudy") -> tuple[str, Mapping[str, object]]:
+    from simlab.analysis.reproduce.text import missing_text
     from simlab.studies.reproduce import chain_of_trace, trees_of_traces
 
     needed = options.trace and (one.name == "zlab-166" or options.dev_trace)
     if not needed:
-        raise UsageError(refusal(one))
+        raise UsageError(missing_text(one))
     return chain_of_trace(options, one) if one.name == "zlab-166" else trees_of_traces(options, one)
 
 

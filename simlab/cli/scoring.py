@@ -75,11 +75,13 @@ def _run(options: argparse.Namespace) -> int:
 def _scored(inputs: Inputs, shown: bool | None) -> "Scoring":
     from tqdm import tqdm
 
-    from simlab.analysis.scoring.score import scoring
+    from simlab.analysis.scoring.score import score_trace
 
     shown = sys.stderr.isatty() if shown is None else shown
     with tqdm(total=inputs.num_roots, desc="scoring", unit="root", unit_scale=True, delay=2, disable=not shown) as bar:
-        return scoring(inputs.policies, inputs.prompts, inputs.texts(), inputs.limits, inputs.prices.cost, bar.update)
+        return score_trace(
+            inputs.policies, inputs.prompts, inputs.texts(), inputs.limits, inputs.prices.cost, bar.update
+        )
 
 
 def _write(path: Path, parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> None:
@@ -119,7 +121,7 @@ def _json(parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> dict[str
 
 def _text(parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> str:
     """Everything for people."""
-    from simlab.analysis.scoring.text import notes, scoring_text
+    from simlab.analysis.scoring.text import scoring_notes, scoring_text
 
     prices = inputs.prices
     heading = (
@@ -130,7 +132,7 @@ def _text(parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> str:
     lines = [
         "\n".join(heading),
         *(scoring_text(part, "all" if name is None and len(parts) > 1 else name or "") for name, part in parts),
-        notes(),
+        scoring_notes(),
         *inputs.without,
         *([in_sample_note(inputs.in_sample)] if inputs.in_sample else []),
     ]

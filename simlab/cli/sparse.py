@@ -13,7 +13,7 @@ from simlab.studies.inputs.shelf import in_sample_note
 from simlab.studies.sparse import POLICIES, RECORDED, Inputs, inputs_of, logs_of
 
 if TYPE_CHECKING:
-    from simlab.analysis.sparse.table import Choice, SparseFigure, SparseLog
+    from simlab.analysis.sparse.table import SparseChoice, SparseFigure, SparseLog
 
 _DETAILS = """A server that logs its drafter logs it where its own rounds began. This command takes a trace that has
 every position, keeps of it only the roots at which rounds of one policy begin (--recorded), predicts the other policies
@@ -59,7 +59,7 @@ def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from simlab.analysis.sparse.table import choices, sparse_figures
+    from simlab.analysis.sparse.table import sparse_choices, sparse_figures
 
     inputs = inputs_of(options)
     labels = [one.label for one in inputs.policies]
@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     figures = [sparse_figures(log, labels) for log in logs]
     if not figures[0]:
         raise UsageError("there is no prompt that the trace and the measurement both have; nothing can be compared")
-    found = [choices(some) for some in figures]
+    found = [sparse_choices(some) for some in figures]
     if options.json:
         print(json.dumps(_json(inputs, logs, figures, found), indent=1, allow_nan=False))
     else:
@@ -80,16 +80,16 @@ def _text(
     options: argparse.Namespace,
     logs: "Sequence[SparseLog]",
     figures: "Sequence[Sequence[SparseFigure]]",
-    found: "Sequence[Sequence[Choice]]",
+    found: "Sequence[Sequence[SparseChoice]]",
 ) -> str:
-    from simlab.analysis.sparse.table import left_out
+    from simlab.analysis.sparse.table import num_left_out
     from simlab.analysis.sparse.text import sparse_notes, sparse_text
 
     lines = [f"trace    {inputs.trace.place} (text {inputs.trace.text_id}), {figures[0][0].prompts} prompts"]
     lines.append(f"prices   {inputs.prices.heading}")
     if inputs.measured is not None:
         lines.append(f"measured {options.measured}")
-        missing = left_out(logs[0], [one.label for one in inputs.policies])
+        missing = num_left_out(logs[0], [one.label for one in inputs.policies])
         if missing:
             lines.append(f"Left out, not measured with the same turns and samples: {missing} prompts of the trace.")
     parts = ["\n".join(lines)]
@@ -106,7 +106,7 @@ def _json(
     inputs: Inputs,
     logs: "Sequence[SparseLog]",
     figures: "Sequence[Sequence[SparseFigure]]",
-    found: "Sequence[Sequence[Choice]]",
+    found: "Sequence[Sequence[SparseChoice]]",
 ) -> Mapping[str, object]:
     from simlab.analysis.sparse.table import borrowed_row
 

@@ -17,7 +17,7 @@ from simlab.studies.inputs.shelf import CommandShelf
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 
 if TYPE_CHECKING:
-    from simlab.analysis.curves.rows import Machine, Roots
+    from simlab.analysis.curves.rows import CurveMachine, CurveRoots
     from simlab.policies.orders.best_first import BestFirst
     from simlab.policies.parsing.parse import NamedPolicy
     from simlab.recorded import RecordedTexts
@@ -66,9 +66,9 @@ class Inputs:
         return found
 
     @cached_property
-    def machines(self) -> "list[Machine]":
+    def machines(self) -> "list[CurveMachine]":
         """What whole rounds cost, as measured, and by the convex view."""
-        from simlab.analysis.curves.rows import FIRST, Machine
+        from simlab.analysis.curves.rows import FIRST, CurveMachine
         from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
         from simlab.policies.costs.views import convex_view
 
@@ -76,12 +76,12 @@ class Inputs:
         for cost in (one.cost for one in self.prices if one.cost is not None):
             convex = round_costs(convex_view(cost), ALL_STAGES, self.most)
             measured = round_costs(cost, ALL_STAGES, self.most)
-            found.append(Machine(cost.cost_id, measured, {f"{FIRST}, convex": convex}))
+            found.append(CurveMachine(cost.cost_id, measured, {f"{FIRST}, convex": convex}))
         return found
 
-    def roots(self, advance: Callable[[int, int], None]) -> "Roots":
+    def roots(self, advance: Callable[[int, int], None]) -> "CurveRoots":
         """Those that count; ``advance`` is told how many more were looked at, and how many there are."""
-        from simlab.analysis.curves.rows import Roots
+        from simlab.analysis.curves.rows import CurveRoots
         from simlab.policies.engine.replay import Replay
 
         lengths = {record.index: len(record.text) - 1 for record in self.trace.sequences()}
@@ -94,7 +94,7 @@ class Inputs:
             assert replay is not None
             return replay.rounds(texts)[0].roots
 
-        return Roots(
+        return CurveRoots(
             lambda: self.trace.recorded_texts(self.draft, self.wanted, ROOTS_AT_ONCE),
             None if replay is None else chosen,
             lambda number: advance(number, total),

@@ -10,9 +10,9 @@ from simlab.studies.inputs.shelf import CommandShelf, in_sample_note
 from simlab.studies.replay.run import Manner, replay_trace
 
 if TYPE_CHECKING:
-    from simlab.analysis.reproduce.checks import Check
-    from simlab.analysis.reproduce.published import Published
-    from simlab.analysis.table.prompt_sums import Run
+    from simlab.analysis.reproduce.checks import SetupCheck
+    from simlab.analysis.reproduce.published import PublishedStudy
+    from simlab.analysis.table.prompt_sums import PolicyRun
     from simlab.policies.parsing.parse import NamedPolicy
     from simlab.studies.inputs.prices import Prices
     from simlab.traces.reader import Trace
@@ -29,18 +29,18 @@ _AVERAGED = (
 """Policies whose two means are taken where none is named; none needs a fitted table."""
 
 
-def averaging(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
+def averaging(options: argparse.Namespace, one: "PublishedStudy") -> tuple[str, Mapping[str, object]]:
     """Both means of policies on each trace, and of the released rounds."""
-    from simlab.analysis.compare.averaging import both_means, flips
+    from simlab.analysis.compare.averaging import both_means, find_ranking_flips
     from simlab.analysis.reproduce.released_rounds import read_released, run_of_rounds
-    from simlab.analysis.reproduce.text import averaging_text, heading, printed_text
+    from simlab.analysis.reproduce.text import averaging_text, published_means_text, study_heading
     from simlab.traces.reader import open_trace, packaged_trace
 
-    parts, rows, turned = [heading(one), printed_text()], [], []
+    parts, rows, turned = [study_heading(one), published_means_text()], [], []
     sampled: list[str] = []
     for trace in [open_trace(packaged_trace()), *(open_trace(place) for place in options.trace or ())]:
         runs, in_sample = _runs(trace, options)
-        means, flipped = [both_means(run) for run in runs], flips(runs)
+        means, flipped = [both_means(run) for run in runs], find_ranking_flips(runs)
         parts.append(averaging_text(trace.place, means, flipped))
         rows += [{"place": trace.place, "text_id": trace.text_id, **each.row()} for each in means]
         turned += [{"place": trace.place, "text_id": trace.text_id, **each.row()} for each in flipped]
@@ -53,8 +53,8 @@ def averaging(options: argparse.Namespace, one: "Published") -> tuple[str, Mappi
     return "\n\n".join(parts), {"rows": rows, "flips": turned, "in_sample": list(dict.fromkeys(sampled))}
 
 
-def _runs(trace: "Trace", options: argparse.Namespace) -> "tuple[list[Run], tuple[str, ...]]":
-    from simlab.analysis.table.prompt_sums import Run
+def _runs(trace: "Trace", options: argparse.Namespace) -> "tuple[list[PolicyRun], tuple[str, ...]]":
+    from simlab.analysis.table.prompt_sums import PolicyRun
     from simlab.policies.parsing.parse import parse_policies
 
     draft = trace.draft_name(options.draft)
@@ -62,31 +62,31 @@ def _runs(trace: "Trace", options: argparse.Namespace) -> "tuple[list[Run], tupl
     policies = parse_policies(options.policy or _AVERAGED, shelf)
     rows = _replayed(trace, draft, policies, options, None)
     found = [rows.filter(rows["policy"] == one.label) for one in policies]
-    runs = [Run(one.label, own, own.clear()) for one, own in zip(policies, found, strict=True)]
+    runs = [PolicyRun(one.label, own, own.clear()) for one, own in zip(policies, found, strict=True)]
     return runs, shelf.in_sample(policies)
 
 
-def chain_of_trace(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
+def chain_of_trace(options: argparse.Namespace, one: "PublishedStudy") -> tuple[str, Mapping[str, object]]:
     """The whole chain on a trace, beside a published figure."""
-    from simlab.analysis.reproduce.rows import reproduced
-    from simlab.analysis.reproduce.text import checks_text, figures_text, heading
+    from simlab.analysis.reproduce.rows import reproduce_figures
+    from simlab.analysis.reproduce.text import checks_text, figures_text, study_heading
     from simlab.policies.parsing.parse import parse_policies
     from simlab.traces.reader import open_trace
 
     trace = open_trace(options.trace[0])
     draft = trace.draft_name(options.draft)
     rows = _replayed(trace, draft, parse_policies(["ar", "chain"]), options, None)
-    figures = reproduced(one, rows, {"chain": "chain"})
+    figures = reproduce_figures(one, rows, {"chain": "chain"})
     checks = _checks(one, trace, draft, options.limit)
-    parts = [f"{heading(one)}\n{_ours(trace)}", figures_text(figures), checks_text(checks)]
+    parts = [f"{study_heading(one)}\n{_ours(trace)}", figures_text(figures), checks_text(checks)]
     values = {"text_id": trace.text_id, "rows": [each.row() for each in figures], **_checked(checks)}
     return "\n\n".join(parts), values
 
 
-def trees_of_traces(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
+def trees_of_traces(options: argparse.Namespace, one: "PublishedStudy") -> tuple[str, Mapping[str, object]]:
     """The chain and the tree whose budget was fastest on dev prompts, beside published figures."""
-    from simlab.analysis.reproduce.rows import GRID, budget_figures, fastest, reproduced
-    from simlab.analysis.reproduce.text import budgets_text, checks_text, figures_text, heading
+    from simlab.analysis.reproduce.rows import GRID, budget_figures, fastest_budget, reproduce_figures
+    from simlab.analysis.reproduce.text import budgets_text, checks_text, figures_text, study_heading
     from simlab.policies.parsing.parse import parse_policies
     from simlab.traces.reader import open_trace
 
@@ -111,11 +111,11 @@ def trees_of_traces(options: argparse.Namespace, one: "Published") -> tuple[str,
     on_dev = budget_figures(_replayed(dev, dev_draft, policies, options, dev_prices), trees)
     rows = _replayed(trace, draft, policies, options, prices)
     here = budget_figures(rows, trees)
-    chosen, optimistic = fastest(on_dev).policy, fastest(here).policy
-    figures = reproduced(one, rows, {"chain": "chain", "ddtree": chosen})
+    chosen, optimistic = fastest_budget(on_dev).policy, fastest_budget(here).policy
+    figures = reproduce_figures(one, rows, {"chain": "chain", "ddtree": chosen})
     checks = [*_checks(one, trace, draft, options.limit), _grid_check(grid, GRID)]
     parts = [
-        f"{heading(one)}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nprices   {prices.heading}",
+        f"{study_heading(one)}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nprices   {prices.heading}",
         figures_text(figures),
         budgets_text(on_dev, "on dev prompts", chosen),
         budgets_text(here, "on evaluation prompts", chosen),
@@ -147,7 +147,7 @@ def _replayed(
     return replay_trace(trace, draft, [asked], options.limit, Manner(None, options.progress, best_budgets=False))
 
 
-def _checks(one: "Published", trace: "Trace", draft: str, limit: int | None) -> "list[Check]":
+def _checks(one: "PublishedStudy", trace: "Trace", draft: str, limit: int | None) -> "list[SetupCheck]":
     from simlab.analysis.reproduce.checks import checks_of_trace
 
     prompts = [trace.sequences()[index].prompt for index in first_prompts(trace, limit)]
@@ -155,14 +155,14 @@ def _checks(one: "Published", trace: "Trace", draft: str, limit: int | None) -> 
     return checks_of_trace(one, trace.manifest, draft, (prompt.dataset for prompt in prompts), len(names))
 
 
-def _grid_check(grid: Sequence[int], theirs: Sequence[int]) -> "Check":
-    from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, Check
+def _grid_check(grid: Sequence[int], theirs: Sequence[int]) -> "SetupCheck":
+    from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, SetupCheck
 
     shown = ["/".join(map(str, some)) for some in (theirs, grid)]
-    return Check("budgets tried", shown[0], shown[1], EQUAL if shown[0] == shown[1] else DIFFERS)
+    return SetupCheck("budgets tried", shown[0], shown[1], EQUAL if shown[0] == shown[1] else DIFFERS)
 
 
-def _checked(checks: "Sequence[Check]") -> dict[str, object]:
+def _checked(checks: "Sequence[SetupCheck]") -> dict[str, object]:
     from simlab.analysis.reproduce.checks import DIFFERS
 
     return {

@@ -13,7 +13,7 @@ from simlab.studies.inputs.shelf import CommandShelf
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 
 if TYPE_CHECKING:
-    from simlab.analysis.scoring.score import Limits, Prompt
+    from simlab.analysis.scoring.score import Prompt, ScoringLimits
     from simlab.policies.parsing.parse import NamedPolicy
     from simlab.recorded import RecordedTexts
     from simlab.traces.reader import Trace
@@ -54,7 +54,7 @@ class Inputs:
     num_roots: int
     policies: "Sequence[NamedPolicy]"
     prices: Prices
-    limits: "Limits"
+    limits: "ScoringLimits"
     in_sample: tuple[str, ...]
     without: tuple[str, ...]
 
@@ -69,7 +69,7 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    from simlab.analysis.scoring.score import Limits
+    from simlab.analysis.scoring.score import ScoringLimits
     from simlab.traces.reader import open_trace, packaged_trace
 
     trace = open_trace(options.trace if options.trace is not None else packaged_trace())
@@ -91,7 +91,7 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
     prompts = list(dict.fromkeys((record.prompt.dataset, record.prompt.prompt_id) for record in records))
     prices = replay_prices(options.cost, trace, draft, policies, options.limit)
     caps = tuple(sorted({most, *(cap for cap in CAPS if cap < most)}))
-    limits = Limits(most, caps, min(WIDTH, kept.min_width))
+    limits = ScoringLimits(most, caps, min(WIDTH, kept.min_width))
     in_sample = shelf.in_sample(policies)
     return Inputs(trace, draft, wanted, prompts, num_roots, policies, prices, limits, in_sample, without)
 

@@ -75,7 +75,7 @@ def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence
     from simlab.policies.rules.shared import check_batch
     from simlab.real_runner.confirm.batch_groups import of_groups
     from simlab.recorded import texts_of
-    from simlab.traces.results.rows import in_order_asked, joined_results
+    from simlab.traces.results.rows import joined_results, rows_in_order
 
     kept, cost = trace.manifest.draft_sets[draft], asked.prices.cost
     for one in asked.policies:
@@ -92,7 +92,7 @@ def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence
                 parts.append(results_of([row], sums, texts, trace, draft))
             bar.update()
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    return in_order_asked(joined_results(parts), order, served)
+    return rows_in_order(joined_results(parts), order, served)
 
 
 def batch_ran(setup: "ConfirmSetup", log: "ConfirmLog") -> BatchRan | None:

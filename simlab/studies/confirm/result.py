@@ -12,7 +12,7 @@ from simlab.studies.inputs.shelf import in_sample_note
 if TYPE_CHECKING:
     from simlab.analysis.compare.rank_agreement import RankAgreement
     from simlab.analysis.confirm.errors import PredictionErrors
-    from simlab.analysis.confirm.table import ConfirmedPolicy, Contest
+    from simlab.analysis.confirm.table import ConfirmedPolicy, WinnerComparison
 
 _STOPPED = (
     "The run ended when its intervals were tight, not after a number of {units} fixed beforehand. That was looked at\n"
@@ -110,7 +110,7 @@ class Confirmation:
     heading: str
     ran: Ran
     policies: "tuple[ConfirmedPolicy, ...]"
-    won: "Contest | None"
+    won: "WinnerComparison | None"
     errors: "tuple[PredictionErrors, ...]"
     order: "RankAgreement"
     differences: tuple[dict[str, object], ...] | None
@@ -216,9 +216,9 @@ class Confirmation:
         ]
 
     def _same_texts(self) -> str:
-        from simlab.analysis.confirm.text import same_texts
+        from simlab.analysis.confirm.text import same_texts_sentence
 
-        return same_texts(self.policies)
+        return same_texts_sentence(self.policies)
 
     def _machine(self) -> str:
         """What all texts together were written at; empty where they ran alone."""

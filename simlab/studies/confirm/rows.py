@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simlab.studies.replay.rows import columns_of_text, columns_of_trace
 
 if TYPE_CHECKING:
-    from simlab.analysis.confirm.table import Judged
+    from simlab.analysis.confirm.table import TextFindings
     from simlab.policies.parsing.parse import NamedPolicy
     from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
     from simlab.real_runner.confirm.setup import ConfirmSetup
@@ -41,9 +41,9 @@ def measured_rows(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]"
 
 def judged_by_policy(
     setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]", verdicts: "Mapping[str, Verdict]"
-) -> "dict[str, Judged]":
+) -> "dict[str, TextFindings]":
     """What was found of each policy's texts, by the policy's id."""
-    from simlab.analysis.confirm.table import Judged
+    from simlab.analysis.confirm.table import TextFindings
 
     prompts = {record.index: record.prompt for record in setup.records}
     plain = [run.text for seq in sequences for run in seq.runs if run.policy_id == setup.plain_id]
@@ -56,7 +56,7 @@ def judged_by_policy(
             if run.unequal
         ]
         verdict = verdicts[one.policy_id]
-        found[one.policy_id] = Judged(
+        found[one.policy_id] = TextFindings(
             lossless=str(verdict),
             num_ties=verdict.num_ties,
             worst_gap=verdict.worst_gap,

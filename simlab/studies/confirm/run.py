@@ -19,7 +19,7 @@ from simlab.studies.replay.run import Manner, replay_trace
 from simlab.studies.replay.text import heading
 
 if TYPE_CHECKING:
-    from simlab.analysis.confirm.table import ConfirmedPolicy, Judged
+    from simlab.analysis.confirm.table import ConfirmedPolicy, TextFindings
     from simlab.policies.parsing.parse import NamedPolicy
     from simlab.real_runner.confirm.entries import FinishedSequence
     from simlab.real_runner.confirm.options import ConfirmOptions
@@ -121,13 +121,13 @@ def _judged(
     first_lines: str,
     ran: Ran,
     results: "Results",
-    judged: "Mapping[str, Judged]",
+    judged: "Mapping[str, TextFindings]",
     marks: Marks,
 ) -> Confirmation:
     """Everything that result rows and verdicts say."""
     from simlab.analysis.compare.rank_agreement import rank_agreement
     from simlab.analysis.confirm.errors import prediction_errors
-    from simlab.analysis.confirm.table import contest, measured_runs
+    from simlab.analysis.confirm.table import compare_winner, measured_runs
 
     found = _policies(setup, results, judged)
     predicted = {one.policy: one.predicted.speed.tokens_per_s for one in found}
@@ -141,7 +141,7 @@ def _judged(
         heading=first_lines,
         ran=ran,
         policies=tuple(found),
-        won=contest(found, units, chosen_id),
+        won=compare_winner(found, units, chosen_id),
         errors=tuple(prediction_errors(units)),
         order=rank_agreement(measured_runs(found, units), predicted),
         differences=None,
@@ -153,7 +153,7 @@ def _judged(
 
 
 def _policies(
-    setup: "ConfirmSetup", results: "Results", judged: "Mapping[str, Judged]", by: str | None = None
+    setup: "ConfirmSetup", results: "Results", judged: "Mapping[str, TextFindings]", by: str | None = None
 ) -> "list[ConfirmedPolicy]":
     """A row per policy, with intervals over what was run whole."""
     from simlab.analysis.confirm.groups import with_prompts

@@ -25,7 +25,7 @@ from simlab.studies.inputs.shelf import CommandShelf, in_sample_note
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 
 if TYPE_CHECKING:
-    from simlab.analysis.export.engine_settings import Exported
+    from simlab.analysis.export.engine_settings import ExportedPolicy
     from simlab.analysis.table.acceptance import Acceptance
     from simlab.policies.parsing.parse import NamedPolicy
 
@@ -43,7 +43,7 @@ def engine_text(options: argparse.Namespace) -> tuple[str, str, list[str]]:
     Raises:
         SimlabError: the trace, the prices or the engine do not hold what is asked for.
     """
-    from simlab.analysis.export.engine_settings import CHAIN, Exported
+    from simlab.analysis.export.engine_settings import CHAIN, ExportedPolicy
 
     if options.format == "modelopt" and len(options.cost or []) > 1:
         raise UsageError(f"a profile is of one machine's prices; got {len(options.cost)} times --cost")
@@ -54,7 +54,7 @@ def engine_text(options: argparse.Namespace) -> tuple[str, str, list[str]]:
     kept = texts.trace.manifest.draft_sets[texts.draft]
     asked = has_table(priced, options.batches)
     choosing = asked and (options.format == "vllm" or policy.name == CHAIN)
-    one = Exported(
+    one = ExportedPolicy(
         policy,
         _acceptance(policy, texts),
         kept.depth,
@@ -67,7 +67,7 @@ def engine_text(options: argparse.Namespace) -> tuple[str, str, list[str]]:
         *([_NO_TREES] if asked and not choosing else []),
         *([in_sample_note([policy.label])] if shelf.in_sample([policy]) else []),
     ]
-    make: Callable[[Exported, list[str], Texts, int | None], Made] = _MAKERS[options.format]
+    make: Callable[[ExportedPolicy, list[str], Texts, int | None], Made] = _MAKERS[options.format]
     text, notes = make(one, notes, texts, options.draft_tokens)
     return text, f"Settings of {policy.label} for {options.format}", notes
 
@@ -101,7 +101,7 @@ def _acceptance(policy: "NamedPolicy", texts: Texts) -> "Acceptance":
     return acceptance_of(found)
 
 
-def _vllm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
+def _vllm(one: "ExportedPolicy", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
     from simlab.analysis.export.engine_settings import vllm_settings
     from simlab.analysis.export.engine_sources import VLLM
 
@@ -112,7 +112,7 @@ def _vllm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | N
     return _json({"simlab": stamp(one, VLLM, notes), **parts}), notes
 
 
-def _sglang(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
+def _sglang(one: "ExportedPolicy", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
     from simlab.analysis.export.engine_settings import sglang_adaptive, sglang_arguments, sglang_environment
     from simlab.analysis.export.engine_sources import SGLANG
 
@@ -136,7 +136,7 @@ def _sglang(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int |
     return _json({"simlab": simlab, **slots}), notes
 
 
-def _tensorrt_llm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
+def _tensorrt_llm(one: "ExportedPolicy", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
     from simlab.analysis.export.engine_settings import BEAM, tensorrt_llm_forced, tensorrt_llm_settings
     from simlab.analysis.export.engine_sources import TENSORRT_LLM
 
@@ -166,7 +166,7 @@ def _yaml(value: "dict[str, object]", indent: str) -> list[str]:
     return lines
 
 
-def _modelopt(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
+def _modelopt(one: "ExportedPolicy", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
     from dataclasses import asdict
 
     from simlab.analysis.export.speculation_profile import speculation_profile

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from simlab.studies.export.batches import Texts
 
 if TYPE_CHECKING:
-    from simlab.analysis.export.engine_settings import Exported
+    from simlab.analysis.export.engine_settings import ExportedPolicy
     from simlab.analysis.export.engine_sources import EngineSource
 
 
@@ -34,7 +34,7 @@ def short_name(name: str) -> str:
     return "/".join(name.split("/")[-2:])
 
 
-def notes_of(one: "Exported") -> list[str]:
+def notes_of(one: "ExportedPolicy") -> list[str]:
     """What holds for every engine."""
     where = f"{one.about['prompts']} prompts ({', '.join(map(str, _listed(one.about['datasets'])))})"
     length, interval = one.acceptance.pooled.acceptance_length, one.acceptance.interval
@@ -56,7 +56,7 @@ def notes_of(one: "Exported") -> list[str]:
     return notes
 
 
-def width_note(one: "Exported") -> list[str]:
+def width_note(one: "ExportedPolicy") -> list[str]:
     """What to know where an engine cannot draft the tree."""
     if one.is_chain:
         return []
@@ -70,7 +70,7 @@ def _listed(value: object) -> list[object]:
     return value
 
 
-def stamp(one: "Exported", source: "EngineSource", notes: list[str]) -> dict[str, object]:
+def stamp(one: "ExportedPolicy", source: "EngineSource", notes: list[str]) -> dict[str, object]:
     """Whose numbers these are, for a reader of the file."""
     pooled, interval = one.acceptance.pooled, one.acceptance.interval
     return {

@@ -15,7 +15,7 @@ from simlab.studies.inputs.shelf import CommandShelf
 
 if TYPE_CHECKING:
     from simlab.analysis.table.prompt_sums import Prompt
-    from simlab.traces.artefacts.optimum import ReadFrom
+    from simlab.traces.artefacts.optimum import PromptSource
     from simlab.traces.reader import Trace
 
 TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE = "tokens_per_s", "acceptance_length", "worst_case"
@@ -66,11 +66,11 @@ class Side:
         keys = ((record.index, _key(record.prompt)) for record in self.trace.sequences())
         return {index: number[key] for index, key in keys if key in number}
 
-    def read_from(self) -> "ReadFrom":
+    def read_from(self) -> "PromptSource":
         """For the file."""
-        from simlab.traces.artefacts.optimum import ReadFrom
+        from simlab.traces.artefacts.optimum import PromptSource
 
-        return ReadFrom(self.trace.text_id, self.trace.draft_ids[self.draft], frozenset(self.prompts))
+        return PromptSource(self.trace.text_id, self.trace.draft_ids[self.draft], frozenset(self.prompts))
 
     def heading(self) -> str:
         """In a line."""

@@ -114,7 +114,7 @@ def _order_key(priced: "Priced") -> str:
 
 
 def units_of(points: Sequence[Point]) -> Longs:
-    """Which policies are worked out together, as `simlab.analysis.optimize.halving.halved` reads it."""
+    """Which policies are worked out together, as `simlab.analysis.optimize.halving.halve_candidates` reads it."""
     from simlab.policies.composition import Composition
     from simlab.policies.rules.budgets import Fixed
 
@@ -144,9 +144,9 @@ class Searched:
 
     def best(self, objective: str) -> Point:
         """The policy with the largest figure."""
-        from simlab.analysis.optimize.candidate_sums import best_places, figures
+        from simlab.analysis.optimize.candidate_sums import best_places, objective_figures
 
-        return self.points[best_places(self.sums, figures(self.sums, objective))[0]]
+        return self.points[best_places(self.sums, objective_figures(self.sums, objective))[0]]
 
 
 def searched(
@@ -162,7 +162,7 @@ def searched(
         halving: whether worse policies are dropped on the way; None: where there are many.
         manner: threads and bar.
     """
-    from simlab.analysis.optimize.halving import halved, mixed_order
+    from simlab.analysis.optimize.halving import halve_candidates, mixed_order
 
     kept = {one.typed: one for one in (*filter(is_reference, space.points), *more)}
     points = [one for one in space.points if one.typed not in kept]
@@ -173,7 +173,7 @@ def searched(
         found = Measure(everything, side, manner)(range(len(everything)), range(num_prompts))
         return Searched(tuple(everything), found, ((len(everything), num_prompts),))
     order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
-    left, found, steps = halved(Measure(points, side, manner), units, entries, order, objective)
+    left, found, steps = halve_candidates(Measure(points, side, manner), units, entries, order, objective)
     always = list(kept.values())
     own = Measure(always, side, Manner(manner.threads, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()

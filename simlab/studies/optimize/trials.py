@@ -129,7 +129,7 @@ def _trials(
     import optuna
     from tqdm import tqdm
 
-    from simlab.analysis.optimize.candidate_sums import best_places, figures
+    from simlab.analysis.optimize.candidate_sums import best_places, objective_figures
 
     done = (optuna.trial.TrialState.COMPLETE,)
     whole = _whole_settings(entry, points)
@@ -155,7 +155,7 @@ def _trials(
             if not some:
                 raise UsageError(f"`{typed}` drafts more than --node-cap {inputs.node_cap}; search smaller budgets")
             sums = Measure(some, inputs.dev, quiet)(range(len(some)), range(len(inputs.dev.prompts)))
-            found = figures(sums, inputs.objective)
+            found = objective_figures(sums, inputs.objective)
             best = best_places(sums, found)[0]
             trial.set_user_attr(_TYPED, typed)
             trial.set_user_attr(_BEST, some[best].typed)

@@ -40,7 +40,7 @@ def replay_batches(
 
     from simlab.policies.rules.shared import check_batch
     from simlab.recorded import texts_of
-    from simlab.traces.results.rows import in_order_asked, joined_results
+    from simlab.traces.results.rows import joined_results, rows_in_order
 
     kept = trace.manifest.draft_sets[draft]
     for one in (one for each in asked for one in each.policies):
@@ -60,7 +60,7 @@ def replay_batches(
             found.append(results)
             bar.update()
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    return in_order_asked(joined_results(found), order, wanted)
+    return rows_in_order(joined_results(found), order, wanted)
 
 
 def policies_at(policies: "Sequence[NamedPolicy]", batch: int) -> "tuple[NamedPolicy, ...]":

@@ -71,7 +71,7 @@ def replay_trace(
         MissingChannelError: the trace does not hold what a policy reads; nothing was replayed.
         CostError: a policy drafted more tokens than have a price.
     """
-    from simlab.traces.results.rows import in_order_asked, joined_results
+    from simlab.traces.results.rows import joined_results, rows_in_order
 
     manner = Manner() if manner is None else manner
     kept = trace.manifest.draft_sets[draft]
@@ -86,7 +86,7 @@ def replay_trace(
     missing = _missing(earlier, rows, wanted)
     new = _replayed(trace, draft, rows, missing, manner)
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    return in_order_asked(joined_results([*earlier, *new]), order, wanted)
+    return rows_in_order(joined_results([*earlier, *new]), order, wanted)
 
 
 def _which(trace: "Trace", draft: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from simlab.studies.replay.run import replay_trace
 if TYPE_CHECKING:
     from simlab.analysis.report.results import ReportResults
     from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.traces.artefacts.confirmation import Confirmed
+    from simlab.traces.artefacts.confirmation import Confirmation
     from simlab.traces.artefacts.optimum import Optimum
     from simlab.traces.format.records import SequenceRecord
     from simlab.traces.reader import Trace
@@ -60,7 +60,7 @@ class ReportInputs:
     prices: Prices | None
     shelf: CommandShelf | None
     optimum: "Optimum | None"
-    confirmed: "tuple[Confirmed, ...]"
+    confirmed: "tuple[Confirmation, ...]"
     missing: tuple[str, ...]
     wanted: tuple[int, ...]
     served: str
@@ -145,7 +145,7 @@ def _joined(
     trace: "Trace | None",
     draft: str | None,
     prices: Prices | None,
-    confirmed: "tuple[Confirmed, ...]",
+    confirmed: "tuple[Confirmation, ...]",
     served: str,
 ) -> ReportInputs:
     from simlab.analysis.report.results import split_rows
