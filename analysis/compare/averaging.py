@@ -61,13 +61,13 @@ class RankingFlip:
     macro: Comparison
 
     @property
-    def is_told(self) -> bool:
+    def is_certain(self) -> bool:
         """Whether both means tell the two apart, each in its own direction: no chance ranking."""
         return self.pooled.differs and self.macro.differs
 
     def row(self) -> dict[str, Scalar]:
         """The comparison by both means as flat scalars, as a script reads them."""
-        found: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_told}
+        found: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_certain}
         for name, one in (("pooled", self.pooled), ("macro", self.macro)):
             found |= {f"{name}_ratio": one.ratio, f"{name}_differs": one.differs}
             found |= {

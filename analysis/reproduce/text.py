@@ -185,7 +185,7 @@ def flips_text(means: Sequence[BothMeans], flipped: Sequence[RankingFlip]) -> st
         return ""
     if not flipped:
         return f"No ranking flips among {pairs} pairs."
-    told = sum(one.is_told for one in flipped)
+    told = sum(one.is_certain for one in flipped)
     lines = [f"{len(flipped)} of {pairs} pairs are ranked the other way round; both means tell {told} of them apart:"]
     for one in flipped:
         pooled, macro = one.pooled, one.macro

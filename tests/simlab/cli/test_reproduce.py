@@ -125,7 +125,7 @@ def test_a_flip_is_found_and_told_where_it_can_be() -> None:
     assert found.pooled.ratio > 1 > found.macro.ratio
     macros = [(10 * 4 + 40 * 2) / 50, (10 * 400 / 120 + 40 * 20 / 8) / 50]
     assert found.macro.ratio == pytest.approx(macros[0] / macros[1])
-    assert found.is_told
+    assert found.is_certain
     means = both_means(first)
     assert [means.pooled, means.macro] == pytest.approx([4800 / 1400, macros[0]])
     assert means.over == pytest.approx(means.macro / means.pooled)
