@@ -249,8 +249,10 @@ def compare_runs(
     return [one for one in found if one.measure in known]
 
 
-def headline_measure(found: Sequence[Comparison]) -> str:
+def headline_measure(comparisons: Sequence[Comparison]) -> str:
     """What a verdict is about: tokens per second where these are known of every pair, else the acceptance length."""
-    pairs = {(one.first, one.second) for one in found}
-    timed = {(one.first, one.second) for one in found if one.measure == "tokens_per_s" and not math.isnan(one.ratio)}
+    pairs = {(one.first, one.second) for one in comparisons}
+    timed = {
+        (one.first, one.second) for one in comparisons if one.measure == "tokens_per_s" and not math.isnan(one.ratio)
+    }
     return "tokens_per_s" if timed == pairs else "acceptance_length"

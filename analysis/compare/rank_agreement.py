@@ -132,19 +132,19 @@ def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float:
     return min(1.0, max(-1.0, tau))
 
 
-def agreement_text(found: RankAgreement) -> str:
+def agreement_text(agreement: RankAgreement) -> str:
     """In sentences; empty where nothing was predicted of two policies."""
-    if found.num_policies < 2:
+    if agreement.num_policies < 2:
         return ""
-    if not found.pairs:
-        return f"Order: of {found.num_pairs} pairs of policies none has a measured interval that leaves out 1."
-    pairs = f"{len(found.pairs)} pairs of policies whose measured interval leaves out 1 (of {found.num_pairs})"
-    tau = f"Kendall's tau over all {found.num_policies} policies {found.kendall_tau:.2f}"
-    lines = [f"Order: of {pairs}, the prediction has {found.num_agreeing} in the same order; {tau}."]
+    if not agreement.pairs:
+        return f"Order: of {agreement.num_pairs} pairs of policies none has a measured interval that leaves out 1."
+    pairs = f"{len(agreement.pairs)} pairs of policies whose measured interval leaves out 1 (of {agreement.num_pairs})"
+    tau = f"Kendall's tau over all {agreement.num_policies} policies {agreement.kendall_tau:.2f}"
+    lines = [f"Order: of {pairs}, the prediction has {agreement.num_agreeing} in the same order; {tau}."]
     lines += [
         f"  predicted otherwise: {one.faster} is {one.measured:.3f} [{one.interval.low:.3f}, {one.interval.high:.3f}] "
         f"times as fast as {one.slower}; predicted {one.predicted:.3f}"
-        for one in found.disagreeing
+        for one in agreement.disagreeing
     ]
     return "\n".join(lines)
 

@@ -54,7 +54,7 @@ def verdict_sentence(one: Comparison, unit: str = "prompt") -> str:
     return _ahead(one, one.first, (one.ratio, interval.low, interval.high), unit)
 
 
-def standing_sentence(found: Sequence[Comparison], unit: str = "prompt") -> str:
+def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -> str:
     """Where one run stands among several, in a sentence without a full stop.
 
     ``A is faster than each of 3 others, the closest being B, by 4.1 % [2.0, 6.2]`` or ``no winner among A, B and C:
@@ -62,17 +62,17 @@ def standing_sentence(found: Sequence[Comparison], unit: str = "prompt") -> str:
     prompts; the best of many on these very prompts looks better than it is.
 
     Args:
-        found: comparisons of that run with each of the others, by one measure, of one family.
+        comparisons: comparisons of that run with each of the others, by one measure, of one family.
         unit: what their intervals resample, in the singular.
 
     Raises:
         ValueError: they are of several runs or measures, or there is none.
     """
-    if len({(one.first, one.measure, one.slice) for one in found}) != 1:
+    if len({(one.first, one.measure, one.slice) for one in comparisons}) != 1:
         raise ValueError("expected comparisons of one run with others, by one measure")
-    first, ahead = found[0].first, _AHEAD[found[0].measure]
-    better = [one.second for one in found if one.differs and one.ratio < 1]
-    level = [one for one in found if not one.differs]
+    first, ahead = comparisons[0].first, _AHEAD[comparisons[0].measure]
+    better = [one.second for one in comparisons if one.differs and one.ratio < 1]
+    level = [one for one in comparisons if not one.differs]
     if better:
         many = len(better) > 1
         return f"{_listed(better)} {_plural(ahead) if many else ahead} than {first}"
@@ -80,11 +80,11 @@ def standing_sentence(found: Sequence[Comparison], unit: str = "prompt") -> str:
         limits = [one.detectable for one in level if not math.isnan(one.detectable)]
         limit = f"differences under {_percent(max(limits))} % " if limits else "differences "
         names = _listed([first, *(one.second for one in level)])
-        return f"no winner among {names}: {limit}cannot be resolved with {_prompts(found[0].prompts, unit)}"
-    closest = min(found, key=lambda one: one.ratio)
+        return f"no winner among {names}: {limit}cannot be resolved with {_prompts(comparisons[0].prompts, unit)}"
+    closest = min(comparisons, key=lambda one: one.ratio)
     low, high = closest.ratio_interval.low, closest.ratio_interval.high
     by = f"{_percent(closest.ratio)} % [{_percent(low)}, {_percent(high)}]"
-    return f"{first} {ahead} than each of {len(found)} others, the closest being {closest.second}, by {by}"
+    return f"{first} {ahead} than each of {len(comparisons)} others, the closest being {closest.second}, by {by}"
 
 
 def _plural(ahead: str) -> str:

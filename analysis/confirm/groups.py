@@ -38,18 +38,18 @@ def by_group(results: pl.DataFrame, groups: Mapping[int, tuple[str, str]], by: s
 
 
 def with_prompts(
-    found: Sequence[ConfirmedPolicy], results: pl.DataFrame, by: str | None = None
+    policies: Sequence[ConfirmedPolicy], results: pl.DataFrame, by: str | None = None
 ) -> list[ConfirmedPolicy]:
     """Policies by group with the number of prompts put where that of groups stands.
 
     Args:
-        found: from `simlab.analysis.confirm.table.confirmed_policies` on the rows by group.
+        policies: from `simlab.analysis.confirm.table.confirmed_policies` on the rows by group.
         results: the rows by prompt.
         by: what both are cut by.
     """
     counts = {value: part.select("dataset", "prompt_id").n_unique() for value, part in split_by_slice(results, by)}
     changed = []
-    for one in found:
+    for one in policies:
         prompts = counts[one.predicted.slice]
         measured = None if one.measured is None else replace(one.measured, prompts=prompts)
         changed.append(replace(one, predicted=replace(one.predicted, prompts=prompts), measured=measured))
@@ -94,10 +94,10 @@ def machine_speed(policy: str, policy_id: str, tokens: Longs, seconds: Doubles) 
     return MachineSpeed(policy, policy_id, pooled, ratio_interval(tokens, seconds))
 
 
-def machine_table(found: Sequence[MachineSpeed], batch: int) -> str:
+def machine_table(speeds: Sequence[MachineSpeed], batch: int) -> str:
     """A row per policy."""
     heading = [f"all {batch} texts together", "tokens/s [95 %]"]
-    cells = [[one.policy, _with_interval(one)] for one in found]
+    cells = [[one.policy, _with_interval(one)] for one in speeds]
     return aligned([heading, *cells], [True, True])
 
 

@@ -151,29 +151,29 @@ def confirmed_policies(
     return found
 
 
-def measured_runs(found: Sequence[ConfirmedPolicy], results: pl.DataFrame) -> list[PolicyRun]:
+def measured_runs(policies: Sequence[ConfirmedPolicy], results: pl.DataFrame) -> list[PolicyRun]:
     """The measured rows of each policy whose texts are the target's and whose speed is known, plain decoding's too.
 
     Args:
-        found: from `confirmed_policies`.
+        policies: from `confirmed_policies`.
         results: the same.
     """
     ran = results.filter(pl.col("kind") == "measured")
     plain = ran.filter(pl.col("name") == BASELINE)
-    return [PolicyRun(one.policy, _of(ran, one.predicted), plain) for one in found if _has_speed(one)]
+    return [PolicyRun(one.policy, _of(ran, one.predicted), plain) for one in policies if _has_speed(one)]
 
 
 def compare_winner(
-    found: Sequence[ConfirmedPolicy], results: pl.DataFrame, chosen: str | None = None
+    policies: Sequence[ConfirmedPolicy], results: pl.DataFrame, chosen: str | None = None
 ) -> WinnerComparison | None:
     """Where the chosen or the fastest policy stands, plain decoding and failures left out; None where nobody is left.
 
     Args:
-        found: from `confirmed_policies`.
+        policies: from `confirmed_policies`.
         results: the same.
         chosen: id of a policy that was chosen on other prompts; where it cannot stand, the fastest does.
     """
-    contenders = [one for one in found if _has_speed(one) and one.predicted.name != BASELINE]
+    contenders = [one for one in policies if _has_speed(one) and one.predicted.name != BASELINE]
     if not contenders:
         return None
     first = max(contenders, key=_measured_speed)

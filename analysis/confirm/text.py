@@ -43,15 +43,15 @@ _ERROR_HEADINGS = (
 _ERROR_LEFT = {"prediction error", "speedup", "tokens/s", "acceptance length"}
 
 
-def verdict_text(found: Sequence[ConfirmedPolicy], won: WinnerComparison | None, unit: str = "prompt") -> str:
+def verdict_text(policies: Sequence[ConfirmedPolicy], won: WinnerComparison | None, unit: str = "prompt") -> str:
     """What came out, a sentence a line: failures first, then where the chosen or fastest policy stands.
 
     Args:
-        found: the rows of the table.
+        policies: the rows of the table.
         won: None where no policy can have won.
         unit: what intervals resample, in the singular.
     """
-    lines = [line for one in found for line in _failures(one)]
+    lines = [line for one in policies for line in _failures(one)]
     if won is None:
         return "\n".join([*lines, "No policy has both a speed and a text that is the target's."])
     if won.comparisons:
@@ -94,9 +94,9 @@ def _doubt(interval: Interval, unit: str) -> str:
     return ", so it is slower" if interval.high < 1 else f", which these {unit}s cannot tell from 1"
 
 
-def confirm_table(found: Sequence[ConfirmedPolicy]) -> str:
+def confirm_table(policies: Sequence[ConfirmedPolicy]) -> str:
     """A row per policy."""
-    cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(one) for one in found]
+    cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(one) for one in policies]
     to_left = [first in _LEFT or second.endswith("[95 %]") for first, second in _HEADINGS]
     return aligned(cells, to_left)
 
@@ -118,9 +118,9 @@ def _cells(one: ConfirmedPolicy) -> list[str]:
     ]
 
 
-def same_texts_sentence(found: Sequence[ConfirmedPolicy]) -> str:
+def same_texts_sentence(policies: Sequence[ConfirmedPolicy]) -> str:
     """In how many texts each policy wrote just what plain decoding wrote."""
-    others = [(one.policy, one.judged) for one in found if one.judged is not None and one.predicted.name != BASELINE]
+    others = [(one.policy, one.judged) for one in policies if one.judged is not None and one.predicted.name != BASELINE]
     counted = [f"{policy} {judged.num_same_texts} of {judged.num_texts}" for policy, judged in others]
     return f"Texts that are plain decoding's, token for token: {', '.join(counted)}." if counted else ""
 
@@ -132,9 +132,9 @@ def confirm_blocks(slices: Sequence[ConfirmedPolicy], whole: Sequence[ConfirmedP
     return "\n\n".join([*parts, _block("all", whole)])
 
 
-def _block(title: str, found: Sequence[ConfirmedPolicy]) -> str:
-    first = found[0].predicted
-    return f"{title}: {first.prompts} prompts, {first.sequences} sequences\n{confirm_table(found)}"
+def _block(title: str, policies: Sequence[ConfirmedPolicy]) -> str:
+    first = policies[0].predicted
+    return f"{title}: {first.prompts} prompts, {first.sequences} sequences\n{confirm_table(policies)}"
 
 
 def _wide(value: float, interval: Interval) -> str:
@@ -143,9 +143,9 @@ def _wide(value: float, interval: Interval) -> str:
     return f"{number(value, 1)} [{interval.low:.1f}, {interval.high:.1f}]" if known else number(value, 1)
 
 
-def stage_table(found: Sequence[ConfirmedPolicy]) -> str:
+def stage_table(policies: Sequence[ConfirmedPolicy]) -> str:
     """Milliseconds of each stage per round, predicted and measured."""
-    ran = [one for one in found if one.measured is not None]
+    ran = [one for one in policies if one.measured is not None]
     heading = ["ms per round, predicted / measured", *STAGES, "all"]
     cells = [[one.policy, *_stage_cells(one)] for one in ran]
     return aligned([heading, *cells], [True, *[False] * (len(heading) - 1)])
@@ -185,18 +185,18 @@ def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
 
 
 def confirm_notes(
-    found: Sequence[ConfirmedPolicy], why_unpriced: str, speedup: str, num_groups: int | None = None
+    policies: Sequence[ConfirmedPolicy], why_unpriced: str, speedup: str, num_groups: int | None = None
 ) -> str:
     """What a reader must know beside the numbers, a sentence a line.
 
     Args:
-        found: the rows of the table.
+        policies: the rows of the table.
         why_unpriced: why nothing is predicted, where nothing is; else empty.
         speedup: over what speedups are, in a sentence.
         num_groups: of texts that were served together, where intervals are over these; None: they are over prompts.
     """
     units = "prompts" if num_groups is None else "groups"
-    num = min(one.predicted.prompts for one in found) if num_groups is None else num_groups
+    num = min(one.predicted.prompts for one in policies) if num_groups is None else num_groups
     lines = [
         f"Speeds exclude prefill and begin after token 0; [95 %] over {units}.",
         speedup,
@@ -209,17 +209,17 @@ def confirm_notes(
     return "\n".join(lines)
 
 
-def prediction_verdict(found: Sequence[PredictionErrors], first: str | None = None) -> str:
+def prediction_verdict(errors: Sequence[PredictionErrors], first: str | None = None) -> str:
     """How good the prediction was, in sentences; empty where nothing was predicted.
 
     ``Prediction of the speedup of B: 1.6 % high [0.4, 2.8]; all 3 policies within 5 %.`` and how far tokens/s were
     off.
 
     Args:
-        found: of all policies.
+        errors: of all policies.
         first: the policy to name; None: the one with the largest error.
     """
-    known = [one for one in found if not one.is_plain and not math.isnan(one.errors["speedup"].value)]
+    known = [one for one in errors if not one.is_plain and not math.isnan(one.errors["speedup"].value)]
     if not known:
         return ""
     worst = max(known, key=lambda one: abs(one.errors["speedup"].value))
@@ -235,20 +235,20 @@ def prediction_verdict(found: Sequence[PredictionErrors], first: str | None = No
     else:
         rest = f"{policies} within {limit}, though not with {'its interval' if len(known) == 1 else 'every interval'}"
     error = _high_or_low(named.errors["speedup"])
-    return f"Prediction of the speedup of {named.policy}: {error}; {rest}.{_machine(found)}"
+    return f"Prediction of the speedup of {named.policy}: {error}; {rest}.{_machine(errors)}"
 
 
-def error_table(found: Sequence[PredictionErrors]) -> str:
+def error_table(errors: Sequence[PredictionErrors]) -> str:
     """A row per policy, in per cent; empty where nothing was predicted."""
-    known = [one for one in found if not math.isnan(one.errors["tokens_per_s"].value)]
+    known = [one for one in errors if not math.isnan(one.errors["tokens_per_s"].value)]
     if not known:
         return ""
     cells = [list(heading) for heading in zip(*_ERROR_HEADINGS, strict=True)] + [_error_cells(one) for one in known]
     return aligned(cells, [first in _ERROR_LEFT for first, _ in _ERROR_HEADINGS])
 
 
-def _machine(found: Sequence[PredictionErrors]) -> str:
-    plain = next((one for one in found if one.is_plain), None)
+def _machine(errors: Sequence[PredictionErrors]) -> str:
+    plain = next((one for one in errors if one.is_plain), None)
     if plain is None or math.isnan(plain.machine):
         return ""
     return f" Tokens/s of plain decoding: predicted {_high_or_low(plain.errors['tokens_per_s'])}."

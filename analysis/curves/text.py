@@ -30,22 +30,22 @@ _NOTES = (
 )
 
 
-def curves_text(found: Sequence[CurveSummary], headings: Mapping[str, str], by: str | None = None) -> str:
+def curves_text(summaries: Sequence[CurveSummary], headings: Mapping[str, str], by: str | None = None) -> str:
     """A table for each edge model, machine and slice, and what to know beside them.
 
     Args:
-        found: the summaries.
+        summaries: the summaries.
         headings: whose prices they are, by their ids.
         by: the column of the slices.
     """
     parts: list[tuple[str, str]] = []
     places = list(headings)
-    for one in sorted(found, key=lambda each: places.index(each.cost_id)):
+    for one in sorted(summaries, key=lambda each: places.index(each.cost_id)):
         if not parts or one.cost_id != parts[-1][0]:
             parts.append((one.cost_id, f"prices   {headings[one.cost_id]}"))
         parts.append((one.cost_id, _block(one, by)))
     lines: list[str] = list(_NOTES)
-    if min(one.prompts for one in found) < FEW_PROMPTS:
+    if min(one.prompts for one in summaries) < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
     return "\n\n".join([*(text for _, text in parts), "\n".join(lines)])
 

@@ -73,17 +73,17 @@ def export_tables(rows: pl.DataFrame, by: str | None = None) -> list[ExportTable
     return tables
 
 
-def _table(found: Sequence[Summary], title: str, source: str) -> ExportTable:
-    columns = table_columns(found)
+def _table(summaries: Sequence[Summary], title: str, source: str) -> ExportTable:
+    columns = table_columns(summaries)
     return ExportTable(
         heading=tuple((first, second) for first, second, _ in columns),
         to_left=tuple(place == 0 for place in range(len(columns))),
-        cells=tuple(tuple(" ".join(text(one).split()) for _, _, text in columns) for one in found),
-        title=f"{title}: {found[0].prompts} prompts, {found[0].sequences} sequences" if title else "",
+        cells=tuple(tuple(" ".join(text(one).split()) for _, _, text in columns) for one in summaries),
+        title=f"{title}: {summaries[0].prompts} prompts, {summaries[0].sequences} sequences" if title else "",
         source=source,
         notes=(
-            *summary_notes(found).splitlines(),
-            *([_BOUNDS] if any(one.name.startswith(_BOUND) for one in found) else []),
+            *summary_notes(summaries).splitlines(),
+            *([_BOUNDS] if any(one.name.startswith(_BOUND) for one in summaries) else []),
         ),
     )
 

@@ -36,7 +36,7 @@ MEASURES = {TOKENS_PER_S: TOKENS_PER_S, ACCEPTANCE_LENGTH: ACCEPTANCE_LENGTH, WO
 
 
 def choose_finalists(
-    found: CandidateSums, values: Doubles, entries: Sequence[int], references: Sequence[int]
+    candidates: CandidateSums, values: Doubles, entries: Sequence[int], references: Sequence[int]
 ) -> list[int]:
     """Places of the best policy, its rivals, and the references, in this order.
 
@@ -44,12 +44,12 @@ def choose_finalists(
     do nearly the same. Who does on every prompt just what another finalist does is left out.
 
     Args:
-        found: sums on the prompts of the choice.
+        candidates: sums on the prompts of the choice.
         values: float64 ``[P]``, figures there.
         entries: of each policy, which of the things that were asked for it belongs to.
         references: places of policies that are always reported, such as the chain.
     """
-    order = best_places(found, values)
+    order = best_places(candidates, values)
     chosen = [order[0]]
     seen = {entries[order[0]]}
     for place in order[1:]:
@@ -57,9 +57,9 @@ def choose_finalists(
             break
         if entries[place] not in seen:
             seen.add(entries[place])
-            if place not in references and not any(found.same(place, other) for other in (*chosen, *references)):
+            if place not in references and not any(candidates.same(place, other) for other in (*chosen, *references)):
                 chosen.append(place)
-    return chosen + [place for place in references if not any(found.same(place, other) for other in chosen)]
+    return chosen + [place for place in references if not any(candidates.same(place, other) for other in chosen)]
 
 
 @dataclass(frozen=True, slots=True)

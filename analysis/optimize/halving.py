@@ -79,12 +79,12 @@ def halve_candidates(
     return left.tolist(), found, done
 
 
-def _kept(found: CandidateSums, units: Longs, entries: Longs, objective: str) -> Bools:
+def _kept(candidates: CandidateSums, units: Longs, entries: Longs, objective: str) -> Bools:
     """Which policies stay, ``[P]``."""
-    logs = np.log(objective_figures(found, objective))
+    logs = np.log(objective_figures(candidates, objective))
     unit_of, best = _best_of_each(units, logs)
     ranked = np.argsort(-logs[best], kind="stable")
-    stay = _within_noise(logs, log_influences(found, objective), best, int(best[ranked[0]]))
+    stay = _within_noise(logs, log_influences(candidates, objective), best, int(best[ranked[0]]))
     stay[ranked[: -(-len(best) // 2)]] = True
     stay[unit_of[_best_of_each(entries, logs)[1]]] = True
     return np.asarray(stay[unit_of], np.bool_)

@@ -43,10 +43,10 @@ def _curve(x: np.ndarray, y: np.ndarray, name: str, place: int, width: float = 2
     return go.Scatter(x=x.tolist(), y=y.tolist(), name=name, mode="lines", line=line(place, width), hovertemplate=hover)
 
 
-def maxima_chart(found: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
+def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
     """How many roots have one local maximum, two, and so on."""
     drawn = figure("local maxima of the curve at a root", "share of roots")
-    for place, (one, name) in enumerate(zip(found, names, strict=True)):
+    for place, (one, name) in enumerate(zip(summaries, names, strict=True)):
         shares = np.array(one.maxima) / max(one.roots, 1)
         drawn.add_trace(
             go.Bar(
@@ -67,10 +67,10 @@ def maxima_chart(found: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
     return Chart("maxima", drawn, "One peak or several", caption)
 
 
-def regret_chart(found: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
+def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
     """How far each rule is behind one price for all rounds."""
     drawn = figure("expected tokens/s behind the price rule", "")
-    for place, (one, name) in enumerate(zip(found, names, strict=True)):
+    for place, (one, name) in enumerate(zip(summaries, names, strict=True)):
         rules = [rule for rule in one.rules if rule.rule != PRICE]
         drawn.add_trace(
             go.Bar(

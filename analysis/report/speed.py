@@ -95,7 +95,7 @@ def _value(one: Summary, has_speeds: bool) -> tuple[float, Interval]:
     return one.totals.acceptance_length, one.interval
 
 
-def _add_family(found: go.Figure, members: Sequence[Summary], place: int, has_speeds: bool) -> None:
+def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_speeds: bool) -> None:
     name = family_label(members)
     x = [one.totals.nodes_per_round for one in members]
     values = [_value(one, has_speeds) for one in members]
@@ -104,26 +104,26 @@ def _add_family(found: go.Figure, members: Sequence[Summary], place: int, has_sp
     hover = [f"{one.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted" for one in members]
     if len(members) > 2:
         if not any(map(math.isnan, low)):
-            found.add_trace(band(x, low, high, place, name))
+            figure.add_trace(band(x, low, high, place, name))
         style: dict[str, object] = {"mode": "lines" if len(members) > 20 else "lines+markers"}
     else:
         errors = {"type": "data", "symmetric": False, "thickness": 1.2, "width": 3}
         up = [top - value for top, value in zip(high, y, strict=True)]
         down = [value - bottom for value, bottom in zip(y, low, strict=True)]
         style = {"mode": "markers", "error_y": {**errors, "array": up, "arrayminus": down}}
-    found.add_trace(
+    figure.add_trace(
         go.Scatter(
             x=x, y=y, name=name, legendgroup=name, line=line(place), marker=marker(place), hovertemplate=hover, **style
         )
     )
 
 
-def _add_measured(found: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
+def _add_measured(figure: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
     if not members:
         return
     ran = [results.ran[one.policy_id] for one in members]
     y = [one.speed.speedup for one in ran]
-    found.add_trace(
+    figure.add_trace(
         go.Scatter(
             x=[one.totals.nodes_per_round for one in ran],
             y=y,

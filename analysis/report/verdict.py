@@ -91,19 +91,23 @@ def _alone(results: ReportResults, best: Summary, choice: VerdictChoice) -> Repo
 
 
 def _sentence(
-    results: ReportResults, best: Summary, found: Comparison, reference: Summary, choice: VerdictChoice
+    results: ReportResults, best: Summary, comparison: Comparison, reference: Summary, choice: VerdictChoice
 ) -> str:
-    prompts = _prompts(found.prompts, choice)
-    if found.equal:
+    prompts = _prompts(comparison.prompts, choice)
+    if comparison.equal:
         return f"No difference: {best.policy} and {reference.policy} did the same on {prompts}."
-    if not found.differs:
-        limit = f"differences under {100 * (found.detectable - 1):.1f} %" if found.detectable > 1 else "the difference"
+    if not comparison.differs:
+        limit = (
+            f"differences under {100 * (comparison.detectable - 1):.1f} %"
+            if comparison.detectable > 1
+            else "the difference"
+        )
         both = f"between {best.policy} and {_the(reference)}"
-        seen = f"{100 * (found.ratio - 1):+.1f} %"
+        seen = f"{100 * (comparison.ratio - 1):+.1f} %"
         return f"No winner: {limit} {both} cannot be resolved with {prompts} (seen: {seen})."
     what = "" if results.has_speeds else "acceptance length "
-    interval = found.ratio_interval
-    ratio = ratio_text(found.ratio, interval.low, interval.high)
+    interval = comparison.ratio_interval
+    ratio = ratio_text(comparison.ratio, interval.low, interval.high)
     ending = _measured(results, best, reference)
     bracket = ratio.partition(" ×")
     return f"{best.policy}: {what}{bracket[0]} × {_the(reference)}{bracket[2]} on {prompts}{ending}."
@@ -153,10 +157,10 @@ def _ratio(rows: pl.DataFrame, best: Summary, reference: Summary | None) -> floa
     return own.speed.tokens_per_s / other.speed.tokens_per_s
 
 
-def _of_rivals(found: list[Comparison]) -> list[str]:
+def _of_rivals(comparisons: list[Comparison]) -> list[str]:
     """Where the best stands among the best of the other families."""
-    known = [one for one in found if one.is_known]
-    if len(found) < 2 or not known:
+    known = [one for one in comparisons if one.is_known]
+    if len(comparisons) < 2 or not known:
         return []
-    text = standing_sentence(found)
+    text = standing_sentence(comparisons)
     return [f"{text[0].upper()}{text[1:]}." if text.startswith("no ") else f"{text}."]

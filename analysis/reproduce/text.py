@@ -49,10 +49,10 @@ def study_heading(one: PublishedStudy) -> str:
     return f"{one.title}\ntheirs   {one.source}"
 
 
-def figures_text(found: Sequence[ReproducedFigure]) -> str:
+def figures_text(figures: Sequence[ReproducedFigure]) -> str:
     """Theirs, ours and the difference."""
     heads = ["", "of", "theirs", "ours [95 %]", "difference", "theirs within it", "theirs is"]
-    cells = [heads, *(_figure(one) for one in found)]
+    cells = [heads, *(_figure(one) for one in figures)]
     return aligned(cells, [head in ("", "of", "ours [95 %]", "theirs is") for head in heads])
 
 
@@ -67,24 +67,24 @@ def _published(one: PublishedFigure) -> str:
     return f"{one.value:.2f}"
 
 
-def checks_text(found: Sequence[SetupCheck]) -> str:
+def checks_text(checks: Sequence[SetupCheck]) -> str:
     """What must be equal, and a verdict on it."""
-    differing = [one.what for one in found if one.state == DIFFERS]
-    unknown = [one.what for one in found if one.state == NOT_KNOWN]
+    differing = [one.what for one in checks if one.state == DIFFERS]
+    unknown = [one.what for one in checks if one.state == NOT_KNOWN]
     if differing:
         verdict = f"Not a reproduction: {len(differing)} of what must be equal differs: {', '.join(differing)}."
     else:
         verdict = "All that the trace can show is equal."
     if unknown:
         verdict += f" Not known: {', '.join(unknown)}."
-    cells = [["must be equal", "theirs", "ours", ""], *([one.what, one.theirs, one.ours, one.state] for one in found)]
+    cells = [["must be equal", "theirs", "ours", ""], *([one.what, one.theirs, one.ours, one.state] for one in checks)]
     return f"{aligned(cells, [True] * 4)}\n\n{verdict}"
 
 
-def budgets_text(found: Sequence[BudgetFigures], title: str, chosen: str) -> str:
+def budgets_text(figures: Sequence[BudgetFigures], title: str, chosen: str) -> str:
     """A grid of budgets, the chosen one marked."""
     cells = [[title, "acceptance length", "per response", "tokens/s", ""]]
-    for one in found:
+    for one in figures:
         values = (one.acceptance_length, one.acceptance_length_macro, one.tokens_per_s)
         cells.append([one.policy, *(number(value, 2) for value in values), "chosen" if one.policy == chosen else ""])
     return aligned(cells, [True, False, False, False, True])

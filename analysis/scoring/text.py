@@ -173,9 +173,9 @@ def _nodes(nodes: int | None, most: int) -> str:
     return f"> {most}" if nodes is None else str(nodes)
 
 
-def _gaps(found: Sequence[PolicyFigures]) -> str:
+def _gaps(figures: Sequence[PolicyFigures]) -> str:
     cells = [list(row) for row in zip(*_GAP_HEADING, strict=True)]
-    for one in found:
+    for one in figures:
         speed = "" if one.tokens_per_s is None else number(one.tokens_per_s, 1)
         against = "" if one.against_first is None else _percent(one.against_first, one.against_first_interval)
         closed = "" if one.speed_closed is None else _percent(one.speed_closed, one.speed_closed_interval)
@@ -186,9 +186,9 @@ def _gaps(found: Sequence[PolicyFigures]) -> str:
     return f"How far from the chain to the hindsight bound\n\n{aligned(cells, is_left)}"
 
 
-def _waste(found: Sequence[PolicyFigures]) -> str:
+def _waste(figures: Sequence[PolicyFigures]) -> str:
     cells = [["policy", "drafted a round", "accepted, % [95 %]", "wrong siblings, %", "below wrong, %"]]
-    for one in found:
+    for one in figures:
         shares = (one.accepted_share, one.sibling_share, one.below_wrong_share)
         share_cells = [_percent(*pair) for pair in zip(shares, one.intervals, strict=True)]
         cells.append([one.policy, number(one.drafted, 1), *share_cells])

@@ -187,8 +187,8 @@ def _runs(log: SparseLog, policies: Sequence[str]) -> tuple[list[PolicyRun], dic
     return runs, places
 
 
-def _by_names(found: Sequence[Comparison]) -> dict[tuple[str, str, str], Comparison]:
-    return {(one.measure, one.first, one.second): one for one in found}
+def _by_names(comparisons: Sequence[Comparison]) -> dict[tuple[str, str, str], Comparison]:
+    return {(one.measure, one.first, one.second): one for one in comparisons}
 
 
 def _figure(
@@ -229,8 +229,8 @@ def _figure(
     )
 
 
-def _known(found: Mapping[str, Comparison | None]) -> dict[str, Comparison]:
-    return {name: one for name, one in found.items() if one is not None and not math.isnan(one.ratio)}
+def _known(comparisons: Mapping[str, Comparison | None]) -> dict[str, Comparison]:
+    return {name: one for name, one in comparisons.items() if one is not None and not math.isnan(one.ratio)}
 
 
 def _ratio(name: str, one: Comparison) -> dict[str, Scalar]:

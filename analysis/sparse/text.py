@@ -22,7 +22,7 @@ NOTES = (
 )
 
 
-def sparse_text(log: SparseLog, figures: Sequence[SparseFigure], found: Sequence[SparseChoice]) -> str:
+def sparse_text(log: SparseLog, figures: Sequence[SparseFigure], choices: Sequence[SparseChoice]) -> str:
     """The tables of one recorded policy, and which policy each source would have chosen."""
     share = 100 * log.num_rows / log.num_roots
     title = f"recorded only where rounds of {log.policy} begin: {log.num_rows:,} of {log.num_roots:,} roots"
@@ -31,7 +31,7 @@ def sparse_text(log: SparseLog, figures: Sequence[SparseFigure], found: Sequence
         some = [one for one in figures if one.measure == measure]
         if some:
             parts += [_table(some, measure), _gains(some, measure)]
-            parts.append("\n".join(_choice(one) for one in found if one.measure == measure))
+            parts.append("\n".join(_choice(one) for one in choices if one.measure == measure))
     parts.append(_borrowed(log))
     return "\n\n".join(part for part in parts if part)
 
