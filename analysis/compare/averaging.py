@@ -68,11 +68,11 @@ class RankingFlip:
     def row(self) -> dict[str, Scalar]:
         """The comparison by both means as flat scalars, as a script reads them."""
         found: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_certain}
-        for name, one in (("pooled", self.pooled), ("macro", self.macro)):
-            found |= {f"{name}_ratio": one.ratio, f"{name}_differs": one.differs}
+        for name, comparison in (("pooled", self.pooled), ("macro", self.macro)):
+            found |= {f"{name}_ratio": comparison.ratio, f"{name}_differs": comparison.differs}
             found |= {
-                f"{name}_ci_low": finite(one.ratio_interval.low),
-                f"{name}_ci_high": finite(one.ratio_interval.high),
+                f"{name}_ci_low": finite(comparison.ratio_interval.low),
+                f"{name}_ci_high": finite(comparison.ratio_interval.high),
             }
         return found
 

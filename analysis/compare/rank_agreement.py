@@ -153,8 +153,14 @@ def _holds_one(interval: Interval) -> bool:
     return interval.low <= 1 <= interval.high
 
 
-def _pair(one: Comparison, predicted: Mapping[str, float]) -> PairOrder:
-    ratio, interval = predicted[one.first] / predicted[one.second], one.ratio_interval
-    if one.ratio > 1:
-        return PairOrder(one.first, one.second, one.ratio, interval, ratio)
-    return PairOrder(one.second, one.first, 1 / one.ratio, Interval(1 / interval.high, 1 / interval.low), 1 / ratio)
+def _pair(comparison: Comparison, predicted: Mapping[str, float]) -> PairOrder:
+    ratio, interval = predicted[comparison.first] / predicted[comparison.second], comparison.ratio_interval
+    if comparison.ratio > 1:
+        return PairOrder(comparison.first, comparison.second, comparison.ratio, interval, ratio)
+    return PairOrder(
+        comparison.second,
+        comparison.first,
+        1 / comparison.ratio,
+        Interval(1 / interval.high, 1 / interval.low),
+        1 / ratio,
+    )

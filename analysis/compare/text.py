@@ -92,14 +92,18 @@ def _place(one: Comparison, by: str | None, alone: bool) -> str:
     return f"{_slice(one, by)}{runs}{measure_name(one.measure)}"
 
 
-def _cells(one: Comparison) -> list[str]:
-    share = 100 * (one.detectable - 1)
+def _cells(comparison: Comparison) -> list[str]:
+    share = 100 * (comparison.detectable - 1)
     return [
-        number(one.first_value, 2),
-        number(one.second_value, 2),
-        _with_interval(one.difference, one.difference_interval, 2, sign=True),
-        _with_interval(one.ratio, one.ratio_interval, 3, sign=False),
-        "-" if math.isnan(one.p_adjusted) else "<0.001" if one.p_adjusted < 0.001 else f"{one.p_adjusted:.3f}",
+        number(comparison.first_value, 2),
+        number(comparison.second_value, 2),
+        _with_interval(comparison.difference, comparison.difference_interval, 2, sign=True),
+        _with_interval(comparison.ratio, comparison.ratio_interval, 3, sign=False),
+        "-"
+        if math.isnan(comparison.p_adjusted)
+        else "<0.001"
+        if comparison.p_adjusted < 0.001
+        else f"{comparison.p_adjusted:.3f}",
         "-" if math.isnan(share) else f"{share:.2g} %" if share < 100 else f"{share:.0f} %",
     ]
 

@@ -26,32 +26,33 @@ def measure_name(measure: str) -> str:
     return _SAID[measure]
 
 
-def verdict_sentence(one: Comparison, unit: str = "prompt") -> str:
+def verdict_sentence(comparison: Comparison, unit: str = "prompt") -> str:
     """In a sentence without a full stop.
 
     ``A is faster than B by 31.2 % [27.0, 35.1]``, ``no winner between A and B: differences under 3.1 % cannot be
     resolved with 40 prompts`` and, where every prompt has the same in both, ``no difference between A and B``.
 
     Args:
-        one: the comparison.
+        comparison: the comparison.
         unit: what its intervals resample, in the singular.
     """
-    both = f"{one.first} and {one.second}"
-    if math.isnan(one.ratio):
-        return f"{both} cannot be compared: their {_SAID[one.measure]} is not known"
-    if one.equal and one.prompts:
-        return f"no difference between {both}: their {_SAID[one.measure]} is the same on {_all(one.prompts, unit)}"
-    if not one.is_known:
+    both = f"{comparison.first} and {comparison.second}"
+    if math.isnan(comparison.ratio):
+        return f"{both} cannot be compared: their {_SAID[comparison.measure]} is not known"
+    if comparison.equal and comparison.prompts:
+        everywhere = _all(comparison.prompts, unit)
+        return f"no difference between {both}: their {_SAID[comparison.measure]} is the same on {everywhere}"
+    if not comparison.is_known:
         return (
-            f"no verdict on {both}: {_prompts(one.prompts, unit)} that carry a sum alone allow no interval "
-            f"({_signed(one.ratio)} %)"
+            f"no verdict on {both}: {_prompts(comparison.prompts, unit)} that carry a sum alone allow no interval "
+            f"({_signed(comparison.ratio)} %)"
         )
-    if not one.differs:
-        return f"no winner between {both}: {_unresolved(one, unit)}"
-    interval = one.ratio_interval
-    if one.ratio < 1:
-        return _ahead(one, one.second, (1 / one.ratio, 1 / interval.high, 1 / interval.low), unit)
-    return _ahead(one, one.first, (one.ratio, interval.low, interval.high), unit)
+    if not comparison.differs:
+        return f"no winner between {both}: {_unresolved(comparison, unit)}"
+    interval = comparison.ratio_interval
+    if comparison.ratio < 1:
+        return _ahead(comparison, comparison.second, (1 / comparison.ratio, 1 / interval.high, 1 / interval.low), unit)
+    return _ahead(comparison, comparison.first, (comparison.ratio, interval.low, interval.high), unit)
 
 
 def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -> str:
@@ -95,19 +96,18 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
-def _ahead(one: Comparison, winner: str, ratios: tuple[float, float, float], unit: str) -> str:
+def _ahead(comparison: Comparison, winner: str, ratios: tuple[float, float, float], unit: str) -> str:
     """By a ratio with the ends of its interval, all above 1."""
-    loser = one.second if winner == one.first else one.first
+    loser = comparison.second if winner == comparison.first else comparison.first
     ratio, low, high = map(_percent, ratios)
-    return f"{winner} {_AHEAD[one.measure]} than {loser} by {ratio} % [{low}, {high}], on {_prompts(one.prompts, unit)}"
+    ahead, prompts = _AHEAD[comparison.measure], _prompts(comparison.prompts, unit)
+    return f"{winner} {ahead} than {loser} by {ratio} % [{low}, {high}], on {prompts}"
 
 
-def _unresolved(one: Comparison, unit: str) -> str:
-    among = f" among {one.family} comparisons" if one.family > 1 else ""
-    return (
-        f"differences under {_percent(one.detectable)} % cannot be resolved with {_prompts(one.prompts, unit)}{among} "
-        f"(seen: {_signed(one.ratio)} %)"
-    )
+def _unresolved(comparison: Comparison, unit: str) -> str:
+    among = f" among {comparison.family} comparisons" if comparison.family > 1 else ""
+    limit, prompts = _percent(comparison.detectable), _prompts(comparison.prompts, unit)
+    return f"differences under {limit} % cannot be resolved with {prompts}{among} (seen: {_signed(comparison.ratio)} %)"
 
 
 def _prompts(num: int, unit: str) -> str:

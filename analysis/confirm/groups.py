@@ -49,10 +49,10 @@ def with_prompts(
     """
     counts = {value: part.select("dataset", "prompt_id").n_unique() for value, part in split_by_slice(results, by)}
     changed = []
-    for one in policies:
-        prompts = counts[one.predicted.slice]
-        measured = None if one.measured is None else replace(one.measured, prompts=prompts)
-        changed.append(replace(one, predicted=replace(one.predicted, prompts=prompts), measured=measured))
+    for policy in policies:
+        prompts = counts[policy.predicted.slice]
+        measured = None if policy.measured is None else replace(policy.measured, prompts=prompts)
+        changed.append(replace(policy, predicted=replace(policy.predicted, prompts=prompts), measured=measured))
     return changed
 
 
@@ -101,7 +101,7 @@ def machine_table(speeds: Sequence[MachineSpeed], batch: int) -> str:
     return aligned([heading, *cells], [True, True])
 
 
-def _with_interval(one: MachineSpeed) -> str:
-    known = not math.isnan(one.interval.low)
-    ends = f" [{one.interval.low:.1f}, {one.interval.high:.1f}]" if known else ""
-    return f"{one.tokens_per_s:.1f}{ends}"
+def _with_interval(speed: MachineSpeed) -> str:
+    known = not math.isnan(speed.interval.low)
+    ends = f" [{speed.interval.low:.1f}, {speed.interval.high:.1f}]" if known else ""
+    return f"{speed.tokens_per_s:.1f}{ends}"

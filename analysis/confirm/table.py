@@ -189,10 +189,10 @@ def compare_winner(
     return WinnerComparison(first, tuple(compared_all), tuple(level), tuple(ahead))
 
 
-def _has_speed(one: ConfirmedPolicy) -> bool:
-    if one.measured is None or one.judged is None or one.judged.lossless == FAILED:
+def _has_speed(policy: ConfirmedPolicy) -> bool:
+    if policy.measured is None or policy.judged is None or policy.judged.lossless == FAILED:
         return False
-    return not math.isnan(one.measured.speed.speedup)
+    return not math.isnan(policy.measured.speed.speedup)
 
 
 def _measured_speed(one: ConfirmedPolicy) -> float:

@@ -61,29 +61,29 @@ def verdict_text(policies: Sequence[ConfirmedPolicy], won: WinnerComparison | No
     return "\n".join([*lines, *(_claim(one, unit) for one in (won.first, *won.rivals, *won.ahead))])
 
 
-def _failures(one: ConfirmedPolicy) -> list[str]:
-    if one.judged is None:
+def _failures(policy: ConfirmedPolicy) -> list[str]:
+    if policy.judged is None:
         return []
     lines = []
-    if one.judged.lossless == FAILED:
-        lines.append(f"{FAILED}: the text of {one.policy} is not the target's: {one.judged.fault}.")
-    if not one.judged.counts_equal_replay:
-        num = one.judged.num_texts - one.judged.num_equal
+    if policy.judged.lossless == FAILED:
+        lines.append(f"{FAILED}: the text of {policy.policy} is not the target's: {policy.judged.fault}.")
+    if not policy.judged.counts_equal_replay:
+        num = policy.judged.num_texts - policy.judged.num_equal
         lines.append(
-            f"{FAILED}: {num} of {one.judged.num_texts} texts of {one.policy} had other rounds than the replay of "
-            f"their own rows: {one.judged.unequal}."
+            f"{FAILED}: {num} of {policy.judged.num_texts} texts of {policy.policy} had other rounds than the replay "
+            f"of their own rows: {policy.judged.unequal}."
         )
     return lines
 
 
-def _claim(one: ConfirmedPolicy, unit: str) -> str:
-    assert one.measured is not None
-    assert one.judged is not None
-    speed, predicted = one.measured.speed, one.predicted.speed.speedup
+def _claim(policy: ConfirmedPolicy, unit: str) -> str:
+    assert policy.measured is not None
+    assert policy.judged is not None
+    speed, predicted = policy.measured.speed, policy.predicted.speed.speedup
     foreseen = "" if math.isnan(predicted) else f" (predicted {predicted:.2f})"
     return (
-        f"{one.policy} writes {with_interval(speed.speedup, speed.interval).strip()} times as many tokens/s as plain "
-        f"decoding{foreseen}{_doubt(speed.interval, unit)}, text {one.judged.lossless}"
+        f"{policy.policy} writes {with_interval(speed.speedup, speed.interval).strip()} times as many tokens/s as "
+        f"plain decoding{foreseen}{_doubt(speed.interval, unit)}, text {policy.judged.lossless}"
     )
 
 
@@ -101,15 +101,15 @@ def confirm_table(policies: Sequence[ConfirmedPolicy]) -> str:
     return aligned(cells, to_left)
 
 
-def _cells(one: ConfirmedPolicy) -> list[str]:
-    ran, judged, predicted = one.measured, one.judged, one.predicted
-    first = [one.policy, number(predicted.totals.acceptance_length, 2)]
+def _cells(policy: ConfirmedPolicy) -> list[str]:
+    ran, judged, predicted = policy.measured, policy.judged, policy.predicted
+    first = [policy.policy, number(predicted.totals.acceptance_length, 2)]
     if ran is None:
         return [*first, "-", "-", number(predicted.speed.speedup, 2), "-", "-", "-", "-"]
     return [
         *first,
         number(ran.totals.acceptance_length, 2),
-        _wide(ran.speed.tokens_per_s, one.tokens_per_s_interval),
+        _wide(ran.speed.tokens_per_s, policy.tokens_per_s_interval),
         number(predicted.speed.speedup, 2),
         with_interval(ran.speed.speedup, ran.speed.interval),
         "-" if judged is None else judged.lossless,
@@ -151,8 +151,8 @@ def stage_table(policies: Sequence[ConfirmedPolicy]) -> str:
     return aligned([heading, *cells], [True, *[False] * (len(heading) - 1)])
 
 
-def _stage_cells(one: ConfirmedPolicy) -> list[str]:
-    predicted, measured = (stages_per_round(summary) for summary in (one.predicted, one.measured))
+def _stage_cells(policy: ConfirmedPolicy) -> list[str]:
+    predicted, measured = (stages_per_round(summary) for summary in (policy.predicted, policy.measured))
     pairs = [*zip(predicted, measured, strict=True), (sum(predicted), sum(measured))]
     return [f"{_milliseconds(foreseen)} / {_milliseconds(seen)}" for foreseen, seen in pairs]
 
@@ -266,10 +266,16 @@ def _percent(value: float) -> str:
     return f"{value:.1f}".replace("-0.0", "0.0")
 
 
-def _error_cells(one: PredictionErrors) -> list[str]:
-    parts = ["-" if math.isnan(part) or one.is_plain else f"{100 * part:+.1f}" for part in one.parts.values()]
-    speedup = "-" if one.is_plain else _signed(one.errors["speedup"])
-    return [one.policy, speedup, *parts, _signed(one.errors["tokens_per_s"]), _signed(one.errors["acceptance_length"])]
+def _error_cells(errors: PredictionErrors) -> list[str]:
+    parts = ["-" if math.isnan(part) or errors.is_plain else f"{100 * part:+.1f}" for part in errors.parts.values()]
+    speedup = "-" if errors.is_plain else _signed(errors.errors["speedup"])
+    return [
+        errors.policy,
+        speedup,
+        *parts,
+        _signed(errors.errors["tokens_per_s"]),
+        _signed(errors.errors["acceptance_length"]),
+    ]
 
 
 def _signed(error: RelativeError) -> str:

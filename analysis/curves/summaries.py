@@ -90,19 +90,19 @@ class CurveSummary:
         return [first | _rule_row(one) for one in self.rules]
 
 
-def _rule_row(one: RuleSummary) -> dict[str, Scalar]:
+def _rule_row(rule: RuleSummary) -> dict[str, Scalar]:
     return {
-        "rule": one.rule,
-        "num_drafted": one.drafted,
-        "tokens_per_s": one.tokens_per_s,
-        "behind_price_share": one.behind_price,
-        **_ends("behind_price_share", one.behind_price_interval),
-        "regret_share": one.regret,
-        **_ends("regret_share", one.regret_interval),
-        "worst_regret_share": one.worst_regret,
-        "notable_regret_share": one.notable,
-        "shorter_than_scan_share": one.shorter,
-        "longer_than_scan_share": one.longer,
+        "rule": rule.rule,
+        "num_drafted": rule.drafted,
+        "tokens_per_s": rule.tokens_per_s,
+        "behind_price_share": rule.behind_price,
+        **_ends("behind_price_share", rule.behind_price_interval),
+        "regret_share": rule.regret,
+        **_ends("regret_share", rule.regret_interval),
+        "worst_regret_share": rule.worst_regret,
+        "notable_regret_share": rule.notable,
+        "shorter_than_scan_share": rule.shorter,
+        "longer_than_scan_share": rule.longer,
     }
 
 

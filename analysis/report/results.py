@@ -60,10 +60,10 @@ class ReportResults:
     def finalists(self) -> list[Summary]:
         """The best of each family, the best first."""
         best: dict[tuple[str, str], Summary] = {}
-        for one in self.policies:
-            key = family_of(one)
-            if key not in best or self.worth(one) > self.worth(best[key]):
-                best[key] = one
+        for summary in self.policies:
+            key = family_of(summary)
+            if key not in best or self.worth(summary) > self.worth(best[key]):
+                best[key] = summary
         return sorted(best.values(), key=lambda one: -self.worth(one))
 
     @cached_property
@@ -82,11 +82,11 @@ class ReportResults:
         chains = [one for one in self.policies if one.name == CHAIN]
         return max(chains, key=lambda one: one.totals.nodes_per_round, default=None)
 
-    def run(self, one: Summary, kind: str = "predicted") -> PolicyRun:
+    def run(self, summary: Summary, kind: str = "predicted") -> PolicyRun:
         """The rows of a policy, and those of plain decoding."""
         rows = self.predicted if kind == "predicted" and self.predicted.height else self.measured
-        own = rows.filter(pl.col("policy_id") == one.policy_id, pl.col("policy") == one.policy)
-        return PolicyRun(one.policy, own, rows.filter(pl.col("name") == BASELINE))
+        own = rows.filter(pl.col("policy_id") == summary.policy_id, pl.col("policy") == summary.policy)
+        return PolicyRun(summary.policy, own, rows.filter(pl.col("name") == BASELINE))
 
 
 def family_of(one: Summary) -> tuple[str, str]:

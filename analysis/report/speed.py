@@ -46,19 +46,19 @@ def policy_table(results: ReportResults, best: Summary | None) -> Grid:
     return Grid(heads, [_cells(results, one) for one in rows], notes, strong)
 
 
-def _cells(results: ReportResults, one: Summary) -> list[str]:
-    cells = [one.policy]
+def _cells(results: ReportResults, summary: Summary) -> list[str]:
+    cells = [summary.policy]
     if results.has_speeds:
-        cells.append(_with_interval(one.speed.speedup, one.speed.interval))
+        cells.append(_with_interval(summary.speed.speedup, summary.speed.interval))
     if results.ran:
-        ran = results.ran.get(one.policy_id)
+        ran = results.ran.get(summary.policy_id)
         cells.append("-" if ran is None else _with_interval(ran.speed.speedup, ran.speed.interval))
     cells += [
-        _with_interval(one.totals.acceptance_length, one.interval),
-        number(one.acceptance_length_macro, 2),
-        number(one.totals.nodes_per_round, 1),
+        _with_interval(summary.totals.acceptance_length, summary.interval),
+        number(summary.acceptance_length_macro, 2),
+        number(summary.totals.nodes_per_round, 1),
     ]
-    cells += [number(one.speed.tokens_per_s, 1)] if results.has_speeds else []
+    cells += [number(summary.speed.tokens_per_s, 1)] if results.has_speeds else []
     return cells
 
 
@@ -89,10 +89,10 @@ def speed_chart(results: ReportResults) -> Chart:
     return Chart("speed", found, f"{what[0].upper()}{what[1:]}, by size of the tree", caption, 330)
 
 
-def _value(one: Summary, has_speeds: bool) -> tuple[float, Interval]:
+def _value(summary: Summary, has_speeds: bool) -> tuple[float, Interval]:
     if has_speeds:
-        return one.speed.speedup, one.speed.interval
-    return one.totals.acceptance_length, one.interval
+        return summary.speed.speedup, summary.speed.interval
+    return summary.totals.acceptance_length, summary.interval
 
 
 def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_speeds: bool) -> None:
@@ -218,10 +218,10 @@ def stage_table(results: ReportResults, shown: Sequence[Summary]) -> Grid | None
     alike = {one.policy_id: one for one in summarise(results.predicted.filter(pl.col("sequence").is_in(texts)))}
     rows = []
     plain = [one for one in results.found if one.name == BASELINE]
-    for one in (*plain, *shown):
-        ran, predicted = results.ran.get(one.policy_id), alike.get(one.policy_id)
+    for summary in (*plain, *shown):
+        ran, predicted = results.ran.get(summary.policy_id), alike.get(summary.policy_id)
         if ran is not None and predicted is not None:
-            rows.append([one.policy, *_errors(predicted, ran)])
+            rows.append([summary.policy, *_errors(predicted, ran)])
     heads = ["policy", "tokens/s", "speedup", "acceptance length", *(f"{name}, s per round" for name in _STAGES)]
     return Grid(heads, rows, _ERRORS)
 

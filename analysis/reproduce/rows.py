@@ -107,10 +107,10 @@ class BudgetFigures:
 def budget_figures(rows: pl.DataFrame, policies: Sequence[str]) -> list[BudgetFigures]:
     """Both means and the predicted speed of each policy."""
     found = []
-    for one in policies:
-        own = rows.filter(pl.col("policy") == one)
-        means = both_means(PolicyRun(one, own, own.clear()))
-        found.append(BudgetFigures(one, means.pooled, means.macro, speed_of(own, own.clear()).tokens_per_s))
+    for policy in policies:
+        own = rows.filter(pl.col("policy") == policy)
+        means = both_means(PolicyRun(policy, own, own.clear()))
+        found.append(BudgetFigures(policy, means.pooled, means.macro, speed_of(own, own.clear()).tokens_per_s))
     return found
 
 

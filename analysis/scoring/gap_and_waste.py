@@ -107,10 +107,10 @@ class PolicyFigures:
 def wrong_siblings(rounds: Iterable[Round]) -> int:
     """Drafted tokens that are wrong and whose parent is the root or was accepted."""
     found = 0
-    for one in rounds:
-        is_true = np.zeros(one.num_drafted + 1, np.bool_)
-        is_true[[0, *one.path]] = True
-        found += int(is_true[one.tree.parents[1:]].sum()) - one.num_accepted
+    for round_ in rounds:
+        is_true = np.zeros(round_.num_drafted + 1, np.bool_)
+        is_true[[0, *round_.path]] = True
+        found += int(is_true[round_.tree.parents[1:]].sum()) - round_.num_accepted
     return found
 
 

@@ -236,9 +236,9 @@ def without_budget(label: str) -> str:
 def _orders(policies: Sequence[NamedPolicy]) -> list[tuple[str, NodeOrder]]:
     """Each order once, by a short label where no other order has the same."""
     found: dict[str, tuple[str, NodeOrder]] = {}
-    for one in policies:
-        if isinstance(one.policy, Composition):
-            found.setdefault(one.policy.order.key, (one.label, one.policy.order))
+    for policy in policies:
+        if isinstance(policy.policy, Composition):
+            found.setdefault(policy.policy.order.key, (policy.label, policy.policy.order))
     short = [without_budget(label) for label, _ in found.values()]
     return [
         (name if short.count(name) == 1 else label, order)

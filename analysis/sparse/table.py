@@ -75,9 +75,9 @@ class SparseFigure:
         }
         for name in (DENSE, *ESTIMATORS, MEASURED):
             found[name] = _finite(self.values.get(name, math.nan))
-        for name, one in self.against_dense.items():
-            found |= _ratio(f"{name}_over_dense", one)
-            found |= {f"{name}_p_adjusted": _finite(one.p_adjusted), f"{name}_differs": one.differs}
+        for name, comparison in self.against_dense.items():
+            found |= _ratio(f"{name}_over_dense", comparison)
+            found |= {f"{name}_p_adjusted": _finite(comparison.p_adjusted), f"{name}_differs": comparison.differs}
         for name, one in self.against_measured.items():
             found |= _ratio(f"{name}_over_measured", one)
         for name, one in self.gains.items():
@@ -130,8 +130,8 @@ def sparse_figures(log: SparseLog, policies: Sequence[str]) -> list[SparseFigure
     names = {place: runs[place].name for place in places.values()}
     found = []
     for measure in MEASURES:
-        for one in policies:
-            figure = _figure(log, one, measure, tables, {key: names[place] for key, place in places.items()})
+        for policy in policies:
+            figure = _figure(log, policy, measure, tables, {key: names[place] for key, place in places.items()})
             if not math.isnan(figure.values[DENSE]):
                 found.append(figure)
     return found
@@ -179,11 +179,11 @@ def _runs(log: SparseLog, policies: Sequence[str]) -> tuple[list[PolicyRun], dic
     runs: list[PolicyRun] = []
     places: dict[tuple[str, str], int] = {}
     for source, rows in sources.items():
-        for one in policies:
-            own = rows.filter(pl.col("policy") == one)
+        for policy in policies:
+            own = rows.filter(pl.col("policy") == policy)
             if own.height:
-                places[source, one] = len(runs)
-                runs.append(PolicyRun(f"{one} ({source})", own, own.clear()))
+                places[source, policy] = len(runs)
+                runs.append(PolicyRun(f"{policy} ({source})", own, own.clear()))
     return runs, places
 
 
@@ -233,10 +233,10 @@ def _known(comparisons: Mapping[str, Comparison | None]) -> dict[str, Comparison
     return {name: one for name, one in comparisons.items() if one is not None and not math.isnan(one.ratio)}
 
 
-def _ratio(name: str, one: Comparison) -> dict[str, Scalar]:
-    interval: Interval = one.ratio_interval
+def _ratio(name: str, comparison: Comparison) -> dict[str, Scalar]:
+    interval: Interval = comparison.ratio_interval
     ends = {f"{name}_ci_low": _finite(interval.low), f"{name}_ci_high": _finite(interval.high)}
-    return {name: _finite(one.ratio), **ends}
+    return {name: _finite(comparison.ratio), **ends}
 
 
 def _finite(value: float) -> float | None:

@@ -55,12 +55,12 @@ def _table(figures: Sequence[SparseFigure], measure: str) -> str:
     if ran:
         heads, under = [*heads, "measured", "dense"], [*under, "", "against it, %"]
     cells = [heads, under]
-    for one in figures:
-        row = [one.policy, f"{100 * one.starts_recorded:.0f} %", number(one.values[DENSE], 2)]
+    for figure in figures:
+        row = [figure.policy, f"{100 * figure.starts_recorded:.0f} %", number(figure.values[DENSE], 2)]
         for name in (MEAN, NEAREST):
-            row += [number(one.values.get(name, math.nan), 2), _off(one.against_dense.get(name))]
+            row += [number(figure.values.get(name, math.nan), 2), _off(figure.against_dense.get(name))]
         if ran:
-            row += [number(one.values[MEASURED], 2), _off(one.against_measured.get(DENSE), mark=False)]
+            row += [number(figure.values[MEASURED], 2), _off(figure.against_measured.get(DENSE), mark=False)]
         cells.append(row)
     return aligned(cells, [place in (0, 4, 6, 8) for place in range(len(heads))])
 
@@ -103,12 +103,12 @@ def _choice(one: SparseChoice) -> str:
     return f"best by {measure_name(one.measure)}, {_SOURCES[one.source]}: {one.policy}{lost}"
 
 
-def _off(one: Comparison | None, mark: bool = True) -> str:
+def _off(comparison: Comparison | None, mark: bool = True) -> str:
     """How far a ratio is from 1, in per cent."""
-    if one is None or math.isnan(one.ratio):
+    if comparison is None or math.isnan(comparison.ratio):
         return "-"
-    if one.equal:
+    if comparison.equal:
         return "exact" if mark else "0.0"
-    low, high = one.ratio_interval.low, one.ratio_interval.high
+    low, high = comparison.ratio_interval.low, comparison.ratio_interval.high
     ends = "" if math.isnan(low) else f" [{100 * (low - 1):+.1f}, {100 * (high - 1):+.1f}]"
-    return f"{100 * (one.ratio - 1):+.1f}{ends}{' *' if mark and one.differs else ''}"
+    return f"{100 * (comparison.ratio - 1):+.1f}{ends}{' *' if mark and comparison.differs else ''}"
