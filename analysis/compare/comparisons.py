@@ -91,7 +91,7 @@ class Comparison:
 def compare_pairs(
     found: PromptSums, names: Sequence[str], pairs: Sequence[tuple[int, int]], measure: str, value: Slice = None
 ) -> list[Comparison]:
-    """Each pair of runs by one measure, each alone; `in_family` reads them together.
+    """Each pair of runs by one measure, each alone; `adjust_family` reads them together.
 
     Args:
         found: of all runs.

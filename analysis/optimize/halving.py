@@ -35,7 +35,7 @@ def mixed_order(prompts: Sequence[Prompt]) -> list[int]:
 def halving_steps(num_prompts: int) -> list[int]:
     """On how many prompts the policies are that are left, step by step; the last is all of them.
 
-    >>> steps(80)
+    >>> halving_steps(80)
     [10, 20, 40, 80]
     """
     found = [num_prompts]
