@@ -70,9 +70,9 @@ def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], place:
     )
 
 
-def on_white(found: go.Figure, height: int = 400) -> go.Figure:
+def on_white(figure: go.Figure, height: int = 400) -> go.Figure:
     """Lay a figure out for an image in a document, which light and dark pages may show."""
-    found.update_layout(
+    figure.update_layout(
         template="simple_white",
         paper_bgcolor="white",
         plot_bgcolor="white",
@@ -80,12 +80,12 @@ def on_white(found: go.Figure, height: int = 400) -> go.Figure:
         width=860,
         height=height,
     )
-    return found
+    return figure
 
 
-def on_page(found: go.Figure) -> go.Figure:
+def on_page(figure: go.Figure) -> go.Figure:
     """Lay a figure out for a page that brings paper, text and width."""
-    found.update_layout(
+    figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
@@ -93,4 +93,4 @@ def on_page(found: go.Figure) -> go.Figure:
         width=None,
         height=None,
     )
-    return found
+    return figure

@@ -9,7 +9,7 @@ import numpy as np
 
 from simlab.arrays import Longs
 from simlab.errors import TraceError
-from simlab.traces.format.checks import problem_with
+from simlab.traces.format.checks import find_problem
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.records import DraftColumns, SequenceRecord
 from simlab.traces.format.trace_ids import draft_digest, draft_id, text_digest, text_id
@@ -102,7 +102,7 @@ def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothi
     tallies = {name: _no_tally(draft_set.depth) for name, draft_set in trace.manifest.draft_sets.items()}
     text_digests = []
     for record in trace.records(list(tallies)):
-        problem = problem_with(record, trace.manifest)
+        problem = find_problem(record, trace.manifest)
         if problem is not None:
             raise TraceError(f"{place}: {problem}. The trace is damaged; copy it again, or record again.")
         text_digests.append(text_digest(record))

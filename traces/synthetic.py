@@ -21,7 +21,7 @@ STOP_TOKEN = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class SyntheticHeads:
     """What the made-up drafter is like.
 
     Attributes:
@@ -41,7 +41,7 @@ class Heads:
     missing_share: float = 0.2
 
 
-DEFAULT_HEADS = Heads()
+DEFAULT_HEADS = SyntheticHeads()
 
 
 def synthetic_sequences(
@@ -51,7 +51,7 @@ def synthetic_sequences(
     depth: int = 7,
     kept: int = 64,
     vocab_size: int = 997,
-    heads: Heads = DEFAULT_HEADS,
+    heads: SyntheticHeads = DEFAULT_HEADS,
 ) -> list[SequenceRecord]:
     """Made-up sequences, the same for the same arguments.
 
@@ -114,7 +114,7 @@ def write_synthetic_trace(
     depth: int = 7,
     kept: int = 64,
     vocab_size: int = 997,
-    heads: Heads = DEFAULT_HEADS,
+    heads: SyntheticHeads = DEFAULT_HEADS,
     prompts_per_shard: int = 2,
 ) -> Path:
     """Write a made-up trace and give back its folder; see ``synthetic_sequences``."""
@@ -136,7 +136,7 @@ def shards_of(records: list[SequenceRecord], prompts_per_shard: int) -> Iterator
 
 
 def _sequence(
-    rng: np.random.Generator, index: int, length: int, depth: int, kept: int, vocab_size: int, heads: Heads
+    rng: np.random.Generator, index: int, length: int, depth: int, kept: int, vocab_size: int, heads: SyntheticHeads
 ) -> SequenceRecord:
     stops = index % 2 == 1
     num = int(rng.integers(1, length + 1)) if stops else length
@@ -179,7 +179,13 @@ def _token_rows(rng: np.random.Generator, text: Ints, vocab_size: int) -> TokenR
 
 
 def _draft(
-    rng: np.random.Generator, text: Ints, prompt_length: int, depth: int, kept: int, vocab_size: int, heads: Heads
+    rng: np.random.Generator,
+    text: Ints,
+    prompt_length: int,
+    depth: int,
+    kept: int,
+    vocab_size: int,
+    heads: SyntheticHeads,
 ) -> DraftColumns:
     num = len(text) - 1
     ahead = np.arange(num)[:, np.newaxis] + np.arange(1, depth + 1)
@@ -216,7 +222,7 @@ def _draft(
     )
 
 
-def _log_probs(rng: np.random.Generator, there: Bools, outside: Doubles, heads: Heads) -> Floats:
+def _log_probs(rng: np.random.Generator, there: Bools, outside: Doubles, heads: SyntheticHeads) -> Floats:
     """Falling with the rank, on the grid; -255 where nothing is kept."""
     sharpness = heads.peak * rng.uniform(0.5, 1.5, outside.shape)[:, :, np.newaxis]
     scores = -sharpness * np.log1p(np.arange(there.shape[2])) - np.cumsum(rng.exponential(0.01, there.shape), axis=2)
@@ -227,7 +233,7 @@ def _log_probs(rng: np.random.Generator, there: Bools, outside: Doubles, heads: 
         return to_grid(np.log(mass / mass.sum(axis=2, keepdims=True) * (1 - outside[:, :, np.newaxis])))
 
 
-def _places_of_truth(rng: np.random.Generator, counts: Longs, vocab_size: int, heads: Heads) -> Longs:
+def _places_of_truth(rng: np.random.Generator, counts: Longs, vocab_size: int, heads: SyntheticHeads) -> Longs:
     """Where the true token stands: first, elsewhere among the kept, or beyond them."""
     chance = heads.first_acceptance * heads.decay ** np.arange(counts.shape[1])
     inside = np.minimum(1 + rng.geometric(0.2, counts.shape), counts) - 1

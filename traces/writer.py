@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from simlab.errors import TraceError
-from simlab.traces.format.checks import problem_with
+from simlab.traces.format.checks import find_problem
 from simlab.traces.format.files import (
     MANIFEST,
     RECORDING,
@@ -27,7 +27,7 @@ from simlab.traces.format.files import (
 )
 from simlab.traces.format.frames import draft_frame, sequences_frame, tokens_frame
 from simlab.traces.format.json_fields import Json
-from simlab.traces.format.manifest import Contents, FileInfo, Manifest, manifest_from_text, read_manifest
+from simlab.traces.format.manifest import FileInfo, Manifest, TraceContents, manifest_from_text, read_manifest
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import read_records, read_sequences
@@ -60,7 +60,7 @@ class TraceWriter:
         self._manifest = _through_json(manifest)
         self._num_shards = num_shards
         self._complete = False
-        check_out(folder, resume)
+        check_output_folder(folder, resume)
         if (folder / MANIFEST).exists():
             self._meet_complete()
         elif (self._unfinished / MANIFEST).exists():
@@ -95,7 +95,7 @@ class TraceWriter:
         if self.is_done(shard) or not 0 <= shard < self._num_shards:
             raise ValueError(f"shard {shard} is done or not one of {self._num_shards}")
         for record in records:
-            problem = problem_with(record, self._manifest)
+            problem = find_problem(record, self._manifest)
             if problem is not None:
                 raise ValueError(problem)
         write_frame(self._folder / tokens_file(shard), tokens_frame(records, self._manifest.vocab_size))
@@ -142,7 +142,7 @@ class TraceWriter:
     def _sequences_frame(self, shard: int) -> pl.DataFrame:
         return read_frame(self._unfinished, sequences_file(shard), sequences_schema())
 
-    def _contents(self, texts: Sequence[Sequence[SequenceRecord]]) -> Contents:
+    def _contents(self, texts: Sequence[Sequence[SequenceRecord]]) -> TraceContents:
         """Read everything back, shard by shard, and make the ids of what is really there."""
         names = list(self._manifest.draft_sets)
         of_texts: list[str] = []
@@ -154,7 +154,7 @@ class TraceWriter:
                     of_drafts[name].append(draft_digest(draft))
         text = text_id(of_texts)
         producers = {name: self._manifest.draft_sets[name].model.digest for name in names}
-        return Contents(
+        return TraceContents(
             text_id=text,
             draft_ids={name: draft_id(text, producers[name], of_drafts[name]) for name in names},
             shards=tuple(len(part) for part in texts),
@@ -204,7 +204,7 @@ class TraceWriter:
         remove_leftovers(self._folder)
 
 
-def check_out(folder: Path, resume: bool) -> None:
+def check_output_folder(folder: Path, resume: bool) -> None:
     """Refuse a folder that no recording can begin or go on in, whatever the recording.
 
     Raises:

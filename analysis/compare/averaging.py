@@ -14,7 +14,7 @@ import numpy as np
 from simlab.analysis.compare.comparisons import POWERS, Comparison, compare_runs
 from simlab.analysis.statistics.bootstrap import log_products
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of
-from simlab.analysis.table.prompt_sums import COLUMNS, Run, prompt_sums
+from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import Scalar
 
 POOLED, MACRO = "acceptance_length", "acceptance_length_macro"
@@ -49,7 +49,7 @@ class BothMeans:
 
 
 @dataclass(frozen=True, slots=True)
-class Flip:
+class RankingFlip:
     """Two policies that the two means rank differently.
 
     Attributes:
@@ -61,23 +61,23 @@ class Flip:
     macro: Comparison
 
     @property
-    def is_told(self) -> bool:
+    def is_certain(self) -> bool:
         """Whether both means tell the two apart, each in its own direction: no chance ranking."""
         return self.pooled.differs and self.macro.differs
 
     def row(self) -> dict[str, Scalar]:
         """The comparison by both means as flat scalars, as a script reads them."""
-        found: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_told}
-        for name, one in (("pooled", self.pooled), ("macro", self.macro)):
-            found |= {f"{name}_ratio": one.ratio, f"{name}_differs": one.differs}
+        found: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_certain}
+        for name, comparison in (("pooled", self.pooled), ("macro", self.macro)):
+            found |= {f"{name}_ratio": comparison.ratio, f"{name}_differs": comparison.differs}
             found |= {
-                f"{name}_ci_low": finite(one.ratio_interval.low),
-                f"{name}_ci_high": finite(one.ratio_interval.high),
+                f"{name}_ci_low": finite(comparison.ratio_interval.low),
+                f"{name}_ci_high": finite(comparison.ratio_interval.high),
             }
         return found
 
 
-def both_means(run: Run) -> BothMeans:
+def both_means(run: PolicyRun) -> BothMeans:
     """The two means of a run's result rows, with intervals over prompts.
 
     Raises:
@@ -106,7 +106,7 @@ def both_means(run: Run) -> BothMeans:
     )
 
 
-def flips(runs: Sequence[Run]) -> list[Flip]:
+def find_ranking_flips(runs: Sequence[PolicyRun]) -> list[RankingFlip]:
     """The pairs of runs that the two means rank differently; all pairs are one family for each mean.
 
     Args:
@@ -117,7 +117,7 @@ def flips(runs: Sequence[Run]) -> list[Flip]:
         return []
     found = {(one.measure, one.first, one.second): one for one in compare_runs(runs, pairs)}
     both = [
-        Flip(found[POOLED, runs[one].name, runs[other].name], found[MACRO, runs[one].name, runs[other].name])
+        RankingFlip(found[POOLED, runs[one].name, runs[other].name], found[MACRO, runs[one].name, runs[other].name])
         for one, other in pairs
         if (POOLED, runs[one].name, runs[other].name) in found
     ]

@@ -14,7 +14,7 @@ from simlab.analysis.statistics.bootstrap import Spread, log_products
 from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, degrees_of_freedom, intervals_of
 from simlab.analysis.statistics.significance import CORRECTIONS, detectable_ratios
 from simlab.analysis.statistics.slices import Slice
-from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums, Run, prompt_sums, runs_by_slice
+from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums, runs_by_slice
 from simlab.arrays import Doubles
 
 POWERS: dict[str, dict[str, int]] = {
@@ -88,10 +88,10 @@ class Comparison:
         return found | {"differs": self.differs}
 
 
-def compared(
+def compare_pairs(
     found: PromptSums, names: Sequence[str], pairs: Sequence[tuple[int, int]], measure: str, value: Slice = None
 ) -> list[Comparison]:
-    """Each pair of runs by one measure, each alone; `in_family` reads them together.
+    """Each pair of runs by one measure, each alone; `adjust_family` reads them together.
 
     Args:
         found: of all runs.
@@ -109,10 +109,10 @@ def compared(
     sums = found.sums[:, :, columns]
     logs = logs_of_runs(sums, np.array(list(POWERS[measure].values()), np.float64))
     equal = [bool(np.array_equal(sums[:, one], sums[:, other])) for one, other in pairs]
-    return compared_logs(logs, equal, names, pairs, measure, value)
+    return compare_logs(logs, equal, names, pairs, measure, value)
 
 
-def compared_logs(
+def compare_logs(
     logs: Spread,
     equal: Sequence[bool],
     names: Sequence[str],
@@ -160,7 +160,7 @@ def compared_logs(
     ]
 
 
-def in_family(comparisons: Sequence[Comparison], correction: str = "holm") -> list[Comparison]:
+def adjust_family(comparisons: Sequence[Comparison], correction: str = "holm") -> list[Comparison]:
     """Comparisons read together as one family: p-values adjusted, and what is detectable among so many.
 
     Args:
@@ -222,7 +222,7 @@ def _finite(value: float) -> float | None:
 
 
 def compare_runs(
-    runs: Sequence[Run], pairs: Sequence[tuple[int, int]], by: str | None = None, correction: str = "holm"
+    runs: Sequence[PolicyRun], pairs: Sequence[tuple[int, int]], by: str | None = None, correction: str = "holm"
 ) -> list[Comparison]:
     """Comparisons of pairs of runs; with ``by`` those of the slices first.
 
@@ -232,7 +232,7 @@ def compare_runs(
     Args:
         runs: of the same prompts; see `simlab.analysis.table.prompt_sums.shared_runs`.
         pairs: places of two runs each.
-        by: as for `simlab.analysis.statistics.slices.sliced`.
+        by: as for `simlab.analysis.statistics.slices.split_by_slice`.
         correction: one of `simlab.analysis.statistics.significance.CORRECTIONS`.
     """
     if not runs[0].rows.height:
@@ -243,14 +243,16 @@ def compare_runs(
     for family in [*families, runs_by_slice(runs, None)]:
         parts = [(value, prompt_sums(some)) for value, some in family]
         for measure in POWERS:
-            alone = [one for value, sums in parts for one in compared(sums, names, pairs, measure, value)]
-            found += in_family(alone, correction)
+            alone = [one for value, sums in parts for one in compare_pairs(sums, names, pairs, measure, value)]
+            found += adjust_family(alone, correction)
     known = {one.measure for one in found if not math.isnan(one.ratio)}
     return [one for one in found if one.measure in known]
 
 
-def headline(found: Sequence[Comparison]) -> str:
+def headline_measure(comparisons: Sequence[Comparison]) -> str:
     """What a verdict is about: tokens per second where these are known of every pair, else the acceptance length."""
-    pairs = {(one.first, one.second) for one in found}
-    timed = {(one.first, one.second) for one in found if one.measure == "tokens_per_s" and not math.isnan(one.ratio)}
+    pairs = {(one.first, one.second) for one in comparisons}
+    timed = {
+        (one.first, one.second) for one in comparisons if one.measure == "tokens_per_s" and not math.isnan(one.ratio)
+    }
     return "tokens_per_s" if timed == pairs else "acceptance_length"

@@ -7,9 +7,9 @@ from itertools import combinations
 
 import numpy as np
 
-from simlab.analysis.compare.comparisons import Comparison, compared
+from simlab.analysis.compare.comparisons import Comparison, compare_pairs
 from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.prompt_sums import Run, prompt_sums
+from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import Scalar
 
 
@@ -89,7 +89,7 @@ class RankAgreement:
         }
 
 
-def rank_agreement(runs: Sequence[Run], predicted: Mapping[str, float]) -> RankAgreement:
+def rank_agreement(runs: Sequence[PolicyRun], predicted: Mapping[str, float]) -> RankAgreement:
     """Agreement of the predicted order with the measured one; intervals are each pair's own.
 
     Args:
@@ -100,7 +100,7 @@ def rank_agreement(runs: Sequence[Run], predicted: Mapping[str, float]) -> RankA
     if len(known) < 2:
         return RankAgreement(len(known), (), math.nan)
     names = [run.name for run in known]
-    found = compared(prompt_sums(known), names, list(combinations(range(len(known)), 2)), "tokens_per_s")
+    found = compare_pairs(prompt_sums(known), names, list(combinations(range(len(known)), 2)), "tokens_per_s")
     speeds = {one.first: one.first_value for one in found} | {one.second: one.second_value for one in found}
     tau = kendall_tau([predicted[name] for name in names], [speeds[name] for name in names])
     pairs = [_pair(one, predicted) for one in found if one.is_known and not _holds_one(one.ratio_interval)]
@@ -117,8 +117,8 @@ def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float:
     Returns:
         -1 to 1; NaN where a number is not known, or where one side ties them all.
 
-    >>> kendall_tau([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
-    0.3333333333333333
+    >>> round(kendall_tau([1.0, 2.0, 3.0], [10.0, 30.0, 20.0]), 3)
+    0.333
     """
     columns = np.array([one, other], np.float64)
     if np.isnan(columns).any():
@@ -132,19 +132,19 @@ def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float:
     return min(1.0, max(-1.0, tau))
 
 
-def agreement_text(found: RankAgreement) -> str:
+def agreement_text(agreement: RankAgreement) -> str:
     """In sentences; empty where nothing was predicted of two policies."""
-    if found.num_policies < 2:
+    if agreement.num_policies < 2:
         return ""
-    if not found.pairs:
-        return f"Order: of {found.num_pairs} pairs of policies none has a measured interval that leaves out 1."
-    pairs = f"{len(found.pairs)} pairs of policies whose measured interval leaves out 1 (of {found.num_pairs})"
-    tau = f"Kendall's tau over all {found.num_policies} policies {found.kendall_tau:.2f}"
-    lines = [f"Order: of {pairs}, the prediction has {found.num_agreeing} in the same order; {tau}."]
+    if not agreement.pairs:
+        return f"Order: of {agreement.num_pairs} pairs of policies none has a measured interval that leaves out 1."
+    pairs = f"{len(agreement.pairs)} pairs of policies whose measured interval leaves out 1 (of {agreement.num_pairs})"
+    tau = f"Kendall's tau over all {agreement.num_policies} policies {agreement.kendall_tau:.2f}"
+    lines = [f"Order: of {pairs}, the prediction has {agreement.num_agreeing} in the same order; {tau}."]
     lines += [
         f"  predicted otherwise: {one.faster} is {one.measured:.3f} [{one.interval.low:.3f}, {one.interval.high:.3f}] "
         f"times as fast as {one.slower}; predicted {one.predicted:.3f}"
-        for one in found.disagreeing
+        for one in agreement.disagreeing
     ]
     return "\n".join(lines)
 
@@ -153,8 +153,14 @@ def _holds_one(interval: Interval) -> bool:
     return interval.low <= 1 <= interval.high
 
 
-def _pair(one: Comparison, predicted: Mapping[str, float]) -> PairOrder:
-    ratio, interval = predicted[one.first] / predicted[one.second], one.ratio_interval
-    if one.ratio > 1:
-        return PairOrder(one.first, one.second, one.ratio, interval, ratio)
-    return PairOrder(one.second, one.first, 1 / one.ratio, Interval(1 / interval.high, 1 / interval.low), 1 / ratio)
+def _pair(comparison: Comparison, predicted: Mapping[str, float]) -> PairOrder:
+    ratio, interval = predicted[comparison.first] / predicted[comparison.second], comparison.ratio_interval
+    if comparison.ratio > 1:
+        return PairOrder(comparison.first, comparison.second, comparison.ratio, interval, ratio)
+    return PairOrder(
+        comparison.second,
+        comparison.first,
+        1 / comparison.ratio,
+        Interval(1 / interval.high, 1 / interval.low),
+        1 / ratio,
+    )

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from simlab.analysis.compare.comparisons import Comparison, headline
-from simlab.analysis.compare.verdicts import measure_name, standing, verdict
+from simlab.analysis.compare.comparisons import Comparison, headline_measure
+from simlab.analysis.compare.verdicts import measure_name, standing_sentence, verdict_sentence
 from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.statistics.significance import POWER
@@ -15,67 +15,67 @@ _HEADINGS = ("", "first", "second", "difference [95 %]", "ratio [95 %]", "p", "d
 _LEFT = ("", "difference [95 %]", "ratio [95 %]")
 
 
-def verdicts_text(found: Sequence[Comparison], by: str | None = None) -> str:
+def verdicts_text(comparisons: Sequence[Comparison], by: str | None = None) -> str:
     """A line for each, slices named; above them where one run stands, if all are of the same one."""
-    lines = [f"{_slice(one, by)}{verdict(one)}." for one in found]
-    if by is None and len(found) > 1 and len({one.first for one in found}) == 1:
-        lines.insert(0, f"{standing(found)}.")
+    lines = [f"{_slice(one, by)}{verdict_sentence(one)}." for one in comparisons]
+    if by is None and len(comparisons) > 1 and len({one.first for one in comparisons}) == 1:
+        lines.insert(0, f"{standing_sentence(comparisons)}.")
     return "\n".join(lines)
 
 
-def comparison_table(found: Sequence[Comparison], by: str | None = None) -> str:
+def comparison_table(comparisons: Sequence[Comparison], by: str | None = None) -> str:
     """A table of text with a row for each comparison."""
-    return comparison_cells(found, by).text()
+    return comparison_cells(comparisons, by).text()
 
 
 def comparisons_html(
-    found: Sequence[Comparison], measure: str | None = None, by: str | None = None, correction: str = "holm"
+    comparisons: Sequence[Comparison], measure: str | None = None, by: str | None = None, correction: str = "holm"
 ) -> str:
     """The verdicts by one measure, the table and its notes as HTML for notebooks.
 
     Args:
-        found: what `simlab.analysis.compare.comparisons.compare_runs` gave; at least one.
+        comparisons: what `simlab.analysis.compare.comparisons.compare_runs` gave; at least one.
         measure: the one that verdicts are about; None: tokens per second where they are known, else acceptance length.
         by: what slices are of; None: there are none.
         correction: one of `simlab.analysis.statistics.significance.CORRECTIONS`, by which p-values were adjusted.
     """
-    of_measure, rows = shown_comparisons(found, measure)
+    of_measure, rows = shown_comparisons(comparisons, measure)
     verdicts, notes = verdicts_text(of_measure, by), comparison_notes(rows, correction)
     parts = [sentences_html(verdicts), cells_html(comparison_cells(rows, by)), sentences_html(notes)]
     return "<div>\n" + "\n".join(parts) + "\n</div>"
 
 
 def shown_comparisons(
-    found: Sequence[Comparison], measure: str | None = None
+    comparisons: Sequence[Comparison], measure: str | None = None
 ) -> tuple[Sequence[Comparison], Sequence[Comparison]]:
     """The comparisons that verdicts are about, and those of the table: of a single pair every measure, else this one.
 
     Args:
-        found: at least one.
+        comparisons: at least one.
         measure: None: tokens per second where they are known of every pair, else acceptance length.
     """
-    wanted = measure or headline(found)
-    of_measure = [one for one in found if one.measure == wanted]
-    return of_measure, of_measure if len(of_measure) > 1 else found
+    wanted = measure or headline_measure(comparisons)
+    of_measure = [one for one in comparisons if one.measure == wanted]
+    return of_measure, of_measure if len(of_measure) > 1 else comparisons
 
 
-def comparison_cells(found: Sequence[Comparison], by: str | None = None) -> Cells:
+def comparison_cells(comparisons: Sequence[Comparison], by: str | None = None) -> Cells:
     """The cells of the table, a row for each comparison."""
-    alone = len({(one.first, one.second) for one in found}) == 1
-    rows = [[_place(one, by, alone), *_cells(one)] for one in found]
+    alone = len({(one.first, one.second) for one in comparisons}) == 1
+    rows = [[_place(one, by, alone), *_cells(one)] for one in comparisons]
     return Cells([_HEADINGS], rows, [heading in _LEFT for heading in _HEADINGS])
 
 
-def comparison_notes(found: Sequence[Comparison], correction: str) -> str:
+def comparison_notes(comparisons: Sequence[Comparison], correction: str) -> str:
     """What a reader must know beside the numbers, a sentence a line."""
     lines = [
         "Differences and ratios are the first's against the second's, on the same prompts; [95 %] over prompts.",
         f"Detectable: the difference that so many prompts like these would find with a chance of {100 * POWER:.0f} %.",
     ]
-    if max(one.family for one in found) > 1:
+    if max(one.family for one in comparisons) > 1:
         name = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[correction]
         lines.append(f"p is adjusted for the number of comparisons ({name}); the intervals are each comparison's own.")
-    fewest = min(one.prompts for one in found)
+    fewest = min(one.prompts for one in comparisons)
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
     elif fewest < BOOTSTRAP_FROM:
@@ -92,14 +92,18 @@ def _place(one: Comparison, by: str | None, alone: bool) -> str:
     return f"{_slice(one, by)}{runs}{measure_name(one.measure)}"
 
 
-def _cells(one: Comparison) -> list[str]:
-    share = 100 * (one.detectable - 1)
+def _cells(comparison: Comparison) -> list[str]:
+    share = 100 * (comparison.detectable - 1)
     return [
-        number(one.first_value, 2),
-        number(one.second_value, 2),
-        _with_interval(one.difference, one.difference_interval, 2, sign=True),
-        _with_interval(one.ratio, one.ratio_interval, 3, sign=False),
-        "-" if math.isnan(one.p_adjusted) else "<0.001" if one.p_adjusted < 0.001 else f"{one.p_adjusted:.3f}",
+        number(comparison.first_value, 2),
+        number(comparison.second_value, 2),
+        _with_interval(comparison.difference, comparison.difference_interval, 2, sign=True),
+        _with_interval(comparison.ratio, comparison.ratio_interval, 3, sign=False),
+        "-"
+        if math.isnan(comparison.p_adjusted)
+        else "<0.001"
+        if comparison.p_adjusted < 0.001
+        else f"{comparison.p_adjusted:.3f}",
         "-" if math.isnan(share) else f"{share:.2g} %" if share < 100 else f"{share:.0f} %",
     ]
 

@@ -26,35 +26,36 @@ def measure_name(measure: str) -> str:
     return _SAID[measure]
 
 
-def verdict(one: Comparison, unit: str = "prompt") -> str:
+def verdict_sentence(comparison: Comparison, unit: str = "prompt") -> str:
     """In a sentence without a full stop.
 
     ``A is faster than B by 31.2 % [27.0, 35.1]``, ``no winner between A and B: differences under 3.1 % cannot be
     resolved with 40 prompts`` and, where every prompt has the same in both, ``no difference between A and B``.
 
     Args:
-        one: the comparison.
+        comparison: the comparison.
         unit: what its intervals resample, in the singular.
     """
-    both = f"{one.first} and {one.second}"
-    if math.isnan(one.ratio):
-        return f"{both} cannot be compared: their {_SAID[one.measure]} is not known"
-    if one.equal and one.prompts:
-        return f"no difference between {both}: their {_SAID[one.measure]} is the same on {_all(one.prompts, unit)}"
-    if not one.is_known:
+    both = f"{comparison.first} and {comparison.second}"
+    if math.isnan(comparison.ratio):
+        return f"{both} cannot be compared: their {_SAID[comparison.measure]} is not known"
+    if comparison.equal and comparison.prompts:
+        everywhere = _all(comparison.prompts, unit)
+        return f"no difference between {both}: their {_SAID[comparison.measure]} is the same on {everywhere}"
+    if not comparison.is_known:
         return (
-            f"no verdict on {both}: {_prompts(one.prompts, unit)} that carry a sum alone allow no interval "
-            f"({_signed(one.ratio)} %)"
+            f"no verdict on {both}: {_prompts(comparison.prompts, unit)} that carry a sum alone allow no interval "
+            f"({_signed(comparison.ratio)} %)"
         )
-    if not one.differs:
-        return f"no winner between {both}: {_unresolved(one, unit)}"
-    interval = one.ratio_interval
-    if one.ratio < 1:
-        return _ahead(one, one.second, (1 / one.ratio, 1 / interval.high, 1 / interval.low), unit)
-    return _ahead(one, one.first, (one.ratio, interval.low, interval.high), unit)
+    if not comparison.differs:
+        return f"no winner between {both}: {_unresolved(comparison, unit)}"
+    interval = comparison.ratio_interval
+    if comparison.ratio < 1:
+        return _ahead(comparison, comparison.second, (1 / comparison.ratio, 1 / interval.high, 1 / interval.low), unit)
+    return _ahead(comparison, comparison.first, (comparison.ratio, interval.low, interval.high), unit)
 
 
-def standing(found: Sequence[Comparison], unit: str = "prompt") -> str:
+def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -> str:
     """Where one run stands among several, in a sentence without a full stop.
 
     ``A is faster than each of 3 others, the closest being B, by 4.1 % [2.0, 6.2]`` or ``no winner among A, B and C:
@@ -62,17 +63,17 @@ def standing(found: Sequence[Comparison], unit: str = "prompt") -> str:
     prompts; the best of many on these very prompts looks better than it is.
 
     Args:
-        found: comparisons of that run with each of the others, by one measure, of one family.
+        comparisons: comparisons of that run with each of the others, by one measure, of one family.
         unit: what their intervals resample, in the singular.
 
     Raises:
         ValueError: they are of several runs or measures, or there is none.
     """
-    if len({(one.first, one.measure, one.slice) for one in found}) != 1:
+    if len({(one.first, one.measure, one.slice) for one in comparisons}) != 1:
         raise ValueError("expected comparisons of one run with others, by one measure")
-    first, ahead = found[0].first, _AHEAD[found[0].measure]
-    better = [one.second for one in found if one.differs and one.ratio < 1]
-    level = [one for one in found if not one.differs]
+    first, ahead = comparisons[0].first, _AHEAD[comparisons[0].measure]
+    better = [one.second for one in comparisons if one.differs and one.ratio < 1]
+    level = [one for one in comparisons if not one.differs]
     if better:
         many = len(better) > 1
         return f"{_listed(better)} {_plural(ahead) if many else ahead} than {first}"
@@ -80,11 +81,11 @@ def standing(found: Sequence[Comparison], unit: str = "prompt") -> str:
         limits = [one.detectable for one in level if not math.isnan(one.detectable)]
         limit = f"differences under {_percent(max(limits))} % " if limits else "differences "
         names = _listed([first, *(one.second for one in level)])
-        return f"no winner among {names}: {limit}cannot be resolved with {_prompts(found[0].prompts, unit)}"
-    closest = min(found, key=lambda one: one.ratio)
+        return f"no winner among {names}: {limit}cannot be resolved with {_prompts(comparisons[0].prompts, unit)}"
+    closest = min(comparisons, key=lambda one: one.ratio)
     low, high = closest.ratio_interval.low, closest.ratio_interval.high
     by = f"{_percent(closest.ratio)} % [{_percent(low)}, {_percent(high)}]"
-    return f"{first} {ahead} than each of {len(found)} others, the closest being {closest.second}, by {by}"
+    return f"{first} {ahead} than each of {len(comparisons)} others, the closest being {closest.second}, by {by}"
 
 
 def _plural(ahead: str) -> str:
@@ -95,19 +96,18 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
-def _ahead(one: Comparison, winner: str, ratios: tuple[float, float, float], unit: str) -> str:
+def _ahead(comparison: Comparison, winner: str, ratios: tuple[float, float, float], unit: str) -> str:
     """By a ratio with the ends of its interval, all above 1."""
-    loser = one.second if winner == one.first else one.first
+    loser = comparison.second if winner == comparison.first else comparison.first
     ratio, low, high = map(_percent, ratios)
-    return f"{winner} {_AHEAD[one.measure]} than {loser} by {ratio} % [{low}, {high}], on {_prompts(one.prompts, unit)}"
+    ahead, prompts = _AHEAD[comparison.measure], _prompts(comparison.prompts, unit)
+    return f"{winner} {ahead} than {loser} by {ratio} % [{low}, {high}], on {prompts}"
 
 
-def _unresolved(one: Comparison, unit: str) -> str:
-    among = f" among {one.family} comparisons" if one.family > 1 else ""
-    return (
-        f"differences under {_percent(one.detectable)} % cannot be resolved with {_prompts(one.prompts, unit)}{among} "
-        f"(seen: {_signed(one.ratio)} %)"
-    )
+def _unresolved(comparison: Comparison, unit: str) -> str:
+    among = f" among {comparison.family} comparisons" if comparison.family > 1 else ""
+    limit, prompts = _percent(comparison.detectable), _prompts(comparison.prompts, unit)
+    return f"differences under {limit} % cannot be resolved with {prompts}{among} (seen: {_signed(comparison.ratio)} %)"
 
 
 def _prompts(num: int, unit: str) -> str:

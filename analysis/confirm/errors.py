@@ -82,9 +82,9 @@ class PredictionErrors:
     def row(self) -> dict[str, Scalar]:
         """Flat scalars; what is not known is None."""
         found: dict[str, float] = {}
-        for name, one in self.errors.items():
-            low, high = one.interval.low, one.interval.high
-            found |= {f"error_{name}": one.value, f"error_{name}_ci_low": low, f"error_{name}_ci_high": high}
+        for name, error in self.errors.items():
+            low, high = error.interval.low, error.interval.high
+            found |= {f"error_{name}": error.value, f"error_{name}_ci_low": low, f"error_{name}_ci_high": high}
         found |= {"log_error_machine": self.machine}
         found |= {f"log_error_{name}": part for name, part in self.parts.items()}
         found |= {f"error_share_{name}": share for name, share in self.shares.items()}

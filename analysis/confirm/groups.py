@@ -12,7 +12,7 @@ import polars as pl
 
 from simlab.analysis.confirm.table import ConfirmedPolicy
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
-from simlab.analysis.statistics.slices import sliced
+from simlab.analysis.statistics.slices import split_by_slice
 from simlab.analysis.table.summaries import Scalar
 from simlab.analysis.table.text import aligned
 from simlab.arrays import Doubles, Longs
@@ -38,21 +38,21 @@ def by_group(results: pl.DataFrame, groups: Mapping[int, tuple[str, str]], by: s
 
 
 def with_prompts(
-    found: Sequence[ConfirmedPolicy], results: pl.DataFrame, by: str | None = None
+    policies: Sequence[ConfirmedPolicy], results: pl.DataFrame, by: str | None = None
 ) -> list[ConfirmedPolicy]:
     """Policies by group with the number of prompts put where that of groups stands.
 
     Args:
-        found: from `simlab.analysis.confirm.table.confirmed_policies` on the rows by group.
+        policies: from `simlab.analysis.confirm.table.confirmed_policies` on the rows by group.
         results: the rows by prompt.
         by: what both are cut by.
     """
-    counts = {value: part.select("dataset", "prompt_id").n_unique() for value, part in sliced(results, by)}
+    counts = {value: part.select("dataset", "prompt_id").n_unique() for value, part in split_by_slice(results, by)}
     changed = []
-    for one in found:
-        prompts = counts[one.predicted.slice]
-        measured = None if one.measured is None else replace(one.measured, prompts=prompts)
-        changed.append(replace(one, predicted=replace(one.predicted, prompts=prompts), measured=measured))
+    for policy in policies:
+        prompts = counts[policy.predicted.slice]
+        measured = None if policy.measured is None else replace(policy.measured, prompts=prompts)
+        changed.append(replace(policy, predicted=replace(policy.predicted, prompts=prompts), measured=measured))
     return changed
 
 
@@ -94,14 +94,14 @@ def machine_speed(policy: str, policy_id: str, tokens: Longs, seconds: Doubles) 
     return MachineSpeed(policy, policy_id, pooled, ratio_interval(tokens, seconds))
 
 
-def machine_table(found: Sequence[MachineSpeed], batch: int) -> str:
+def machine_table(speeds: Sequence[MachineSpeed], batch: int) -> str:
     """A row per policy."""
     heading = [f"all {batch} texts together", "tokens/s [95 %]"]
-    cells = [[one.policy, _with_interval(one)] for one in found]
+    cells = [[one.policy, _with_interval(one)] for one in speeds]
     return aligned([heading, *cells], [True, True])
 
 
-def _with_interval(one: MachineSpeed) -> str:
-    known = not math.isnan(one.interval.low)
-    ends = f" [{one.interval.low:.1f}, {one.interval.high:.1f}]" if known else ""
-    return f"{one.tokens_per_s:.1f}{ends}"
+def _with_interval(speed: MachineSpeed) -> str:
+    known = not math.isnan(speed.interval.low)
+    ends = f" [{speed.interval.low:.1f}, {speed.interval.high:.1f}]" if known else ""
+    return f"{speed.tokens_per_s:.1f}{ends}"

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from simlab.analysis.compare.comparisons import Comparison, compared, in_family
+from simlab.analysis.compare.comparisons import Comparison, adjust_family, compare_pairs
 from simlab.analysis.statistics.bootstrap import log_products
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of, ratio_interval
-from simlab.analysis.statistics.slices import sliced
-from simlab.analysis.table.prompt_sums import Run, prompt_sums
+from simlab.analysis.statistics.slices import split_by_slice
+from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.speeds import STAGE_COLUMNS
-from simlab.analysis.table.summaries import BASELINE, Scalar, Summary, summaries
+from simlab.analysis.table.summaries import BASELINE, Scalar, Summary, summarise
 from simlab.arrays import Doubles
 
 FAILED = "FAILED"
@@ -21,7 +21,7 @@ FAILED = "FAILED"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TextFindings:
     """What was found of the texts and rounds that a policy really had.
 
     Attributes:
@@ -62,7 +62,7 @@ class ConfirmedPolicy:
 
     predicted: Summary
     measured: Summary | None
-    judged: Judged | None
+    judged: TextFindings | None
     tokens_per_s_interval: Interval
 
     @property
@@ -95,14 +95,14 @@ def _measured_values(ran: Summary | None) -> dict[str, Scalar]:
     }
 
 
-def _judged_values(judged: Judged | None) -> dict[str, Scalar]:
+def _judged_values(judged: TextFindings | None) -> dict[str, Scalar]:
     audited, counted = ("lossless", "num_ties", "worst_gap", "bound"), ("num_same_texts", "num_equal", "num_texts")
     names = (*audited, *counted, "counts_equal_replay")
     return {name: None if judged is None else getattr(judged, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class WinnerComparison:
     """Where one policy stands among the others.
 
     Attributes:
@@ -126,7 +126,7 @@ def stages_per_round(summary: Summary | None) -> tuple[float, ...]:
 
 
 def confirmed_policies(
-    results: pl.DataFrame, judged: Mapping[str, Judged], by: str | None = None
+    results: pl.DataFrame, judged: Mapping[str, TextFindings], by: str | None = None
 ) -> list[ConfirmedPolicy]:
     """A row per policy, in the order of the predicted rows; with ``by``, slice by slice.
 
@@ -136,9 +136,9 @@ def confirmed_policies(
         by: one of `simlab.analysis.statistics.slices.SLICES`.
     """
     found = []
-    for value, part in sliced(results, by):
+    for value, part in split_by_slice(results, by):
         ran = part.filter(pl.col("kind") == "measured")
-        measured = {one.policy_id: one for one in summaries(ran)}
+        measured = {one.policy_id: one for one in summarise(ran)}
         found += [
             ConfirmedPolicy(
                 replace(one, slice=value),
@@ -146,51 +146,53 @@ def confirmed_policies(
                 judged.get(one.policy_id) if by is None else None,
                 _tokens_per_s_interval(_of(ran, one)),
             )
-            for one in summaries(part.filter(pl.col("kind") == "predicted"))
+            for one in summarise(part.filter(pl.col("kind") == "predicted"))
         ]
     return found
 
 
-def measured_runs(found: Sequence[ConfirmedPolicy], results: pl.DataFrame) -> list[Run]:
+def measured_runs(policies: Sequence[ConfirmedPolicy], results: pl.DataFrame) -> list[PolicyRun]:
     """The measured rows of each policy whose texts are the target's and whose speed is known, plain decoding's too.
 
     Args:
-        found: from `confirmed_policies`.
+        policies: from `confirmed_policies`.
         results: the same.
     """
     ran = results.filter(pl.col("kind") == "measured")
     plain = ran.filter(pl.col("name") == BASELINE)
-    return [Run(one.policy, _of(ran, one.predicted), plain) for one in found if _has_speed(one)]
+    return [PolicyRun(one.policy, _of(ran, one.predicted), plain) for one in policies if _has_speed(one)]
 
 
-def contest(found: Sequence[ConfirmedPolicy], results: pl.DataFrame, chosen: str | None = None) -> Contest | None:
+def compare_winner(
+    policies: Sequence[ConfirmedPolicy], results: pl.DataFrame, chosen: str | None = None
+) -> WinnerComparison | None:
     """Where the chosen or the fastest policy stands, plain decoding and failures left out; None where nobody is left.
 
     Args:
-        found: from `confirmed_policies`.
+        policies: from `confirmed_policies`.
         results: the same.
         chosen: id of a policy that was chosen on other prompts; where it cannot stand, the fastest does.
     """
-    contenders = [one for one in found if _has_speed(one) and one.predicted.name != BASELINE]
+    contenders = [one for one in policies if _has_speed(one) and one.predicted.name != BASELINE]
     if not contenders:
         return None
     first = max(contenders, key=_measured_speed)
     first = next((one for one in contenders if one.predicted.policy_id == chosen), first)
     others = [one for one in contenders if one is not first]
     if not others:
-        return Contest(first, (), (), ())
+        return WinnerComparison(first, (), (), ())
     runs = measured_runs([first, *others], results)
     pairs = [(0, place) for place in range(1, len(runs))]
-    compared_all = in_family(compared(prompt_sums(runs), [run.name for run in runs], pairs, "tokens_per_s"))
+    compared_all = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, "tokens_per_s"))
     level = [one for one, held in zip(others, compared_all, strict=True) if not held.differs]
     ahead = [one for one, held in zip(others, compared_all, strict=True) if held.differs and held.ratio < 1]
-    return Contest(first, tuple(compared_all), tuple(level), tuple(ahead))
+    return WinnerComparison(first, tuple(compared_all), tuple(level), tuple(ahead))
 
 
-def _has_speed(one: ConfirmedPolicy) -> bool:
-    if one.measured is None or one.judged is None or one.judged.lossless == FAILED:
+def _has_speed(policy: ConfirmedPolicy) -> bool:
+    if policy.measured is None or policy.judged is None or policy.judged.lossless == FAILED:
         return False
-    return not math.isnan(one.measured.speed.speedup)
+    return not math.isnan(policy.measured.speed.speedup)
 
 
 def _measured_speed(one: ConfirmedPolicy) -> float:

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from simlab.analysis.compare.verdicts import standing, verdict
+from simlab.analysis.compare.verdicts import standing_sentence, verdict_sentence
 from simlab.analysis.confirm.errors import PARTS, TOLERANCE, PredictionErrors, RelativeError
-from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, Contest, stages_per_round
+from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerComparison, stages_per_round
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.summaries import BASELINE
 from simlab.analysis.table.text import aligned, number, with_interval
@@ -43,47 +43,47 @@ _ERROR_HEADINGS = (
 _ERROR_LEFT = {"prediction error", "speedup", "tokens/s", "acceptance length"}
 
 
-def verdict_text(found: Sequence[ConfirmedPolicy], won: Contest | None, unit: str = "prompt") -> str:
+def verdict_text(policies: Sequence[ConfirmedPolicy], won: WinnerComparison | None, unit: str = "prompt") -> str:
     """What came out, a sentence a line: failures first, then where the chosen or fastest policy stands.
 
     Args:
-        found: the rows of the table.
+        policies: the rows of the table.
         won: None where no policy can have won.
         unit: what intervals resample, in the singular.
     """
-    lines = [line for one in found for line in _failures(one)]
+    lines = [line for one in policies for line in _failures(one)]
     if won is None:
         return "\n".join([*lines, "No policy has both a speed and a text that is the target's."])
     if won.comparisons:
         first, *others = won.comparisons
-        sentence = standing(won.comparisons, unit) if others else verdict(first, unit)
+        sentence = standing_sentence(won.comparisons, unit) if others else verdict_sentence(first, unit)
         lines.append(f"No{sentence[2:]}." if sentence.startswith("no ") else f"{sentence}.")
     return "\n".join([*lines, *(_claim(one, unit) for one in (won.first, *won.rivals, *won.ahead))])
 
 
-def _failures(one: ConfirmedPolicy) -> list[str]:
-    if one.judged is None:
+def _failures(policy: ConfirmedPolicy) -> list[str]:
+    if policy.judged is None:
         return []
     lines = []
-    if one.judged.lossless == FAILED:
-        lines.append(f"{FAILED}: the text of {one.policy} is not the target's: {one.judged.fault}.")
-    if not one.judged.counts_equal_replay:
-        num = one.judged.num_texts - one.judged.num_equal
+    if policy.judged.lossless == FAILED:
+        lines.append(f"{FAILED}: the text of {policy.policy} is not the target's: {policy.judged.fault}.")
+    if not policy.judged.counts_equal_replay:
+        num = policy.judged.num_texts - policy.judged.num_equal
         lines.append(
-            f"{FAILED}: {num} of {one.judged.num_texts} texts of {one.policy} had other rounds than the replay of "
-            f"their own rows: {one.judged.unequal}."
+            f"{FAILED}: {num} of {policy.judged.num_texts} texts of {policy.policy} had other rounds than the replay "
+            f"of their own rows: {policy.judged.unequal}."
         )
     return lines
 
 
-def _claim(one: ConfirmedPolicy, unit: str) -> str:
-    assert one.measured is not None
-    assert one.judged is not None
-    speed, predicted = one.measured.speed, one.predicted.speed.speedup
+def _claim(policy: ConfirmedPolicy, unit: str) -> str:
+    assert policy.measured is not None
+    assert policy.judged is not None
+    speed, predicted = policy.measured.speed, policy.predicted.speed.speedup
     foreseen = "" if math.isnan(predicted) else f" (predicted {predicted:.2f})"
     return (
-        f"{one.policy} writes {with_interval(speed.speedup, speed.interval).strip()} times as many tokens/s as plain "
-        f"decoding{foreseen}{_doubt(speed.interval, unit)}, text {one.judged.lossless}"
+        f"{policy.policy} writes {with_interval(speed.speedup, speed.interval).strip()} times as many tokens/s as "
+        f"plain decoding{foreseen}{_doubt(speed.interval, unit)}, text {policy.judged.lossless}"
     )
 
 
@@ -94,22 +94,22 @@ def _doubt(interval: Interval, unit: str) -> str:
     return ", so it is slower" if interval.high < 1 else f", which these {unit}s cannot tell from 1"
 
 
-def confirm_table(found: Sequence[ConfirmedPolicy]) -> str:
+def confirm_table(policies: Sequence[ConfirmedPolicy]) -> str:
     """A row per policy."""
-    cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(one) for one in found]
+    cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(one) for one in policies]
     to_left = [first in _LEFT or second.endswith("[95 %]") for first, second in _HEADINGS]
     return aligned(cells, to_left)
 
 
-def _cells(one: ConfirmedPolicy) -> list[str]:
-    ran, judged, predicted = one.measured, one.judged, one.predicted
-    first = [one.policy, number(predicted.totals.acceptance_length, 2)]
+def _cells(policy: ConfirmedPolicy) -> list[str]:
+    ran, judged, predicted = policy.measured, policy.judged, policy.predicted
+    first = [policy.policy, number(predicted.totals.acceptance_length, 2)]
     if ran is None:
         return [*first, "-", "-", number(predicted.speed.speedup, 2), "-", "-", "-", "-"]
     return [
         *first,
         number(ran.totals.acceptance_length, 2),
-        _wide(ran.speed.tokens_per_s, one.tokens_per_s_interval),
+        _wide(ran.speed.tokens_per_s, policy.tokens_per_s_interval),
         number(predicted.speed.speedup, 2),
         with_interval(ran.speed.speedup, ran.speed.interval),
         "-" if judged is None else judged.lossless,
@@ -118,9 +118,9 @@ def _cells(one: ConfirmedPolicy) -> list[str]:
     ]
 
 
-def same_texts(found: Sequence[ConfirmedPolicy]) -> str:
+def same_texts_sentence(policies: Sequence[ConfirmedPolicy]) -> str:
     """In how many texts each policy wrote just what plain decoding wrote."""
-    others = [(one.policy, one.judged) for one in found if one.judged is not None and one.predicted.name != BASELINE]
+    others = [(one.policy, one.judged) for one in policies if one.judged is not None and one.predicted.name != BASELINE]
     counted = [f"{policy} {judged.num_same_texts} of {judged.num_texts}" for policy, judged in others]
     return f"Texts that are plain decoding's, token for token: {', '.join(counted)}." if counted else ""
 
@@ -132,9 +132,9 @@ def confirm_blocks(slices: Sequence[ConfirmedPolicy], whole: Sequence[ConfirmedP
     return "\n\n".join([*parts, _block("all", whole)])
 
 
-def _block(title: str, found: Sequence[ConfirmedPolicy]) -> str:
-    first = found[0].predicted
-    return f"{title}: {first.prompts} prompts, {first.sequences} sequences\n{confirm_table(found)}"
+def _block(title: str, policies: Sequence[ConfirmedPolicy]) -> str:
+    first = policies[0].predicted
+    return f"{title}: {first.prompts} prompts, {first.sequences} sequences\n{confirm_table(policies)}"
 
 
 def _wide(value: float, interval: Interval) -> str:
@@ -143,16 +143,16 @@ def _wide(value: float, interval: Interval) -> str:
     return f"{number(value, 1)} [{interval.low:.1f}, {interval.high:.1f}]" if known else number(value, 1)
 
 
-def stage_table(found: Sequence[ConfirmedPolicy]) -> str:
+def stage_table(policies: Sequence[ConfirmedPolicy]) -> str:
     """Milliseconds of each stage per round, predicted and measured."""
-    ran = [one for one in found if one.measured is not None]
+    ran = [one for one in policies if one.measured is not None]
     heading = ["ms per round, predicted / measured", *STAGES, "all"]
     cells = [[one.policy, *_stage_cells(one)] for one in ran]
     return aligned([heading, *cells], [True, *[False] * (len(heading) - 1)])
 
 
-def _stage_cells(one: ConfirmedPolicy) -> list[str]:
-    predicted, measured = (stages_per_round(summary) for summary in (one.predicted, one.measured))
+def _stage_cells(policy: ConfirmedPolicy) -> list[str]:
+    predicted, measured = (stages_per_round(summary) for summary in (policy.predicted, policy.measured))
     pairs = [*zip(predicted, measured, strict=True), (sum(predicted), sum(measured))]
     return [f"{_milliseconds(foreseen)} / {_milliseconds(seen)}" for foreseen, seen in pairs]
 
@@ -185,18 +185,18 @@ def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
 
 
 def confirm_notes(
-    found: Sequence[ConfirmedPolicy], why_unpriced: str, speedup: str, num_groups: int | None = None
+    policies: Sequence[ConfirmedPolicy], why_unpriced: str, speedup: str, num_groups: int | None = None
 ) -> str:
     """What a reader must know beside the numbers, a sentence a line.
 
     Args:
-        found: the rows of the table.
+        policies: the rows of the table.
         why_unpriced: why nothing is predicted, where nothing is; else empty.
         speedup: over what speedups are, in a sentence.
         num_groups: of texts that were served together, where intervals are over these; None: they are over prompts.
     """
     units = "prompts" if num_groups is None else "groups"
-    num = min(one.predicted.prompts for one in found) if num_groups is None else num_groups
+    num = min(one.predicted.prompts for one in policies) if num_groups is None else num_groups
     lines = [
         f"Speeds exclude prefill and begin after token 0; [95 %] over {units}.",
         speedup,
@@ -209,17 +209,17 @@ def confirm_notes(
     return "\n".join(lines)
 
 
-def prediction_verdict(found: Sequence[PredictionErrors], first: str | None = None) -> str:
+def prediction_verdict(errors: Sequence[PredictionErrors], first: str | None = None) -> str:
     """How good the prediction was, in sentences; empty where nothing was predicted.
 
     ``Prediction of the speedup of B: 1.6 % high [0.4, 2.8]; all 3 policies within 5 %.`` and how far tokens/s were
     off.
 
     Args:
-        found: of all policies.
+        errors: of all policies.
         first: the policy to name; None: the one with the largest error.
     """
-    known = [one for one in found if not one.is_plain and not math.isnan(one.errors["speedup"].value)]
+    known = [one for one in errors if not one.is_plain and not math.isnan(one.errors["speedup"].value)]
     if not known:
         return ""
     worst = max(known, key=lambda one: abs(one.errors["speedup"].value))
@@ -235,20 +235,20 @@ def prediction_verdict(found: Sequence[PredictionErrors], first: str | None = No
     else:
         rest = f"{policies} within {limit}, though not with {'its interval' if len(known) == 1 else 'every interval'}"
     error = _high_or_low(named.errors["speedup"])
-    return f"Prediction of the speedup of {named.policy}: {error}; {rest}.{_machine(found)}"
+    return f"Prediction of the speedup of {named.policy}: {error}; {rest}.{_machine(errors)}"
 
 
-def error_table(found: Sequence[PredictionErrors]) -> str:
+def error_table(errors: Sequence[PredictionErrors]) -> str:
     """A row per policy, in per cent; empty where nothing was predicted."""
-    known = [one for one in found if not math.isnan(one.errors["tokens_per_s"].value)]
+    known = [one for one in errors if not math.isnan(one.errors["tokens_per_s"].value)]
     if not known:
         return ""
     cells = [list(heading) for heading in zip(*_ERROR_HEADINGS, strict=True)] + [_error_cells(one) for one in known]
     return aligned(cells, [first in _ERROR_LEFT for first, _ in _ERROR_HEADINGS])
 
 
-def _machine(found: Sequence[PredictionErrors]) -> str:
-    plain = next((one for one in found if one.is_plain), None)
+def _machine(errors: Sequence[PredictionErrors]) -> str:
+    plain = next((one for one in errors if one.is_plain), None)
     if plain is None or math.isnan(plain.machine):
         return ""
     return f" Tokens/s of plain decoding: predicted {_high_or_low(plain.errors['tokens_per_s'])}."
@@ -266,10 +266,16 @@ def _percent(value: float) -> str:
     return f"{value:.1f}".replace("-0.0", "0.0")
 
 
-def _error_cells(one: PredictionErrors) -> list[str]:
-    parts = ["-" if math.isnan(part) or one.is_plain else f"{100 * part:+.1f}" for part in one.parts.values()]
-    speedup = "-" if one.is_plain else _signed(one.errors["speedup"])
-    return [one.policy, speedup, *parts, _signed(one.errors["tokens_per_s"]), _signed(one.errors["acceptance_length"])]
+def _error_cells(errors: PredictionErrors) -> list[str]:
+    parts = ["-" if math.isnan(part) or errors.is_plain else f"{100 * part:+.1f}" for part in errors.parts.values()]
+    speedup = "-" if errors.is_plain else _signed(errors.errors["speedup"])
+    return [
+        errors.policy,
+        speedup,
+        *parts,
+        _signed(errors.errors["tokens_per_s"]),
+        _signed(errors.errors["acceptance_length"]),
+    ]
 
 
 def _signed(error: RelativeError) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from simlab.analysis.curves.rows import FIRST, Machine, Setting
+from simlab.analysis.curves.rows import FIRST, CurveMachine, CurveSetting
 from simlab.arrays import Doubles
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.ratio_curves import root_curve
@@ -13,7 +13,7 @@ from simlab.recorded import RecordedTexts
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class CurveExample:
     """One root, and where each rule ends on its curve.
 
     Attributes:
@@ -49,12 +49,12 @@ class Example:
 
 def worst_example(
     rows: pl.DataFrame,
-    setting: Setting,
+    setting: CurveSetting,
     order: BestFirst,
-    machine: Machine,
+    machine: CurveMachine,
     text: Callable[[int], RecordedTexts],
     most: int,
-) -> Example:
+) -> CurveExample:
     """Where the first stop lost the largest share of the full scan's tokens per second; of several the first root.
 
     Args:
@@ -73,7 +73,7 @@ def worst_example(
     scores = order.layer(text(sequence), most, with_scores=True).score_rows[position]
     sizes = dict(zip(there["rule"].to_list(), there["num_drafted"].to_list(), strict=True))
     curve = root_curve(scores, context, machine.costs)
-    return Example(
+    return CurveExample(
         edges=setting.edges,
         cost_id=setting.cost_id,
         sequence=sequence,

@@ -65,7 +65,7 @@ SCHEMA: dict[str, pl.DataType] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CurveMachine:
     """What rounds cost somewhere.
 
     Attributes:
@@ -81,7 +81,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class CurveSetting:
     """What one edge model and one machine came to as a whole.
 
     Attributes:
@@ -100,7 +100,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Roots:
+class CurveRoots:
     """The roots at which rules decide on a tree's size.
 
     Attributes:
@@ -119,8 +119,8 @@ class Roots:
 
 
 def curve_rows(
-    orders: Mapping[str, BestFirst], machines: Sequence[Machine], roots: Roots, most: int
-) -> tuple[CurveRows, list[Setting]]:
+    orders: Mapping[str, BestFirst], machines: Sequence[CurveMachine], roots: CurveRoots, most: int
+) -> tuple[CurveRows, list[CurveSetting]]:
     """A row for each edge model, machine, rule and root.
 
     Args:
@@ -157,7 +157,7 @@ def curve_rows(
 class _Tally:
     """What is known of one edge model on one machine while passes go on."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: CurveMachine) -> None:
         self.machine = machine
         self.settled = False
         self.budget, self.rate = 0, 0.0
@@ -210,9 +210,9 @@ class _Tally:
             frames.append(where.with_columns(**{key: pl.lit(value) for key, value in names.items()}, **numbers))
         return pl.concat(frames).select([pl.col(name).cast(kind) for name, kind in SCHEMA.items()])
 
-    def setting(self, edges: str) -> Setting:
+    def setting(self, edges: str) -> CurveSetting:
         """The budget and the rate that were chosen, and tokens per second by budget."""
-        return Setting(edges, self.machine.cost_id, self.budget, self.rate, self._budget_curve())
+        return CurveSetting(edges, self.machine.cost_id, self.budget, self.rate, self._budget_curve())
 
     def _budget_curve(self) -> Doubles:
         sums = np.asarray(self._fixed, np.float64)
@@ -245,7 +245,9 @@ def write_rows(path: Path, rows: CurveRows, ids: Mapping[str, str | None]) -> No
     write_frame(path, rows.with_columns(**{name: pl.lit(value, pl.String) for name, value in ids.items()}))
 
 
-def _scan(texts: RecordedTexts, order: BestFirst, tallies: Sequence[_Tally], roots: Roots, most: int) -> pl.DataFrame:
+def _scan(
+    texts: RecordedTexts, order: BestFirst, tallies: Sequence[_Tally], roots: CurveRoots, most: int
+) -> pl.DataFrame:
     """The first pass over some texts; says where their roots are."""
     chosen = roots.of(texts)
     scores, contexts = _scores(texts, order, chosen, most), texts.contexts[chosen]
@@ -255,7 +257,7 @@ def _scan(texts: RecordedTexts, order: BestFirst, tallies: Sequence[_Tally], roo
     return _where(texts, chosen)
 
 
-def _price(texts: RecordedTexts, order: BestFirst, tallies: Sequence[_Tally], roots: Roots, most: int) -> None:
+def _price(texts: RecordedTexts, order: BestFirst, tallies: Sequence[_Tally], roots: CurveRoots, most: int) -> None:
     chosen = roots.of(texts)
     scores, contexts = _scores(texts, order, chosen, most), texts.contexts[chosen]
     for tally in tallies:

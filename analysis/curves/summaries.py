@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from simlab.analysis.curves.rows import NOTABLE_SHARE, PRICE, SCAN, Setting
+from simlab.analysis.curves.rows import NOTABLE_SHARE, PRICE, SCAN, CurveSetting
 from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
-from simlab.analysis.statistics.slices import Slice, sliced
+from simlab.analysis.statistics.slices import Slice, split_by_slice
 from simlab.arrays import Doubles
 
 Scalar = str | int | float | None
@@ -90,19 +90,19 @@ class CurveSummary:
         return [first | _rule_row(one) for one in self.rules]
 
 
-def _rule_row(one: RuleSummary) -> dict[str, Scalar]:
+def _rule_row(rule: RuleSummary) -> dict[str, Scalar]:
     return {
-        "rule": one.rule,
-        "num_drafted": one.drafted,
-        "tokens_per_s": one.tokens_per_s,
-        "behind_price_share": one.behind_price,
-        **_ends("behind_price_share", one.behind_price_interval),
-        "regret_share": one.regret,
-        **_ends("regret_share", one.regret_interval),
-        "worst_regret_share": one.worst_regret,
-        "notable_regret_share": one.notable,
-        "shorter_than_scan_share": one.shorter,
-        "longer_than_scan_share": one.longer,
+        "rule": rule.rule,
+        "num_drafted": rule.drafted,
+        "tokens_per_s": rule.tokens_per_s,
+        "behind_price_share": rule.behind_price,
+        **_ends("behind_price_share", rule.behind_price_interval),
+        "regret_share": rule.regret,
+        **_ends("regret_share", rule.regret_interval),
+        "worst_regret_share": rule.worst_regret,
+        "notable_regret_share": rule.notable,
+        "shorter_than_scan_share": rule.shorter,
+        "longer_than_scan_share": rule.longer,
     }
 
 
@@ -111,7 +111,7 @@ def _ends(name: str, interval: Interval) -> dict[str, Scalar]:
     return {f"{name}_ci_low": None if np.isnan(low) else low, f"{name}_ci_high": None if np.isnan(high) else high}
 
 
-def curve_summaries(rows: pl.DataFrame, settings: Iterable[Setting], by: str | None = None) -> list[CurveSummary]:
+def curve_summaries(rows: pl.DataFrame, settings: Iterable[CurveSetting], by: str | None = None) -> list[CurveSummary]:
     """One summary per setting; with ``by`` one per setting and slice.
 
     Args:
@@ -124,12 +124,12 @@ def curve_summaries(rows: pl.DataFrame, settings: Iterable[Setting], by: str | N
     for setting in settings:
         of_setting = rows.filter(pl.col("edges") == setting.edges, pl.col("cost_id") == setting.cost_id)
         of_setting = of_setting.with_columns((pl.col("context") - pl.col("position")).alias("context_length"))
-        parts = sliced(of_setting, by)
+        parts = split_by_slice(of_setting, by)
         found += [_summary(part, value, setting) for value, part in parts]
     return found
 
 
-def _summary(rows: pl.DataFrame, value: Slice, setting: Setting) -> CurveSummary:
+def _summary(rows: pl.DataFrame, value: Slice, setting: CurveSetting) -> CurveSummary:
     rules = {part["rule"][0]: part for part in rows.partition_by("rule", maintain_order=True)}
     scan = rules[SCAN]
     maxima = np.bincount(scan["num_maxima"].to_numpy())[1:]

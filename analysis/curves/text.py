@@ -30,34 +30,34 @@ _NOTES = (
 )
 
 
-def curves_text(found: Sequence[CurveSummary], headings: Mapping[str, str], by: str | None = None) -> str:
+def curves_text(summaries: Sequence[CurveSummary], headings: Mapping[str, str], by: str | None = None) -> str:
     """A table for each edge model, machine and slice, and what to know beside them.
 
     Args:
-        found: the summaries.
+        summaries: the summaries.
         headings: whose prices they are, by their ids.
         by: the column of the slices.
     """
     parts: list[tuple[str, str]] = []
     places = list(headings)
-    for one in sorted(found, key=lambda each: places.index(each.cost_id)):
-        if not parts or one.cost_id != parts[-1][0]:
-            parts.append((one.cost_id, f"prices   {headings[one.cost_id]}"))
-        parts.append((one.cost_id, _block(one, by)))
+    for summary in sorted(summaries, key=lambda each: places.index(each.cost_id)):
+        if not parts or summary.cost_id != parts[-1][0]:
+            parts.append((summary.cost_id, f"prices   {headings[summary.cost_id]}"))
+        parts.append((summary.cost_id, _block(summary, by)))
     lines: list[str] = list(_NOTES)
-    if min(one.prompts for one in found) < FEW_PROMPTS:
+    if min(one.prompts for one in summaries) < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
     return "\n\n".join([*(text for _, text in parts), "\n".join(lines)])
 
 
-def _block(one: CurveSummary, by: str | None) -> str:
-    of = "" if one.slice is None else f", {by} {one.slice}"
-    title = f"{one.edges} probabilities{of}: {one.roots:,} curves, {one.prompts} prompts"
-    several = _share(one.several, one.several_interval).rstrip()
-    deep = f"with a valley of more than {100 * NOTABLE_SHARE:.0f} % between: {_percent(one.deep, 2)} %"
-    maxima = f"several maxima: {several} % of curves ({_maxima(one.maxima)}); {deep}"
+def _block(summary: CurveSummary, by: str | None) -> str:
+    of = "" if summary.slice is None else f", {by} {summary.slice}"
+    title = f"{summary.edges} probabilities{of}: {summary.roots:,} curves, {summary.prompts} prompts"
+    several = _share(summary.several, summary.several_interval).rstrip()
+    deep = f"with a valley of more than {100 * NOTABLE_SHARE:.0f} % between: {_percent(summary.deep, 2)} %"
+    maxima = f"several maxima: {several} % of curves ({_maxima(summary.maxima)}); {deep}"
     cells = [["rule", *(first for first, _, _ in _COLUMNS)], ["", *(second for _, second, _ in _COLUMNS)]]
-    cells += [[_name(rule, one), *(text(rule) for _, _, text in _COLUMNS)] for rule in one.rules]
+    cells += [[_name(rule, summary), *(text(rule) for _, _, text in _COLUMNS)] for rule in summary.rules]
     return f"{title}\n{maxima}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"
 
 
@@ -65,10 +65,10 @@ def _maxima(counts: Sequence[int]) -> str:
     return ", ".join(f"{place}: {count:,}" for place, count in enumerate(counts, 1) if count)
 
 
-def _name(rule: RuleSummary, one: CurveSummary) -> str:
+def _name(rule: RuleSummary, summary: CurveSummary) -> str:
     if rule.rule == FIXED:
-        return f"{FIXED}, {one.budget}"
-    return f"{PRICE}, {one.rate:.1f} tokens/s" if rule.rule == PRICE else rule.rule
+        return f"{FIXED}, {summary.budget}"
+    return f"{PRICE}, {summary.rate:.1f} tokens/s" if rule.rule == PRICE else rule.rule
 
 
 def _share(value: float, interval: Interval) -> str:

@@ -10,10 +10,10 @@ from itertools import groupby, pairwise
 
 import polars as pl
 
-from simlab.analysis.compare.comparisons import compared, in_family
+from simlab.analysis.compare.comparisons import adjust_family, compare_pairs
 from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.prompt_sums import Run, prompt_sums
-from simlab.analysis.table.summaries import BASELINE, Scalar, Summary, summaries
+from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
+from simlab.analysis.table.summaries import BASELINE, Scalar, Summary, summarise
 from simlab.errors import CostError
 
 MEASURE = "tokens_per_s"
@@ -88,7 +88,7 @@ def batch_choice(rows: pl.DataFrame, lengths: Mapping[str, int], prices: BatchPr
     Raises:
         CostError: the prices have no seconds.
     """
-    found: dict[int, Summary] = {lengths[one.policy_id]: one for one in summaries(rows) if one.policy_id in lengths}
+    found: dict[int, Summary] = {lengths[one.policy_id]: one for one in summarise(rows) if one.policy_id in lengths}
     if any(not one.speed.tokens_per_s > 0 for one in found.values()):
         raise CostError(f"the prices {prices.cost_id} give no speed at batch size {prices.batch}; measure them again")
     best = min(found, key=lambda length: (-found[length].speed.tokens_per_s, length))
@@ -111,9 +111,9 @@ def _alike(rows: pl.DataFrame, policies: Mapping[int, str], best: int) -> tuple[
         return (best,)
     plain = rows.filter(pl.col("name") == BASELINE)
     order = [best, *others]
-    runs = [Run(str(length), rows.filter(pl.col("policy_id") == policies[length]), plain) for length in order]
+    runs = [PolicyRun(str(length), rows.filter(pl.col("policy_id") == policies[length]), plain) for length in order]
     pairs = [(0, place) for place in range(1, len(runs))]
-    found = in_family(compared(prompt_sums(runs), [run.name for run in runs], pairs, MEASURE))
+    found = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURE))
     same = [length for length, one in zip(others, found, strict=True) if not one.differs]
     return tuple(sorted([best, *same]))
 

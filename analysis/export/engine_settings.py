@@ -18,7 +18,7 @@ CHAIN, BEAM = "chain", "eagle2-beam"
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedPolicy:
     """All that is written of one policy.
 
     Attributes:
@@ -50,32 +50,32 @@ class Exported:
         return self.policy.name == CHAIN
 
 
-def vllm_settings(one: Exported, draft_tokens: int | None = None) -> dict[str, dict[str, object]]:
+def vllm_settings(exported: ExportedPolicy, draft_tokens: int | None = None) -> dict[str, dict[str, object]]:
     """Parts of vLLM's ``--speculative-config``: ``load_test``, and ``dynamic`` where batch sizes have prices.
 
     Args:
-        one: what is exported.
+        exported: what is exported.
         draft_tokens: ``num_speculative_tokens`` of the load test; positions that are never kept have the rate 0.
             None: as many as the policy's deepest node.
 
     Raises:
         SimlabError: there would be fewer than the policy keeps.
     """
-    positions = one.deepest if draft_tokens is None else draft_tokens
-    if positions + 1 < one.acceptance.pooled.longest:
+    positions = exported.deepest if draft_tokens is None else draft_tokens
+    if positions + 1 < exported.acceptance.pooled.longest:
         raise SimlabError(
-            f"--draft-tokens {positions} is fewer than the {one.acceptance.pooled.longest - 1} drafted tokens that "
-            f"rounds of {one.policy.label} keep; give at least as many"
+            f"--draft-tokens {positions} is fewer than the {exported.acceptance.pooled.longest - 1} drafted tokens "
+            f"that rounds of {exported.policy.label} keep; give at least as many"
         )
     parts: dict[str, dict[str, object]] = {
         "load_test": {
             "num_speculative_tokens": positions,
             "rejection_sample_method": "synthetic",
-            "synthetic_acceptance_rates": list(one.acceptance.pooled.marginal_rates(positions)),
+            "synthetic_acceptance_rates": list(exported.acceptance.pooled.marginal_rates(positions)),
         }
     }
-    if one.choices:
-        ranges = batch_ranges(one.choices)
+    if exported.choices:
+        ranges = batch_ranges(exported.choices)
         parts["dynamic"] = {
             "num_speculative_tokens": max(1, *(length for _, _, length in ranges)),
             "num_speculative_tokens_per_batch_size": [list(entry) for entry in ranges],
@@ -83,35 +83,35 @@ def vllm_settings(one: Exported, draft_tokens: int | None = None) -> dict[str, d
     return parts
 
 
-def sglang_adaptive(one: Exported) -> dict[str, dict[str, list[int]]]:
+def sglang_adaptive(exported: ExportedPolicy) -> dict[str, dict[str, list[int]]]:
     """A file for SGLang's ``--speculative-adaptive-config``: for each range of batch sizes the one best step count.
 
     A key is the first batch size of its range. Empty where there are no prices of several batch sizes, or where the
     policy drafts no chain.
     """
-    if not (one.choices and one.is_chain):
+    if not (exported.choices and exported.is_chain):
         return {}
-    return {str(first): {"candidate_steps": [length]} for first, _, length in batch_ranges(one.choices)}
+    return {str(first): {"candidate_steps": [length]} for first, _, length in batch_ranges(exported.choices)}
 
 
-def sglang_environment(one: Exported) -> dict[str, str]:
+def sglang_environment(exported: ExportedPolicy) -> dict[str, str]:
     """Environment variables with which SGLang accepts as many tokens as the policy would, on average.
 
     Real draft tokens are asked for where a chain is drafted; SGLang has them for nothing else.
     """
     found = {
-        "SGLANG_SIMULATE_ACC_LEN": repr(one.acceptance.pooled.acceptance_length),
+        "SGLANG_SIMULATE_ACC_LEN": repr(exported.acceptance.pooled.acceptance_length),
         "SGLANG_SIMULATE_ACC_METHOD": "match-expected",
     }
-    return found | ({"SGLANG_SIMULATE_ACC_TOKEN_MODE": "real-draft-token"} if one.is_chain else {})
+    return found | ({"SGLANG_SIMULATE_ACC_TOKEN_MODE": "real-draft-token"} if exported.is_chain else {})
 
 
-def sglang_arguments(one: Exported) -> dict[str, int]:
+def sglang_arguments(exported: ExportedPolicy) -> dict[str, int]:
     """SGLang's static settings of the policy's shape; empty where it has none. SGLang's draft tokens count the root."""
-    if one.is_chain:
-        return _sglang_shape(one.deepest, 1, one.deepest)
-    if one.policy.name == BEAM:
-        return _sglang_shape(one.deepest, _whole(one.policy, "beam"), _whole(one.policy, "budget"))
+    if exported.is_chain:
+        return _sglang_shape(exported.deepest, 1, exported.deepest)
+    if exported.policy.name == BEAM:
+        return _sglang_shape(exported.deepest, _whole(exported.policy, "beam"), _whole(exported.policy, "budget"))
     return {}
 
 
@@ -123,7 +123,7 @@ def _sglang_shape(steps: int, top_k: int, budget: int) -> dict[str, int]:
     }
 
 
-def tensorrt_llm_settings(one: Exported) -> dict[str, object]:
+def tensorrt_llm_settings(exported: ExportedPolicy) -> dict[str, object]:
     """Fields of TensorRT-LLM's ``speculative_config``.
 
     Of EAGLE-2's beam the dynamic tree; of a chain its length and, where batch sizes have prices, the draft lengths of
@@ -132,38 +132,38 @@ def tensorrt_llm_settings(one: Exported) -> dict[str, object]:
     Raises:
         SimlabError: TensorRT-LLM refuses such a tree or schedule.
     """
-    if one.policy.name == BEAM:
-        return _dynamic_tree(one)
-    if not (one.choices and one.is_chain):
-        return {"max_draft_len": one.deepest}
-    schedule = {last: length for _, last, length in batch_ranges(one.choices)}
+    if exported.policy.name == BEAM:
+        return _dynamic_tree(exported)
+    if not (exported.choices and exported.is_chain):
+        return {"max_draft_len": exported.deepest}
+    schedule = {last: length for _, last, length in batch_ranges(exported.choices)}
     first = next(iter(schedule.values()))
     if first == 0 or first < max(schedule.values()):
         raise SimlabError(
             "TensorRT-LLM wants the longest draft at the smallest batch sizes, and above 0; the fastest chains here "
-            f"have {_listed(one.choices)} tokens. Leave out batch sizes, or write a schedule by hand"
+            f"have {_listed(exported.choices)} tokens. Leave out batch sizes, or write a schedule by hand"
         )
     return {"max_draft_len": first, "draft_len_schedule": schedule}
 
 
-def _dynamic_tree(one: Exported) -> dict[str, object]:
-    beam, budget = _whole(one.policy, "beam"), _whole(one.policy, "budget")
-    if not one.deepest <= budget <= beam * one.deepest:
+def _dynamic_tree(exported: ExportedPolicy) -> dict[str, object]:
+    beam, budget = _whole(exported.policy, "beam"), _whole(exported.policy, "budget")
+    if not exported.deepest <= budget <= beam * exported.deepest:
         raise SimlabError(
-            f"TensorRT-LLM takes at most dynamic_tree_max_topK * max_draft_len = {beam * one.deepest} tokens for a "
-            f"dynamic tree of {one.deepest} layers, and {one.policy.label} drafts up to {budget}; choose a smaller "
-            "budget, or a wider or deeper beam"
+            f"TensorRT-LLM takes at most dynamic_tree_max_topK * max_draft_len = {beam * exported.deepest} tokens for "
+            f"a dynamic tree of {exported.deepest} layers, and {exported.policy.label} drafts up to {budget}; choose a "
+            "smaller budget, or a wider or deeper beam"
         )
     return {
         "decoding_type": "Eagle3",
-        "max_draft_len": one.deepest,
+        "max_draft_len": exported.deepest,
         "use_dynamic_tree": True,
         "dynamic_tree_max_topK": beam,
         "max_total_draft_tokens": budget,
     }
 
 
-def tensorrt_llm_forced(one: Exported) -> float:
+def tensorrt_llm_forced(one: ExportedPolicy) -> float:
     """TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS: drafted tokens accepted per round, without the bonus token."""
     pooled = one.acceptance.pooled
     return (pooled.committed - pooled.rounds) / pooled.rounds

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from simlab.analysis.table.summaries import Summary, summaries
-from simlab.analysis.table.text import notes, table_columns
+from simlab.analysis.table.summaries import Summary, summarise
+from simlab.analysis.table.text import summary_notes, table_columns
 from simlab.errors import TraceError
 
 _MARKDOWN = re.compile(r"([\\`*_{}<>|#~$])")
@@ -65,23 +65,26 @@ def export_tables(rows: pl.DataFrame, by: str | None = None) -> list[ExportTable
     tables = []
     for part in rows.partition_by("kind", "text_id", "draft_id", "cost_id", maintain_order=True):
         source = _source(part, sized=by is None)
-        whole = summaries(part)
-        slices = [] if by is None else summaries(part, by)
+        whole = summarise(part)
+        slices = [] if by is None else summarise(part, by)
         values = dict.fromkeys(one.slice for one in slices)
         tables += [_table([one for one in slices if one.slice == value], f"{by} {value}", source) for value in values]
         tables.append(_table(whole, "" if by is None else "all", source))
     return tables
 
 
-def _table(found: Sequence[Summary], title: str, source: str) -> ExportTable:
-    columns = table_columns(found)
+def _table(summaries: Sequence[Summary], title: str, source: str) -> ExportTable:
+    columns = table_columns(summaries)
     return ExportTable(
         heading=tuple((first, second) for first, second, _ in columns),
         to_left=tuple(place == 0 for place in range(len(columns))),
-        cells=tuple(tuple(" ".join(text(one).split()) for _, _, text in columns) for one in found),
-        title=f"{title}: {found[0].prompts} prompts, {found[0].sequences} sequences" if title else "",
+        cells=tuple(tuple(" ".join(text(one).split()) for _, _, text in columns) for one in summaries),
+        title=f"{title}: {summaries[0].prompts} prompts, {summaries[0].sequences} sequences" if title else "",
         source=source,
-        notes=(*notes(found).splitlines(), *([_BOUNDS] if any(one.name.startswith(_BOUND) for one in found) else [])),
+        notes=(
+            *summary_notes(summaries).splitlines(),
+            *([_BOUNDS] if any(one.name.startswith(_BOUND) for one in summaries) else []),
+        ),
     )
 
 

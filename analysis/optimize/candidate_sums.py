@@ -79,7 +79,7 @@ class CandidateSums:
         return replace(self, prompts=self.prompts + more.prompts, **sums)
 
 
-def figures(found: CandidateSums, objective: str) -> Doubles:
+def objective_figures(candidates: CandidateSums, objective: str) -> Doubles:
     """What is to be large, of each policy on all prompts, float64 ``[P]``.
 
     Tokens per second at the first machine's prices; the acceptance length there, pooled; or the smallest speedup over
@@ -89,49 +89,49 @@ def figures(found: CandidateSums, objective: str) -> Doubles:
         ValueError: there is no such objective.
     """
     return np.asarray(
-        np.exp(_worst(found)[0] if objective == WORST_CASE else _log_ratios(found, objective)), np.float64
+        np.exp(_worst(candidates)[0] if objective == WORST_CASE else _log_ratios(candidates, objective)), np.float64
     )
 
 
-def log_influences(found: CandidateSums, objective: str) -> Doubles:
+def log_influences(candidates: CandidateSums, objective: str) -> Doubles:
     """How far each prompt moves the logarithm of a policy's figure, float64 ``[P, prompts]``.
 
     The differences of two rows, squared and summed, are the variance of the logarithm of the policies' ratio.
     """
-    share = found.committed / found.committed.sum()
+    share = candidates.committed / candidates.committed.sum()
     if objective == ACCEPTANCE_LENGTH:
-        return np.asarray(share - _shares(found.rounds[0]), np.float64)
+        return np.asarray(share - _shares(candidates.rounds[0]), np.float64)
     if objective == TOKENS_PER_S:
-        return np.asarray(share - _shares(found.seconds[0]), np.float64)
-    machines = _worst(found)[1]
-    seconds = found.seconds[machines, np.arange(found.num_policies)]
-    return np.asarray(_shares(found.plain_seconds[machines]) - _shares(seconds), np.float64)
+        return np.asarray(share - _shares(candidates.seconds[0]), np.float64)
+    machines = _worst(candidates)[1]
+    seconds = candidates.seconds[machines, np.arange(candidates.num_policies)]
+    return np.asarray(_shares(candidates.plain_seconds[machines]) - _shares(seconds), np.float64)
 
 
-def best_places(found: CandidateSums, values: Doubles) -> list[int]:
+def best_places(candidates: CandidateSums, values: Doubles) -> list[int]:
     """Policies from the largest figure to the smallest; of equal ones the one that drafts less, then the earlier.
 
     Args:
-        found: the sums.
+        candidates: the sums.
         values: float64 ``[P]``, their figures; policies without one are left out.
     """
     known = np.flatnonzero(np.isfinite(values))
-    drafted = found.drafted.sum(axis=(0, 2))
+    drafted = candidates.drafted.sum(axis=(0, 2))
     order = np.lexsort((known, drafted[known], -values[known]))
     return [int(place) for place in known[order]]
 
 
-def _log_ratios(found: CandidateSums, objective: str) -> Doubles:
+def _log_ratios(candidates: CandidateSums, objective: str) -> Doubles:
     """Logarithms of committed tokens over rounds or over seconds, ``[P]``."""
-    by = {ACCEPTANCE_LENGTH: found.rounds, TOKENS_PER_S: found.seconds}
+    by = {ACCEPTANCE_LENGTH: candidates.rounds, TOKENS_PER_S: candidates.seconds}
     if objective not in by:
         raise ValueError(f"expected one of {TOKENS_PER_S}, {ACCEPTANCE_LENGTH}, {WORST_CASE}; got {objective!r}")
-    return np.asarray(np.log(found.committed.sum()) - np.log(by[objective][0].sum(axis=1)), np.float64)
+    return np.asarray(np.log(candidates.committed.sum()) - np.log(by[objective][0].sum(axis=1)), np.float64)
 
 
-def _worst(found: CandidateSums) -> tuple[Doubles, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+def _worst(candidates: CandidateSums) -> tuple[Doubles, np.ndarray[tuple[int], np.dtype[np.intp]]]:
     """Logarithms of the smallest speedups, ``[P]``, and the machines on which they are."""
-    logs = np.log(found.plain_seconds.sum(axis=1))[:, None] - np.log(found.seconds.sum(axis=2))
+    logs = np.log(candidates.plain_seconds.sum(axis=1))[:, None] - np.log(candidates.seconds.sum(axis=2))
     return logs.min(axis=0), logs.argmin(axis=0)
 
 

@@ -5,8 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.compare.comparisons import POWERS, Comparison, compared, compared_logs, in_family, logs_of_runs
-from simlab.analysis.compare.verdicts import standing
+from simlab.analysis.compare.comparisons import (
+    POWERS,
+    Comparison,
+    adjust_family,
+    compare_logs,
+    compare_pairs,
+    logs_of_runs,
+)
+from simlab.analysis.compare.verdicts import standing_sentence
 from simlab.analysis.optimize.candidate_sums import (
     ACCEPTANCE_LENGTH,
     TOKENS_PER_S,
@@ -15,7 +22,7 @@ from simlab.analysis.optimize.candidate_sums import (
     best_places,
 )
 from simlab.analysis.statistics.bootstrap import Spread
-from simlab.analysis.table.prompt_sums import COLUMNS, Run, prompt_sums
+from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, prompt_sums
 from simlab.arrays import Doubles
 
 MOST_RIVALS = 4
@@ -29,7 +36,7 @@ MEASURES = {TOKENS_PER_S: TOKENS_PER_S, ACCEPTANCE_LENGTH: ACCEPTANCE_LENGTH, WO
 
 
 def choose_finalists(
-    found: CandidateSums, values: Doubles, entries: Sequence[int], references: Sequence[int]
+    candidates: CandidateSums, values: Doubles, entries: Sequence[int], references: Sequence[int]
 ) -> list[int]:
     """Places of the best policy, its rivals, and the references, in this order.
 
@@ -37,12 +44,12 @@ def choose_finalists(
     do nearly the same. Who does on every prompt just what another finalist does is left out.
 
     Args:
-        found: sums on the prompts of the choice.
+        candidates: sums on the prompts of the choice.
         values: float64 ``[P]``, figures there.
         entries: of each policy, which of the things that were asked for it belongs to.
         references: places of policies that are always reported, such as the chain.
     """
-    order = best_places(found, values)
+    order = best_places(candidates, values)
     chosen = [order[0]]
     seen = {entries[order[0]]}
     for place in order[1:]:
@@ -50,13 +57,13 @@ def choose_finalists(
             break
         if entries[place] not in seen:
             seen.add(entries[place])
-            if place not in references and not any(found.same(place, other) for other in (*chosen, *references)):
+            if place not in references and not any(candidates.same(place, other) for other in (*chosen, *references)):
                 chosen.append(place)
-    return chosen + [place for place in references if not any(found.same(place, other) for other in chosen)]
+    return chosen + [place for place in references if not any(candidates.same(place, other) for other in chosen)]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FinalistVerdict:
     """How the chosen policy stands on prompts on which it was not chosen.
 
     Attributes:
@@ -70,7 +77,7 @@ class Standing:
     wins: bool
 
 
-def stand(machines: Sequence[Sequence[Run]], objective: str) -> Standing:
+def judge_finalists(machines: Sequence[Sequence[PolicyRun]], objective: str) -> FinalistVerdict:
     """How the first run stands among the others.
 
     Args:
@@ -80,18 +87,18 @@ def stand(machines: Sequence[Sequence[Run]], objective: str) -> Standing:
     runs = machines[0]
     pairs = [(0, other) for other in range(1, len(runs))]
     if not pairs:
-        return Standing((), f"no winner: every policy does the same as {runs[0].name}.", False)
+        return FinalistVerdict((), f"no winner: every policy does the same as {runs[0].name}.", False)
     if objective == WORST_CASE:
-        alone = compared_worst(machines, pairs)
+        alone = compare_worst_speedups(machines, pairs)
     else:
-        alone = compared(prompt_sums(runs), [run.name for run in runs], pairs, MEASURES[objective])
-    found = in_family(alone)
+        alone = compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURES[objective])
+    found = adjust_family(alone)
     wins = all(one.differs and one.ratio > 1 for one in found)
-    return Standing(tuple(found), f"{standing(found)}.", wins)
+    return FinalistVerdict(tuple(found), f"{standing_sentence(found)}.", wins)
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class FinalistFigures:
     """One policy's figure on the prompts of the choice and on those of the report."""
 
     policy: str
@@ -99,7 +106,9 @@ class Figures:
     evaluation: float
 
 
-def optimism(chosen: Figures, chain: Figures, best_there: Figures) -> Mapping[str, str | float]:
+def optimism_figures(
+    chosen: FinalistFigures, chain: FinalistFigures, best_there: FinalistFigures
+) -> Mapping[str, str | float]:
     """What choosing on the prompts of the report would have claimed, and what of the choice was lost on the way.
 
     Args:
@@ -123,7 +132,7 @@ def optimism(chosen: Figures, chain: Figures, best_there: Figures) -> Mapping[st
     }
 
 
-def worst_speedups(machines: Sequence[Sequence[Run]]) -> Spread:
+def worst_speedups(machines: Sequence[Sequence[PolicyRun]]) -> Spread:
     """Logarithms, of each run; the machine on which it is worst is found again for each resample.
 
     Args:
@@ -132,7 +141,9 @@ def worst_speedups(machines: Sequence[Sequence[Run]]) -> Spread:
     return _least([logs_of_runs(_sums(runs), _powers()) for runs in machines])
 
 
-def compared_worst(machines: Sequence[Sequence[Run]], pairs: Sequence[tuple[int, int]]) -> list[Comparison]:
+def compare_worst_speedups(
+    machines: Sequence[Sequence[PolicyRun]], pairs: Sequence[tuple[int, int]]
+) -> list[Comparison]:
     """Each pair of runs by their worst speedups, each alone.
 
     Args:
@@ -142,10 +153,10 @@ def compared_worst(machines: Sequence[Sequence[Run]], pairs: Sequence[tuple[int,
     sums = [_sums(runs) for runs in machines]
     equal = [all(np.array_equal(some[:, one], some[:, other]) for some in sums) for one, other in pairs]
     logs = _least([logs_of_runs(some, _powers()) for some in sums])
-    return compared_logs(logs, equal, [run.name for run in machines[0]], pairs, WORST_SPEEDUP)
+    return compare_logs(logs, equal, [run.name for run in machines[0]], pairs, WORST_SPEEDUP)
 
 
-def _sums(runs: Sequence[Run]) -> Doubles:
+def _sums(runs: Sequence[PolicyRun]) -> Doubles:
     """What speedups are made of, float64 ``[prompts, runs, 4]``."""
     return np.asarray(prompt_sums(runs).sums[:, :, [COLUMNS.index(name) for name in POWERS["speedup"]]], np.float64)
 

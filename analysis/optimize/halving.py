@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from simlab.analysis.optimize.candidate_sums import CandidateSums, figures, log_influences
+from simlab.analysis.optimize.candidate_sums import CandidateSums, log_influences, objective_figures
 from simlab.analysis.table.prompt_sums import Prompt
 from simlab.arrays import Bools, Doubles, Longs
 
@@ -32,10 +32,10 @@ def mixed_order(prompts: Sequence[Prompt]) -> list[int]:
     return [place for _, place in sorted(turns, key=lambda one: (one[0], prompt_hash(prompts[one[1]])))]
 
 
-def steps(num_prompts: int) -> list[int]:
+def halving_steps(num_prompts: int) -> list[int]:
     """On how many prompts the policies are that are left, step by step; the last is all of them.
 
-    >>> steps(80)
+    >>> halving_steps(80)
     [10, 20, 40, 80]
     """
     found = [num_prompts]
@@ -44,7 +44,7 @@ def steps(num_prompts: int) -> list[int]:
     return found
 
 
-def halved(
+def halve_candidates(
     measure: Measure, units: Longs, entries: Longs, order: Sequence[int], objective: str
 ) -> tuple[list[int], CandidateSums, list[tuple[int, int]]]:
     """The policies that are left, and their sums on all prompts.
@@ -59,7 +59,7 @@ def halved(
         units: int64 ``[P]``, the unit of each policy.
         entries: int64 ``[P]``, which of the things that were asked for it belongs to.
         order: places of all prompts, as `mixed_order` gives them.
-        objective: as for `simlab.analysis.optimize.candidate_sums.figures`.
+        objective: as for `simlab.analysis.optimize.candidate_sums.objective_figures`.
 
     Returns:
         places of the policies that are left; their sums on all prompts; policies and prompts of each step.
@@ -67,7 +67,7 @@ def halved(
     left = np.arange(len(units))
     found: CandidateSums | None = None
     start, done = 0, []
-    for end in steps(len(order)):
+    for end in halving_steps(len(order)):
         more = measure(left.tolist(), order[start:end])
         found = more if found is None else found.followed_by(more)
         done.append((len(left), end))
@@ -79,12 +79,12 @@ def halved(
     return left.tolist(), found, done
 
 
-def _kept(found: CandidateSums, units: Longs, entries: Longs, objective: str) -> Bools:
+def _kept(candidates: CandidateSums, units: Longs, entries: Longs, objective: str) -> Bools:
     """Which policies stay, ``[P]``."""
-    logs = np.log(figures(found, objective))
+    logs = np.log(objective_figures(candidates, objective))
     unit_of, best = _best_of_each(units, logs)
     ranked = np.argsort(-logs[best], kind="stable")
-    stay = _within_noise(logs, log_influences(found, objective), best, int(best[ranked[0]]))
+    stay = _within_noise(logs, log_influences(candidates, objective), best, int(best[ranked[0]]))
     stay[ranked[: -(-len(best) // 2)]] = True
     stay[unit_of[_best_of_each(entries, logs)[1]]] = True
     return np.asarray(stay[unit_of], np.bool_)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from simlab.analysis.curves.examples import Example
-from simlab.analysis.curves.rows import FIRST, FIXED, PRICE, SCAN, Setting
+from simlab.analysis.curves.examples import CurveExample
+from simlab.analysis.curves.rows import FIRST, FIXED, PRICE, SCAN, CurveSetting
 from simlab.analysis.curves.summaries import CurveSummary
 from simlab.analysis.figure_style import MARKERS, colour, figure, line
 from simlab.analysis.report.parts import Chart
@@ -43,11 +43,11 @@ def _curve(x: np.ndarray, y: np.ndarray, name: str, place: int, width: float = 2
     return go.Scatter(x=x.tolist(), y=y.tolist(), name=name, mode="lines", line=line(place, width), hovertemplate=hover)
 
 
-def maxima_chart(found: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
+def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
     """How many roots have one local maximum, two, and so on."""
     drawn = figure("local maxima of the curve at a root", "share of roots")
-    for place, (one, name) in enumerate(zip(found, names, strict=True)):
-        shares = np.array(one.maxima) / max(one.roots, 1)
+    for place, (summary, name) in enumerate(zip(summaries, names, strict=True)):
+        shares = np.array(summary.maxima) / max(summary.roots, 1)
         drawn.add_trace(
             go.Bar(
                 x=list(range(1, len(shares) + 1)),
@@ -67,11 +67,11 @@ def maxima_chart(found: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
     return Chart("maxima", drawn, "One peak or several", caption)
 
 
-def regret_chart(found: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
+def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
     """How far each rule is behind one price for all rounds."""
     drawn = figure("expected tokens/s behind the price rule", "")
-    for place, (one, name) in enumerate(zip(found, names, strict=True)):
-        rules = [rule for rule in one.rules if rule.rule != PRICE]
+    for place, (summary, name) in enumerate(zip(summaries, names, strict=True)):
+        rules = [rule for rule in summary.rules if rule.rule != PRICE]
         drawn.add_trace(
             go.Bar(
                 y=[rule.rule for rule in rules],
@@ -101,42 +101,43 @@ def regret_chart(found: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
     return Chart("regret", drawn, "What stopping rules lose", caption, 160 + 60 * len(_RULES))
 
 
-def example_chart(one: Example) -> Chart:
+def example_chart(example: CurveExample) -> Chart:
     """The curve at the root where the first stop lost most."""
     drawn = figure("drafted tokens", "expected tokens/s")
     drawn.add_trace(
         go.Scatter(
-            x=list(range(len(one.curve))),
-            y=one.curve.tolist(),
+            x=list(range(len(example.curve))),
+            y=example.curve.tolist(),
             mode="lines",
-            name=f"sequence {one.sequence}, token {one.position}",
+            name=f"sequence {example.sequence}, token {example.position}",
             line=line(0),
             hovertemplate="%{y:.1f} tokens/s with %{x} drafted",
         )
     )
     for place, rule in enumerate(_RULES):
-        if rule in one.sizes:
-            size = one.sizes[rule]
+        if rule in example.sizes:
+            size = example.sizes[rule]
             mark = {"color": colour(place + 1), "size": 12, "symbol": MARKERS[place + 1]}
             drawn.add_trace(
-                go.Scatter(x=[size], y=[float(one.curve[size])], mode="markers", name=f"{rule}: {size}", marker=mark)
+                go.Scatter(
+                    x=[size], y=[float(example.curve[size])], mode="markers", name=f"{rule}: {size}", marker=mark
+                )
             )
-    caption = (
-        f"Of all roots the one where the first stop loses most ({one.edges} probabilities, context {one.context:,})."
-    )
+    where = f"{example.edges} probabilities, context {example.context:,}"
+    caption = f"Of all roots the one where the first stop loses most ({where})."
     return Chart("worst", drawn, "The worst case of the first stop", caption)
 
 
-def budget_chart(settings: Sequence[Setting], names: Sequence[str]) -> Chart:
+def budget_chart(settings: Sequence[CurveSetting], names: Sequence[str]) -> Chart:
     """Expected tokens per second of the whole under each fixed budget."""
     drawn = figure("budget of every round", "expected tokens/s")
-    for place, (one, name) in enumerate(zip(settings, names, strict=True)):
+    for place, (setting, name) in enumerate(zip(settings, names, strict=True)):
         drawn.add_trace(
             go.Scatter(
-                x=list(range(len(one.budget_curve))),
-                y=one.budget_curve.tolist(),
+                x=list(range(len(setting.budget_curve))),
+                y=setting.budget_curve.tolist(),
                 mode="lines",
-                name=f"{name}, best {one.budget}",
+                name=f"{name}, best {setting.budget}",
                 line=line(place),
                 hovertemplate=f"{name}<br>%{{y:.1f}} tokens/s with budget %{{x}}",
             )

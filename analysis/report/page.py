@@ -7,7 +7,7 @@ from importlib import metadata, resources
 from string import Template
 
 from simlab.analysis.figure_style import DARK, LIGHT
-from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Mark, Note, Part, Section, TreeExplorer
+from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Note, Part, Section, TreeExplorer, TrustLabel
 
 _FOLDER = "data/report"
 
@@ -65,19 +65,19 @@ def _list(sentences: Sequence[str]) -> str:
     return '<ul class="more">\n' + "\n".join(f"<li>{_text(one)}</li>" for one in sentences) + "\n</ul>"
 
 
-def _mark(one: Mark) -> str:
+def _mark(label: TrustLabel) -> str:
     return (
-        f'<li class="{one.state}"><span class="kind">{_text(one.name)}</span><b>{_text(one.value)}</b>'
-        f'<p class="detail">{_text(one.detail)}</p></li>'
+        f'<li class="{label.state}"><span class="kind">{_text(label.name)}</span><b>{_text(label.value)}</b>'
+        f'<p class="detail">{_text(label.detail)}</p></li>'
     )
 
 
-def _section(one: Section) -> str:
-    parts = "\n".join(map(_part, one.parts))
-    key = escape(one.key)
+def _section(section: Section) -> str:
+    parts = "\n".join(map(_part, section.parts))
+    key = escape(section.key)
     return (
-        f'<section id="{key}" aria-labelledby="{key}-title">\n<h2 id="{key}-title">{_text(one.title)}</h2>\n'
-        f'<p class="text">{_text(one.text)}</p>\n{parts}\n</section>'
+        f'<section id="{key}" aria-labelledby="{key}-title">\n<h2 id="{key}-title">{_text(section.title)}</h2>\n'
+        f'<p class="text">{_text(section.text)}</p>\n{parts}\n</section>'
     )
 
 
@@ -93,22 +93,22 @@ def _part(part: Part) -> str:
             return Template(_file("explorer.html")).substitute(trees=_json(part.values))
 
 
-def _chart(one: Chart) -> str:
-    key, label = escape(one.key), _text(f"{one.title}. {one.caption}")
+def _chart(chart: Chart) -> str:
+    key, label = escape(chart.key), _text(f"{chart.title}. {chart.caption}")
     return (
-        f'<figure id="chart-{key}">\n<figcaption><h3>{_text(one.title)}</h3></figcaption>\n'
-        f'<div class="plot" data-figure="{key}" data-height="{one.height}" style="min-height:{one.height}px" '
-        f'role="img" aria-label="{label}"></div>\n<p class="caption">{_text(one.caption)}</p>\n'
+        f'<figure id="chart-{key}">\n<figcaption><h3>{_text(chart.title)}</h3></figcaption>\n'
+        f'<div class="plot" data-figure="{key}" data-height="{chart.height}" style="min-height:{chart.height}px" '
+        f'role="img" aria-label="{label}"></div>\n<p class="caption">{_text(chart.caption)}</p>\n'
         f'<details class="numbers" data-figure="{key}"><summary>The numbers</summary>\n'
         '<div class="scroll"></div></details>\n'
         "</figure>"
     )
 
 
-def _grid(one: Grid) -> str:
-    heads = "".join(f'<th scope="col">{_text(head)}</th>' for head in one.heads)
-    rows = "\n".join(_row(cells, place in one.strong) for place, cells in enumerate(one.rows))
-    caption = "".join(f"{_text(sentence)} " for sentence in one.caption).strip()
+def _grid(grid: Grid) -> str:
+    heads = "".join(f'<th scope="col">{_text(head)}</th>' for head in grid.heads)
+    rows = "\n".join(_row(cells, place in grid.strong) for place, cells in enumerate(grid.rows))
+    caption = "".join(f"{_text(sentence)} " for sentence in grid.caption).strip()
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Table"><table>\n<thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>\n" + (f'<p class="caption">{caption}</p>' if caption else "")

@@ -80,7 +80,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TrustLabel:
     """One of the things that decide how far the numbers can be trusted.
 
     Attributes:
@@ -113,5 +113,5 @@ class FirstScreen:
     more: Sequence[str]
     table: Grid
     chart: Chart
-    marks: Sequence[Mark]
+    marks: Sequence[TrustLabel]
     command: str

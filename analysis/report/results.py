@@ -8,8 +8,8 @@ from functools import cached_property
 
 import polars as pl
 
-from simlab.analysis.table.prompt_sums import Run
-from simlab.analysis.table.summaries import BASELINE, Summary, summaries
+from simlab.analysis.table.prompt_sums import PolicyRun
+from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 
 BOUNDS = ("hindsight", "hindsight-budget")
 """Names of rows that are told the answer."""
@@ -35,12 +35,12 @@ class ReportResults:
     def found(self) -> list[Summary]:
         """What was predicted of each policy and bound; of those that were measured alone what was measured."""
         rows = self.predicted if self.predicted.height else self.measured
-        return summaries(rows)
+        return summarise(rows)
 
     @cached_property
     def ran(self) -> dict[str, Summary]:
         """What was measured, by policy id."""
-        return {one.policy_id: one for one in summaries(self.measured)} if self.measured.height else {}
+        return {one.policy_id: one for one in summarise(self.measured)} if self.measured.height else {}
 
     @cached_property
     def policies(self) -> list[Summary]:
@@ -60,10 +60,10 @@ class ReportResults:
     def finalists(self) -> list[Summary]:
         """The best of each family, the best first."""
         best: dict[tuple[str, str], Summary] = {}
-        for one in self.policies:
-            key = family(one)
-            if key not in best or self.worth(one) > self.worth(best[key]):
-                best[key] = one
+        for summary in self.policies:
+            key = family_of(summary)
+            if key not in best or self.worth(summary) > self.worth(best[key]):
+                best[key] = summary
         return sorted(best.values(), key=lambda one: -self.worth(one))
 
     @cached_property
@@ -72,9 +72,9 @@ class ReportResults:
         found: dict[tuple[str, str], list[Summary]] = {}
         chain = self.chain()
         for one in [*([chain] if chain else []), *self.finalists]:
-            found.setdefault(family(one), [])
+            found.setdefault(family_of(one), [])
         for one in self.policies:
-            found[family(one)].append(one)
+            found[family_of(one)].append(one)
         return [sorted(members, key=lambda one: one.totals.nodes_per_round) for members in found.values()]
 
     def chain(self) -> Summary | None:
@@ -82,14 +82,14 @@ class ReportResults:
         chains = [one for one in self.policies if one.name == CHAIN]
         return max(chains, key=lambda one: one.totals.nodes_per_round, default=None)
 
-    def run(self, one: Summary, kind: str = "predicted") -> Run:
+    def run(self, summary: Summary, kind: str = "predicted") -> PolicyRun:
         """The rows of a policy, and those of plain decoding."""
         rows = self.predicted if kind == "predicted" and self.predicted.height else self.measured
-        own = rows.filter(pl.col("policy_id") == one.policy_id, pl.col("policy") == one.policy)
-        return Run(one.policy, own, rows.filter(pl.col("name") == BASELINE))
+        own = rows.filter(pl.col("policy_id") == summary.policy_id, pl.col("policy") == summary.policy)
+        return PolicyRun(summary.policy, own, rows.filter(pl.col("name") == BASELINE))
 
 
-def family(one: Summary) -> tuple[str, str]:
+def family_of(one: Summary) -> tuple[str, str]:
     """The name of a policy and its settings but for the size of the tree."""
     settings = {key: value for key, value in json.loads(one.settings).items() if key not in _SIZES}
     return one.name, json.dumps(settings, sort_keys=True)

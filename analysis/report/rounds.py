@@ -66,9 +66,9 @@ def _ends(accepted: Longs, clipped: np.ndarray, ranks: np.ndarray, depth: int) -
 def depth_chart(labels: Sequence[str], counts: Sequence[RoundCounts]) -> Chart:
     """The share of rounds that accept at least so many drafted tokens."""
     drawn = figure("drafted tokens accepted, at least", "share of rounds")
-    for place, (label, one) in enumerate(zip(labels, counts, strict=True)):
-        by_prompt = np.array(list(one.reached.values()))
-        depths = list(range(1, one.depth + 1))
+    for place, (label, counted) in enumerate(zip(labels, counts, strict=True)):
+        by_prompt = np.array(list(counted.reached.values()))
+        depths = list(range(1, counted.depth + 1))
         total = by_prompt[:, 0]
         share = [float(by_prompt[:, depth].sum() / total.sum()) for depth in depths]
         ends = [ratio_interval(by_prompt[:, depth], total) for depth in depths]

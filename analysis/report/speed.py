@@ -11,7 +11,7 @@ from simlab.analysis.report.parts import Chart, Grid
 from simlab.analysis.report.results import BOUNDS, ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.speeds import STAGE_COLUMNS
-from simlab.analysis.table.summaries import BASELINE, Summary, summaries
+from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import number
 
 _STAGES = ("drafting", "selecting", "verifying", "committing")
@@ -46,19 +46,19 @@ def policy_table(results: ReportResults, best: Summary | None) -> Grid:
     return Grid(heads, [_cells(results, one) for one in rows], notes, strong)
 
 
-def _cells(results: ReportResults, one: Summary) -> list[str]:
-    cells = [one.policy]
+def _cells(results: ReportResults, summary: Summary) -> list[str]:
+    cells = [summary.policy]
     if results.has_speeds:
-        cells.append(_with_interval(one.speed.speedup, one.speed.interval))
+        cells.append(_with_interval(summary.speed.speedup, summary.speed.interval))
     if results.ran:
-        ran = results.ran.get(one.policy_id)
+        ran = results.ran.get(summary.policy_id)
         cells.append("-" if ran is None else _with_interval(ran.speed.speedup, ran.speed.interval))
     cells += [
-        _with_interval(one.totals.acceptance_length, one.interval),
-        number(one.acceptance_length_macro, 2),
-        number(one.totals.nodes_per_round, 1),
+        _with_interval(summary.totals.acceptance_length, summary.interval),
+        number(summary.acceptance_length_macro, 2),
+        number(summary.totals.nodes_per_round, 1),
     ]
-    cells += [number(one.speed.tokens_per_s, 1)] if results.has_speeds else []
+    cells += [number(summary.speed.tokens_per_s, 1)] if results.has_speeds else []
     return cells
 
 
@@ -89,13 +89,13 @@ def speed_chart(results: ReportResults) -> Chart:
     return Chart("speed", found, f"{what[0].upper()}{what[1:]}, by size of the tree", caption, 330)
 
 
-def _value(one: Summary, has_speeds: bool) -> tuple[float, Interval]:
+def _value(summary: Summary, has_speeds: bool) -> tuple[float, Interval]:
     if has_speeds:
-        return one.speed.speedup, one.speed.interval
-    return one.totals.acceptance_length, one.interval
+        return summary.speed.speedup, summary.speed.interval
+    return summary.totals.acceptance_length, summary.interval
 
 
-def _add_family(found: go.Figure, members: Sequence[Summary], place: int, has_speeds: bool) -> None:
+def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_speeds: bool) -> None:
     name = family_label(members)
     x = [one.totals.nodes_per_round for one in members]
     values = [_value(one, has_speeds) for one in members]
@@ -104,26 +104,26 @@ def _add_family(found: go.Figure, members: Sequence[Summary], place: int, has_sp
     hover = [f"{one.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted" for one in members]
     if len(members) > 2:
         if not any(map(math.isnan, low)):
-            found.add_trace(band(x, low, high, place, name))
+            figure.add_trace(band(x, low, high, place, name))
         style: dict[str, object] = {"mode": "lines" if len(members) > 20 else "lines+markers"}
     else:
         errors = {"type": "data", "symmetric": False, "thickness": 1.2, "width": 3}
         up = [top - value for top, value in zip(high, y, strict=True)]
         down = [value - bottom for value, bottom in zip(y, low, strict=True)]
         style = {"mode": "markers", "error_y": {**errors, "array": up, "arrayminus": down}}
-    found.add_trace(
+    figure.add_trace(
         go.Scatter(
             x=x, y=y, name=name, legendgroup=name, line=line(place), marker=marker(place), hovertemplate=hover, **style
         )
     )
 
 
-def _add_measured(found: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
+def _add_measured(figure: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:
     if not members:
         return
     ran = [results.ran[one.policy_id] for one in members]
     y = [one.speed.speedup for one in ran]
-    found.add_trace(
+    figure.add_trace(
         go.Scatter(
             x=[one.totals.nodes_per_round for one in ran],
             y=y,
@@ -148,7 +148,7 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
     """Speedup, or acceptance length, slice by slice; None where there is one slice alone."""
     rows = results.predicted if results.predicted.height else results.measured
     found = [
-        one for one in summaries(rows, by) if (one.policy, one.policy_id) in {(a.policy, a.policy_id) for a in shown}
+        one for one in summarise(rows, by) if (one.policy, one.policy_id) in {(a.policy, a.policy_id) for a in shown}
     ]
     slices = list(dict.fromkeys(str(one.slice) for one in found))
     if len(slices) < 2:
@@ -215,13 +215,13 @@ def stage_table(results: ReportResults, shown: Sequence[Summary]) -> Grid | None
     if not (results.ran and results.predicted.height and results.has_speeds):
         return None
     texts = results.measured["sequence"].unique().to_list()
-    alike = {one.policy_id: one for one in summaries(results.predicted.filter(pl.col("sequence").is_in(texts)))}
+    alike = {one.policy_id: one for one in summarise(results.predicted.filter(pl.col("sequence").is_in(texts)))}
     rows = []
     plain = [one for one in results.found if one.name == BASELINE]
-    for one in (*plain, *shown):
-        ran, predicted = results.ran.get(one.policy_id), alike.get(one.policy_id)
+    for summary in (*plain, *shown):
+        ran, predicted = results.ran.get(summary.policy_id), alike.get(summary.policy_id)
         if ran is not None and predicted is not None:
-            rows.append([one.policy, *_errors(predicted, ran)])
+            rows.append([summary.policy, *_errors(predicted, ran)])
     heads = ["policy", "tokens/s", "speedup", "acceptance length", *(f"{name}, s per round" for name in _STAGES)]
     return Grid(heads, rows, _ERRORS)
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
-from simlab.analysis.compare.verdicts import standing
-from simlab.analysis.report.results import ReportResults, family, ratio_text
-from simlab.analysis.table.summaries import BASELINE, Summary, summaries
+from simlab.analysis.compare.verdicts import standing_sentence
+from simlab.analysis.report.results import ReportResults, family_of, ratio_text
+from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VerdictChoice:
     """How the policy that the verdict is about was chosen.
 
     Attributes:
@@ -27,7 +27,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReportVerdict:
     """What the numbers say.
 
     Attributes:
@@ -41,14 +41,14 @@ class Verdict:
     more: tuple[str, ...]
 
 
-def verdict_of(results: ReportResults, choice: Choice) -> Verdict:
+def verdict_of(results: ReportResults, choice: VerdictChoice) -> ReportVerdict:
     """The verdict over the best of each family, by tokens per second where these are known.
 
     The policy that was chosen is held against the chain, and against the best of every other family; a difference
     that cannot be resolved is no win.
     """
     if not results.finalists:
-        return Verdict(None, "Nothing to compare: there is no policy beside plain decoding.", ())
+        return ReportVerdict(None, "Nothing to compare: there is no policy beside plain decoding.", ())
     if choice.policy == BASELINE:
         alone = _alone(results, results.finalists[0], choice)
         return replace(alone, sentence=f"No policy: plain decoding was chosen. The fastest here is {alone.sentence}")
@@ -58,7 +58,9 @@ def verdict_of(results: ReportResults, choice: Choice) -> Verdict:
     reference = results.chain()
     if reference is None or reference.policy_id == best.policy_id:
         return _alone(results, best, choice)
-    others = [one for one in results.finalists if family(one) != family(best) and one.policy_id != reference.policy_id]
+    others = [
+        one for one in results.finalists if family_of(one) != family_of(best) and one.policy_id != reference.policy_id
+    ]
     others = [reference, *others]
     runs = [results.run(one) for one in (best, *others)]
     found = compare_runs(runs, [(0, place) for place in range(1, len(runs))])
@@ -67,10 +69,10 @@ def verdict_of(results: ReportResults, choice: Choice) -> Verdict:
     more = [f"Predicted: {text}" if results.ran else text for text in _of_rivals(of_measure)]
     if not choice.is_held_out and len(results.policies) > 1:
         more.append(f"{best.policy} was chosen on these very prompts, so it looks better here than it is.")
-    return Verdict(best, _sentence(results, best, first, reference, choice), tuple(more))
+    return ReportVerdict(best, _sentence(results, best, first, reference, choice), tuple(more))
 
 
-def _alone(results: ReportResults, best: Summary, choice: Choice) -> Verdict:
+def _alone(results: ReportResults, best: Summary, choice: VerdictChoice) -> ReportVerdict:
     """Where there is no chain to hold the best against, or it is the chain."""
     others = [one for one in results.finalists if one.policy_id != best.policy_id]
     prompts = _prompts(best.prompts, choice)
@@ -81,25 +83,31 @@ def _alone(results: ReportResults, best: Summary, choice: Choice) -> Verdict:
         text = f"{best.policy}: {ratio_text(speed.speedup, speed.interval.low, speed.interval.high)} plain decoding"
         text = f"{text} on {prompts}{_measured(results, best, None)}."
     if not others:
-        return Verdict(best, text, ())
+        return ReportVerdict(best, text, ())
     runs = [results.run(one) for one in (best, *others)]
     measure = "tokens_per_s" if results.has_speeds else "acceptance_length"
     found = compare_runs(runs, [(0, place) for place in range(1, len(runs))])
-    return Verdict(best, text, tuple(_of_rivals([one for one in found if one.measure == measure])))
+    return ReportVerdict(best, text, tuple(_of_rivals([one for one in found if one.measure == measure])))
 
 
-def _sentence(results: ReportResults, best: Summary, found: Comparison, reference: Summary, choice: Choice) -> str:
-    prompts = _prompts(found.prompts, choice)
-    if found.equal:
+def _sentence(
+    results: ReportResults, best: Summary, comparison: Comparison, reference: Summary, choice: VerdictChoice
+) -> str:
+    prompts = _prompts(comparison.prompts, choice)
+    if comparison.equal:
         return f"No difference: {best.policy} and {reference.policy} did the same on {prompts}."
-    if not found.differs:
-        limit = f"differences under {100 * (found.detectable - 1):.1f} %" if found.detectable > 1 else "the difference"
+    if not comparison.differs:
+        limit = (
+            f"differences under {100 * (comparison.detectable - 1):.1f} %"
+            if comparison.detectable > 1
+            else "the difference"
+        )
         both = f"between {best.policy} and {_the(reference)}"
-        seen = f"{100 * (found.ratio - 1):+.1f} %"
+        seen = f"{100 * (comparison.ratio - 1):+.1f} %"
         return f"No winner: {limit} {both} cannot be resolved with {prompts} (seen: {seen})."
     what = "" if results.has_speeds else "acceptance length "
-    interval = found.ratio_interval
-    ratio = ratio_text(found.ratio, interval.low, interval.high)
+    interval = comparison.ratio_interval
+    ratio = ratio_text(comparison.ratio, interval.low, interval.high)
     ending = _measured(results, best, reference)
     bracket = ratio.partition(" ×")
     return f"{best.policy}: {what}{bracket[0]} × {_the(reference)}{bracket[2]} on {prompts}{ending}."
@@ -109,7 +117,7 @@ def _the(reference: Summary) -> str:
     return "the chain" if reference.policy == reference.name else reference.policy
 
 
-def _prompts(number: int, choice: Choice) -> str:
+def _prompts(number: int, choice: VerdictChoice) -> str:
     kind = "held-out " if choice.is_held_out else ""
     return f"{number} {kind}prompt" + ("" if number == 1 else "s")
 
@@ -140,7 +148,7 @@ def _ratio(rows: pl.DataFrame, best: Summary, reference: Summary | None) -> floa
     """Tokens per second of a policy over those of another, or of plain decoding; NaN where either is not known."""
     if rows.is_empty():
         return math.nan
-    found = {one.policy_id: one for one in summaries(rows)}
+    found = {one.policy_id: one for one in summarise(rows)}
     plain = next((one for one in found.values() if one.name == BASELINE), None)
     other = plain if reference is None else found.get(reference.policy_id)
     own = found.get(best.policy_id)
@@ -149,10 +157,10 @@ def _ratio(rows: pl.DataFrame, best: Summary, reference: Summary | None) -> floa
     return own.speed.tokens_per_s / other.speed.tokens_per_s
 
 
-def _of_rivals(found: list[Comparison]) -> list[str]:
+def _of_rivals(comparisons: list[Comparison]) -> list[str]:
     """Where the best stands among the best of the other families."""
-    known = [one for one in found if one.is_known]
-    if len(found) < 2 or not known:
+    known = [one for one in comparisons if one.is_known]
+    if len(comparisons) < 2 or not known:
         return []
-    text = standing(found)
+    text = standing_sentence(comparisons)
     return [f"{text[0].upper()}{text[1:]}." if text.startswith("no ") else f"{text}."]

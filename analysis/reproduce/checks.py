@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simlab.analysis.reproduce.published import Published, Setup
+from simlab.analysis.reproduce.published import PublishedSetup, PublishedStudy
 from simlab.analysis.table.summaries import Scalar
 from simlab.traces.format.manifest import DraftSet, Manifest
 
@@ -11,7 +11,7 @@ EQUAL, DIFFERS, NOT_KNOWN, ON_PURPOSE = "equal", "differs", "not known", "on pur
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class SetupCheck:
     """One thing that must be equal.
 
     Attributes:
@@ -29,8 +29,8 @@ class Check:
 
 
 def checks_of_trace(
-    published: Published, manifest: Manifest, draft: str, datasets: Iterable[str], num_prompts: int
-) -> list[Check]:
+    published: PublishedStudy, manifest: Manifest, draft: str, datasets: Iterable[str], num_prompts: int
+) -> list[SetupCheck]:
     """What must be equal, read from the manifest of a trace; then what no manifest shows.
 
     Args:
@@ -52,11 +52,11 @@ def checks_of_trace(
         *_text(setup, manifest),
         *_prompts(setup, sorted(set(datasets)), num_prompts),
     ]
-    found += [Check(what, theirs, "-", NOT_KNOWN) for what, theirs in published.not_known.items()]
-    return found + [Check(what, theirs, ours, ON_PURPOSE) for what, (theirs, ours) in published.on_purpose.items()]
+    found += [SetupCheck(what, theirs, "-", NOT_KNOWN) for what, theirs in published.not_known.items()]
+    return found + [SetupCheck(what, theirs, ours, ON_PURPOSE) for what, (theirs, ours) in published.on_purpose.items()]
 
 
-def _models(setup: Setup, manifest: Manifest, kept: DraftSet) -> list[Check]:
+def _models(setup: PublishedSetup, manifest: Manifest, kept: DraftSet) -> list[SetupCheck]:
     return [
         _named("target", setup.target, manifest.target.name),
         _named("drafter", setup.drafter, kept.model.name),
@@ -65,7 +65,7 @@ def _models(setup: Setup, manifest: Manifest, kept: DraftSet) -> list[Check]:
     ]
 
 
-def _text(setup: Setup, manifest: Manifest) -> list[Check]:
+def _text(setup: PublishedSetup, manifest: Manifest) -> list[SetupCheck]:
     thinking = manifest.chat_template_kwargs.get("enable_thinking")
     shown = {True: "on", False: "off"}
     ours = shown.get(thinking, "not set") if isinstance(thinking, bool) else "not set"
@@ -77,20 +77,20 @@ def _text(setup: Setup, manifest: Manifest) -> list[Check]:
     ]
 
 
-def _prompts(setup: Setup, datasets: list[str], num_prompts: int) -> list[Check]:
+def _prompts(setup: PublishedSetup, datasets: list[str], num_prompts: int) -> list[SetupCheck]:
     return [
         _check("dataset", setup.dataset, ", ".join(datasets)),
         _check("number of prompts", setup.num_prompts, num_prompts),
     ]
 
 
-def _named(what: str, theirs: str, ours: str) -> Check:
+def _named(what: str, theirs: str, ours: str) -> SetupCheck:
     """Names of models by their last part, since a folder holds what a hub does."""
     last = ours.rstrip("/").rsplit("/", 1)[-1]
-    return Check(what, theirs, ours, EQUAL if last.lower() == theirs.lower() else DIFFERS)
+    return SetupCheck(what, theirs, ours, EQUAL if last.lower() == theirs.lower() else DIFFERS)
 
 
-def _check(what: str, theirs: object, ours: object) -> Check:
+def _check(what: str, theirs: object, ours: object) -> SetupCheck:
     if theirs is None:
-        return Check(what, "not said", str(ours), NOT_KNOWN)
-    return Check(what, str(theirs), str(ours), EQUAL if theirs == ours else DIFFERS)
+        return SetupCheck(what, "not said", str(ours), NOT_KNOWN)
+    return SetupCheck(what, str(theirs), str(ours), EQUAL if theirs == ours else DIFFERS)

@@ -26,7 +26,7 @@ class PublishedFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class PublishedSetup:
     """What a recorded trace must be of; None: they do not say.
 
     Attributes:
@@ -46,7 +46,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedStudy:
     """A study, or a part of one.
 
     Attributes:
@@ -64,7 +64,7 @@ class Published:
     title: str
     source: str
     figures: tuple[PublishedFigure, ...]
-    setup: Setup | None = None
+    setup: PublishedSetup | None = None
     not_known: Mapping[str, str] = field(default_factory=dict)
     on_purpose: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     missing: str = ""
@@ -77,7 +77,7 @@ _TEXT = f"--chat-template-kwargs '{{\"enable_thinking\": false}}' --max-new-toke
 _COUNTS, _COST = "1,8,15,16,32,64,128,256,512,1024", "runs/ddtree-cost.json"
 _LINE = f'{{"id": "0", "dataset": "gsm8k", "prompt": "QUESTION{GSM8K_ENDING}"}}'
 
-_QWEN3_8B = Setup(
+_QWEN3_8B = PublishedSetup(
     target="Qwen3-8B",
     drafter="Qwen3-8B-DFlash-b16",
     block_size=16,
@@ -89,7 +89,7 @@ _QWEN3_8B = Setup(
     dtype=None,
 )
 
-ZLAB_166 = Published(
+ZLAB_166 = PublishedStudy(
     name="zlab-166",
     title="DFlash, Qwen3-8B on GSM8K: the mean acceptance length that is printed, and that of its own histogram",
     source="github.com/z-lab/dflash, issue #166",
@@ -117,7 +117,7 @@ ZLAB_166 = Published(
     ),
 )
 
-DDTREE_GSM8K = Published(
+DDTREE_GSM8K = PublishedStudy(
     name="ddtree-gsm8k",
     title="DDTree, Qwen3-8B on GSM8K: from the chain to the best tree of a fixed budget",
     source="Ringel and Romano 2026, arXiv 2604.12989; quoted from their page and tables",
@@ -127,7 +127,7 @@ DDTREE_GSM8K = Published(
         PublishedFigure("chain", "speedup", 4.78, "8 x H200 side by side, one text each, Hugging Face"),
         PublishedFigure("ddtree", "speedup", 6.75, "the fastest budget on the evaluation prompts"),
     ),
-    setup=Setup(
+    setup=PublishedSetup(
         target="Qwen3-8B",
         drafter="Qwen3-8B-DFlash-b16",
         block_size=16,
@@ -165,7 +165,7 @@ DDTREE_GSM8K = Published(
     ),
 )
 
-DDTREEPP_ROUNDS = Published(
+DDTREEPP_ROUNDS = PublishedStudy(
     name="ddtreepp-rounds",
     title="DDTree++, Qwen3-4B on GSM8K: 4,392 rounds that were released, through the statistics of this project",
     source="github.com/hxri/ddtreeplus, commit cfdb5f8 (MIT, copyright 2026 Liran Ringel)",
@@ -177,7 +177,7 @@ DDTREEPP_ROUNDS = Published(
     ),
 )
 
-AVERAGING = Published(
+AVERAGING = PublishedStudy(
     name="averaging",
     title="Pooled over rounds, or the mean of per-response means: how far apart, and does a ranking flip",
     source="z-lab/dflash #166 and #119, vllm-project/vllm #42508, hxri/ddtreeplus",
@@ -194,7 +194,7 @@ AVERAGING = Published(
 POOLED_OF_PRINTED = MappingProxyType({"z-lab/dflash #166": 6.28, "z-lab/dflash #119": 39_253 / 6_428})
 """Pooled means that stand beside the printed ones of `AVERAGING`."""
 
-PUBLISHED: Mapping[str, Published] = MappingProxyType(
+PUBLISHED: Mapping[str, PublishedStudy] = MappingProxyType(
     {one.name: one for one in (DDTREEPP_ROUNDS, AVERAGING, ZLAB_166, DDTREE_GSM8K)}
 )
 """By the names under which they are asked for."""

@@ -10,7 +10,7 @@ import polars as pl
 from simlab.analysis.compare.averaging import BothMeans, both_means
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
-from simlab.analysis.table.prompt_sums import Run, shared_runs
+from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import Scalar
 from simlab.errors import SimlabError
@@ -22,7 +22,7 @@ _FILE = Path(str(files("simlab.analysis"))) / "data" / "ddtreepp_rounds.parquet"
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RatioWithInterval:
     """A ratio of sums over rounds, with its interval over prompts."""
 
     value: float
@@ -49,9 +49,9 @@ class ReleasedRounds:
 
     rounds: int
     means: BothMeans
-    whole_block: Share
-    least_accepted_per_verified: Share
-    tokens_per_s: Share
+    whole_block: RatioWithInterval
+    least_accepted_per_verified: RatioWithInterval
+    tokens_per_s: RatioWithInterval
     profiles: tuple[tuple[int, BothMeans], ...]
     against_profile: tuple[Comparison, ...]
 
@@ -67,7 +67,7 @@ def read_released() -> pl.DataFrame:
     return pl.read_parquet(_FILE)
 
 
-def run_of_rounds(rounds: pl.DataFrame, name: str) -> Run:
+def run_of_rounds(rounds: pl.DataFrame, name: str) -> PolicyRun:
     """Rounds as result rows, one per prompt; the logged time counts as verification, since it is not split."""
     prompt = pl.format("{}", "sample_index").alias("prompt_id")
     rows = rounds.group_by(prompt).agg(
@@ -78,7 +78,7 @@ def run_of_rounds(rounds: pl.DataFrame, name: str) -> Run:
     others = [pl.lit(0.0).alias(stage) for stage in STAGE_COLUMNS if stage != "verify_s"]
     texts = [pl.lit("gsm8k").alias("dataset"), pl.lit(0).alias("turn"), pl.lit(0).alias("sample")]
     table = rows.with_columns(*texts, *others).sort("prompt_id")
-    return Run(name, table, table.clear())
+    return PolicyRun(name, table, table.clear())
 
 
 def released_rounds(rounds: pl.DataFrame) -> ReleasedRounds:
@@ -98,14 +98,14 @@ def released_rounds(rounds: pl.DataFrame) -> ReleasedRounds:
     )
 
 
-def _share(rounds: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> Share:
+def _share(rounds: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> RatioWithInterval:
     cast = (numerator.cast(pl.Float64).alias("above"), denominator.cast(pl.Float64).alias("below"))
     sums = rounds.select("sample_index", *cast).group_by("sample_index").agg(pl.sum("above"), pl.sum("below"))
     above, below = (sums.sort("sample_index")[name].to_numpy() for name in ("above", "below"))
-    return Share(float(above.sum() / below.sum()), ratio_interval(above, below))
+    return RatioWithInterval(float(above.sum() / below.sum()), ratio_interval(above, below))
 
 
-def _against_first(runs: Sequence[Run]) -> list[Comparison]:
+def _against_first(runs: Sequence[PolicyRun]) -> list[Comparison]:
     """Each pair by itself, since hardly a prompt has rounds of all."""
     found = []
     for other in runs[1:]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from simlab.analysis.compare.averaging import MACRO, POOLED, both_means, finite
-from simlab.analysis.reproduce.published import Published, PublishedFigure
+from simlab.analysis.reproduce.published import PublishedFigure, PublishedStudy
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
-from simlab.analysis.table.prompt_sums import Run
+from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.speeds import speed_of
 from simlab.analysis.table.summaries import BASELINE, Scalar
 
@@ -18,7 +18,7 @@ GRID = (16, 32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True, slots=True)
-class Reproduced:
+class ReproducedFigure:
     """A published figure and ours.
 
     Attributes:
@@ -58,7 +58,9 @@ class Reproduced:
         }
 
 
-def reproduced(published: Published, rows: pl.DataFrame, policies: dict[str, str]) -> list[Reproduced]:
+def reproduce_figures(
+    published: PublishedStudy, rows: pl.DataFrame, policies: dict[str, str]
+) -> list[ReproducedFigure]:
     """Each published figure beside that of our rows.
 
     Args:
@@ -71,11 +73,11 @@ def reproduced(published: Published, rows: pl.DataFrame, policies: dict[str, str
     for figure in published.figures:
         label = policies[figure.policy]
         own = rows.filter(pl.col("policy") == label)
-        found.append(Reproduced(figure, label, *_value(figure.measure, Run(label, own, plain))))
+        found.append(ReproducedFigure(figure, label, *_value(figure.measure, PolicyRun(label, own, plain))))
     return found
 
 
-def _value(measure: str, run: Run) -> tuple[float, Interval]:
+def _value(measure: str, run: PolicyRun) -> tuple[float, Interval]:
     if measure in (POOLED, MACRO):
         means = both_means(run)
         return (means.pooled, means.pooled_interval) if measure == POOLED else (means.macro, means.macro_interval)
@@ -105,14 +107,14 @@ class BudgetFigures:
 def budget_figures(rows: pl.DataFrame, policies: Sequence[str]) -> list[BudgetFigures]:
     """Both means and the predicted speed of each policy."""
     found = []
-    for one in policies:
-        own = rows.filter(pl.col("policy") == one)
-        means = both_means(Run(one, own, own.clear()))
-        found.append(BudgetFigures(one, means.pooled, means.macro, speed_of(own, own.clear()).tokens_per_s))
+    for policy in policies:
+        own = rows.filter(pl.col("policy") == policy)
+        means = both_means(PolicyRun(policy, own, own.clear()))
+        found.append(BudgetFigures(policy, means.pooled, means.macro, speed_of(own, own.clear()).tokens_per_s))
     return found
 
 
-def fastest(figures: Sequence[BudgetFigures]) -> BudgetFigures:
+def fastest_budget(figures: Sequence[BudgetFigures]) -> BudgetFigures:
     """The budget with the most tokens per second, the smaller of equal ones.
 
     Raises:

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
-from simlab.analysis.compare.averaging import BothMeans, Flip
+from simlab.analysis.compare.averaging import BothMeans, RankingFlip
 from simlab.analysis.compare.verdicts import measure_name
-from simlab.analysis.reproduce.checks import DIFFERS, NOT_KNOWN, Check
-from simlab.analysis.reproduce.published import AVERAGING, POOLED_OF_PRINTED, PUBLISHED, Published, PublishedFigure
-from simlab.analysis.reproduce.released_rounds import MOST_COMMITTED, MOST_NODES, ReleasedRounds, Share
-from simlab.analysis.reproduce.rows import BudgetFigures, Reproduced
+from simlab.analysis.reproduce.checks import DIFFERS, NOT_KNOWN, SetupCheck
+from simlab.analysis.reproduce.published import AVERAGING, POOLED_OF_PRINTED, PUBLISHED, PublishedFigure, PublishedStudy
+from simlab.analysis.reproduce.released_rounds import MOST_COMMITTED, MOST_NODES, RatioWithInterval, ReleasedRounds
+from simlab.analysis.reproduce.rows import BudgetFigures, ReproducedFigure
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.text import aligned, number, with_interval
 
@@ -25,74 +25,84 @@ Must be equal: nothing; these are their own rounds. Not known: what a logged tim
 past the end of a text were counted in its last round."""
 
 
-def state(one: Published) -> str:
+def availability_text(one: PublishedStudy) -> str:
     """Whether a figure can be reproduced with what comes with simlab."""
     return NOT_YET if one.missing else RUNS
 
 
-def list_text() -> str:
+def studies_text() -> str:
     """All that are known, with their state."""
-    cells = [["name", "state", "what"], *([one.name, state(one), one.title] for one in PUBLISHED.values())]
+    cells = [["name", "state", "what"], *([one.name, availability_text(one), one.title] for one in PUBLISHED.values())]
     lines = [aligned(cells, [True] * 3)]
     lines += [f"{one.name}: {one.missing}." for one in PUBLISHED.values() if one.missing]
     return "\n\n".join(lines)
 
 
-def refusal(one: Published) -> str:
+def missing_text(one: PublishedStudy) -> str:
     """One sentence of what is missing, and what to type once it is there."""
     commands = "\n".join(f"  {line}" for line in one.commands)
     return f"`{one.name}` is {NOT_YET}: {one.missing}; once they are there:\n{commands}"
 
 
-def heading(one: Published) -> str:
+def study_heading(one: PublishedStudy) -> str:
     """What it is, and where their figures stand."""
     return f"{one.title}\ntheirs   {one.source}"
 
 
-def figures_text(found: Sequence[Reproduced]) -> str:
+def figures_text(figures: Sequence[ReproducedFigure]) -> str:
     """Theirs, ours and the difference."""
     heads = ["", "of", "theirs", "ours [95 %]", "difference", "theirs within it", "theirs is"]
-    cells = [heads, *(_figure(one) for one in found)]
+    cells = [heads, *(_figure(one) for one in figures)]
     return aligned(cells, [head in ("", "of", "ours [95 %]", "theirs is") for head in heads])
 
 
-def _figure(one: Reproduced) -> list[str]:
-    share = "-" if math.isnan(one.ours) else f"{100 * one.difference_share:+.1f} %"
-    within = "-" if math.isnan(one.interval.low) else "yes" if one.is_within else "no"
-    value = with_interval(one.ours, one.interval).rstrip()
-    return [measure_name(one.theirs.measure), one.policy, _published(one.theirs), value, share, within, one.theirs.note]
+def _figure(figure: ReproducedFigure) -> list[str]:
+    share = "-" if math.isnan(figure.ours) else f"{100 * figure.difference_share:+.1f} %"
+    within = "-" if math.isnan(figure.interval.low) else "yes" if figure.is_within else "no"
+    value = with_interval(figure.ours, figure.interval).rstrip()
+    return [
+        measure_name(figure.theirs.measure),
+        figure.policy,
+        _published(figure.theirs),
+        value,
+        share,
+        within,
+        figure.theirs.note,
+    ]
 
 
 def _published(one: PublishedFigure) -> str:
     return f"{one.value:.2f}"
 
 
-def checks_text(found: Sequence[Check]) -> str:
+def checks_text(checks: Sequence[SetupCheck]) -> str:
     """What must be equal, and a verdict on it."""
-    differing = [one.what for one in found if one.state == DIFFERS]
-    unknown = [one.what for one in found if one.state == NOT_KNOWN]
+    differing = [one.what for one in checks if one.state == DIFFERS]
+    unknown = [one.what for one in checks if one.state == NOT_KNOWN]
     if differing:
         verdict = f"Not a reproduction: {len(differing)} of what must be equal differs: {', '.join(differing)}."
     else:
         verdict = "All that the trace can show is equal."
     if unknown:
         verdict += f" Not known: {', '.join(unknown)}."
-    cells = [["must be equal", "theirs", "ours", ""], *([one.what, one.theirs, one.ours, one.state] for one in found)]
+    cells = [["must be equal", "theirs", "ours", ""], *([one.what, one.theirs, one.ours, one.state] for one in checks)]
     return f"{aligned(cells, [True] * 4)}\n\n{verdict}"
 
 
-def budgets_text(found: Sequence[BudgetFigures], title: str, chosen: str) -> str:
+def budgets_text(figures: Sequence[BudgetFigures], title: str, chosen: str) -> str:
     """A grid of budgets, the chosen one marked."""
     cells = [[title, "acceptance length", "per response", "tokens/s", ""]]
-    for one in found:
-        values = (one.acceptance_length, one.acceptance_length_macro, one.tokens_per_s)
-        cells.append([one.policy, *(number(value, 2) for value in values), "chosen" if one.policy == chosen else ""])
+    for budget in figures:
+        values = (budget.acceptance_length, budget.acceptance_length_macro, budget.tokens_per_s)
+        cells.append(
+            [budget.policy, *(number(value, 2) for value in values), "chosen" if budget.policy == chosen else ""]
+        )
     return aligned(cells, [True, False, False, False, True])
 
 
-def released_text(one: ReleasedRounds) -> str:
+def released_text(released: ReleasedRounds) -> str:
     """The released rounds of DDTree++."""
-    means, theirs = one.means, PUBLISHED["ddtreepp-rounds"].figures
+    means, theirs = released.means, PUBLISHED["ddtreepp-rounds"].figures
     quoted, baseline = theirs[0].value, theirs[1].value
     pooled = with_interval(means.pooled, means.pooled_interval).rstrip()
     macro = with_interval(means.macro, means.macro_interval).rstrip()
@@ -103,43 +113,43 @@ def released_text(one: ReleasedRounds) -> str:
         ["fixed budget of 128, as quoted", f"{baseline:.2f}", "its rounds are not released", ""],
     ]
     shares = [
-        ["tokens/s by their logged round times", _share(one.tokens_per_s, 1, 1)],
-        [f"rounds that commit all {MOST_COMMITTED} tokens, %", _share(one.whole_block, 100, 1)],
+        ["tokens/s by their logged round times", _share(released.tokens_per_s, 1, 1)],
+        [f"rounds that commit all {MOST_COMMITTED} tokens, %", _share(released.whole_block, 100, 1)],
         [
             f"accepted per verified, if all trees had {MOST_NODES} nodes, at least",
-            _share(one.least_accepted_per_verified, 1, 4),
+            _share(released.least_accepted_per_verified, 1, 4),
         ],
     ]
     ends = means.over_interval
     over = f"{100 * (means.over - 1):.1f} % [{100 * (ends.low - 1):.1f}, {100 * (ends.high - 1):.1f}]"
     lines = [
-        f"{one.rounds:,} rounds of {means.prompts} prompts",
+        f"{released.rounds:,} rounds of {means.prompts} prompts",
         aligned(cells, [True, False, True, False]),
         f"{quoted} is the pooled mean. The mean per response is {over} larger, paired over prompts.",
-        f"{baseline} {_against(baseline, one)}. {_UNPAIRED}",
+        f"{baseline} {_against(baseline, released)}. {_UNPAIRED}",
         aligned(shares, [True, True]),
-        profiles_text(one),
+        profiles_text(released),
         _PROFILES,
         _RELEASED_EQUAL,
     ]
     return "\n\n".join(lines)
 
 
-def _against(value: float, one: ReleasedRounds) -> str:
+def _against(value: float, released: ReleasedRounds) -> str:
     """Where a number lies beside both intervals."""
-    intervals = (one.means.pooled_interval, one.means.macro_interval)
+    intervals = (released.means.pooled_interval, released.means.macro_interval)
     if all(value > each.high for each in intervals):
         return "lies above both intervals"
     return "lies within an interval" if any(each.low <= value <= each.high for each in intervals) else "lies outside"
 
 
-def profiles_text(one: ReleasedRounds) -> str:
+def profiles_text(released: ReleasedRounds) -> str:
     """Both means by width profile, and the most frequent one against each other."""
-    first = one.profiles[0][1].run
+    first = released.profiles[0][1].run
     heads = ["width profile", "rounds", "prompts", "pooled [95 %]", "per response", f"{first} over it, paired [95 %]"]
-    against = {each.second: each for each in one.against_profile}
+    against = {each.second: each for each in released.against_profile}
     cells = [heads]
-    for rounds, means in one.profiles:
+    for rounds, means in released.profiles:
         pair = against.get(means.run)
         ratio = "" if pair is None else f"{with_interval(pair.ratio, pair.ratio_interval).rstrip()} on {pair.prompts}"
         pooled = with_interval(means.pooled, means.pooled_interval)
@@ -147,48 +157,48 @@ def profiles_text(one: ReleasedRounds) -> str:
     return aligned(cells, [head not in ("rounds", "prompts", "per response") for head in heads])
 
 
-def _share(one: Share, scale: float, digits: int) -> str:
+def _share(one: RatioWithInterval, scale: float, digits: int) -> str:
     low, high = scale * one.interval.low, scale * one.interval.high
     return f"{scale * one.value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def printed_text() -> str:
+def published_means_text() -> str:
     """The published pairs of means."""
     cells = [["theirs", "printed", "pooled", "larger by", ""]]
-    for one in AVERAGING.figures:
-        pooled = POOLED_OF_PRINTED[one.policy]
-        larger = f"{100 * (one.value / pooled - 1):.1f} %"
-        cells.append([one.policy, f"{one.value:.2f}", f"{pooled:.2f}", larger, one.note])
+    for figure in AVERAGING.figures:
+        pooled = POOLED_OF_PRINTED[figure.policy]
+        larger = f"{100 * (figure.value / pooled - 1):.1f} %"
+        cells.append([figure.policy, f"{figure.value:.2f}", f"{pooled:.2f}", larger, figure.note])
     return aligned(cells, [True, False, False, False, True])
 
 
-def averaging_text(place: str, means: Sequence[BothMeans], flipped: Sequence[Flip]) -> str:
+def averaging_text(place: str, means: Sequence[BothMeans], flipped: Sequence[RankingFlip]) -> str:
     """Both means of each policy of one place, and the pairs that they rank differently."""
     heads = [f"{place}, {means[0].prompts} prompts", "pooled [95 %]", "per response [95 %]", "larger by, paired [95 %]"]
     cells = [heads]
-    for one in means:
-        over, ends = one.over, one.over_interval
+    for both in means:
+        over, ends = both.over, both.over_interval
         known = not math.isnan(ends.low) and ends.low != ends.high
         interval = f" [{100 * (ends.low - 1):+.1f}, {100 * (ends.high - 1):+.1f}]" if known else ""
-        pooled, macro = with_interval(one.pooled, one.pooled_interval), with_interval(one.macro, one.macro_interval)
-        cells.append([one.run, pooled, macro, f"{100 * (over - 1):+.1f} %{interval}"])
+        pooled, macro = with_interval(both.pooled, both.pooled_interval), with_interval(both.macro, both.macro_interval)
+        cells.append([both.run, pooled, macro, f"{100 * (over - 1):+.1f} %{interval}"])
     parts = [aligned(cells, [True] * 4), flips_text(means, flipped)]
     if means[0].prompts < FEW_PROMPTS:
         parts.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
     return "\n".join(parts)
 
 
-def flips_text(means: Sequence[BothMeans], flipped: Sequence[Flip]) -> str:
+def flips_text(means: Sequence[BothMeans], flipped: Sequence[RankingFlip]) -> str:
     """Which rankings turn round."""
     pairs = len(means) * (len(means) - 1) // 2
     if not pairs:
         return ""
     if not flipped:
         return f"No ranking flips among {pairs} pairs."
-    told = sum(one.is_told for one in flipped)
+    told = sum(one.is_certain for one in flipped)
     lines = [f"{len(flipped)} of {pairs} pairs are ranked the other way round; both means tell {told} of them apart:"]
-    for one in flipped:
-        pooled, macro = one.pooled, one.macro
+    for flip in flipped:
+        pooled, macro = flip.pooled, flip.macro
         ratios = f"pooled {100 * (pooled.ratio - 1):+.2f} %, per response {100 * (macro.ratio - 1):+.2f} %"
         lines.append(f"  {pooled.first} over {pooled.second}: {ratios}")
     return "\n".join(lines)

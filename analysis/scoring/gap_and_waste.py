@@ -109,10 +109,10 @@ class PolicyFigures:
 def wrong_siblings(rounds: Iterable[Round]) -> int:
     """Drafted tokens that are wrong and whose parent is the root or was accepted."""
     found = 0
-    for one in rounds:
-        is_true = np.zeros(one.num_drafted + 1, np.bool_)
-        is_true[[0, *one.path]] = True
-        found += int(is_true[one.tree.parents[1:]].sum()) - one.num_accepted
+    for round_ in rounds:
+        is_true = np.zeros(round_.num_drafted + 1, np.bool_)
+        is_true[[0, *round_.path]] = True
+        found += int(is_true[round_.tree.parents[1:]].sum()) - round_.num_accepted
     return found
 
 
@@ -125,7 +125,7 @@ def policy_figures(rounds: ScoredRounds) -> list[PolicyFigures]:
     return [_figures(rounds.chain, policy, bound, firsts[policy.budget]) for policy, bound in pairs]
 
 
-def macro(run: RoundSums) -> float:
+def macro_acceptance_length(run: RoundSums) -> float:
     """The acceptance length as a mean over responses; nan where there is none."""
     responses = run.sums[:, RESPONSES].sum()
     return float(run.sums[:, MEANS].sum() / responses) if responses else float("nan")
@@ -151,7 +151,7 @@ def _figures(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: Round
         policy=policy.policy,
         budget=policy.budget,
         acceptance_length=lengths[1],
-        acceptance_length_macro=macro(policy),
+        acceptance_length_macro=macro_acceptance_length(policy),
         chain=lengths[0],
         hindsight=lengths[2],
         closed=closed,

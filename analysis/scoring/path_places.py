@@ -139,7 +139,7 @@ def places_of(label: str, layer: OrderLayer, caps: Sequence[int], has_probabilit
     return OrderPlaces(label, layer.insertions, layer.num_available, expected)
 
 
-def coverage(places: TruePlaces, order: OrderPlaces) -> list[Coverage]:
+def path_coverage(places: TruePlaces, order: OrderPlaces) -> list[Coverage]:
     """How soon an order reaches the true path, for each depth that some text reaches."""
     found = []
     for depth in range(1, order.insertions.shape[1] + 1):

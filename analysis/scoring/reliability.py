@@ -6,7 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.analysis.statistics.intervals import Interval, intervals_of
-from simlab.analysis.statistics.prompt_spread import Corrected, prompt_spread, ratios, share_intervals, sum_of_distances
+from simlab.analysis.statistics.prompt_spread import (
+    CorrectedSum,
+    prompt_spread,
+    ratios,
+    share_intervals,
+    sum_of_distances,
+)
 from simlab.arrays import Doubles, Longs
 from simlab.policies.fits.edge_sums import EDGES, LOG_LOSS, LOST, PREDICTED, RANK_CLASSES, SQUARES, TRUE, EdgeSums
 
@@ -120,7 +126,7 @@ class Calibration:
     observed: float
     excess: float
     excess_interval: Interval
-    ece: Corrected | None
+    ece: CorrectedSum | None
     log_loss: float
     log_loss_interval: Interval
     brier: float
@@ -205,7 +211,7 @@ def node_sums(model: ScoredEdges, where: EdgeSlice) -> tuple[Doubles, Doubles]:
     return nodes, cells.sum(axis=(1, 2, 3))
 
 
-def _calibration_error(model: ScoredEdges, where: EdgeSlice, nodes: Doubles) -> Corrected | None:
+def _calibration_error(model: ScoredEdges, where: EdgeSlice, nodes: Doubles) -> CorrectedSum | None:
     """Distances between summed probabilities and true tokens of each bin, a node."""
     if where.depth is not None and where.rank is not None:
         return None

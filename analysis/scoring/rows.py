@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from simlab.analysis.scoring.gap_and_waste import PolicyFigures, policy_figures
-from simlab.analysis.scoring.path_places import Coverage, OrderFigures, coverage, order_figures
+from simlab.analysis.scoring.path_places import Coverage, OrderFigures, order_figures, path_coverage
 from simlab.analysis.scoring.reliability import (
     Calibration,
     EdgeSlice,
@@ -81,7 +81,7 @@ def coverage_rows(scored: Scoring) -> list[Row]:
     places = scored.places
     if places is None:
         return []
-    return [_coverage_row(one, places.caps) for order in places.orders for one in coverage(places, order)]
+    return [_coverage_row(one, places.caps) for order in places.orders for one in path_coverage(places, order)]
 
 
 def policy_rows(scored: Scoring) -> list[Row]:
@@ -147,39 +147,43 @@ def _slice_of(model: ScoredEdges, where: EdgeSlice) -> Row:
     return first | {"place": where.place, "depth": where.depth, "rank": where.rank}
 
 
-def _order_row(one: OrderFigures, caps: Sequence[int]) -> Row:
-    row: Row = {"order": one.order}
-    row |= _with_ends("auc", one.auc, one.auc_interval)
-    row |= _with_ends("excess_nodes", one.excess, one.excess_interval)
+def _order_row(figures: OrderFigures, caps: Sequence[int]) -> Row:
+    row: Row = {"order": figures.order}
+    row |= _with_ends("auc", figures.auc, figures.auc_interval)
+    row |= _with_ends("excess_nodes", figures.excess, figures.excess_interval)
     for place, cap in enumerate(caps):
-        row[f"expected_accepted_{cap}"] = None if one.expected is None else _known(one.expected[place])
-        row[f"accepted_{cap}"] = _known(one.accepted[place])
-        interval = None if one.overstated_intervals is None else one.overstated_intervals[place]
+        row[f"expected_accepted_{cap}"] = None if figures.expected is None else _known(figures.expected[place])
+        row[f"accepted_{cap}"] = _known(figures.accepted[place])
+        interval = None if figures.overstated_intervals is None else figures.overstated_intervals[place]
         row |= _with_ends(
-            f"overstated_share_{cap}", None if one.overstated is None else one.overstated[place], interval
+            f"overstated_share_{cap}", None if figures.overstated is None else figures.overstated[place], interval
         )
     return row
 
 
-def _coverage_row(one: Coverage, caps: Sequence[int]) -> Row:
-    row: Row = {"order": one.order, "depth": one.depth, "roots": one.roots}
-    for cap, share, interval in zip(caps, one.shares, one.intervals, strict=True):
+def _coverage_row(coverage: Coverage, caps: Sequence[int]) -> Row:
+    row: Row = {"order": coverage.order, "depth": coverage.depth, "roots": coverage.roots}
+    for cap, share, interval in zip(caps, coverage.shares, coverage.intervals, strict=True):
         row |= _with_ends(f"covered_share_{cap}", share, interval)
-    return row | {"nodes_median": one.median, "nodes_90_percent": one.ninety}
+    return row | {"nodes_median": coverage.median, "nodes_90_percent": coverage.ninety}
 
 
-def _policy_row(one: PolicyFigures) -> Row:
-    row: Row = {"policy": one.policy, "budget": one.budget, "acceptance_length": one.acceptance_length}
-    row |= {"acceptance_length_macro": _known(one.acceptance_length_macro)}
-    row |= {"chain_acceptance_length": one.chain, "hindsight_acceptance_length": one.hindsight}
-    row |= _with_ends("gap_closed_share", one.closed, one.closed_interval)
-    row |= _with_ends("gap_closed_against_first", one.against_first, one.against_first_interval)
-    row |= {"tokens_per_s": one.tokens_per_s, "chain_tokens_per_s": one.chain_tokens_per_s}
-    row |= {"hindsight_tokens_per_s": one.hindsight_tokens_per_s}
-    row |= _with_ends("speed_gap_closed_share", one.speed_closed, one.speed_closed_interval)
-    row |= {"num_drafted": one.drafted}
-    shares = {"accepted": one.accepted_share, "sibling": one.sibling_share, "below_wrong": one.below_wrong_share}
-    for (name, share), interval in zip(shares.items(), one.intervals, strict=True):
+def _policy_row(figures: PolicyFigures) -> Row:
+    row: Row = {"policy": figures.policy, "budget": figures.budget, "acceptance_length": figures.acceptance_length}
+    row |= {"acceptance_length_macro": _known(figures.acceptance_length_macro)}
+    row |= {"chain_acceptance_length": figures.chain, "hindsight_acceptance_length": figures.hindsight}
+    row |= _with_ends("gap_closed_share", figures.closed, figures.closed_interval)
+    row |= _with_ends("gap_closed_against_first", figures.against_first, figures.against_first_interval)
+    row |= {"tokens_per_s": figures.tokens_per_s, "chain_tokens_per_s": figures.chain_tokens_per_s}
+    row |= {"hindsight_tokens_per_s": figures.hindsight_tokens_per_s}
+    row |= _with_ends("speed_gap_closed_share", figures.speed_closed, figures.speed_closed_interval)
+    row |= {"num_drafted": figures.drafted}
+    shares = {
+        "accepted": figures.accepted_share,
+        "sibling": figures.sibling_share,
+        "below_wrong": figures.below_wrong_share,
+    }
+    for (name, share), interval in zip(shares.items(), figures.intervals, strict=True):
         row |= _with_ends(f"{name}_share", share, interval)
     return row
 

@@ -173,7 +173,7 @@ class Scoring:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ScoringLimits:
     """How far one looks.
 
     Attributes:
@@ -187,11 +187,11 @@ class Limits:
     width: int
 
 
-def scoring(
+def score_trace(
     policies: Sequence[NamedPolicy],
     prompts: Sequence[Prompt],
     texts: Iterable[RecordedTexts],
-    limits: Limits,
+    limits: ScoringLimits,
     cost: CostTable | None = None,
     advance: Callable[[int], object] = int,
 ) -> Scoring:

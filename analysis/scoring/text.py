@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from simlab.analysis.scoring.gap_and_waste import PolicyFigures, policy_figures
-from simlab.analysis.scoring.path_places import coverage, order_figures
+from simlab.analysis.scoring.path_places import order_figures, path_coverage
 from simlab.analysis.scoring.reliability import (
     OFF_SPINE,
     ON_SPINE,
@@ -71,7 +71,7 @@ def scoring_text(scored: Scoring, heading: str = "") -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def notes() -> str:
+def scoring_notes() -> str:
     """What a reader must know beside the numbers."""
     return "\n".join(_NOTES)
 
@@ -142,12 +142,17 @@ def _orders(scored: Scoring) -> str:
     assert scored.places is not None
     caps = scored.places.caps
     cells = [["order of nodes", "AUC [95 %]", "excess [95 %]", *(f"overstated, {cap} nodes, %" for cap in caps)]]
-    for one in order_figures(scored.places):
+    for figures in order_figures(scored.places):
         over = [""] * len(caps)
-        if one.overstated is not None and one.overstated_intervals is not None:
-            over = [_percent(*pair) for pair in zip(one.overstated, one.overstated_intervals, strict=True)]
+        if figures.overstated is not None and figures.overstated_intervals is not None:
+            over = [_percent(*pair) for pair in zip(figures.overstated, figures.overstated_intervals, strict=True)]
         cells.append(
-            [one.order, _number(one.auc, one.auc_interval, 3), _number(one.excess, one.excess_interval, 2), *over]
+            [
+                figures.order,
+                _number(figures.auc, figures.auc_interval, 3),
+                _number(figures.excess, figures.excess_interval, 2),
+                *over,
+            ]
         )
     title = f"Where the true path is among the first {scored.places.most} nodes, at every root"
     return f"{title}\n\n{aligned(cells, [True] * len(cells[0]))}"
@@ -159,11 +164,16 @@ def _coverage(scored: Scoring) -> str:
     heading = [f"in {cap} nodes, %" for cap in places.caps]
     cells = [["order of nodes", "depth", *heading, "nodes, median", "at 90 %"]]
     for order in places.orders:
-        for one in coverage(places, order):
-            if one.depth in _DEPTHS:
-                shares = [_percent(*pair) for pair in zip(one.shares, one.intervals, strict=True)]
+        for coverage in path_coverage(places, order):
+            if coverage.depth in _DEPTHS:
+                shares = [_percent(*pair) for pair in zip(coverage.shares, coverage.intervals, strict=True)]
                 cells.append(
-                    [one.order, str(one.depth), *shares, *(_nodes(n, places.most) for n in (one.median, one.ninety))]
+                    [
+                        coverage.order,
+                        str(coverage.depth),
+                        *shares,
+                        *(_nodes(n, places.most) for n in (coverage.median, coverage.ninety)),
+                    ]
                 )
     title = "Nodes that it takes to hold the true path down to a depth"
     return f"{title}\n\n{aligned(cells, [True, False, *[True] * len(heading), False, False])}"
@@ -173,25 +183,27 @@ def _nodes(nodes: int | None, most: int) -> str:
     return f"> {most}" if nodes is None else str(nodes)
 
 
-def _gaps(found: Sequence[PolicyFigures]) -> str:
+def _gaps(figures: Sequence[PolicyFigures]) -> str:
     cells = [list(row) for row in zip(*_GAP_HEADING, strict=True)]
-    for one in found:
-        speed = "" if one.tokens_per_s is None else number(one.tokens_per_s, 1)
-        against = "" if one.against_first is None else _percent(one.against_first, one.against_first_interval)
-        closed = "" if one.speed_closed is None else _percent(one.speed_closed, one.speed_closed_interval)
-        lengths = (one.acceptance_length, one.acceptance_length_macro, one.chain, one.hindsight)
+    for policy in figures:
+        speed = "" if policy.tokens_per_s is None else number(policy.tokens_per_s, 1)
+        against = "" if policy.against_first is None else _percent(policy.against_first, policy.against_first_interval)
+        closed = "" if policy.speed_closed is None else _percent(policy.speed_closed, policy.speed_closed_interval)
+        lengths = (policy.acceptance_length, policy.acceptance_length_macro, policy.chain, policy.hindsight)
         length_cells = [number(length, 2) for length in lengths]
-        cells.append([one.policy, *length_cells, _percent(one.closed, one.closed_interval), against, speed, closed])
+        cells.append(
+            [policy.policy, *length_cells, _percent(policy.closed, policy.closed_interval), against, speed, closed]
+        )
     is_left = [True, *[False] * 4, True, True, False, True]
     return f"How far from the chain to the hindsight bound\n\n{aligned(cells, is_left)}"
 
 
-def _waste(found: Sequence[PolicyFigures]) -> str:
+def _waste(figures: Sequence[PolicyFigures]) -> str:
     cells = [["policy", "drafted a round", "accepted, % [95 %]", "wrong siblings, %", "below wrong, %"]]
-    for one in found:
-        shares = (one.accepted_share, one.sibling_share, one.below_wrong_share)
-        share_cells = [_percent(*pair) for pair in zip(shares, one.intervals, strict=True)]
-        cells.append([one.policy, number(one.drafted, 1), *share_cells])
+    for policy in figures:
+        shares = (policy.accepted_share, policy.sibling_share, policy.below_wrong_share)
+        share_cells = [_percent(*pair) for pair in zip(shares, policy.intervals, strict=True)]
+        cells.append([policy.policy, number(policy.drafted, 1), *share_cells])
     return f"What the drafted tokens are\n\n{aligned(cells, [True, False, True, True, True])}"
 
 

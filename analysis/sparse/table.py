@@ -9,7 +9,7 @@ import polars as pl
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.sparse.logs import ESTIMATORS
 from simlab.analysis.statistics.intervals import Interval
-from simlab.analysis.table.prompt_sums import Run, shared_runs
+from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.summaries import Scalar
 from simlab.arrays import Longs
 
@@ -75,9 +75,9 @@ class SparseFigure:
         }
         for name in (DENSE, *ESTIMATORS, MEASURED):
             found[name] = _finite(self.values.get(name, math.nan))
-        for name, one in self.against_dense.items():
-            found |= _ratio(f"{name}_over_dense", one)
-            found |= {f"{name}_p_adjusted": _finite(one.p_adjusted), f"{name}_differs": one.differs}
+        for name, comparison in self.against_dense.items():
+            found |= _ratio(f"{name}_over_dense", comparison)
+            found |= {f"{name}_p_adjusted": _finite(comparison.p_adjusted), f"{name}_differs": comparison.differs}
         for name, one in self.against_measured.items():
             found |= _ratio(f"{name}_over_measured", one)
         for name, one in self.gains.items():
@@ -86,7 +86,7 @@ class SparseFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SparseChoice:
     """Which policy each source of figures would have chosen by a measure, and what the choice costs.
 
     Attributes:
@@ -130,14 +130,14 @@ def sparse_figures(log: SparseLog, policies: Sequence[str]) -> list[SparseFigure
     names = {place: runs[place].name for place in places.values()}
     found = []
     for measure in MEASURES:
-        for one in policies:
-            figure = _figure(log, one, measure, tables, {key: names[place] for key, place in places.items()})
+        for policy in policies:
+            figure = _figure(log, policy, measure, tables, {key: names[place] for key, place in places.items()})
             if not math.isnan(figure.values[DENSE]):
                 found.append(figure)
     return found
 
 
-def choices(figures: Sequence[SparseFigure]) -> list[Choice]:
+def sparse_choices(figures: Sequence[SparseFigure]) -> list[SparseChoice]:
     """What each source would have chosen, of the figures of one recorded policy, by each measure."""
     found = []
     for measure in dict.fromkeys(one.measure for one in figures):
@@ -148,7 +148,7 @@ def choices(figures: Sequence[SparseFigure]) -> list[Choice]:
             if known:
                 top = max(known, key=lambda one: one.values[source])
                 lost = 1 - top.values[DENSE] / best
-                found.append(Choice(some[0].recorded, measure, source, top.policy, lost))
+                found.append(SparseChoice(some[0].recorded, measure, source, top.policy, lost))
     return found
 
 
@@ -164,31 +164,31 @@ def borrowed_row(log: SparseLog, policy: str) -> dict[str, Scalar]:
     return found
 
 
-def left_out(log: SparseLog, policies: Sequence[str]) -> int:
+def num_left_out(log: SparseLog, policies: Sequence[str]) -> int:
     """Prompts of the trace that the measurement has not, or has with other turns or samples."""
     runs, places = _runs(log, policies)
     missing = shared_runs(list(runs))[1]
     return len(missing[runs[places[DENSE, policies[0]]].name])
 
 
-def _runs(log: SparseLog, policies: Sequence[str]) -> tuple[list[Run], dict[tuple[str, str], int]]:
+def _runs(log: SparseLog, policies: Sequence[str]) -> tuple[list[PolicyRun], dict[tuple[str, str], int]]:
     """A run for each source and policy, and where it is, by both."""
     sources = dict(log.predicted)
     if log.measured is not None:
         sources[MEASURED] = log.measured
-    runs: list[Run] = []
+    runs: list[PolicyRun] = []
     places: dict[tuple[str, str], int] = {}
     for source, rows in sources.items():
-        for one in policies:
-            own = rows.filter(pl.col("policy") == one)
+        for policy in policies:
+            own = rows.filter(pl.col("policy") == policy)
             if own.height:
-                places[source, one] = len(runs)
-                runs.append(Run(f"{one} ({source})", own, own.clear()))
+                places[source, policy] = len(runs)
+                runs.append(PolicyRun(f"{policy} ({source})", own, own.clear()))
     return runs, places
 
 
-def _by_names(found: Sequence[Comparison]) -> dict[tuple[str, str, str], Comparison]:
-    return {(one.measure, one.first, one.second): one for one in found}
+def _by_names(comparisons: Sequence[Comparison]) -> dict[tuple[str, str, str], Comparison]:
+    return {(one.measure, one.first, one.second): one for one in comparisons}
 
 
 def _figure(
@@ -229,14 +229,14 @@ def _figure(
     )
 
 
-def _known(found: Mapping[str, Comparison | None]) -> dict[str, Comparison]:
-    return {name: one for name, one in found.items() if one is not None and not math.isnan(one.ratio)}
+def _known(comparisons: Mapping[str, Comparison | None]) -> dict[str, Comparison]:
+    return {name: one for name, one in comparisons.items() if one is not None and not math.isnan(one.ratio)}
 
 
-def _ratio(name: str, one: Comparison) -> dict[str, Scalar]:
-    interval: Interval = one.ratio_interval
+def _ratio(name: str, comparison: Comparison) -> dict[str, Scalar]:
+    interval: Interval = comparison.ratio_interval
     ends = {f"{name}_ci_low": _finite(interval.low), f"{name}_ci_high": _finite(interval.high)}
-    return {name: _finite(one.ratio), **ends}
+    return {name: _finite(comparison.ratio), **ends}
 
 
 def _finite(value: float) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from simlab.analysis.compare.comparisons import Comparison
 from simlab.analysis.compare.verdicts import measure_name
 from simlab.analysis.sparse.logs import MEAN, NEAREST
-from simlab.analysis.sparse.table import DENSE, MEASURED, Choice, SparseFigure, SparseLog, borrowed_row
+from simlab.analysis.sparse.table import DENSE, MEASURED, SparseChoice, SparseFigure, SparseLog, borrowed_row
 from simlab.analysis.statistics.intervals import FEW_PROMPTS
 from simlab.analysis.table.text import aligned, number
 
@@ -22,7 +22,7 @@ NOTES = (
 )
 
 
-def sparse_text(log: SparseLog, figures: Sequence[SparseFigure], found: Sequence[Choice]) -> str:
+def sparse_text(log: SparseLog, figures: Sequence[SparseFigure], choices: Sequence[SparseChoice]) -> str:
     """The tables of one recorded policy, and which policy each source would have chosen."""
     share = 100 * log.num_rows / log.num_roots
     title = f"recorded only where rounds of {log.policy} begin: {log.num_rows:,} of {log.num_roots:,} roots"
@@ -31,7 +31,7 @@ def sparse_text(log: SparseLog, figures: Sequence[SparseFigure], found: Sequence
         some = [one for one in figures if one.measure == measure]
         if some:
             parts += [_table(some, measure), _gains(some, measure)]
-            parts.append("\n".join(_choice(one) for one in found if one.measure == measure))
+            parts.append("\n".join(_choice(one) for one in choices if one.measure == measure))
     parts.append(_borrowed(log))
     return "\n\n".join(part for part in parts if part)
 
@@ -55,12 +55,12 @@ def _table(figures: Sequence[SparseFigure], measure: str) -> str:
     if ran:
         heads, under = [*heads, "measured", "dense"], [*under, "", "against it, %"]
     cells = [heads, under]
-    for one in figures:
-        row = [one.policy, f"{100 * one.starts_recorded:.0f} %", number(one.values[DENSE], 2)]
+    for figure in figures:
+        row = [figure.policy, f"{100 * figure.starts_recorded:.0f} %", number(figure.values[DENSE], 2)]
         for name in (MEAN, NEAREST):
-            row += [number(one.values.get(name, math.nan), 2), _off(one.against_dense.get(name))]
+            row += [number(figure.values.get(name, math.nan), 2), _off(figure.against_dense.get(name))]
         if ran:
-            row += [number(one.values[MEASURED], 2), _off(one.against_measured.get(DENSE), mark=False)]
+            row += [number(figure.values[MEASURED], 2), _off(figure.against_measured.get(DENSE), mark=False)]
         cells.append(row)
     return aligned(cells, [place in (0, 4, 6, 8) for place in range(len(heads))])
 
@@ -98,17 +98,17 @@ def _borrowed(log: SparseLog) -> str:
     return aligned(cells, [True, *[False] * 6]) if len(cells) > 2 else ""
 
 
-def _choice(one: Choice) -> str:
+def _choice(one: SparseChoice) -> str:
     lost = "" if one.lost_share <= 0 else f", {100 * one.lost_share:.1f} % behind the best by the dense prediction"
     return f"best by {measure_name(one.measure)}, {_SOURCES[one.source]}: {one.policy}{lost}"
 
 
-def _off(one: Comparison | None, mark: bool = True) -> str:
+def _off(comparison: Comparison | None, mark: bool = True) -> str:
     """How far a ratio is from 1, in per cent."""
-    if one is None or math.isnan(one.ratio):
+    if comparison is None or math.isnan(comparison.ratio):
         return "-"
-    if one.equal:
+    if comparison.equal:
         return "exact" if mark else "0.0"
-    low, high = one.ratio_interval.low, one.ratio_interval.high
+    low, high = comparison.ratio_interval.low, comparison.ratio_interval.high
     ends = "" if math.isnan(low) else f" [{100 * (low - 1):+.1f}, {100 * (high - 1):+.1f}]"
-    return f"{100 * (one.ratio - 1):+.1f}{ends}{' *' if mark and one.differs else ''}"
+    return f"{100 * (comparison.ratio - 1):+.1f}{ends}{' *' if mark and comparison.differs else ''}"

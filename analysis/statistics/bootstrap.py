@@ -98,7 +98,7 @@ def log_products(sums: Doubles, powers: Doubles) -> Spread:
 
 def _resampled(sums: Doubles) -> Doubles:
     """Sums over prompts drawn again, float64 ``[resamples, C]``."""
-    return counts(len(sums)) @ sums if len(sums) >= BOOTSTRAP_FROM else sums[:0]
+    return resample_counts(len(sums)) @ sums if len(sums) >= BOOTSTRAP_FROM else sums[:0]
 
 
 def _log_products(sums: Doubles, powers: Doubles) -> Doubles:
@@ -112,7 +112,7 @@ def _log_products(sums: Doubles, powers: Doubles) -> Doubles:
 
 
 @lru_cache(maxsize=2)  # 32 kB a prompt; the policies of a table follow each other
-def counts(num_prompts: int) -> Doubles:
+def resample_counts(num_prompts: int) -> Doubles:
     """How often each prompt was drawn, float64 ``[resamples, prompts]``, read-only."""
     rng = np.random.default_rng([_SEED, num_prompts])
     drawn = rng.integers(0, num_prompts, (NUM_RESAMPLES, num_prompts))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import erf
 
-from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM, Spread, counts
+from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM, Spread, resample_counts
 from simlab.analysis.statistics.intervals import Interval, intervals_of
 from simlab.arrays import Doubles
 
@@ -27,7 +27,7 @@ def prompt_spread(sums: Doubles, figures: Callable[[Doubles], Doubles]) -> Sprea
         raise ValueError("expected at least one prompt; got none")
     total = sums.sum(axis=0)
     shares = sums[:, 0] / total[0] if total[0] > 0 else np.full(num_prompts, 1 / num_prompts)
-    drawn = counts(num_prompts) @ sums if num_prompts >= BOOTSTRAP_FROM else sums[:0]
+    drawn = resample_counts(num_prompts) @ sums if num_prompts >= BOOTSTRAP_FROM else sums[:0]
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = figures(total)
         found = whole, figures(total - sums), figures(drawn), np.full(len(whole), 1 / float((shares**2).sum()))
@@ -46,7 +46,7 @@ def share_intervals(spread: Spread) -> list[Interval]:
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
+class CorrectedSum:
     """A sum of distances, whose noise does not cancel.
 
     Attributes:
@@ -60,7 +60,7 @@ class Corrected:
     interval: Interval
 
 
-def sum_of_distances(spread: Spread) -> Corrected:
+def sum_of_distances(spread: Spread) -> CorrectedSum:
     """The sum of the absolute values of some signed figures, which is too large where few prompts make them noisy.
 
     A figure b with a standard error s is expected to be |N(b, s)|, a folded normal, away from 0. Its excess over |b| is
@@ -83,7 +83,7 @@ def sum_of_distances(spread: Spread) -> Corrected:
     )
     (around,) = intervals_of(total)
     if math.isnan(around.low):
-        return Corrected(raw, value, around)
+        return CorrectedSum(raw, value, around)
     centre = float(np.nanmean(total.resampled)) if len(total.resampled) else raw
     interval = Interval(max(value - (around.high - centre), 0.0), value + (centre - around.low))
-    return Corrected(raw, value, interval)
+    return CorrectedSum(raw, value, interval)

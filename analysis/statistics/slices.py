@@ -11,7 +11,7 @@ Slice: TypeAlias = str | int | float | bool | None
 """What a slice is called; None: everything."""
 
 
-def sliced(rows: pl.DataFrame, by: str | None) -> list[tuple[Slice, pl.DataFrame]]:
+def split_by_slice(rows: pl.DataFrame, by: str | None) -> list[tuple[Slice, pl.DataFrame]]:
     """Rows by the value of a slice, in the order of their first row; by context from short to long.
 
     Every row is in one slice, so the sums of slices add up to those of the whole. Turns of a prompt may fall into

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from simlab.analysis.table.summaries import Summary
-from simlab.analysis.table.text import NO_SPEEDS, Cells, notes, summary_cells, summary_parts
+from simlab.analysis.table.text import NO_SPEEDS, Cells, summary_cells, summary_notes, summary_parts
 
 _TABLE = "border-collapse: collapse; font-variant-numeric: tabular-nums"
 _CELL = "padding: 2px 10px; white-space: nowrap"
@@ -40,7 +40,7 @@ def summaries_html(
         ]
     else:
         parts = [cells_html(summary_cells(whole))]
-    return "<div>\n" + "\n".join([*parts, sentences_html(notes(whole, without_speeds))]) + "\n</div>"
+    return "<div>\n" + "\n".join([*parts, sentences_html(summary_notes(whole, without_speeds))]) + "\n</div>"
 
 
 def _title(title: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
-from simlab.analysis.statistics.slices import Slice, sliced
+from simlab.analysis.statistics.slices import Slice, split_by_slice
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.arrays import Doubles
 
@@ -23,7 +23,7 @@ _TEXT = (*_PROMPT, "turn", "sample")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class PolicyRun:
     """One policy at one place: its result rows, all of one kind and at one machine's prices.
 
     Attributes:
@@ -51,7 +51,7 @@ class PromptSums:
     sums: Doubles
 
 
-def shared_runs(runs: Sequence[Run]) -> tuple[list[Run], dict[str, tuple[Prompt, ...]]]:
+def shared_runs(runs: Sequence[PolicyRun]) -> tuple[list[PolicyRun], dict[str, tuple[Prompt, ...]]]:
     """The runs on the prompts that all of them have, and which prompts are left out of each, by the run's name.
 
     A prompt is left out too where runs have other turns or samples of it.
@@ -67,20 +67,20 @@ def shared_runs(runs: Sequence[Run]) -> tuple[list[Run], dict[str, tuple[Prompt,
     return [_restricted(run, table, _PROMPT) for run in runs], left_out
 
 
-def runs_by_slice(runs: Sequence[Run], by: str | None) -> list[tuple[Slice, list[Run]]]:
+def runs_by_slice(runs: Sequence[PolicyRun], by: str | None) -> list[tuple[Slice, list[PolicyRun]]]:
     """Runs cut slice by slice; what a text's slice is, the first run says, so that no text is lost between two.
 
     Args:
         runs: of the same prompts.
-        by: as for `simlab.analysis.statistics.slices.sliced`.
+        by: as for `simlab.analysis.statistics.slices.split_by_slice`.
     """
     return [
         (value, [_restricted(run, rows.select(_TEXT).unique(), _TEXT) for run in runs])
-        for value, rows in sliced(runs[0].rows, by)
+        for value, rows in split_by_slice(runs[0].rows, by)
     ]
 
 
-def prompt_sums(runs: Sequence[Run]) -> PromptSums:
+def prompt_sums(runs: Sequence[PolicyRun]) -> PromptSums:
     """Sums over the turns, samples and repeats of each prompt.
 
     Args:
@@ -104,9 +104,9 @@ def prompt_sums(runs: Sequence[Run]) -> PromptSums:
     return PromptSums(prompts, sums)
 
 
-def _restricted(run: Run, keys: pl.DataFrame, columns: Sequence[str]) -> Run:
+def _restricted(run: PolicyRun, keys: pl.DataFrame, columns: Sequence[str]) -> PolicyRun:
     rows, plain = (part.join(keys, on=list(columns), how="semi") for part in (run.rows, run.plain))
-    return Run(run.name, rows, plain)
+    return PolicyRun(run.name, rows, plain)
 
 
 def _by_prompt(rows: pl.DataFrame) -> list[tuple[Any, ...]]:

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
-from simlab.analysis.statistics.slices import sliced
+from simlab.analysis.statistics.slices import split_by_slice
 from simlab.analysis.table.speeds import STAGE_COLUMNS, Speed, speed_of
 from simlab.totals import SUMS, Totals
 
@@ -71,7 +71,7 @@ class Summary:
         return first | {key: _finite(value) for key, value in values.items()}
 
 
-def summaries(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
+def summarise(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
     """One summary per policy, policies in the order of their first row; with ``by``, slice by slice.
 
     The speedup of a policy is over the rows of plain decoding among these results, if they are of
@@ -88,7 +88,7 @@ def summaries(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
     """
     if results.n_unique(["kind", "cost_id"]) > 1:
         raise ValueError("results of several kinds or prices do not add up; summarise each by itself")
-    return [summary for value, part in sliced(results, by) for summary in _of_slice(part, value)]
+    return [summary for value, part in split_by_slice(results, by) for summary in _of_slice(part, value)]
 
 
 def _of_slice(results: pl.DataFrame, value: Scalar) -> list[Summary]:

@@ -52,34 +52,34 @@ class Cells:
         return aligned([*self.headings, *self.rows], self.to_left)
 
 
-def table(found: Sequence[Summary]) -> str:
+def summary_table(summaries: Sequence[Summary]) -> str:
     """The rows of one slice, or of everything, under one heading; speeds only where some are known."""
-    return summary_cells(found).text()
+    return summary_cells(summaries).text()
 
 
-def summary_cells(found: Sequence[Summary]) -> Cells:
+def summary_cells(summaries: Sequence[Summary]) -> Cells:
     """The cells of the table of one slice, or of everything, with two lines of headings."""
-    columns = table_columns(found)
+    columns = table_columns(summaries)
     return Cells(
         headings=([first for first, _, _ in columns], [second for _, second, _ in columns]),
-        rows=[[text(one) for _, _, text in columns] for one in found],
+        rows=[[text(one) for _, _, text in columns] for one in summaries],
         to_left=[first in _LEFT for first, _, _ in columns],
     )
 
 
-def table_columns(found: Sequence[Summary]) -> tuple[Column, ...]:
+def table_columns(summaries: Sequence[Summary]) -> tuple[Column, ...]:
     """The columns of a table; speeds only where some are known."""
-    return (*_COUNTS, *_SPEEDS) if has_speeds(found) else _COUNTS
+    return (*_COUNTS, *_SPEEDS) if has_speeds(summaries) else _COUNTS
 
 
-def has_speeds(found: Sequence[Summary]) -> bool:
+def has_speeds(summaries: Sequence[Summary]) -> bool:
     """Whether the seconds of any of these policies are known."""
-    return any(one.speed.seconds is not None for one in found)
+    return any(one.speed.seconds is not None for one in summaries)
 
 
-def blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
+def summary_blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
     """A table per slice, and one of everything at the end."""
-    return "\n\n".join(f"{title}\n{table(some)}" for title, some in summary_parts(slices, whole, by))
+    return "\n\n".join(f"{title}\n{summary_table(some)}" for title, some in summary_parts(slices, whole, by))
 
 
 def summary_parts(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> list[tuple[str, list[Summary]]]:
@@ -92,15 +92,15 @@ def summary_parts(slices: Sequence[Summary], whole: Sequence[Summary], by: str) 
     ]
 
 
-def notes(found: Sequence[Summary], without_speeds: str = NO_SPEEDS) -> str:
+def summary_notes(summaries: Sequence[Summary], without_speeds: str = NO_SPEEDS) -> str:
     """What a reader must know beside the numbers, a sentence a line.
 
     Args:
-        found: the summaries of the table.
+        summaries: the summaries of the table.
         without_speeds: why there are no speeds, where there are none.
     """
-    fewest = min(one.prompts for one in found)
-    lines = [NOTES, *((SPEEDS[found[0].kind], SPEEDUP) if has_speeds(found) else (without_speeds,))]
+    fewest = min(one.prompts for one in summaries)
+    lines = [NOTES, *((SPEEDS[summaries[0].kind], SPEEDUP) if has_speeds(summaries) else (without_speeds,))]
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
     return "\n".join(lines)

@@ -32,7 +32,7 @@ from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, Text, given_offset, 
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.sampling.choice import sequence_key
 from simlab.traces.format.records import SequenceRecord
-from simlab.traces.writer import TraceWriter, check_out
+from simlab.traces.writer import TraceWriter, check_output_folder
 
 _DECODING_SHARE = 0.5
 
@@ -47,7 +47,7 @@ def record(options: RecordOptions) -> Path:
     Raises:
         SimlabError: models, prompts or folder cannot be used; nothing half written is left.
     """
-    check_out(options.out, options.resume)
+    check_output_folder(options.out, options.resume)
     models, sources = load(options)
     if options.tap_offset == AUTO:
         # Processes of other devices load the drafter anew, and read the same layers.

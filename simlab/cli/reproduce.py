@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from simlab.analysis.reproduce.text import list_text
+from simlab.analysis.reproduce.text import studies_text
 from simlab.cli.options import add_cost, add_json, add_limit, add_policies, add_progress
 from simlab.cli.parser import Parser
 from simlab.errors import UsageError
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         if options.name is not None:
             raise UsageError("--list shows all; leave out the name, or leave out --list")
         check_options(None, chosen)
-        print(json.dumps(published_figures(), indent=1) if options.json else list_text())
+        print(json.dumps(published_figures(), indent=1) if options.json else studies_text())
         return 0
     made = reproduce(options.name, chosen)
     print(json.dumps(made.to_json(), indent=1, allow_nan=False) if options.json else made.text())

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.analysis.compare.comparisons import Comparison, compare_runs, headline
+from simlab.analysis.compare.comparisons import Comparison, compare_runs, headline_measure
 from simlab.analysis.compare.text import comparison_notes, comparison_table, comparisons_html, verdicts_text
-from simlab.analysis.compare.verdicts import verdict
+from simlab.analysis.compare.verdicts import verdict_sentence
 from simlab.analysis.table.html import sentences_html
-from simlab.analysis.table.prompt_sums import Run, shared_runs
+from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.errors import UsageError
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts
@@ -114,7 +114,7 @@ class ComparisonTable(StudyResult):
         return {
             **{letter: one.heading for letter, one in zip("AB", self.sources, strict=False)},
             "measure": self.measure,
-            "verdicts": [verdict(one) for one in self.of_measure],
+            "verdicts": [verdict_sentence(one) for one in self.of_measure],
             "left_out": {name: [list(one) for one in prompts] for name, prompts in self.left_out.items() if prompts},
             "rows": [one.row() for one in self.comparisons],
         }
@@ -190,7 +190,7 @@ def compare(
     comparisons = tuple(compare_runs(shared, places, by, correction))
     if not comparisons:
         raise UsageError("there is no prompt that both have, with the same turns and samples; nothing can be compared")
-    chosen = measure or headline(comparisons)
+    chosen = measure or headline_measure(comparisons)
     if chosen not in {one.measure for one in comparisons}:
         raise UsageError(f"--measure {chosen} needs seconds of both, and there are none")
     sources = (rows_a,) if same else (rows_a, rows_b)
@@ -257,13 +257,13 @@ def _labels(rows: Results, wanted: _Wanted) -> tuple[str, ...]:
 
 def _runs(
     first: ComparedRows, second: ComparedRows, pairs: Sequence[tuple[str, str]], same: bool
-) -> tuple[list[Run], list[tuple[int, int]]]:
+) -> tuple[list[PolicyRun], list[tuple[int, int]]]:
     """Each policy of each source once, and the pairs by their places in the list."""
-    runs: dict[str, Run] = {}
+    runs: dict[str, PolicyRun] = {}
     for labels in pairs:
         for letter, rows, label in zip("AB", (first, second), labels, strict=True):
             name = _run_name(letter, label, same)
-            runs.setdefault(name, Run(name, rows.of(label), rows.plain()))
+            runs.setdefault(name, PolicyRun(name, rows.of(label), rows.plain()))
     order = list(runs)
     places = [
         (order.index(_run_name("A", one, same)), order.index(_run_name("B", other, same))) for one, other in pairs

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from simlab.analysis.curves.examples import worst_example
-from simlab.analysis.curves.rows import FIRST, CurveRows, Machine, Roots, Setting, curve_rows, write_rows
+from simlab.analysis.curves.rows import FIRST, CurveMachine, CurveRoots, CurveRows, CurveSetting, curve_rows, write_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import curves_text
 from simlab.arrays import Longs
@@ -69,20 +69,20 @@ class CurveInputs:
         return found
 
     @cached_property
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[CurveMachine]:
         """What whole rounds cost, as measured, and by the convex view."""
         found = []
         for cost in (one.cost for one in self.prices if one.cost is not None):
             convex = round_costs(convex_view(cost), ALL_STAGES, self.most)
             measured = round_costs(cost, ALL_STAGES, self.most)
-            found.append(Machine(cost.cost_id, measured, {f"{FIRST}, convex": convex}))
+            found.append(CurveMachine(cost.cost_id, measured, {f"{FIRST}, convex": convex}))
         return found
 
     def text(self, sequence: int) -> RecordedTexts:
         """The recorded text of one sequence."""
         return next(self.trace.recorded_texts(self.draft, [sequence]))
 
-    def roots(self, advance: Callable[[int, int], None]) -> Roots:
+    def roots(self, advance: Callable[[int, int], None]) -> CurveRoots:
         """Those that count; ``advance`` is told how many more were looked at, and how many there are."""
         lengths = {record.index: len(record.text) - 1 for record in self.trace.sequences()}
         total = sum(lengths[index] for index in self.wanted)
@@ -94,7 +94,7 @@ class CurveInputs:
             assert replay is not None
             return replay.rounds(texts)[0].roots
 
-        return Roots(
+        return CurveRoots(
             lambda: self.trace.recorded_texts(self.draft, self.wanted, ROOTS_AT_ONCE),
             None if replay is None else chosen,
             lambda number: advance(number, total),
@@ -114,7 +114,7 @@ class CurveTable(StudyResult):
 
     inputs: CurveInputs
     rows: CurveRows
-    settings: list[Setting]
+    settings: list[CurveSetting]
     by: str | None
 
     def to_json(self) -> dict[str, object]:

@@ -4,23 +4,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from simlab.analysis.compare.averaging import both_means, flips
-from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, Check, checks_of_trace
-from simlab.analysis.reproduce.published import PUBLISHED, Published
+from simlab.analysis.compare.averaging import both_means, find_ranking_flips
+from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, SetupCheck, checks_of_trace
+from simlab.analysis.reproduce.published import PUBLISHED, PublishedStudy
 from simlab.analysis.reproduce.released_rounds import read_released, released_rounds, run_of_rounds
-from simlab.analysis.reproduce.rows import GRID, budget_figures, fastest, reproduced
+from simlab.analysis.reproduce.rows import GRID, budget_figures, fastest_budget, reproduce_figures
 from simlab.analysis.reproduce.text import (
+    availability_text,
     averaging_text,
     budgets_text,
     checks_text,
     figures_text,
-    heading,
-    printed_text,
-    refusal,
+    missing_text,
+    published_means_text,
     released_text,
-    state,
+    study_heading,
 )
-from simlab.analysis.table.prompt_sums import Run
+from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
@@ -97,7 +97,7 @@ class Reproduction(StudyResult):
         values: what ``--json`` prints beside name, title and source.
     """
 
-    published: Published
+    published: PublishedStudy
     tables: str
     values: Mapping[str, object]
 
@@ -114,7 +114,13 @@ class Reproduction(StudyResult):
 def published_figures() -> dict[str, object]:
     """List the figures that are known, and whether each can be run here, as ``simlab reproduce --json`` does."""
     rows = [
-        {"name": one.name, "state": state(one), "title": one.title, "source": one.source, "missing": one.missing}
+        {
+            "name": one.name,
+            "state": availability_text(one),
+            "title": one.title,
+            "source": one.source,
+            "missing": one.missing,
+        }
         for one in PUBLISHED.values()
     ]
     return {"rows": rows}
@@ -156,7 +162,7 @@ def reproduce(name: str, options: ReproduceOptions | None = None) -> Reproductio
     return Reproduction(one, *_REPRODUCTIONS[name](options, one))
 
 
-def _released(_options: ReproduceOptions, one: Published) -> tuple[str, Mapping[str, object]]:
+def _released(_options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
     found = released_rounds(read_released())
     values = {
         "theirs": [asdict(figure) for figure in one.figures],
@@ -168,22 +174,22 @@ def _released(_options: ReproduceOptions, one: Published) -> tuple[str, Mapping[
         "rows": [{"rounds": rounds, **means.row()} for rounds, means in found.profiles],
         "comparisons": [each.row() for each in found.against_profile],
     }
-    return f"{heading(one)}\n\n{released_text(found)}", values
+    return f"{study_heading(one)}\n\n{released_text(found)}", values
 
 
-def _of_trace(options: ReproduceOptions, one: Published) -> tuple[str, Mapping[str, object]]:
+def _of_trace(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
     if not options.traces or (one.name != "zlab-166" and options.dev_trace is None):
-        raise UsageError(refusal(one))
+        raise UsageError(missing_text(one))
     return _chain_of_trace(options, one) if one.name == "zlab-166" else _trees_of_traces(options, one)
 
 
-def _averaging(options: ReproduceOptions, one: Published) -> tuple[str, Mapping[str, object]]:
+def _averaging(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
     """Both means of policies on each trace, and of the released rounds."""
-    parts, rows, turned = [heading(one), printed_text()], [], []
+    parts, rows, turned = [study_heading(one), published_means_text()], [], []
     sampled: list[str] = []
     for trace in [sample_trace(), *(opened(one) for one in options.traces)]:
         runs, in_sample = _runs(trace, options)
-        means, flipped = [both_means(run) for run in runs], flips(runs)
+        means, flipped = [both_means(run) for run in runs], find_ranking_flips(runs)
         parts.append(averaging_text(trace.place, means, flipped))
         rows += [{"place": trace.place, "text_id": trace.text_id, **each.row()} for each in means]
         turned += [{"place": trace.place, "text_id": trace.text_id, **each.row()} for each in flipped]
@@ -196,30 +202,30 @@ def _averaging(options: ReproduceOptions, one: Published) -> tuple[str, Mapping[
     return "\n\n".join(parts), {"rows": rows, "flips": turned, "in_sample": list(dict.fromkeys(sampled))}
 
 
-def _runs(trace: Trace, options: ReproduceOptions) -> tuple[list[Run], tuple[str, ...]]:
+def _runs(trace: Trace, options: ReproduceOptions) -> tuple[list[PolicyRun], tuple[str, ...]]:
 
     draft = trace.draft_name(options.draft)
     artefacts = TraceArtefacts(prices_for_trace(None, trace, draft, options.limit), trace, draft)
     policies = parse_policies(options.policies or _AVERAGED, artefacts)
     rows = _replayed(trace, draft, policies, options, None)
     found = [rows.filter(rows["policy"] == one.label) for one in policies]
-    runs = [Run(one.label, own, own.clear()) for one, own in zip(policies, found, strict=True)]
+    runs = [PolicyRun(one.label, own, own.clear()) for one, own in zip(policies, found, strict=True)]
     return runs, artefacts.in_sample(policies)
 
 
-def _chain_of_trace(options: ReproduceOptions, one: Published) -> tuple[str, Mapping[str, object]]:
+def _chain_of_trace(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
     """The whole chain on a trace, beside a published figure."""
     trace = opened(options.traces[0])
     draft = trace.draft_name(options.draft)
     rows = _replayed(trace, draft, parse_policies(["ar", "chain"]), options, None)
-    figures = reproduced(one, rows, {"chain": "chain"})
+    figures = reproduce_figures(one, rows, {"chain": "chain"})
     checks = _checks(one, trace, draft, options.limit)
-    parts = [f"{heading(one)}\n{_ours(trace)}", figures_text(figures), checks_text(checks)]
+    parts = [f"{study_heading(one)}\n{_ours(trace)}", figures_text(figures), checks_text(checks)]
     values = {"text_id": trace.text_id, "rows": [each.row() for each in figures], **_checked(checks)}
     return "\n\n".join(parts), values
 
 
-def _trees_of_traces(options: ReproduceOptions, one: Published) -> tuple[str, Mapping[str, object]]:
+def _trees_of_traces(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
     """The chain and the tree whose budget was fastest on dev prompts, beside published figures."""
     trace, dev = opened(options.traces[0]), opened(options.dev_trace)
     draft, dev_draft = trace.draft_name(options.draft), dev.draft_name(options.draft)
@@ -243,11 +249,11 @@ def _trees_of_traces(options: ReproduceOptions, one: Published) -> tuple[str, Ma
     on_dev = budget_figures(_replayed(dev, dev_draft, policies, options, dev_prices), trees)
     rows = _replayed(trace, draft, policies, options, prices)
     here = budget_figures(rows, trees)
-    chosen, optimistic = fastest(on_dev).policy, fastest(here).policy
-    figures = reproduced(one, rows, {"chain": "chain", "ddtree": chosen})
+    chosen, optimistic = fastest_budget(on_dev).policy, fastest_budget(here).policy
+    figures = reproduce_figures(one, rows, {"chain": "chain", "ddtree": chosen})
     checks = [*_checks(one, trace, draft, options.limit), _grid_check(grid, GRID)]
     parts = [
-        f"{heading(one)}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nprices   {prices.heading}",
+        f"{study_heading(one)}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nprices   {prices.heading}",
         figures_text(figures),
         budgets_text(on_dev, "on dev prompts", chosen),
         budgets_text(here, "on evaluation prompts", chosen),
@@ -278,20 +284,20 @@ def _replayed(
     return replay_trace(trace, draft, [asked], options.limit, ReplayOptions(None, options.progress, best_budgets=False))
 
 
-def _checks(one: Published, trace: Trace, draft: str, limit: int | None) -> list[Check]:
+def _checks(one: PublishedStudy, trace: Trace, draft: str, limit: int | None) -> list[SetupCheck]:
 
     prompts = [trace.sequences()[index].prompt for index in first_prompts(trace, limit)]
     names = {(prompt.dataset, prompt.prompt_id) for prompt in prompts}
     return checks_of_trace(one, trace.manifest, draft, (prompt.dataset for prompt in prompts), len(names))
 
 
-def _grid_check(grid: Sequence[int], theirs: Sequence[int]) -> Check:
+def _grid_check(grid: Sequence[int], theirs: Sequence[int]) -> SetupCheck:
 
     shown = ["/".join(map(str, some)) for some in (theirs, grid)]
-    return Check("budgets tried", shown[0], shown[1], EQUAL if shown[0] == shown[1] else DIFFERS)
+    return SetupCheck("budgets tried", shown[0], shown[1], EQUAL if shown[0] == shown[1] else DIFFERS)
 
 
-def _checked(checks: Sequence[Check]) -> dict[str, object]:
+def _checked(checks: Sequence[SetupCheck]) -> dict[str, object]:
 
     return {
         "checks": [each.row() for each in checks],

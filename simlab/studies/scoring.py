@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from simlab.analysis.scoring import rows
-from simlab.analysis.scoring.score import Limits, Prompt, Scoring
-from simlab.analysis.scoring.score import scoring as score_policies
-from simlab.analysis.scoring.text import notes, scoring_text
+from simlab.analysis.scoring.score import Prompt, Scoring, ScoringLimits, score_trace
+from simlab.analysis.scoring.text import scoring_notes, scoring_text
 from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
@@ -59,7 +58,7 @@ class ScoringInputs:
     num_roots: int
     policies: Sequence[NamedPolicy]
     prices: Prices
-    limits: Limits
+    limits: ScoringLimits
     in_sample: tuple[str, ...]
     without: tuple[str, ...]
 
@@ -117,7 +116,7 @@ class ScoringTable(StudyResult):
         lines = [
             "\n".join(heading),
             *(scoring_text(part, "all" if name is None and len(parts) > 1 else name or "") for name, part in parts),
-            notes(),
+            scoring_notes(),
             *inputs.without,
             *([in_sample_note(inputs.in_sample)] if inputs.in_sample else []),
         ]
@@ -164,7 +163,7 @@ def scoring(
     """
     inputs = _inputs(opened(trace), policies, None if cost is None else Path(cost), draft, nodes, limit)
     with progress_bar(progress, "scoring", "root", inputs.num_roots, unit_scale=True) as bar:
-        whole = score_policies(
+        whole = score_trace(
             inputs.policies, inputs.prompts, inputs.texts(), inputs.limits, inputs.prices.cost, bar.update
         )
     return ScoringTable(inputs, (*(whole.by_dataset() if by_dataset else ()), (None, whole)))
@@ -202,7 +201,7 @@ def _inputs(
         num_roots=num_roots,
         policies=policies,
         prices=prices.reaching(largest_budget(policies, kept.depth)),
-        limits=Limits(most, caps, min(WIDTH, kept.min_width)),
+        limits=ScoringLimits(most, caps, min(WIDTH, kept.min_width)),
         in_sample=artefacts.in_sample(policies),
         without=without,
     )

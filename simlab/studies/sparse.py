@@ -9,12 +9,12 @@ import numpy as np
 from simlab.analysis.sparse.logs import ESTIMATORS, at_every_root, borrowed_rows, depends_on_root_alone, estimated
 from simlab.analysis.sparse.table import (
     DENSE,
-    Choice,
+    SparseChoice,
     SparseFigure,
     SparseLog,
     borrowed_row,
-    choices,
-    left_out,
+    num_left_out,
+    sparse_choices,
     sparse_figures,
 )
 from simlab.analysis.sparse.text import sparse_notes, sparse_text
@@ -77,7 +77,7 @@ class SparseTable(StudyResult):
     inputs: SparseInputs
     logs: tuple[SparseLog, ...]
     figures: tuple[tuple[SparseFigure, ...], ...]
-    choices: tuple[tuple[Choice, ...], ...]
+    choices: tuple[tuple[SparseChoice, ...], ...]
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab sparse --json`` prints."""
@@ -100,7 +100,7 @@ class SparseTable(StudyResult):
         lines.append(f"prices   {inputs.prices.heading}")
         if inputs.measured is not None:
             lines.append(f"measured {inputs.measured_at}")
-            missing = left_out(logs[0], [one.label for one in inputs.policies])
+            missing = num_left_out(logs[0], [one.label for one in inputs.policies])
             if missing:
                 lines.append(f"Left out, not measured with the same turns and samples: {missing} prompts of the trace.")
         parts = ["\n".join(lines)]
@@ -149,7 +149,7 @@ def sparse(
     figures = tuple(tuple(sparse_figures(log, labels)) for log in logs)
     if not figures[0]:
         raise UsageError("there is no prompt that the trace and the measurement both have; nothing can be compared")
-    return SparseTable(inputs, tuple(logs), figures, tuple(tuple(choices(some)) for some in figures))
+    return SparseTable(inputs, tuple(logs), figures, tuple(tuple(sparse_choices(some)) for some in figures))
 
 
 def _inputs(

@@ -3,13 +3,13 @@
 import numpy as np
 import polars as pl
 
-from simlab.analysis.confirm.table import Judged
+from simlab.analysis.confirm.table import TextFindings
 from simlab.traces.results.rows import results_frame
 
 NUM_PROMPTS = 30
 
 
-EXACT = Judged("exact", 0, 0.0, 1e-4, "", NUM_PROMPTS, NUM_PROMPTS, "", NUM_PROMPTS)
+EXACT = TextFindings("exact", 0, 0.0, 1e-4, "", NUM_PROMPTS, NUM_PROMPTS, "", NUM_PROMPTS)
 
 
 SPEEDS = {"autoregressive": 10.0, "chain": 14.0, "ddtree:budget=8": 20.0, "ddtree:budget=16": 20.2}
@@ -52,5 +52,5 @@ def results(speeds: dict[str, float] = SPEEDS, noise: float = 0.1, num_prompts: 
     return results_frame(rows)
 
 
-def judged(**changes: Judged) -> dict[str, Judged]:
+def judged(**changes: TextFindings) -> dict[str, TextFindings]:
     return {label: changes.get(label.partition(":")[0], EXACT) for label in SPEEDS}

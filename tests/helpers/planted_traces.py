@@ -11,7 +11,7 @@ from simlab.sequence_replay import rounds
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.reader import Trace
-from simlab.traces.synthetic import Heads, shards_of, synthetic_manifest, synthetic_sequences
+from simlab.traces.synthetic import SyntheticHeads, shards_of, synthetic_manifest, synthetic_sequences
 from simlab.traces.writer import TraceWriter
 
 PLANTED = 6
@@ -23,7 +23,7 @@ def write_trace(folder: Path, name: str, seed: int, target: str = "synthetic") -
     manifest = synthetic_manifest(length=24, depth=7)
     records = [
         replace(one, prompt=replace(one.prompt, prompt_id=f"{name}-{one.prompt.prompt_id}"))
-        for one in synthetic_sequences(seed, num_sequences=24, length=24, heads=Heads(0.9, 0.97))
+        for one in synthetic_sequences(seed, num_sequences=24, length=24, heads=SyntheticHeads(0.9, 0.97))
     ]
     shards = list(shards_of(records, 4))
     models = replace(manifest, target=replace(manifest.target, digest=target))

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from simlab.analysis.optimize.candidate_sums import CandidateSums
-from simlab.analysis.table.prompt_sums import Run
+from simlab.analysis.table.prompt_sums import PolicyRun
 
 Doubles = npt.NDArray[np.float64]
 
@@ -29,7 +29,7 @@ def made_up(rng: np.random.Generator, levels: Doubles, num_prompts: int, noise: 
     return CandidateSums(prompts, committed, rounds, drafted, seconds, plain)
 
 
-def runs_of(found: CandidateSums, places: Sequence[int]) -> list[list[Run]]:
+def runs_of(found: CandidateSums, places: Sequence[int]) -> list[list[PolicyRun]]:
     """Result rows of some of the policies, machine by machine."""
     keys = {
         "dataset": [dataset for dataset, _ in found.prompts],
@@ -48,7 +48,7 @@ def runs_of(found: CandidateSums, places: Sequence[int]) -> list[list[Run]]:
         plain = rows(found.committed, found.plain_seconds[machine])
         machines.append(
             [
-                Run(f"policy {place}", rows(found.rounds[machine, place], found.seconds[machine, place]), plain)
+                PolicyRun(f"policy {place}", rows(found.rounds[machine, place], found.seconds[machine, place]), plain)
                 for place in places
             ]
         )

@@ -22,7 +22,7 @@ _AGAIN = "`simlab confirm --out DIR` makes one, and with --resume makes that of 
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmation:
     """What a confirmation found.
 
     Attributes:
@@ -77,7 +77,7 @@ class Confirmed:
         return {str(row["policy"]): row for row in self.rows}[policy]
 
 
-def read_confirmation(place: str | Path) -> Confirmed:
+def read_confirmation(place: str | Path) -> Confirmation:
     """The summary in the folder of a confirmation, or of that file itself.
 
     Raises:
@@ -92,7 +92,7 @@ def read_confirmation(place: str | Path) -> Confirmed:
             "confirm again."
         )
     prices = fields.inner("prices")
-    return Confirmed(
+    return Confirmation(
         simlab_version=fields.text("simlab_version"),
         text_id=fields.text("text_id"),
         draft_ids=fields.texts("draft_ids"),

@@ -29,7 +29,7 @@ EXECUTION = "imported"
 _NEEDED = ("nodes", "context", "seconds")
 
 
-class Timing(NamedTuple):
+class PassTiming(NamedTuple):
     """Seconds of one measured pass of the target."""
 
     nodes: int
@@ -39,7 +39,7 @@ class Timing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Timings:
+class PassTimings:
     """What a file of timings holds.
 
     Attributes:
@@ -50,7 +50,7 @@ class Timings:
 
     name: str
     remarks: tuple[str, ...]
-    rows: tuple[Timing, ...]
+    rows: tuple[PassTiming, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def published_timings() -> list[Path]:
     return sorted(PUBLISHED.glob("*.csv"))
 
 
-def read_timings(path: str | Path) -> Timings:
+def read_timings(path: str | Path) -> PassTimings:
     """Timings from CSV or JSON.
 
     Args:
@@ -100,11 +100,11 @@ def read_timings(path: str | Path) -> Timings:
     remarks, rows = ((), _json_rows(text, path)) if is_json else _csv_rows(text, path)
     if not rows:
         raise CostError(f"{path} has no rows; expected columns {', '.join(_NEEDED)}, and batch where it is not 1")
-    return Timings(place.name, remarks, tuple(_timing(row, f"{path}, {where}") for where, row in rows))
+    return PassTimings(place.name, remarks, tuple(_timing(row, f"{path}, {where}") for where, row in rows))
 
 
 def imported_cost_file(
-    timings: Timings, counts: str, about: ImportedFor, constants: Mapping[str, float], batch: int | None = None
+    timings: PassTimings, counts: str, about: ImportedFor, constants: Mapping[str, float], batch: int | None = None
 ) -> CostFile:
     """A finished cost file of timings; its notes say what it was made of and what is not in it.
 
@@ -164,7 +164,7 @@ def imported_cost_file(
     )
 
 
-def _one_batch(timings: Timings, batch: int | None) -> int:
+def _one_batch(timings: PassTimings, batch: int | None) -> int:
     found = sorted({row.batch for row in timings.rows})
     shown = ", ".join(map(str, found))
     if batch is None and len(found) > 1:
@@ -174,7 +174,7 @@ def _one_batch(timings: Timings, batch: int | None) -> int:
     return found[0] if batch is None else batch
 
 
-def _cells(timings: Timings, counts: str, batch: int) -> tuple[dict[tuple[int, int], tuple[float, ...]], list[str]]:
+def _cells(timings: PassTimings, counts: str, batch: int) -> tuple[dict[tuple[int, int], tuple[float, ...]], list[str]]:
     """Samples by drafted tokens and context, and how nodes were counted."""
     shift = int(counts == ROOT_INCLUDED)
     found: dict[tuple[int, int], tuple[float, ...]] = {}
@@ -229,7 +229,7 @@ def _json_rows(text: str, path: str | Path) -> Sequence[tuple[str, Mapping[str, 
     return [(f"entry {number}", one) for number, one in enumerate(values, 1)]
 
 
-def _timing(row: Mapping[str, object], where: str) -> Timing:
+def _timing(row: Mapping[str, object], where: str) -> PassTiming:
     missing = [name for name in _NEEDED if row.get(name) in (None, "")]
     if missing:
         raise CostError(
@@ -243,7 +243,7 @@ def _timing(row: Mapping[str, object], where: str) -> Timing:
         seconds = float("nan")
     if not 0 < seconds < float("inf"):
         raise CostError(f"{where}: seconds must be a number above 0; got {row['seconds']!r}")
-    return Timing(nodes, context, batch, seconds)
+    return PassTiming(nodes, context, batch, seconds)
 
 
 def _whole(row: Mapping[str, object], name: str, least: int, where: str) -> int:

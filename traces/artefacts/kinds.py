@@ -44,7 +44,7 @@ def looks_like_results(path: Path) -> bool:
     return {"policy_id", "committed", "kind"} <= set(columns)
 
 
-def place_of(name: str) -> Path:
+def find_file(name: str) -> Path:
     """A path as it was typed, or the file that comes with simlab under this name where there is nothing else."""
     path = Path(name).expanduser()
     if path.exists():

@@ -24,7 +24,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenPolicy:
     """A policy as a person types it, and its content id."""
 
     policy: str
@@ -32,7 +32,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFrom:
+class PromptSource:
     """Prompts that something was read from.
 
     Attributes:
@@ -93,11 +93,11 @@ class Optimum:
     objective: str
     node_cap: int | None
     cost_ids: tuple[str, ...]
-    chosen_on: ReadFrom
-    reported_on: ReadFrom
+    chosen_on: PromptSource
+    reported_on: PromptSource
     searched: int
-    winner: Chosen | None
-    best: Chosen
+    winner: ChosenPolicy | None
+    best: ChosenPolicy
     verdict: str
     optimism: Mapping[str, Scalar]
     run: tuple[str, ...]
@@ -199,18 +199,18 @@ def _optimum(fields: JsonFields) -> Optimum:
     )
 
 
-def _chosen(fields: JsonFields) -> Chosen:
-    return Chosen(fields.text("policy"), fields.text("policy_id"))
+def _chosen(fields: JsonFields) -> ChosenPolicy:
+    return ChosenPolicy(fields.text("policy"), fields.text("policy_id"))
 
 
-def _chosen_json(chosen: Chosen) -> Json:
+def _chosen_json(chosen: ChosenPolicy) -> Json:
     return {"policy": chosen.policy, "policy_id": chosen.policy_id}
 
 
-def _read_from(fields: JsonFields) -> ReadFrom:
+def _read_from(fields: JsonFields) -> PromptSource:
     listed = fields.inner("names")
     names = frozenset((dataset, name) for dataset in listed.values for name in listed.strings(dataset))
-    return ReadFrom(fields.text("text_id"), fields.text("draft_id"), names)
+    return PromptSource(fields.text("text_id"), fields.text("draft_id"), names)
 
 
 def _flat(fields: JsonFields) -> dict[str, Scalar]:

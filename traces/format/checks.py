@@ -17,7 +17,7 @@ LOG_PROB_TOLERANCE = 1e-4
 """Two ways to the same float32 log-probability may differ by this."""
 
 
-def problem_with(record: SequenceRecord, manifest: Manifest) -> str | None:
+def find_problem(record: SequenceRecord, manifest: Manifest) -> str | None:
     """The first broken invariant of a sequence, in words; None where all hold."""
     return next(_problems(record, manifest), None)
 

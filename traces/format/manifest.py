@@ -112,7 +112,7 @@ class FileInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class TraceContents:
     """What a finished trace holds.
 
     Attributes:
@@ -156,7 +156,7 @@ class Manifest:
     versions: Mapping[str, str]
     draft_sets: Mapping[str, DraftSet]
     hidden_states: DumpedInfo | None = None
-    contents: Contents | None = field(default=None)
+    contents: TraceContents | None = field(default=None)
 
     def __post_init__(self) -> None:
         if self.gt_mode not in GT_MODES:
@@ -165,7 +165,7 @@ class Manifest:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"the name of a draft set is lower-case letters, digits, '_', '.', '-'; got {name!r}")
 
-    def held(self) -> Contents:
+    def held(self) -> TraceContents:
         """The contents of a finished trace."""
         if self.contents is None:
             raise ValueError("this recording is not finished, so it has no contents yet")
@@ -289,9 +289,9 @@ def _draft_set(fields: JsonFields) -> DraftSet:
     )
 
 
-def _contents(fields: JsonFields) -> Contents:
+def _contents(fields: JsonFields) -> TraceContents:
     files = fields.inners("files")
-    return Contents(
+    return TraceContents(
         text_id=fields.text("text_id"),
         draft_ids=fields.texts("draft_ids"),
         shards=fields.integers("shards"),

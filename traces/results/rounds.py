@@ -11,7 +11,7 @@ from simlab.arrays import Ints, Longs
 from simlab.errors import TraceError
 from simlab.traces.format.files import FAILURES
 from simlab.traces.format.schema import Schema
-from simlab.traces.results.store import Parts
+from simlab.traces.results.store import PiecesFolder
 
 RoundRows: TypeAlias = pl.DataFrame
 """Rows of rounds, for those who hand them on without looking inside."""
@@ -75,7 +75,7 @@ class RoundsFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._parts = path, Parts(path, rounds_schema())
+        self._path, self._parts = path, PiecesFolder(path, rounds_schema())
         self._parts.remove()
 
     def add(self, rows: RoundRows) -> None:

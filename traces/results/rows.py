@@ -95,7 +95,7 @@ def joined_results(parts: Sequence[Results]) -> Results:
     return _checked(pl.concat([results_frame([]), *parts]).rechunk())
 
 
-def in_order_asked(rows: Results, asked: Sequence[tuple[str | None, str, str]], sequences: Iterable[int]) -> Results:
+def rows_in_order(rows: Results, asked: Sequence[tuple[str | None, str, str]], sequences: Iterable[int]) -> Results:
     """The rows of some policies at some prices, sequence by sequence, under the labels with which they were asked for.
 
     Args:

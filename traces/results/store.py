@@ -14,7 +14,7 @@ _WHAT = ("policy_id", "draft_id", "text_id", "cost_id", "sequence")
 """Predicted rows that agree in these say the same; those of another simlab are replaced."""
 
 
-class Parts:
+class PiecesFolder:
     """A folder beside a file, in which pieces of it wait until it is whole.
 
     Each piece is there whole or not at all.
@@ -72,7 +72,7 @@ class ResultStore:
     """
 
     def __init__(self, path: Path, resume: bool) -> None:
-        self._path, self._parts = path, Parts(path, results_schema())
+        self._path, self._parts = path, PiecesFolder(path, results_schema())
         earlier = [path] if path.is_file() else []
         if (earlier or self._parts.files()) and not resume:
             state = "is there already" if earlier else "was begun already"

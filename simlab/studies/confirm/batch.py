@@ -17,7 +17,7 @@ from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.replay.rows import policy_row, results_of
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import Results, in_order_asked, joined_results
+from simlab.traces.results.rows import Results, joined_results, rows_in_order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +89,7 @@ def predicted_groups(
                 parts.append(results_of([row], sums, texts, trace, draft))
             bar.update()
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    return in_order_asked(joined_results(parts), order, served)
+    return rows_in_order(joined_results(parts), order, served)
 
 
 def batch_ran(setup: "ConfirmSetup", log: "ConfirmLog") -> BatchRan | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.replay.batch import policy_id_at
-from simlab.traces.artefacts.optimum import Optimum, ReadFrom
+from simlab.traces.artefacts.optimum import Optimum, PromptSource
 from simlab.traces.format.records import SequenceRecord
 
 REFERENCES = ("ar", "chain")
@@ -120,9 +120,9 @@ def chosen_of(
     return Chosen(path, optimum, None if best is None else best.policy_id, tuple(labels) if is_seen else ())
 
 
-def _read(one: "ReadFrom") -> str:
+def _read(one: "PromptSource") -> str:
     return f"{one.prompts} prompts ({', '.join(one.datasets)}; text {one.text_id})"
 
 
-def _json(one: "ReadFrom") -> dict[str, object]:
+def _json(one: "PromptSource") -> dict[str, object]:
     return {"text_id": one.text_id, "draft_id": one.draft_id, "prompts": one.prompts, "datasets": list(one.datasets)}

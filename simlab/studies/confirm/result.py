@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text
 from simlab.analysis.confirm.errors import PredictionErrors
 from simlab.analysis.confirm.groups import machine_table
-from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, Contest
+from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerComparison
 from simlab.analysis.confirm.text import (
     ERROR_NOTES,
     confirm_blocks,
@@ -15,7 +15,7 @@ from simlab.analysis.confirm.text import (
     differences_text,
     error_table,
     prediction_verdict,
-    same_texts,
+    same_texts_sentence,
     stage_table,
     verdict_text,
 )
@@ -122,7 +122,7 @@ class Confirmation:
     heading: str
     ran: Ran
     policies: "tuple[ConfirmedPolicy, ...]"
-    won: "Contest | None"
+    won: "WinnerComparison | None"
     errors: "tuple[PredictionErrors, ...]"
     order: "RankAgreement"
     differences: tuple[dict[str, object], ...] | None
@@ -212,7 +212,7 @@ class Confirmation:
 
     def _same_texts(self) -> str:
 
-        return same_texts(self.policies)
+        return same_texts_sentence(self.policies)
 
     def _machine(self) -> str:
         """What all texts together were written at; empty where they ran alone."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from simlab.analysis.confirm.table import Judged
+from simlab.analysis.confirm.table import TextFindings
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
 from simlab.real_runner.confirm.setup import ConfirmSetup
@@ -38,7 +38,7 @@ def measured_rows(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]"
 
 def judged_by_policy(
     setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]", verdicts: "Mapping[str, Verdict]"
-) -> "dict[str, Judged]":
+) -> "dict[str, TextFindings]":
     """What was found of each policy's texts, by the policy's id."""
     prompts = {record.index: record.prompt for record in setup.records}
     plain = [run.text for seq in sequences for run in seq.runs if run.policy_id == setup.plain_id]
@@ -51,7 +51,7 @@ def judged_by_policy(
             if run.unequal
         ]
         verdict = verdicts[one.policy_id]
-        found[one.policy_id] = Judged(
+        found[one.policy_id] = TextFindings(
             lossless=str(verdict),
             num_ties=verdict.num_ties,
             worst_gap=verdict.worst_gap,

@@ -12,9 +12,9 @@ from simlab.analysis.confirm.errors import prediction_errors
 from simlab.analysis.confirm.groups import by_group, with_prompts
 from simlab.analysis.confirm.table import (
     ConfirmedPolicy,
-    Judged,
+    TextFindings,
+    compare_winner,
     confirmed_policies,
-    contest,
     measured_runs,
     widest_half_width,
 )
@@ -129,7 +129,7 @@ def _judged(
     first_lines: str,
     ran: Ran,
     results: "Results",
-    judged: "Mapping[str, Judged]",
+    judged: "Mapping[str, TextFindings]",
     marks: Marks,
 ) -> Confirmation:
     """Everything that result rows and verdicts say."""
@@ -145,7 +145,7 @@ def _judged(
         heading=first_lines,
         ran=ran,
         policies=tuple(found),
-        won=contest(found, units, chosen_id),
+        won=compare_winner(found, units, chosen_id),
         errors=tuple(prediction_errors(units)),
         order=rank_agreement(measured_runs(found, units), predicted),
         differences=None,
@@ -157,7 +157,7 @@ def _judged(
 
 
 def _policies(
-    setup: "ConfirmSetup", results: "Results", judged: "Mapping[str, Judged]", by: str | None = None
+    setup: "ConfirmSetup", results: "Results", judged: "Mapping[str, TextFindings]", by: str | None = None
 ) -> "list[ConfirmedPolicy]":
     """A row per policy, with intervals over what was run whole."""
     found = confirmed_policies(_by_unit(setup, results, by), judged, by)

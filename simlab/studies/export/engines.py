@@ -11,7 +11,7 @@ import numpy as np
 from simlab.analysis.export.engine_settings import (
     BEAM,
     CHAIN,
-    Exported,
+    ExportedPolicy,
     sglang_adaptive,
     sglang_arguments,
     sglang_environment,
@@ -71,7 +71,7 @@ def engine_text(
     kept = texts.trace.manifest.draft_sets[texts.draft]
     asked = has_table(priced, batches)
     choosing = asked and (engine == "vllm" or policy.name == CHAIN)
-    one = Exported(
+    one = ExportedPolicy(
         policy,
         _acceptance(policy, texts),
         kept.depth,
@@ -84,7 +84,7 @@ def engine_text(
         *([_NO_TREES] if asked and not choosing else []),
         *([in_sample_note([policy.label])] if artefacts.in_sample([policy]) else []),
     ]
-    make: Callable[[Exported, list[str], ExportedTexts, int | None], Made] = _MAKERS[engine]
+    make: Callable[[ExportedPolicy, list[str], ExportedTexts, int | None], Made] = _MAKERS[engine]
     text, notes = make(one, notes, texts, draft_tokens)
     return text, f"Settings of {policy.label} for {engine}", notes
 
@@ -112,7 +112,7 @@ def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     return acceptance_of(found)
 
 
-def _vllm(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
+def _vllm(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     parts = vllm_settings(one, draft_tokens)
     notes = [*notes, *width_note(one)]
@@ -121,7 +121,7 @@ def _vllm(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: i
     return _json({"simlab": stamp(one, VLLM, notes), **parts}), notes
 
 
-def _sglang(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
+def _sglang(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     slots = sglang_adaptive(one)
     if slots:
@@ -143,7 +143,7 @@ def _sglang(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens:
     return _json({"simlab": simlab, **slots}), notes
 
 
-def _tensorrt_llm(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
+def _tensorrt_llm(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     settings = tensorrt_llm_settings(one)
     forced = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={tensorrt_llm_forced(one)!r}"
@@ -171,7 +171,7 @@ def _yaml(value: dict[str, object], indent: str) -> list[str]:
     return lines
 
 
-def _modelopt(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
+def _modelopt(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     kept = texts.trace.manifest.draft_sets[texts.draft]
     by_length = _by_length(one.deepest, texts) if one.is_chain else {}

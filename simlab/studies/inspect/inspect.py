@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from simlab.analysis.optimize.text import finalist_table, optimism_text
-from simlab.analysis.table.summaries import summaries
-from simlab.analysis.table.text import notes, table
+from simlab.analysis.table.summaries import summarise
+from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.errors import UsageError
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inspect.checkpoint import (
@@ -19,9 +19,9 @@ from simlab.studies.inspect.fitted import ngram_json, ngram_text, table_json, ta
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts import ngram as ngram_file
 from simlab.traces.artefacts import table as table_file
-from simlab.traces.artefacts.kinds import format_of, looks_like_results, place_of
+from simlab.traces.artefacts.kinds import find_file, format_of, looks_like_results
 from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
-from simlab.traces.artefacts.optimum import ReadFrom, read_optimum
+from simlab.traces.artefacts.optimum import PromptSource, read_optimum
 from simlab.traces.inspect import TraceReport, check_trace
 from simlab.traces.results.rows import read_results
 
@@ -64,7 +64,7 @@ def inspect(path: str, progress: bool | None = None) -> Inspection:
     Raises:
         SimlabError: there is nothing, it is of another kind, or it is damaged.
     """
-    place = Path(path) if "://" in path else place_of(path)
+    place = Path(path) if "://" in path else find_file(path)
     if "://" in path or (place.is_dir() and not looks_like_checkpoint(place)):
         return Inspection(*_trace(path, progress))
     if looks_like_checkpoint(place):
@@ -162,7 +162,7 @@ def _optimum(place: Path) -> tuple[dict[str, object], str]:
 
     found = read_optimum(place)
 
-    def prompts(one: ReadFrom) -> str:
+    def prompts(one: PromptSource) -> str:
         return f"{one.prompts} prompts ({', '.join(one.datasets)}) of text {one.text_id}, draft set {one.draft_id}"
 
     cap = "" if found.node_cap is None else f", at most {found.node_cap} drafted tokens a round"
@@ -187,11 +187,11 @@ def _results(place: Path) -> tuple[dict[str, object], str]:
     parts = results.partition_by(*_TOGETHER, maintain_order=True)
     tables, rows = [], []
     for part in parts:
-        found = summaries(part)
+        found = summarise(part)
         ids = {name: part[name][0] for name in _TOGETHER}
         rows += [ids | one.row() for one in found]
         heading = f"text {ids['text_id']}, drafter {ids['draft_id']}, {ids['kind']}"
         heading += "" if ids["cost_id"] is None else f" at the prices {ids['cost_id']}"
-        tables.append(f"{heading}\n{table(found)}\n\n{notes(found, _UNPRICED)}")
+        tables.append(f"{heading}\n{summary_table(found)}\n\n{summary_notes(found, _UNPRICED)}")
     value: dict[str, object] = {"kind": "results", "path": str(place), "rows": rows}
     return value, "\n\n".join([f"results {place}, {results.height:,} rows", *tables])

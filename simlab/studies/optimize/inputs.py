@@ -12,7 +12,7 @@ from simlab.errors import CostError, TraceError, UsageError
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.trace import TraceSource, opened
-from simlab.traces.artefacts.optimum import ReadFrom
+from simlab.traces.artefacts.optimum import PromptSource
 from simlab.traces.reader import Trace
 
 TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE = "tokens_per_s", "acceptance_length", "worst_case"
@@ -63,9 +63,9 @@ class PromptSet:
         keys = ((record.index, _key(record.prompt)) for record in self.trace.sequences())
         return {index: number[key] for index, key in keys if key in number}
 
-    def read_from(self) -> ReadFrom:
+    def read_from(self) -> PromptSource:
         """For the file."""
-        return ReadFrom(self.trace.text_id, self.trace.draft_ids[self.draft], frozenset(self.prompts))
+        return PromptSource(self.trace.text_id, self.trace.draft_ids[self.draft], frozenset(self.prompts))
 
     def heading(self) -> str:
         """In a line."""

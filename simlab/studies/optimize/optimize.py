@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.analysis.optimize.text import finalist_table, optimism_text
-from simlab.analysis.table.text import notes, table
+from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.optimize.inputs import SearchInputs, search_inputs
@@ -62,9 +62,9 @@ class OptimizeResult(StudyResult):
         evaluation, choice = self.inputs.evaluation, self.choice
         parts = [self._heading(), self.optimum.verdict, finalist_table(self.optimum)]
         for prices, summaries in zip(evaluation.prices, choice.summaries, strict=True):
-            parts.append(f"evaluation prompts, prices {prices.heading}\n{table(summaries)}")
+            parts.append(f"evaluation prompts, prices {prices.heading}\n{summary_table(summaries)}")
         parts.append(optimism_text(self.optimum))
-        parts.append(notes(choice.summaries[0], evaluation.prices[0].why_none))
+        parts.append(summary_notes(choice.summaries[0], evaluation.prices[0].why_none))
         return "\n\n".join([*parts, *self._warnings()])
 
     def write(self, path: str | Path) -> None:

@@ -4,10 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from simlab.analysis.optimize.candidate_sums import best_places, figures
-from simlab.analysis.optimize.finalists import Figures, Standing, choose_finalists, optimism, stand
-from simlab.analysis.table.prompt_sums import Run
-from simlab.analysis.table.summaries import Summary, summaries
+from simlab.analysis.optimize.candidate_sums import best_places, objective_figures
+from simlab.analysis.optimize.finalists import (
+    FinalistFigures,
+    FinalistVerdict,
+    choose_finalists,
+    judge_finalists,
+    optimism_figures,
+)
+from simlab.analysis.table.prompt_sums import PolicyRun
+from simlab.analysis.table.summaries import Summary, summarise
 from simlab.arrays import Doubles
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.priced_policies import PricedPolicies
@@ -15,7 +21,7 @@ from simlab.studies.optimize.inputs import PromptSet, SearchInputs
 from simlab.studies.optimize.search import Searched, SearchOptions
 from simlab.studies.optimize.space import CHAIN, PLAIN, TREES, Point, is_reference
 from simlab.studies.replay.run import ReplayOptions, replay_trace
-from simlab.traces.artefacts.optimum import Chosen, Optimum, Scalar
+from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, Scalar
 from simlab.traces.results.rows import Results, results_at
 
 BEST, RIVAL, REFERENCE, BOUND = "best", "rival", "reference", "bound"
@@ -47,7 +53,7 @@ class Choice:
     """
 
     optimum: Optimum
-    standing: Standing
+    standing: FinalistVerdict
     results: Results
     summaries: tuple[tuple[Summary, ...], ...]
     in_sample: tuple[tuple[str, ...], tuple[str, ...]]
@@ -65,14 +71,14 @@ def report_choice(
         num_searched: policies that were tried.
         options: threads.
     """
-    values = figures(dev.sums, inputs.objective)
+    values = objective_figures(dev.sums, inputs.objective)
     references = _references(dev, values)
     places = choose_finalists(dev.sums, values, [one.entry for one in dev.points], references)
     finalists = [dev.points[place] for place in places]
     rows, in_sample = zip(*(_rows(side, finalists, options) for side in (inputs.dev, inputs.evaluation)), strict=True)
     machines = [_runs(inputs.evaluation, number, finalists, rows[1]) for number in range(len(inputs.dev.prices))]
-    standing = stand(machines, inputs.objective)
-    best = Chosen(finalists[0].typed, finalists[0].policies[0].policy_id)
+    standing = judge_finalists(machines, inputs.objective)
+    best = ChosenPolicy(finalists[0].typed, finalists[0].policies[0].policy_id)
     cost_ids = tuple(one.cost_id for one in inputs.dev.prices if one.cost_id is not None)
     optimum = Optimum(
         simlab_version=metadata.version("simlab"),
@@ -115,36 +121,37 @@ def _rows(side: PromptSet, finalists: Sequence[Point], options: SearchOptions) -
     return rows.filter(rows["sequence"].is_in(list(wanted))), tuple(dict.fromkeys(in_sample))
 
 
-def _runs(side: PromptSet, machine: int, finalists: Sequence[Point], rows: Results) -> list[Run]:
+def _runs(side: PromptSet, machine: int, finalists: Sequence[Point], rows: Results) -> list[PolicyRun]:
     """The finalists at one machine's prices."""
     priced = results_at(rows, side.prices[machine].cost_id)
     plain = priced.filter(priced["name"] == "ar")
     labels = [one.policies[machine].label for one in finalists]
-    return [Run(label, priced.filter(priced["policy"] == label), plain) for label in labels]
+    return [PolicyRun(label, priced.filter(priced["policy"] == label), plain) for label in labels]
 
 
 def _summaries(rows: Results, cost_id: str | None) -> list[Summary]:
 
-    return summaries(results_at(rows, cost_id))
+    return summarise(results_at(rows, cost_id))
 
 
 def _optimism(inputs: SearchInputs, dev: Searched, evaluation: Searched, best: int) -> Mapping[str, Scalar]:
 
     chain = next(place for place, one in enumerate(dev.points) if one.entry == CHAIN)
     own = Searched((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
-    dev_values = figures(own.sums, inputs.objective)
-    there = figures(evaluation.sums, inputs.objective)
+    dev_values = objective_figures(own.sums, inputs.objective)
+    there = objective_figures(evaluation.sums, inputs.objective)
     first = best_places(evaluation.sums, there)[0]
     known = {one.typed: float(value) for one, value in zip(evaluation.points, there, strict=True)}
     chosen, reference = (
-        Figures(one.typed, float(value), known[one.typed]) for one, value in zip(own.points, dev_values, strict=True)
+        FinalistFigures(one.typed, float(value), known[one.typed])
+        for one, value in zip(own.points, dev_values, strict=True)
     )
     typed = evaluation.points[first].typed
-    return optimism(chosen, reference, Figures(typed, float("nan"), known[typed]))
+    return optimism_figures(chosen, reference, FinalistFigures(typed, float("nan"), known[typed]))
 
 
 def _finalist_rows(
-    inputs: SearchInputs, finalists: Sequence[Point], rows: Sequence[Results], standing: Standing
+    inputs: SearchInputs, finalists: Sequence[Point], rows: Sequence[Results], standing: FinalistVerdict
 ) -> list[dict[str, Scalar]]:
     """A row for each finalist and bound at each machine's prices."""
     against = {one.second: one for one in standing.comparisons}

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.optimize.candidate_sums import CandidateSums, best_places, figures
-from simlab.analysis.optimize.halving import halved, mixed_order
+from simlab.analysis.optimize.candidate_sums import CandidateSums, best_places, objective_figures
+from simlab.analysis.optimize.halving import halve_candidates, mixed_order
 from simlab.arrays import Longs
 from simlab.policies.composition import order_key, rule_of
 from simlab.policies.engine.replay import PricedPolicy, Replay, ReplaySums
@@ -103,7 +103,7 @@ class SumsOfPolicies:
 
 
 def units_of(points: Sequence[Point]) -> Longs:
-    """Which policies are worked out together, as `simlab.analysis.optimize.halving.halved` reads it."""
+    """Which policies are worked out together, as `simlab.analysis.optimize.halving.halve_candidates` reads it."""
     numbers: dict[str, int] = {}
     found = []
     for one in points:
@@ -129,7 +129,7 @@ class Searched:
 
     def best(self, objective: str) -> Point:
         """The policy with the largest figure."""
-        return self.points[best_places(self.sums, figures(self.sums, objective))[0]]
+        return self.points[best_places(self.sums, objective_figures(self.sums, objective))[0]]
 
 
 def search(
@@ -154,7 +154,7 @@ def search(
         found = SumsOfPolicies(everything, side, options)(range(len(everything)), range(num_prompts))
         return Searched(tuple(everything), found, ((len(everything), num_prompts),))
     order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
-    left, found, steps = halved(SumsOfPolicies(points, side, options), units, entries, order, objective)
+    left, found, steps = halve_candidates(SumsOfPolicies(points, side, options), units, entries, order, objective)
     always = list(kept.values())
     own = SumsOfPolicies(always, side, SearchOptions(options.threads, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()

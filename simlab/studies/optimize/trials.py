@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simlab.analysis.optimize.candidate_sums import best_places, figures
+from simlab.analysis.optimize.candidate_sums import best_places, objective_figures
 from simlab.errors import SimlabError, UsageError
 from simlab.ids import content_id
 from simlab.policies.parsing.search_space import SearchEntry
@@ -148,7 +148,7 @@ def _trials(
             if not some:
                 raise UsageError(f"`{typed}` drafts more than --node-cap {inputs.node_cap}; search smaller budgets")
             sums = SumsOfPolicies(some, inputs.dev, quiet)(range(len(some)), range(len(inputs.dev.prompts)))
-            found = figures(sums, inputs.objective)
+            found = objective_figures(sums, inputs.objective)
             best = best_places(sums, found)[0]
             trial.set_user_attr(_TYPED, typed)
             trial.set_user_attr(_BEST, some[best].typed)

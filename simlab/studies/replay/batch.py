@@ -18,7 +18,7 @@ from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rows import Row, policy_row, results_of
 from simlab.studies.replay.run import ReplayOptions, in_order, num_cores
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import Results, in_order_asked, joined_results
+from simlab.traces.results.rows import Results, joined_results, rows_in_order
 
 
 def replay_batches(
@@ -57,7 +57,7 @@ def replay_batches(
             found.append(results)
             bar.update()
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    return in_order_asked(joined_results(found), order, wanted)
+    return rows_in_order(joined_results(found), order, wanted)
 
 
 def policies_at(policies: Sequence[NamedPolicy], batch: int) -> tuple[NamedPolicy, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.analysis.table.html import sentences_html, summaries_html
-from simlab.analysis.table.summaries import summaries
+from simlab.analysis.table.summaries import summarise
 from simlab.errors import TraceError, UsageError
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policies
@@ -71,9 +71,9 @@ class ReplayTable(StudyResult):
         parts = [sentences_html(heading(self.trace, self.draft, self.rows, *self.prices))]
         for one in self.prices:
             rows = results_at(self.rows, one.cost_id)
-            slices = [] if self.by is None else summaries(rows, self.by)
+            slices = [] if self.by is None else summarise(rows, self.by)
             parts += [sentences_html(one.heading)] if len(self.machines) > 1 else []
-            parts.append(summaries_html(summaries(rows), slices, self.by or "", one.why_none))
+            parts.append(summaries_html(summarise(rows), slices, self.by or "", one.why_none))
         parts += [sentences_html(in_sample_note(self.in_sample))] if self.in_sample else []
         return "\n".join(parts)
 

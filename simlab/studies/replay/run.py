@@ -21,7 +21,7 @@ from simlab.studies.replay.rounds import rows_of_texts
 from simlab.studies.replay.rows import ReadyRows, Row, bound_rows, policy_row, results_of
 from simlab.traces.reader import Trace
 from simlab.traces.results.rounds import RoundRows, RoundsFile, joined_rounds
-from simlab.traces.results.rows import Results, in_order_asked, joined_results
+from simlab.traces.results.rows import Results, joined_results, rows_in_order
 from simlab.traces.results.store import ResultStore
 
 ROWS_AT_ONCE = 4096
@@ -86,7 +86,7 @@ def replay_trace(
     missing = _missing(earlier, rows, wanted)
     new = _replayed(trace, draft, rows, missing, options)
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    return in_order_asked(joined_results([*earlier, *new]), order, wanted)
+    return rows_in_order(joined_results([*earlier, *new]), order, wanted)
 
 
 def _which(trace: Trace, draft: str) -> dict[str, str]:

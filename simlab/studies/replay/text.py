@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from simlab.analysis.table.summaries import Summary, summaries
-from simlab.analysis.table.text import blocks, notes, table
+from simlab.analysis.table.summaries import Summary, summarise
+from simlab.analysis.table.text import summary_blocks, summary_notes, summary_table
 from simlab.studies.inputs.priced_policies import BEST_BUDGET, HINDSIGHT
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.reader import Trace
@@ -46,7 +46,7 @@ def json_value(
     found: list[dict[str, object]] = []
     for one in prices:
         first: dict[str, object] = {"cost_id": one.cost_id, "prices": one.heading} if len(prices) > 1 else {}
-        rows_of_one = [summary.row() for summary in summaries(results_at(rows, one.cost_id), by)]
+        rows_of_one = [summary.row() for summary in summarise(results_at(rows, one.cost_id), by)]
         found += [{**first, **row, "in_sample": row["policy"] in in_sample} for row in rows_of_one]
     cost = prices[0].cost_id if len(prices) == 1 else [one.cost_id for one in prices]
     return {"text_id": trace.text_id, "draft_ids": {draft: trace.draft_ids[draft]}, "cost": cost, "rows": found}
@@ -60,17 +60,17 @@ def tables_text(rows: Results, prices: Sequence[Prices], by: str | None = None) 
     for one in prices:
         part = results_at(rows, one.cost_id)
         blocks.append(f"{one.heading}\n\n{table_text(part, one, by)}")
-        fastest.append((_fastest(summaries(part)), one))
+        fastest.append((_fastest(summarise(part)), one))
     return "\n\n".join([*blocks, fastest_text(fastest)])
 
 
 def table_text(rows: Results, prices: Prices, by: str | None = None) -> str:
     """The summaries of one machine for people, and what to know beside them."""
-    whole = summaries(rows)
+    whole = summarise(rows)
     if by is None:
-        return f"{table(whole)}\n\n{notes(whole, prices.why_none)}{_bounds(whole)}"
-    slices = summaries(rows, by)
-    return f"{blocks(slices, whole, by)}\n\n{notes(slices, prices.why_none)}{_bounds(whole)}"
+        return f"{summary_table(whole)}\n\n{summary_notes(whole, prices.why_none)}{_bounds(whole)}"
+    slices = summarise(rows, by)
+    return f"{summary_blocks(slices, whole, by)}\n\n{summary_notes(slices, prices.why_none)}{_bounds(whole)}"
 
 
 def _bounds(found: Sequence[Summary]) -> str:

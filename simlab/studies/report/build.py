@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simlab.analysis.curves.examples import worst_example
-from simlab.analysis.curves.rows import Machine, Roots, curve_rows
+from simlab.analysis.curves.rows import CurveMachine, CurveRoots, curve_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
 from simlab.analysis.report.page import report_page
@@ -13,8 +13,8 @@ from simlab.analysis.report.parts import FirstScreen, Note, Part, Section
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
 from simlab.analysis.report.scoring import scoring_parts
 from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart, stage_chart, stage_table
-from simlab.analysis.report.verdict import Choice, Verdict, verdict_of
-from simlab.analysis.scoring.score import Limits, scoring
+from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
+from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
 from simlab.policies.composition import order_of
 from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
@@ -26,7 +26,7 @@ from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
 from simlab.studies.report.marks import footer_text, marks_of
 from simlab.studies.report.trees import explorer
-from simlab.traces.artefacts.confirmation import Confirmed
+from simlab.traces.artefacts.confirmation import Confirmation
 
 MOST_SHOWN = 5
 """As many policies are drawn in figures that show each of them."""
@@ -82,18 +82,18 @@ def _measured(inputs: ReportInputs) -> list[str]:
     return [f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict]
 
 
-def _choice(inputs: ReportInputs) -> Choice:
+def _choice(inputs: ReportInputs) -> VerdictChoice:
 
     optimum = inputs.optimum
     if optimum is None:
-        return Choice(None, "on these very prompts", False)
+        return VerdictChoice(None, "on these very prompts", False)
     own = set(inputs.rows.select("dataset", "prompt_id").iter_rows())
     on = f"on {optimum.chosen_on.prompts} prompts of {', '.join(optimum.chosen_on.datasets)}"
     is_held_out = optimum.chosen_on.names.isdisjoint(own)
-    return Choice(optimum.best.policy, on, is_held_out)
+    return VerdictChoice(optimum.best.policy, on, is_held_out)
 
 
-def _shown(inputs: ReportInputs, verdict: Verdict) -> list[Summary]:
+def _shown(inputs: ReportInputs, verdict: ReportVerdict) -> list[Summary]:
     """The chain, the policy of the verdict, what ran, and the best of other families, few enough to tell apart."""
     results = inputs.results
     chain = results.chain()
@@ -168,7 +168,7 @@ def _stages(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
     return [*(one for one in parts if one is not None), *map(Note, said)]
 
 
-def _order(one: Confirmed) -> str:
+def _order(one: Confirmation) -> str:
     """Whether the prediction orders policies as the measurement does."""
     found = one.rank_agreement
     if not found.get("separate"):
@@ -201,9 +201,9 @@ def _scoring(inputs: ReportInputs) -> list[Part]:
     kept = trace.manifest.draft_sets[draft]
     named = inputs.named(_SCORED)
     prompts = list(dict.fromkeys((one.prompt.dataset, one.prompt.prompt_id) for one in inputs.texts()))
-    limits = Limits(min(64, kept.exact_budget), (16,), min(64, kept.min_width))
+    limits = ScoringLimits(min(64, kept.exact_budget), (16,), min(64, kept.min_width))
     texts = trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE)
-    return scoring_parts(scoring(named, prompts, texts, limits, inputs.cost), [one.label for one in named])
+    return scoring_parts(score_trace(named, prompts, texts, limits, inputs.cost), [one.label for one in named])
 
 
 def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
@@ -222,8 +222,8 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
     if "calibrated" not in orders:
         missing.append("No calibrated curves: no calibration comes with simlab for these models.")
     convex = round_costs(convex_view(cost), ALL_STAGES, most)
-    machine = Machine(cost.cost_id, round_costs(cost, ALL_STAGES, most), {"first stop, convex": convex})
-    roots = Roots(lambda: trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE))
+    machine = CurveMachine(cost.cost_id, round_costs(cost, ALL_STAGES, most), {"first stop, convex": convex})
+    roots = CurveRoots(lambda: trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE))
     rows, settings = curve_rows(orders, [machine], roots, most)
     found, names = curve_summaries(rows, settings), [f"{one.edges} probabilities" for one in settings]
     worst = worst_example(

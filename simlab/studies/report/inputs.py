@@ -15,7 +15,7 @@ from simlab.studies.inputs.priced_policies import priced_policies
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.replay.run import replay_trace
-from simlab.traces.artefacts.confirmation import Confirmed, read_confirmation
+from simlab.traces.artefacts.confirmation import Confirmation, read_confirmation
 from simlab.traces.artefacts.cost import packaged_cost_files
 from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.format.records import SequenceRecord
@@ -60,7 +60,7 @@ class ReportInputs:
     prices: Prices | None
     artefacts: TraceArtefacts | None
     optimum: Optimum | None
-    confirmed: tuple[Confirmed, ...]
+    confirmed: tuple[Confirmation, ...]
     missing: tuple[str, ...]
     wanted: tuple[int, ...]
     served: str
@@ -137,7 +137,7 @@ def _joined(
     trace: Trace | None,
     draft: str | None,
     prices: Prices | None,
-    confirmed: tuple[Confirmed, ...],
+    confirmed: tuple[Confirmation, ...],
     served: str,
 ) -> ReportInputs:
 

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.analysis.compare.comparisons import POWERS, Comparison, compare_runs, compared, headline, in_family
+from simlab.analysis.compare.comparisons import (
+    POWERS,
+    Comparison,
+    adjust_family,
+    compare_pairs,
+    compare_runs,
+    headline_measure,
+)
 from simlab.analysis.compare.text import (
     comparison_cells,
     comparison_notes,
@@ -19,11 +26,11 @@ from simlab.analysis.compare.text import (
     shown_comparisons,
     verdicts_text,
 )
-from simlab.analysis.compare.verdicts import standing, verdict
+from simlab.analysis.compare.verdicts import standing_sentence, verdict_sentence
 from simlab.analysis.statistics.intervals import LEVEL
 from simlab.analysis.statistics.significance import detectable_ratios, prompts_needed
-from simlab.analysis.statistics.slices import SLICES, sliced
-from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums, Run, prompt_sums, shared_runs
+from simlab.analysis.statistics.slices import SLICES, split_by_slice
+from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums, shared_runs
 from simlab.arrays import Doubles
 
 TEXT = ("dataset", "prompt_id", "turn", "sample")
@@ -61,8 +68,8 @@ def plain(num_prompts: int) -> pl.DataFrame:
     return found.with_columns(rounds=pl.col("committed"), verify_s=0.04 * pl.col("committed"), draft_s=pl.lit(0.0))
 
 
-def run(name: str, seed: int, num_prompts: int = 60, faster: float = 1.0) -> Run:
-    return Run(name, rows(seed, num_prompts, faster), plain(num_prompts))
+def run(name: str, seed: int, num_prompts: int = 60, faster: float = 1.0) -> PolicyRun:
+    return PolicyRun(name, rows(seed, num_prompts, faster), plain(num_prompts))
 
 
 def by_measure(found: list[Comparison]) -> dict[str, Comparison]:
@@ -97,16 +104,16 @@ def test_values_are_those_of_plain_sums(num_prompts: int) -> None:
         assert one.ratio == pytest.approx(ours[name] / theirs[name])
         assert one.ratio_interval.low <= one.ratio <= one.ratio_interval.high
         assert one.difference_interval.low <= one.difference <= one.difference_interval.high
-    assert headline(list(found.values())) == "tokens_per_s"
+    assert headline_measure(list(found.values())) == "tokens_per_s"
 
 
 @pytest.mark.parametrize("num_prompts", [2, 9, 60])
 def test_a_run_does_not_differ_from_itself(num_prompts: int) -> None:
-    for second in (run("B", 1, num_prompts), Run("B", rows(1, num_prompts).reverse(), plain(num_prompts))):
+    for second in (run("B", 1, num_prompts), PolicyRun("B", rows(1, num_prompts).reverse(), plain(num_prompts))):
         for one in compare_runs([run("A", 1, num_prompts), second], [(0, 1)]):
             assert (one.ratio, one.difference, one.p_value, one.differs) == (1.0, 0.0, 1.0, False)
             assert (one.ratio_interval.low, one.ratio_interval.high) == (1.0, 1.0)
-            assert verdict(one).startswith("no difference between A and B")
+            assert verdict_sentence(one).startswith("no difference between A and B")
 
 
 @pytest.mark.parametrize("num_prompts", [9, 60])
@@ -117,7 +124,7 @@ def test_a_planted_difference_is_found_in_both_directions(num_prompts: int) -> N
         assert found.differs
         assert found.p_value < 0.001
         said = re.fullmatch(
-            rf"fast is faster than slow by (.*) % \[(.*), (.*)\], on {num_prompts} prompts", verdict(found)
+            rf"fast is faster than slow by (.*) % \[(.*), (.*)\], on {num_prompts} prompts", verdict_sentence(found)
         )
         assert said is not None
         share, low, high = map(float, said.groups())
@@ -127,17 +134,17 @@ def test_a_planted_difference_is_found_in_both_directions(num_prompts: int) -> N
 def test_a_difference_too_small_has_no_winner() -> None:
     found = by_measure(compare_runs([run("A", 1, 12), run("B", 2, 12, faster=1.003)], [(0, 1)]))["tokens_per_s"]
     assert not found.differs
-    said = verdict(found)
+    said = verdict_sentence(found)
     assert said.startswith("no winner between A and B: differences under ")
     assert "% cannot be resolved with 12 prompts" in said
 
 
 def test_without_seconds_only_acceptance_is_compared() -> None:
-    without = Run("B", rows(2, 20, seconds=False), plain(20))
+    without = PolicyRun("B", rows(2, 20, seconds=False), plain(20))
     found = compare_runs([run("A", 1, 20), without], [(0, 1)])
     assert {one.measure for one in found} == {"acceptance_length", "acceptance_length_macro"}
-    assert headline(found) == "acceptance_length"
-    other_plain = Run("B", rows(2, 20), plain(10))
+    assert headline_measure(found) == "acceptance_length"
+    other_plain = PolicyRun("B", rows(2, 20), plain(10))
     assert "speedup" not in {one.measure for one in compare_runs([run("A", 1, 20), other_plain], [(0, 1)])}
 
 
@@ -145,7 +152,7 @@ def test_one_prompt_allows_no_verdict() -> None:
     found = by_measure(compare_runs([run("A", 1, 1), run("B", 2, 1, faster=1.5)], [(0, 1)]))["tokens_per_s"]
     assert not found.is_known
     assert not found.differs
-    assert verdict(found).startswith("no verdict on A and B")
+    assert verdict_sentence(found).startswith("no verdict on A and B")
     assert found.row()["ratio_ci_low"] is None
     assert all(value is None or isinstance(value, str | int | float) for value in found.row().values())
 
@@ -153,20 +160,20 @@ def test_one_prompt_allows_no_verdict() -> None:
 def test_prompts_of_one_side_are_left_out_and_named() -> None:
     first, second = run("A", 1, 12), run("B", 2, 10)
     without_a_turn = second.rows.filter(~((pl.col("prompt_id") == "prompt-3") & (pl.col("turn") == 1)))
-    shared, left_out = shared_runs([first, Run("B", without_a_turn, second.plain)])
+    shared, left_out = shared_runs([first, PolicyRun("B", without_a_turn, second.plain)])
     assert left_out["A"] == (("set-0", "prompt-3"), ("set-1", "prompt-10"), ("set-2", "prompt-11"))
     assert left_out["B"] == (("set-0", "prompt-3"),)
     assert prompt_sums(shared).sums.shape == (9, 2, len(COLUMNS))
     with pytest.raises(ValueError, match="not of the same prompts"):
         prompt_sums([first, second])
-    nothing, _ = shared_runs([first, Run("C", rows(1, 12).with_columns(dataset=pl.lit("x")), plain(12))])
+    nothing, _ = shared_runs([first, PolicyRun("C", rows(1, 12).with_columns(dataset=pl.lit("x")), plain(12))])
     assert compare_runs(nothing, [(0, 1)]) == []
 
 
 @pytest.mark.parametrize("by", SLICES)
 def test_slices_add_up_to_the_whole(by: str) -> None:
     table = rows(1, 40)
-    parts = sliced(table, by)
+    parts = split_by_slice(table, by)
     assert len(parts) > 1
     assert pl.concat([part for _, part in parts]).sort(TEXT).equals(table.sort(TEXT))
     for column in ("rounds", "committed"):
@@ -177,15 +184,15 @@ def test_slices_add_up_to_the_whole(by: str) -> None:
 
 
 def parts_of(by: str) -> list[tuple[object, pl.DataFrame]]:
-    return list(sliced(rows(1, 60), by))
+    return list(split_by_slice(rows(1, 60), by))
 
 
 def test_contexts_are_cut_where_lengths_double() -> None:
     table = pl.DataFrame({"context_length": [64, 63, 127, 128, 1]})
-    found = [(value, part["context_length"].to_list()) for value, part in sliced(table, "context")]
+    found = [(value, part["context_length"].to_list()) for value, part in split_by_slice(table, "context")]
     assert found == [("1-1", [1]), ("32-63", [63]), ("64-127", [64, 127]), ("128-255", [128])]
     with pytest.raises(ValueError, match="by must be one of"):
-        sliced(table, "prompt_id")
+        split_by_slice(table, "prompt_id")
 
 
 def test_a_family_makes_findings_harder() -> None:
@@ -193,29 +200,29 @@ def test_a_family_makes_findings_harder() -> None:
     found = [one for one in compare_runs(runs, [(0, other) for other in range(1, 8)]) if one.measure == "tokens_per_s"]
     assert {one.family for one in found} == {7}
     assert all(one.p_adjusted >= one.p_value for one in found)
-    alone = compared(prompt_sums(runs), [one.name for one in runs], [(0, 1)], "tokens_per_s")[0]
+    alone = compare_pairs(prompt_sums(runs), [one.name for one in runs], [(0, 1)], "tokens_per_s")[0]
     assert alone.detectable < found[0].detectable
     assert alone.p_value == pytest.approx(found[0].p_value)
     with pytest.raises(ValueError, match="correction must be one of"):
-        in_family(found, "none")
+        adjust_family(found, "none")
     with pytest.raises(ValueError, match="measure must be one of"):
-        compared(prompt_sums(runs), ["A"], [(0, 1)], "tau")
+        compare_pairs(prompt_sums(runs), ["A"], [(0, 1)], "tau")
 
 
 def test_what_was_resampled_is_named() -> None:
     runs = [run("A", 1, 12), run("B", 2, 12, faster=1.003), run("C", 2, 12, faster=2.0)]
     level, ahead, _ = (by_measure(compare_runs(runs, [pair]))["tokens_per_s"] for pair in ((0, 1), (0, 2), (1, 2)))
-    assert "cannot be resolved with 12 groups" in verdict(level, "group")
-    assert "cannot be resolved with 12 groups" in standing([level], "group")
-    assert verdict(ahead, "group").endswith(", on 12 groups")
+    assert "cannot be resolved with 12 groups" in verdict_sentence(level, "group")
+    assert "cannot be resolved with 12 groups" in standing_sentence([level], "group")
+    assert verdict_sentence(ahead, "group").endswith(", on 12 groups")
     same = by_measure(compare_runs([run("A", 1, 1), run("B", 1, 1)], [(0, 1)]))["tokens_per_s"]
-    assert verdict(same, "group").endswith("is the same on the one group")
+    assert verdict_sentence(same, "group").endswith("is the same on the one group")
 
 
 def standing_of(seed: int, faster: float) -> str:
     runs = [run("A", seed, 60, faster), *(run(name, place, 60) for place, name in enumerate("BCD", 5))]
     found = compare_runs(runs, [(0, 1), (0, 2), (0, 3)])
-    return standing([one for one in found if one.measure == "tokens_per_s"])
+    return standing_sentence([one for one in found if one.measure == "tokens_per_s"])
 
 
 def test_where_a_run_stands_among_several() -> None:
@@ -223,9 +230,9 @@ def test_where_a_run_stands_among_several() -> None:
     assert standing_of(1, 1.0).startswith("no winner among A, B, C and D: differences under ")
     assert standing_of(1, 0.7) == "B, C and D are faster than A"
     two = compare_runs([run("A", 1), run("B", 2, faster=2)], [(0, 1)])
-    assert standing([one for one in two if one.measure == "speedup"]) == "B has a larger speedup than A"
+    assert standing_sentence([one for one in two if one.measure == "speedup"]) == "B has a larger speedup than A"
     with pytest.raises(ValueError, match="one run"):
-        standing(two)
+        standing_sentence(two)
 
 
 # ---- simulations: every pair of runs is a simulated comparison on prompts of its own
@@ -251,7 +258,7 @@ def simulate(num_prompts: int, faster: float, skewed: bool, repeats: int) -> lis
     for seed in range(repeats // at_once):
         sums = simulated(seed, num_prompts, at_once, faster, skewed)
         pairs = [(2 * place, 2 * place + 1) for place in range(at_once)]
-        found += compared(sums, [str(place) for place in range(2 * at_once)], pairs, "tokens_per_s")
+        found += compare_pairs(sums, [str(place) for place in range(2 * at_once)], pairs, "tokens_per_s")
     return found
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text, kendall_tau, rank_agreement
-from simlab.analysis.confirm.table import Judged, confirmed_policies, measured_runs
+from simlab.analysis.confirm.table import TextFindings, confirmed_policies, measured_runs
 
-FAILED = Judged(
+FAILED = TextFindings(
     lossless="FAILED",
     num_ties=0,
     worst_gap=3.0,
@@ -33,7 +33,7 @@ def measured(noise: float) -> pl.DataFrame:
     return results(noise=noise)
 
 
-def found(predicted: dict[str, float], noise: float = 0.002, **changes: Judged) -> RankAgreement:
+def found(predicted: dict[str, float], noise: float = 0.002, **changes: TextFindings) -> RankAgreement:
     """Measured: plain decoding, chain, 8 and 16 tokens at 10, 14, 20 and 20.2 tokens per second."""
     rows = measured(noise)
     return rank_agreement(measured_runs(confirmed_policies(rows, judged(**changes)), rows), predicted)

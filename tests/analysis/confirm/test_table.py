@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from confirm_results import EXACT, NUM_PROMPTS, SPEEDS, judged, results
 
-from simlab.analysis.confirm.table import confirmed_policies, contest
+from simlab.analysis.confirm.table import compare_winner, confirmed_policies
 from simlab.analysis.confirm.text import confirm_blocks, confirm_table, differences_text, stage_table, verdict_text
 
 FAILED = replace(EXACT, lossless="FAILED", worst_gap=3.0, fault="prompt 'p1', turn 0: token 7 is wrong")
@@ -17,7 +17,7 @@ FAILED = replace(EXACT, lossless="FAILED", worst_gap=3.0, fault="prompt 'p1', tu
 def test_two_that_differ_by_less_than_the_noise_have_no_winner() -> None:
     rows = results()
     found = confirmed_policies(rows, judged())
-    won = contest(found, rows)
+    won = compare_winner(found, rows)
     assert won is not None
     assert {won.first.policy, *(one.policy for one in won.rivals)} == {"ddtree:budget=8", "ddtree:budget=16"}
     text = verdict_text(found, won)
@@ -33,7 +33,7 @@ def test_a_small_lead_wins_where_it_is_steady() -> None:
     """The prompts differ far more than the policies do: only paired are they told apart."""
     rows = results(noise=0.002)
     found = confirmed_policies(rows, judged())
-    won = contest(found, rows)
+    won = compare_winner(found, rows)
     assert won is not None
     assert (won.first.policy, won.rivals) == ("ddtree:budget=16", ())
     standing, line = verdict_text(found, won).splitlines()
@@ -47,18 +47,18 @@ def test_a_small_lead_wins_where_it_is_steady() -> None:
 def test_the_chosen_one_is_held_against_the_others_though_it_is_not_the_fastest() -> None:
     rows = results(noise=0.002)
     found = confirmed_policies(rows, judged())
-    won = contest(found, rows, chosen="ddtree:budget=8")
+    won = compare_winner(found, rows, chosen="ddtree:budget=8")
     assert won is not None
     assert (won.first.policy, won.rivals) == ("ddtree:budget=8", ())
     assert [one.policy for one in won.ahead] == ["ddtree:budget=16"]
     lines = verdict_text(found, won).splitlines()
     assert lines[0] == "ddtree:budget=16 is faster than ddtree:budget=8."
     assert [line.split(" writes ")[0] for line in lines[1:]] == ["ddtree:budget=8", "ddtree:budget=16"]
-    level = contest(found, results(noise=0.1), chosen="chain")
+    level = compare_winner(found, results(noise=0.1), chosen="chain")
     assert level is not None
     assert (level.first.policy, len(level.comparisons), len(level.ahead)) == ("chain", 2, 2)
     failed = confirmed_policies(rows, judged(ddtree=FAILED))
-    instead = contest(failed, rows, chosen="ddtree:budget=8")
+    instead = compare_winner(failed, rows, chosen="ddtree:budget=8")
     assert instead is not None
     assert instead.first.policy == "chain"
 
@@ -77,7 +77,7 @@ def test_differences_are_read_as_a_family() -> None:
     """A ladder of twelve speeds: some differ from the fastest alone, and not among eleven comparisons."""
     speeds = {"autoregressive": 10.0, **{f"ddtree:budget={number}": 20 + 0.25 * number for number in range(2, 14)}}
     rows = results(speeds, noise=0.1)
-    won = contest(confirmed_policies(rows, dict.fromkeys(speeds, EXACT)), rows)
+    won = compare_winner(confirmed_policies(rows, dict.fromkeys(speeds, EXACT)), rows)
     assert won is not None
     adjusted = holm_by_hand([one.p_value for one in won.comparisons])
     assert [one.p_adjusted for one in won.comparisons] == pytest.approx(adjusted)
@@ -105,14 +105,14 @@ def test_slices_are_not_judged() -> None:
 def test_a_failure_does_not_win() -> None:
     rows = results(noise=0.002)
     found = confirmed_policies(rows, judged(ddtree=FAILED))
-    won = contest(found, rows)
+    won = compare_winner(found, rows)
     assert won is not None
     assert (won.first.policy, won.rivals) == ("chain", ())
     lines = verdict_text(found, won).splitlines()
     assert lines[0] == "FAILED: the text of ddtree:budget=8 is not the target's: prompt 'p1', turn 0: token 7 is wrong."
     assert lines[2].startswith("chain writes 1.40 ")
     found = confirmed_policies(rows, judged(ddtree=FAILED, chain=FAILED))
-    assert contest(found, rows) is None
+    assert compare_winner(found, rows) is None
     assert verdict_text(found, None).endswith("No policy has both a speed and a text that is the target's.")
 
 
@@ -122,15 +122,15 @@ def test_a_failure_does_not_win() -> None:
 def test_a_speedup_that_is_none_is_said_to_be_none(chain: float, said: str | None) -> None:
     rows = results({"autoregressive": 10.0, "chain": chain}, noise=0.02)
     found = confirmed_policies(rows, judged())
-    (line,) = verdict_text(found, contest(found, rows)).splitlines()
+    (line,) = verdict_text(found, compare_winner(found, rows)).splitlines()
     assert (said in line) if said else ("so it is" not in line and "cannot" not in line)
-    assert verdict_text(found, contest(found, rows), "group") == line.replace("prompts", "groups")
+    assert verdict_text(found, compare_winner(found, rows), "group") == line.replace("prompts", "groups")
 
 
 def test_one_prompt_has_no_interval_and_no_winner() -> None:
     rows = results(num_prompts=1)
     found = confirmed_policies(rows, judged())
-    won = contest(found, rows)
+    won = compare_winner(found, rows)
     assert won is not None
     assert len(won.rivals) == 2
     assert "[" not in verdict_text(found, won)
@@ -165,7 +165,7 @@ def test_without_prices_the_prediction_is_unknown() -> None:
     rows = results().with_columns(*(unpriced.then(pl.col(name)).alias(name) for name in stages))
     rows = rows.with_columns(pl.lit(None, pl.String).alias("cost_id"))
     found = confirmed_policies(rows, judged())
-    assert "predicted" not in verdict_text(found, contest(found, rows))
+    assert "predicted" not in verdict_text(found, compare_winner(found, rows))
     assert all(one.row()["predicted_speedup"] is None for one in found)
     assert all(math.isnan(one.predicted.speed.speedup) for one in found)
     assert stage_table(found).splitlines()[1].count("- / ") == 5

@@ -17,9 +17,9 @@ from simlab.analysis.curves.rows import (
     PRICE,
     SCAN,
     SCHEMA,
-    Machine,
-    Roots,
-    Setting,
+    CurveMachine,
+    CurveRoots,
+    CurveSetting,
     curve_rows,
     write_rows,
 )
@@ -85,10 +85,12 @@ def exact_roots(texts: list[RecordedSequence], table: CostTable) -> list[tuple[l
 
 def rows_of(
     texts: list[RecordedSequence], table: CostTable, views: dict[str, CostTable] | None = None
-) -> tuple[pl.DataFrame, Setting]:
+) -> tuple[pl.DataFrame, CurveSetting]:
     seen = {name: round_costs(view, ALL_STAGES, MOST) for name, view in (views or {}).items()}
-    machine = Machine("made-up", round_costs(table, ALL_STAGES, MOST), seen)
-    rows, (setting,) = curve_rows({"raw": BestFirst(Marginal())}, [machine], Roots(lambda: two_at_a_time(texts)), MOST)
+    machine = CurveMachine("made-up", round_costs(table, ALL_STAGES, MOST), seen)
+    rows, (setting,) = curve_rows(
+        {"raw": BestFirst(Marginal())}, [machine], CurveRoots(lambda: two_at_a_time(texts)), MOST
+    )
     return rows, setting
 
 
@@ -173,16 +175,16 @@ def test_at_the_price_no_choice_brings_more_than_it_costs(seed: int) -> None:
 
 def test_only_chosen_roots_count() -> None:
     texts, table = made_up_texts(3, 4), random_table(np.random.default_rng(3), MOST)
-    machine = Machine("made-up", round_costs(table, ALL_STAGES, MOST))
+    machine = CurveMachine("made-up", round_costs(table, ALL_STAGES, MOST))
     counted: list[int] = []
-    roots = Roots(lambda: two_at_a_time(texts), lambda some: some.roots.firsts[:-1], counted.append)
+    roots = CurveRoots(lambda: two_at_a_time(texts), lambda some: some.roots.firsts[:-1], counted.append)
     rows, _ = curve_rows({"raw": BestFirst(Marginal())}, [machine], roots, MOST)
     everything, _ = rows_of(texts, table)
     first = rows.filter(rule=FIRST)
     assert first["position"].to_list() == [0] * 4
     assert first.equals(everything.filter(rule=FIRST, position=0))
     assert sum(counted) % sum(len(one.text) - 1 for one in texts) == 0
-    nothing = Roots(lambda: two_at_a_time(texts), lambda some: some.roots.firsts[:0])
+    nothing = CurveRoots(lambda: two_at_a_time(texts), lambda some: some.roots.firsts[:0])
     with pytest.raises(ValueError, match="no rounds"):
         curve_rows({"raw": BestFirst(Marginal())}, [machine], nothing, MOST)
 
@@ -190,18 +192,18 @@ def test_only_chosen_roots_count() -> None:
 def test_two_machines_and_edge_models_are_what_each_is_alone() -> None:
     texts, generator = made_up_texts(5, 6), np.random.default_rng(5)
     tables = {name: random_table(generator, MOST) for name in ("a", "b")}
-    machines = [Machine(name, round_costs(table, ALL_STAGES, MOST)) for name, table in tables.items()]
+    machines = [CurveMachine(name, round_costs(table, ALL_STAGES, MOST)) for name, table in tables.items()]
     orders = {"raw": BestFirst(Marginal()), "two": BestFirst(Marginal(2))}
-    rows, settings = curve_rows(orders, machines, Roots(lambda: two_at_a_time(texts)), MOST)
+    rows, settings = curve_rows(orders, machines, CurveRoots(lambda: two_at_a_time(texts)), MOST)
     for setting in settings:
         order = {setting.edges: orders[setting.edges]}
         machine = next(one for one in machines if one.cost_id == setting.cost_id)
-        alone, (own,) = curve_rows(order, [machine], Roots(lambda: two_at_a_time(texts)), MOST)
+        alone, (own,) = curve_rows(order, [machine], CurveRoots(lambda: two_at_a_time(texts)), MOST)
         assert alone.equals(rows.filter(edges=setting.edges, cost_id=setting.cost_id))
         assert (own.budget, own.rate) == (setting.budget, setting.rate)
 
 
-def summed(seed: int) -> tuple[pl.DataFrame, Setting, CurveSummary]:
+def summed(seed: int) -> tuple[pl.DataFrame, CurveSetting, CurveSummary]:
     rows, setting = rows_of(made_up_texts(seed, 12), random_table(np.random.default_rng(seed), MOST))
     (whole,) = curve_summaries(rows, [setting])
     return rows, setting, whole

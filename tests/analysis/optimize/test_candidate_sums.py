@@ -15,10 +15,10 @@ from simlab.analysis.optimize.candidate_sums import (
     WORST_CASE,
     CandidateSums,
     best_places,
-    figures,
     log_influences,
+    objective_figures,
 )
-from simlab.analysis.optimize.halving import halved, mixed_order, prompt_hash, steps
+from simlab.analysis.optimize.halving import halve_candidates, halving_steps, mixed_order, prompt_hash
 
 
 def figure_by_hand(found: CandidateSums, place: int, objective: str, weights: Sequence[float]) -> float:
@@ -40,7 +40,7 @@ def figure_by_hand(found: CandidateSums, place: int, objective: str, weights: Se
 def test_figures_and_influences_are_those_by_hand(seed: int, objective: str) -> None:
     rng = np.random.default_rng(seed)
     found = made_up(rng, rng.uniform(1, 2, (3, 4)), 5)
-    values, influences, step = figures(found, objective), log_influences(found, objective), 1e-6
+    values, influences, step = objective_figures(found, objective), log_influences(found, objective), 1e-6
     for place in range(4):
         assert values[place] == pytest.approx(figure_by_hand(found, place, objective, [1.0] * 5))
         for at in range(5):
@@ -52,7 +52,7 @@ def test_figures_and_influences_are_those_by_hand(seed: int, objective: str) -> 
 def test_an_unknown_objective_and_sums_that_do_not_fit_are_refused() -> None:
     found = made_up(np.random.default_rng(0), np.ones((1, 2)), 3)
     with pytest.raises(ValueError, match="expected one of"):
-        figures(found, "luck")
+        objective_figures(found, "luck")
     with pytest.raises(ValueError, match="sums of 3 prompts"):
         CandidateSums(
             prompts=found.prompts[:2],
@@ -90,7 +90,12 @@ def test_the_hash_of_a_prompt_does_not_change() -> None:
 
 
 def test_steps_end_with_all_prompts() -> None:
-    assert (steps(80), steps(41), steps(7), steps(400)) == ([10, 20, 40, 80], [11, 21, 41], [7], [50, 100, 200, 400])
+    assert (halving_steps(80), halving_steps(41), halving_steps(7), halving_steps(400)) == (
+        [10, 20, 40, 80],
+        [11, 21, 41],
+        [7],
+        [50, 100, 200, 400],
+    )
 
 
 def halve(
@@ -105,9 +110,9 @@ def halve(
 
     order = mixed_order(whole.prompts)
     asked = np.array([0] * whole.num_policies if entries is None else entries)
-    left, found, done = halved(measure, np.array(units), asked, order, objective)
+    left, found, done = halve_candidates(measure, np.array(units), asked, order, objective)
     assert np.array_equal(found.seconds, whole.take(left).on(order).seconds)
-    assert [prompts for _, prompts in done] == steps(len(order))
+    assert [prompts for _, prompts in done] == halving_steps(len(order))
     assert done[0][0] == whole.num_policies
     assert [num for num, _ in done] == sorted((num for num, _ in done), reverse=True)
     return left, seen.sum(axis=1).tolist()

@@ -6,18 +6,31 @@ import numpy as np
 import pytest
 from searched_sums import Doubles, made_up, runs_of
 
-from simlab.analysis.optimize.candidate_sums import TOKENS_PER_S, WORST_CASE, CandidateSums, best_places, figures
-from simlab.analysis.optimize.finalists import MOST_RIVALS, Figures, Standing, choose_finalists, optimism, stand
+from simlab.analysis.optimize.candidate_sums import (
+    TOKENS_PER_S,
+    WORST_CASE,
+    CandidateSums,
+    best_places,
+    objective_figures,
+)
+from simlab.analysis.optimize.finalists import (
+    MOST_RIVALS,
+    FinalistFigures,
+    FinalistVerdict,
+    choose_finalists,
+    judge_finalists,
+    optimism_figures,
+)
 
 
 def chosen_then_stood(
     rng: np.random.Generator, levels: Doubles, entries: Sequence[int], same_prompts: bool = False, prompts: int = 40
-) -> tuple[list[int], Standing]:
+) -> tuple[list[int], FinalistVerdict]:
     """Choose on made-up prompts, and report on others."""
     dev = made_up(rng, levels, prompts)
     evaluation = dev if same_prompts else made_up(rng, levels, prompts)
-    places = choose_finalists(dev, figures(dev, TOKENS_PER_S), entries, ())
-    return places, stand(runs_of(evaluation, places), TOKENS_PER_S)
+    places = choose_finalists(dev, objective_figures(dev, TOKENS_PER_S), entries, ())
+    return places, judge_finalists(runs_of(evaluation, places), TOKENS_PER_S)
 
 
 def claims(num_entries: int, num_settings: int, times: int, same_prompts: bool = False) -> float:
@@ -62,7 +75,7 @@ def test_a_planted_best_is_chosen_and_wins() -> None:
 def test_a_chosen_policy_that_others_beat_is_no_winner() -> None:
     rng = np.random.default_rng(1)
     evaluation = made_up(rng, np.array([[1.5, 1.0, 2.0]]), 40)
-    standing = stand(runs_of(evaluation, [0, 1, 2]), TOKENS_PER_S)
+    standing = judge_finalists(runs_of(evaluation, [0, 1, 2]), TOKENS_PER_S)
     assert not standing.wins
     assert standing.verdict == "policy 1 is faster than policy 0."
 
@@ -70,7 +83,7 @@ def test_a_chosen_policy_that_others_beat_is_no_winner() -> None:
 def test_finalists_are_the_best_of_each_entry_and_the_references() -> None:
     rng = np.random.default_rng(2)
     found = made_up(rng, np.linspace(1, 2, 16)[None], 30, noise=0.01)
-    values = figures(found, TOKENS_PER_S)
+    values = objective_figures(found, TOKENS_PER_S)
     entries = [0, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7]
     assert best_places(found, values) == list(range(16))
     # 0 is the best; 1 and 14 are references.
@@ -83,10 +96,10 @@ def test_finalists_are_the_best_of_each_entry_and_the_references() -> None:
 def test_who_does_just_the_same_is_no_rival() -> None:
     found = made_up(np.random.default_rng(2), np.array([[1.0, 1.5, 2.0]]), 30)
     twice = found.take([0, 0, 1, 1, 2])
-    values = figures(twice, TOKENS_PER_S)
+    values = objective_figures(twice, TOKENS_PER_S)
     assert choose_finalists(twice, values, [0, 1, 2, 3, 4], [3]) == [0, 4, 3]
     assert choose_finalists(twice.take([0, 1]), values[:2], [0, 1], [1]) == [0]
-    alone = stand(runs_of(twice, [0]), TOKENS_PER_S)
+    alone = judge_finalists(runs_of(twice, [0]), TOKENS_PER_S)
     assert (alone.wins, alone.comparisons) == (False, ())
     assert alone.verdict == "no winner: every policy does the same as policy 0."
 
@@ -106,9 +119,9 @@ def test_the_worst_case_is_compared_over_machines() -> None:
     # The first is the best on one machine, the second on the other; the third is good on both.
     levels = np.array([[1.0, 2.5, 1.6], [2.5, 1.0, 1.6]])
     found = made_up(rng, levels, 30)
-    values = figures(found, WORST_CASE)
+    values = objective_figures(found, WORST_CASE)
     assert best_places(found, values)[0] == 2
-    standing = stand(runs_of(found, [2, 0, 1]), WORST_CASE)
+    standing = judge_finalists(runs_of(found, [2, 0, 1]), WORST_CASE)
     assert standing.wins
     assert "has a larger worst speedup than each of 2 others" in standing.verdict
     for one, place in zip(standing.comparisons, (0, 1), strict=True):
@@ -119,7 +132,9 @@ def test_the_worst_case_is_compared_over_machines() -> None:
 
 
 def test_optimism_is_what_the_other_choice_claims() -> None:
-    found = optimism(Figures("a", 120.0, 100.0), Figures("chain", 100.0, 90.0), Figures("b", 110.0, 104.0))
+    found = optimism_figures(
+        FinalistFigures("a", 120.0, 100.0), FinalistFigures("chain", 100.0, 90.0), FinalistFigures("b", 110.0, 104.0)
+    )
     assert found["best_on_evaluation"] == "b"
     by_hand = {
         "best_on_evaluation_figure": 104.0,

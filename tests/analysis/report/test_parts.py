@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from simlab.analysis.figure_style import DARK, LIGHT
 from simlab.analysis.report.page import report_page
-from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Mark, Note, Section, TreeExplorer
+from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Note, Section, TreeExplorer, TrustLabel
 from simlab.analysis.report.results import ReportResults, family_label, split_rows
 from simlab.analysis.report.rounds import ENDS, RoundCounts
 from simlab.analysis.report.trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawn_nodes
-from simlab.analysis.report.verdict import Choice, error_text, verdict_of
+from simlab.analysis.report.verdict import VerdictChoice, error_text, verdict_of
 from simlab.analysis.trees import drawing_rows
 from simlab.cli.main import main
 from simlab.policies.engine.replay import Replay
@@ -35,8 +35,8 @@ from simlab.traces.results.rows import results_frame, write_results
 from simlab.traces.synthetic import write_synthetic_trace
 from simlab.tree import DraftTree
 
-TABLE = Choice(None, "on these very prompts", False)
-HELD_OUT = Choice("ddtree:budget=8", "on 40 prompts of dev", True)
+TABLE = VerdictChoice(None, "on these very prompts", False)
+HELD_OUT = VerdictChoice("ddtree:budget=8", "on 40 prompts of dev", True)
 
 
 def made_rows(
@@ -235,7 +235,7 @@ def nasty_page() -> str:
         more=[nasty],
         table=Grid([nasty], [[nasty]]),
         chart=chart,
-        marks=[Mark(nasty, nasty, nasty)],
+        marks=[TrustLabel(nasty, nasty, nasty)],
         command=nasty,
     )
     trees = TreeExplorer({"policies": [nasty], "texts": []})

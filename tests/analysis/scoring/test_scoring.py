@@ -10,7 +10,7 @@ from made_up_artefacts import FullArtefacts
 from order_checks import texts
 
 from simlab.analysis.scoring.gap_and_waste import SIBLINGS, policy_figures, wrong_siblings
-from simlab.analysis.scoring.path_places import OrderPlaces, TruePlaces, coverage, order_figures, root_areas
+from simlab.analysis.scoring.path_places import OrderPlaces, TruePlaces, order_figures, path_coverage, root_areas
 from simlab.analysis.scoring.reliability import (
     ANY,
     OFF_SPINE,
@@ -21,7 +21,7 @@ from simlab.analysis.scoring.reliability import (
     loss_against,
     reliability,
 )
-from simlab.analysis.scoring.score import Limits, Scoring, scoring, without_budget
+from simlab.analysis.scoring.score import Scoring, ScoringLimits, score_trace, without_budget
 from simlab.policies.composition import Composition
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence, texts_of
@@ -33,7 +33,7 @@ def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:
     recorded = next(one for one in texts(21, 9) if len(one.text) > 8)
     artefacts = FullArtefacts()
     policies = parse_policies(["ddtree:budget=5", "calibrated:budget=5", "sequoia:budget=5"], artefacts)
-    scored = scoring(policies, [("made-up", "made-up")], [texts_of([recorded])], Limits(9, (3, 9), 9))
+    scored = score_trace(policies, [("made-up", "made-up")], [texts_of([recorded])], ScoringLimits(9, (3, 9), 9))
     marginal = scored.edges[0]
     parts = [calibration(marginal, EdgeSlice(place)) for place in (ON_SPINE, OFF_SPINE)]
     whole, everything = (calibration(marginal, EdgeSlice(place)) for place in (TRUE_PREFIX, ANY))
@@ -57,7 +57,7 @@ def scored_texts(typed: Sequence[str], recorded: Sequence[RecordedSequence], mos
         for place, one in enumerate(recorded)
     ]  # fmt: skip
     prompts = [("made-up", f"p{place}") for place in range(len(recorded))]
-    return scoring(policies, prompts, [texts_of([one]) for one in renamed], Limits(most, (2, most), 9))
+    return score_trace(policies, prompts, [texts_of([one]) for one in renamed], ScoringLimits(most, (2, most), 9))
 
 
 DEEP = [
@@ -92,7 +92,7 @@ def test_places_areas_and_coverage_by_listing() -> None:
         assert found[has_both].tolist() == pytest.approx([one for one in areas if one is not None])
         figures = order_figures(places)[number]
         assert figures.auc == pytest.approx(np.mean([one for one in areas if one is not None]))
-        for covered in coverage(places, places.orders[number]):
+        for covered in path_coverage(places, places.orders[number]):
             nodes = sorted(needed[covered.depth])
             assert covered.roots == len(nodes)
             assert covered.shares == pytest.approx([np.mean([n <= cap for n in nodes]) for cap in (2, most)])
@@ -117,7 +117,7 @@ def test_expected_and_accepted_tokens_and_the_excess_over_an_oracle() -> None:
     assert two.expected is None
     first = places.take(np.array([1]))
     assert first.prompts.tolist() == [0]
-    assert coverage(first, first.orders[0])[0].median == 2
+    assert path_coverage(first, first.orders[0])[0].median == 2
 
 
 def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
@@ -177,7 +177,7 @@ def test_an_edge_model_is_scored_once_and_labels_stay_different() -> None:
     typed = ["ddtree:budget=3/5", "eagle2-beam:total=4", "entropy-width:budget=4/6"]
     policies = parse_policies([typed[0], typed[2]], FullArtefacts())
     recorded = DEEP[0]
-    found = scoring(policies, [("made-up", "made-up")], [texts_of([recorded])], Limits(9, (9,), 9))
+    found = score_trace(policies, [("made-up", "made-up")], [texts_of([recorded])], ScoringLimits(9, (9,), 9))
     assert [one.label for one in found.edges] == ["ddtree"]
     assert found.places is not None
     labels = [one.label for one in found.places.orders]

@@ -85,7 +85,7 @@ def test_a_resample_without_rounds_is_left_out() -> None:
 def test_hundreds_of_prompts_and_dozens_of_policies_take_less_than_a_second() -> None:
     sums = np.random.default_rng(0).integers(1, 200, (200, 48)).astype(np.float64)
     powers = np.concatenate([np.eye(24), -np.eye(24)], axis=1)
-    bootstrap.counts.cache_clear()
+    bootstrap.resample_counts.cache_clear()
     start = time.process_time()
     assert len(intervals_of(log_products(sums, powers))) == 24
     assert time.process_time() - start < 1
@@ -100,12 +100,12 @@ def test_one_wide_table_gives_what_its_parts_give() -> None:
 
 
 def test_resamples_are_drawn_with_replacement_and_alike_every_time() -> None:
-    found = bootstrap.counts(30)
+    found = bootstrap.resample_counts(30)
     assert (found.sum(axis=1) == 30).all()
     assert found.mean(axis=0) == pytest.approx(np.ones(30), abs=0.1)
     assert found.var() == pytest.approx(1 - 1 / 30, abs=0.03)
-    bootstrap.counts.cache_clear()
-    assert np.array_equal(found, bootstrap.counts(30))
+    bootstrap.resample_counts.cache_clear()
+    assert np.array_equal(found, bootstrap.resample_counts(30))
 
 
 def test_a_speedup_interval_covers_the_truth_as_often_as_it_says() -> None:

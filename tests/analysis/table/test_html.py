@@ -8,8 +8,8 @@ from summary_rows import priced, results
 
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.html import cells_html, sentences_html, summaries_html
-from simlab.analysis.table.summaries import Summary, summaries
-from simlab.analysis.table.text import Cells, notes, summary_cells
+from simlab.analysis.table.summaries import Summary, summarise
+from simlab.analysis.table.text import Cells, summary_cells, summary_notes
 
 
 def rows_of(page: str, kind: str) -> list[list[str]]:
@@ -27,22 +27,22 @@ def assert_shows(page: str, found: list[Summary]) -> None:
 
 def test_headings_cells_and_notes_are_those_of_the_text() -> None:
     for rows in (results(), priced()):
-        found = summaries(rows)
+        found = summarise(rows)
         page = summaries_html(found)
         assert_shows(page, found)
         paragraphs = [unescape(one) for one in re.findall(r"<p [^>]*>(.*?)</p>", page)]
-        assert paragraphs == notes(found).splitlines()
+        assert paragraphs == summary_notes(found).splitlines()
         assert "<script" not in page
         assert "class=" not in page
 
 
 def test_intervals_are_in_it() -> None:
-    found = [replace(one, interval=Interval(1.25, 2.5)) for one in summaries(priced())]
+    found = [replace(one, interval=Interval(1.25, 2.5)) for one in summarise(priced())]
     assert all(row[1].endswith("[1.25, 2.50]") for row in rows_of(summaries_html(found), "td"))
 
 
 def test_slices_have_tables_of_their_own() -> None:
-    whole, slices = summaries(results()), summaries(results(), "dataset")
+    whole, slices = summarise(results()), summarise(results(), "dataset")
     page = summaries_html(whole, slices, "dataset", without_speeds="No prices <were> given.")
     titles = re.findall(r"<b>(.*?)</b>", page)
     assert titles == [

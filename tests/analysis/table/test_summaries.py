@@ -8,13 +8,13 @@ import pytest
 from summary_rows import priced, results
 
 from simlab.analysis.table.speeds import STAGE_COLUMNS
-from simlab.analysis.table.summaries import summaries
-from simlab.analysis.table.text import blocks, notes, table
+from simlab.analysis.table.summaries import summarise
+from simlab.analysis.table.text import summary_blocks, summary_notes, summary_table
 from simlab.cost import StageSeconds
 
 
 def test_a_summary_pools_and_averages() -> None:
-    chain, tree = summaries(results())
+    chain, tree = summarise(results())
     assert (chain.policy, tree.policy) == ("chain", "ddtree:budget=4")
     assert (chain.prompts, chain.sequences, chain.totals.rounds) == (3, 4, 20)
     assert chain.totals.acceptance_length == 2.5
@@ -24,17 +24,17 @@ def test_a_summary_pools_and_averages() -> None:
 
 @pytest.mark.parametrize("by", ["dataset", "turn"])
 def test_slices_add_up_to_the_whole(by: str) -> None:
-    whole, slices = summaries(results()), summaries(results(), by)
+    whole, slices = summarise(results()), summarise(results(), by)
     for one in whole:
         parts = [part for part in slices if part.policy == one.policy]
         assert sum((part.totals for part in parts[1:]), parts[0].totals) == one.totals
         assert sum(part.sequences for part in parts) == one.sequences
     with pytest.raises(ValueError, match="by must be one of"):
-        summaries(results(), "prompt_id")
+        summarise(results(), "prompt_id")
 
 
 def test_a_row_is_flat_and_holds_no_nan() -> None:
-    nothing = summaries(results().filter(pl.col("prompt_id") == "m-1"))[0]
+    nothing = summarise(results().filter(pl.col("prompt_id") == "m-1"))[0]
     assert math.isnan(nothing.totals.acceptance_length)
     row = nothing.row()
     assert all(value is None or isinstance(value, str | int | float) for value in row.values())
@@ -42,11 +42,11 @@ def test_a_row_is_flat_and_holds_no_nan() -> None:
     assert row["acceptance_length"] is None
     assert row["speedup"] is None
     assert "slice" not in row
-    assert summaries(results(), "dataset")[-1].row()["slice"] == "chat"
+    assert summarise(results(), "dataset")[-1].row()["slice"] == "chat"
 
 
 def test_a_table_shows_both_means_and_aligns() -> None:
-    lines = table(summaries(results())).splitlines()
+    lines = summary_table(summarise(results())).splitlines()
     assert len(lines) == 4
     assert lines[2].split()[:2] == ["chain", "2.50"]
     assert "2.67" in lines[2]
@@ -54,19 +54,19 @@ def test_a_table_shows_both_means_and_aligns() -> None:
 
 
 def test_blocks_end_with_the_whole() -> None:
-    whole, slices = summaries(results()), summaries(results(), "dataset")
-    titles = [block.splitlines()[0] for block in blocks(slices, whole, "dataset").split("\n\n")]
+    whole, slices = summarise(results()), summarise(results(), "dataset")
+    titles = [block.splitlines()[0] for block in summary_blocks(slices, whole, "dataset").split("\n\n")]
     assert titles == [
         "dataset maths: 2 prompts, 2 sequences",
         "dataset chat: 1 prompts, 2 sequences",
         "all: 3 prompts, 4 sequences",
     ]
-    assert "bonus token included" in notes(whole)
-    assert "Fewer than 20 prompts" in notes(whole)
+    assert "bonus token included" in summary_notes(whole)
+    assert "Fewer than 20 prompts" in summary_notes(whole)
 
 
 def test_speeds_are_pooled_and_over_plain_decoding() -> None:
-    plain, chain, tree = summaries(priced())
+    plain, chain, tree = summarise(priced())
     assert plain.speed.tokens_per_s == 1.0
     assert (plain.speed.speedup, plain.speed.interval.low, plain.speed.interval.high) == (1.0, 1.0, 1.0)
     assert chain.speed.seconds is not None
@@ -81,7 +81,7 @@ def test_speeds_are_pooled_and_over_plain_decoding() -> None:
 
 
 def test_seconds_of_slices_add_up_and_each_has_its_own_baseline() -> None:
-    whole, slices = summaries(priced()), summaries(priced(), "dataset")
+    whole, slices = summarise(priced()), summarise(priced(), "dataset")
     for one in whole:
         parts = [part.speed.seconds for part in slices if part.policy == one.policy]
         total = sum((part for part in parts if part is not None), start=StageSeconds())
@@ -104,15 +104,15 @@ def test_a_speedup_is_paired_prompt_by_prompt_whatever_the_order_of_the_rows() -
     chain = pl.concat(prompts).with_columns(pl.lit(0.0).alias(name) for name in ("draft_s", "select_s", "commit_s"))
     plain = chain.with_columns(pl.lit("ar").alias("name"), pl.lit("ar").alias("policy"), pl.col("verify_s") * 2)
     rows = pl.concat([plain, chain]).sample(fraction=1, shuffle=True, seed=3)
-    (speed,) = (found.speed for found in summaries(rows) if found.policy == "chain")
+    (speed,) = (found.speed for found in summarise(rows) if found.policy == "chain")
     assert (speed.speedup, speed.interval.low, speed.interval.high) == pytest.approx((2.0, 2.0, 2.0))
 
 
 def test_a_speed_that_is_not_known_is_left_out() -> None:
-    unpriced = summaries(priced().with_columns(pl.lit(None, pl.Float64).alias("select_s")))
+    unpriced = summarise(priced().with_columns(pl.lit(None, pl.Float64).alias("select_s")))
     assert all(one.speed.seconds is None and math.isnan(one.speed.tokens_per_s) for one in unpriced)
-    without_plain = summaries(priced().filter(pl.col("name") != "ar"))
-    fewer_plain = summaries(priced().filter((pl.col("name") != "ar") | (pl.col("prompt_id") != "c-0")))
+    without_plain = summarise(priced().filter(pl.col("name") != "ar"))
+    fewer_plain = summarise(priced().filter((pl.col("name") != "ar") | (pl.col("prompt_id") != "c-0")))
     for found in (without_plain[0], fewer_plain[1]):
         assert found.speed.tokens_per_s == pytest.approx(50 / (20 * 1.6))
         assert math.isnan(found.speed.speedup)
@@ -122,28 +122,28 @@ def test_a_speed_that_is_not_known_is_left_out() -> None:
 def test_predictions_and_measurements_are_not_mixed() -> None:
     measured = priced().with_columns(pl.lit("measured").alias("kind"))
     dearer = priced().with_columns(pl.lit("other").alias("cost_id"))
-    assert summaries(measured)[0].kind == "measured"
+    assert summarise(measured)[0].kind == "measured"
     for other in (measured, dearer):
         with pytest.raises(ValueError, match="do not add up"):
-            summaries(pl.concat([priced(), other]))
+            summarise(pl.concat([priced(), other]))
 
 
 def test_a_table_shows_speeds_only_where_they_are_known() -> None:
-    without, found = summaries(results()), summaries(priced())
-    assert "tokens/s" not in table(without)
-    assert "speedup" not in table(without)
-    assert "`simlab profile`" in notes(without)
-    assert notes(without, "No speeds at all.").splitlines()[1] == "No speeds at all."
-    lines = table(found).splitlines()
+    without, found = summarise(results()), summarise(priced())
+    assert "tokens/s" not in summary_table(without)
+    assert "speedup" not in summary_table(without)
+    assert "`simlab profile`" in summary_notes(without)
+    assert summary_notes(without, "No speeds at all.").splitlines()[1] == "No speeds at all."
+    lines = summary_table(found).splitlines()
     assert "tokens/s  speedup" in lines[0]
     assert lines[1].endswith("[95 %]")
     assert lines[2].endswith("1.0  1.00")
     assert "1.56 [" in lines[3].split("rounds")[-1]
     assert lines[3].endswith("]")
-    assert "measured prices; prefill is not in them" in notes(found)
-    assert "`simlab profile`" not in notes(found)
-    measured = summaries(priced().with_columns(pl.lit("measured").alias("kind")))
-    assert "Speeds were measured" in notes(measured)
+    assert "measured prices; prefill is not in them" in summary_notes(found)
+    assert "`simlab profile`" not in summary_notes(found)
+    measured = summarise(priced().with_columns(pl.lit("measured").alias("kind")))
+    assert "Speeds were measured" in summary_notes(measured)
 
 
 def test_a_table_is_narrow_enough_for_a_terminal() -> None:
@@ -152,6 +152,6 @@ def test_a_table_is_narrow_enough_for_a_terminal() -> None:
         *(pl.col(name) * 1000 for name in ("rounds", "drafted", "verified", "committed")),
         *(pl.col(name) * 10 for name in STAGE_COLUMNS),
     )
-    assert max(map(len, table(summaries(wide)).splitlines())) <= 110
-    assert max(map(len, notes(summaries(wide)).splitlines())) <= 110
-    assert max(map(len, notes(summaries(results())).splitlines())) <= 110
+    assert max(map(len, summary_table(summarise(wide)).splitlines())) <= 110
+    assert max(map(len, summary_notes(summarise(wide)).splitlines())) <= 110
+    assert max(map(len, summary_notes(summarise(results())).splitlines())) <= 110

@@ -12,7 +12,7 @@ from made_up_costs import filled
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.results.rows import read_results, write_results
-from simlab.traces.synthetic import Heads, write_synthetic_trace
+from simlab.traces.synthetic import SyntheticHeads, write_synthetic_trace
 
 TREE = "ddtree:budget=8"
 
@@ -25,7 +25,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def worse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same prompts; the drafter of another trace is less often right, as one that reads a wrong layer would be."""
-    heads = Heads(first_acceptance=0.45)
+    heads = SyntheticHeads(first_acceptance=0.45)
     place = tmp_path_factory.mktemp("worse") / "trace"
     return write_synthetic_trace(place, num_sequences=60, length=40, heads=heads)
 

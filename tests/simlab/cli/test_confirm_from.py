@@ -18,11 +18,11 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.confirm.chosen import chosen_of
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.artefacts.confirmation import SUMMARY, read_confirmation
-from simlab.traces.artefacts.optimum import Chosen, Optimum, ReadFrom, write_optimum
+from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, write_optimum
 
 BEST = "ddtree:budget=4"
 RUN = (BEST, "ddtree:budget=8", "chain")
-ELSEWHERE = ReadFrom("feedfacefeedface", "beefbeefbeefbeef", frozenset({("gsm8k", "far"), ("mbpp", "away")}))
+ELSEWHERE = PromptSource("feedfacefeedface", "beefbeefbeefbeef", frozenset({("gsm8k", "far"), ("mbpp", "away")}))
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def optimum(made: Made) -> Optimum:
     """Chosen on other prompts, reported on those of the trace."""
     (best,) = parse_policies([BEST])
     names = frozenset((one.prompt.dataset, one.prompt.prompt_id) for one in made.trace.sequences())
-    here = ReadFrom(made.trace.text_id, made.trace.draft_ids[made.trace.draft_name()], names)
-    chosen = Chosen(BEST, best.policy_id)
+    here = PromptSource(made.trace.text_id, made.trace.draft_ids[made.trace.draft_name()], names)
+    chosen = ChosenPolicy(BEST, best.policy_id)
     return Optimum(
         simlab_version="1",
         objective="tokens_per_s",
@@ -128,7 +128,7 @@ def test_a_choice_at_other_prices_says_so(made: Made, optimum: Optimum) -> None:
     assert served == "chosen for one text at a time, and run here 4 at a time"
     same = replace(optimum, cost_ids=(cost.cost_id,))
     assert len(chosen_of(Path("x"), same, made.trace.sequences(), policies).lines(Prices(cost, "made up", ""), 1)) == 2
-    other = Chosen(BEST, "another id")
+    other = ChosenPolicy(BEST, "another id")
     unsaid = chosen_of(Path("x"), replace(optimum, rows=()), made.trace.sequences(), policies)
     assert "predicted" not in str(unsaid.lines(Prices(None, "none", ""), 1))
     moved = chosen_of(Path("x"), replace(optimum, best=other, winner=None), made.trace.sequences(), policies)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from made_up_costs import filled
 
 from simlab.analysis.export.tables import escaped_latex, escaped_markdown, export_tables, latex, markdown
-from simlab.analysis.table.summaries import summaries
-from simlab.analysis.table.text import table
+from simlab.analysis.table.summaries import summarise
+from simlab.analysis.table.text import summary_table
 from simlab.cli.main import main
 from simlab.errors import TraceError
 from simlab.traces.artefacts.cost import write_cost_file
@@ -57,8 +57,8 @@ def latex_rows(text: str) -> list[list[str]]:
 
 
 def test_the_cells_are_those_of_the_command_line(results: Path, exported: Callable[..., str]) -> None:
-    found = summaries(read_results(results))
-    shown = [re.split(r"\s{2,}", line.strip()) for line in table(found).splitlines()[2:]]
+    found = summarise(read_results(results))
+    shown = [re.split(r"\s{2,}", line.strip()) for line in summary_table(found).splitlines()[2:]]
     heading, *rows = markdown_cells(exported("markdown"))
     assert rows == shown
     assert {len(row) for row in [heading, *rows]} == {8}

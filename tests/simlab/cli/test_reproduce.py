@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 from made_up_costs import EMPTY, filled
 
-from simlab.analysis.compare.averaging import both_means, flips
+from simlab.analysis.compare.averaging import both_means, find_ranking_flips
 from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, NOT_KNOWN, ON_PURPOSE, checks_of_trace
-from simlab.analysis.reproduce.published import DDTREE_GSM8K, PUBLISHED, ZLAB_166, Published
+from simlab.analysis.reproduce.published import DDTREE_GSM8K, PUBLISHED, ZLAB_166, PublishedStudy
 from simlab.analysis.reproduce.released_rounds import read_released, released_rounds
-from simlab.analysis.table.prompt_sums import Run
+from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.cli import main as command_line
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
@@ -26,7 +26,7 @@ from simlab.traces.results.rows import read_results
 from simlab.traces.synthetic import (
     DEFAULT_HEADS,
     DRAFT,
-    Heads,
+    SyntheticHeads,
     shards_of,
     synthetic_manifest,
     synthetic_sequences,
@@ -103,7 +103,7 @@ def test_the_text_says_which_mean_theirs_is(capsys: pytest.CaptureFixture[str]) 
 # --- the two means
 
 
-def run_of(name: str, texts: dict[str, tuple[int, int]]) -> Run:
+def run_of(name: str, texts: dict[str, tuple[int, int]]) -> PolicyRun:
     """A run from (tokens, rounds) of each prompt."""
     rows = pl.DataFrame(
         [
@@ -112,7 +112,7 @@ def run_of(name: str, texts: dict[str, tuple[int, int]]) -> Run:
         ]
     )
     rows = rows.with_columns(*(pl.lit(1.0).alias(stage) for stage in ("draft_s", "select_s", "verify_s", "commit_s")))
-    return Run(name, rows, rows.clear())
+    return PolicyRun(name, rows, rows.clear())
 
 
 def test_a_flip_is_found_and_told_where_it_can_be() -> None:
@@ -120,20 +120,20 @@ def test_a_flip_is_found_and_told_where_it_can_be() -> None:
     long, short = [f"l{n}" for n in range(10)], [f"s{n}" for n in range(40)]
     first = run_of("first", {**dict.fromkeys(long, (400, 100)), **dict.fromkeys(short, (20, 10))})
     second = run_of("second", {**dict.fromkeys(long, (400, 120)), **dict.fromkeys(short, (20, 8))})
-    (found,) = flips([first, second])
+    (found,) = find_ranking_flips([first, second])
     assert found.pooled.ratio == pytest.approx((4800 / 1400) / (4800 / 1520))
     assert found.pooled.ratio > 1 > found.macro.ratio
     macros = [(10 * 4 + 40 * 2) / 50, (10 * 400 / 120 + 40 * 20 / 8) / 50]
     assert found.macro.ratio == pytest.approx(macros[0] / macros[1])
-    assert found.is_told
+    assert found.is_certain
     means = both_means(first)
     assert [means.pooled, means.macro] == pytest.approx([4800 / 1400, macros[0]])
     assert means.over == pytest.approx(means.macro / means.pooled)
     assert means.pooled_interval.low < means.pooled < means.pooled_interval.high
     assert means.macro_interval.low < means.macro < means.macro_interval.high
     same = run_of("same", {**dict.fromkeys(long, (400, 100)), **dict.fromkeys(short, (20, 10))})
-    assert flips([first, same]) == []
-    assert flips([first]) == []
+    assert find_ranking_flips([first, same]) == []
+    assert find_ranking_flips([first]) == []
 
 
 def test_averaging_on_several_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +175,7 @@ def right_manifest(length: int = 40) -> Manifest:
     )
 
 
-def right_trace(folder: Path, seed: int, heads: Heads = DEFAULT_HEADS, num_sequences: int = 12) -> Path:
+def right_trace(folder: Path, seed: int, heads: SyntheticHeads = DEFAULT_HEADS, num_sequences: int = 12) -> Path:
     records = [
         replace(record, prompt=replace(record.prompt, dataset="gsm8k", prompt_id=f"{seed}-{record.index}", turn=0))
         for record in synthetic_sequences(seed, num_sequences, 40, depth=15, heads=heads)
@@ -199,7 +199,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def states(
-    manifest: Manifest, dataset: str = "gsm8k", num: int = 128, published: Published = DDTREE_GSM8K
+    manifest: Manifest, dataset: str = "gsm8k", num: int = 128, published: PublishedStudy = DDTREE_GSM8K
 ) -> dict[str, str]:
     found = checks_of_trace(published, manifest, DRAFT, [dataset], num)
     return {one.what: one.state for one in found}
@@ -284,7 +284,7 @@ def test_another_budget_would_be_chosen_on_the_evaluation_prompts(
     places: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Dev prompts of which the chain drafts all, so that a larger tree only costs; and prices that hardly rise."""
-    sure = right_trace(tmp_path / "sure", 3, Heads(first_acceptance=1.0, decay=1.0, peak=30.0, tie_share=0.0))
+    sure = right_trace(tmp_path / "sure", 3, SyntheticHeads(first_acceptance=1.0, decay=1.0, peak=30.0, tie_share=0.0))
     flat, cost = read_cost_file(Path(places["cost"])), tmp_path / "flat.json"
     samples = {cell: (0.01 * (1 + 0.0001 * cell[1]),) * 3 for cell in flat.samples}
     write_cost_file(cost, replace(flat, samples=samples))

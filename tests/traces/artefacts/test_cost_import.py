@@ -23,8 +23,8 @@ from simlab.traces.artefacts.cost_import import (
     PUBLISHED,
     ROOT_INCLUDED,
     ImportedFor,
-    Timing,
-    Timings,
+    PassTiming,
+    PassTimings,
     imported_cost_file,
     published_timings,
     read_timings,
@@ -72,8 +72,10 @@ def written(folder: Path, text: str, name: str = "timings.csv") -> Path:
 )
 def test_every_row_is_a_sample_of_its_own_cell(cells: dict[tuple[int, int], list[float]], counts: str) -> None:
     """Whatever the rule, the pass that was timed costs what was timed; a grid with a gap is refused."""
-    rows = tuple(Timing(nodes, context, 1, second) for (nodes, context), seconds in cells.items() for second in seconds)
-    timings = Timings("made-up.csv", (), rows)
+    rows = tuple(
+        PassTiming(nodes, context, 1, second) for (nodes, context), seconds in cells.items() for second in seconds
+    )
+    timings = PassTimings("made-up.csv", (), rows)
     contexts, sizes = {context for _, context in cells}, {nodes for nodes, _ in cells}
     if len(cells) < len(contexts) * len(sizes):
         with pytest.raises(CostError, match="every number of nodes must be timed at every context"):
@@ -89,7 +91,9 @@ def test_every_row_is_a_sample_of_its_own_cell(cells: dict[tuple[int, int], list
 
 
 def test_constants_stand_in_every_cell_and_what_is_not_given_is_said() -> None:
-    timings = Timings("made-up.csv", ("of a made-up engine",), (Timing(1, 10, 1, 0.5), Timing(9, 10, 1, 0.7)))
+    timings = PassTimings(
+        "made-up.csv", ("of a made-up engine",), (PassTiming(1, 10, 1, 0.5), PassTiming(9, 10, 1, 0.7))
+    )
     file = imported_cost_file(timings, ROOT_INCLUDED, ABOUT, {"draft": 0.01, "select": 0.0})
     cost = cost_table_of(file)
     assert cost.seconds["draft"].tolist() == [[0.01] * 9]
@@ -111,8 +115,8 @@ def test_constants_stand_in_every_cell_and_what_is_not_given_is_said() -> None:
 
 
 def test_of_several_batches_one_is_chosen() -> None:
-    rows = (Timing(0, 10, 1, 0.5), Timing(0, 10, 8, 0.9), Timing(4, 10, 8, 1.9))
-    timings = Timings("made-up.csv", (), rows)
+    rows = (PassTiming(0, 10, 1, 0.5), PassTiming(0, 10, 8, 0.9), PassTiming(4, 10, 8, 1.9))
+    timings = PassTimings("made-up.csv", (), rows)
     with pytest.raises(CostError, match="timings of 1, 8 texts at a time; choose one with --batch N"):
         imported_cost_file(timings, DRAFTED_ONLY, ABOUT, {})
     with pytest.raises(CostError, match="no timings of 2 texts at a time; it has those of 1, 8"):
@@ -122,7 +126,7 @@ def test_of_several_batches_one_is_chosen() -> None:
 
 
 def test_a_pass_of_no_tokens_has_no_root() -> None:
-    timings = Timings("made-up.csv", (), (Timing(0, 10, 1, 0.5),))
+    timings = PassTimings("made-up.csv", (), (PassTiming(0, 10, 1, 0.5),))
     with pytest.raises(CostError, match=f"a pass of 0 nodes.*--counts {DRAFTED_ONLY}"):
         imported_cost_file(timings, ROOT_INCLUDED, ABOUT, {})
 
@@ -132,7 +136,7 @@ def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
     rows = [{"nodes": 1, "context": 10, "seconds": 0.5, "batch": 1}, {"nodes": 2, "context": 10, "seconds": 0.7}]
     first = read_timings(written(tmp_path, "\ufeff" + table))
     second = read_timings(written(tmp_path, json.dumps(rows), "timings.json"))
-    assert first.rows == second.rows == (Timing(1, 10, 1, 0.5), Timing(2, 10, 1, 0.7))
+    assert first.rows == second.rows == (PassTiming(1, 10, 1, 0.5), PassTiming(2, 10, 1, 0.7))
     assert (first.remarks, second.remarks) == (("from a page",), ())
 
 

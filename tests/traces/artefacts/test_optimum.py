@@ -9,16 +9,16 @@ import pytest
 
 from simlab.errors import TraceError
 from simlab.traces.artefacts.kinds import format_of
-from simlab.traces.artefacts.optimum import FORMAT, Chosen, Optimum, ReadFrom, read_optimum, write_optimum
+from simlab.traces.artefacts.optimum import FORMAT, ChosenPolicy, Optimum, PromptSource, read_optimum, write_optimum
 
-BEST = Chosen("ddtree:budget=8", "0123")
+BEST = ChosenPolicy("ddtree:budget=8", "0123")
 OPTIMUM = Optimum(
     simlab_version="0.1.0",
     objective="tokens_per_s",
     node_cap=None,
     cost_ids=("a cost",),
-    chosen_on=ReadFrom("text", "draft", frozenset({("gsm8k", "1"), ("gsm8k", "2"), ("mbpp", "1")})),
-    reported_on=ReadFrom("other text", "other draft", frozenset({("gsm8k", "3")})),
+    chosen_on=PromptSource("text", "draft", frozenset({("gsm8k", "1"), ("gsm8k", "2"), ("mbpp", "1")})),
+    reported_on=PromptSource("other text", "other draft", frozenset({("gsm8k", "3")})),
     searched=300,
     winner=BEST,
     best=BEST,
@@ -45,7 +45,7 @@ def test_what_was_written_is_read(optimum: Optimum, tmp_path: Path) -> None:
         {"objective": "luck"},
         {"searched": 0},
         {"node_cap": 0},
-        {"winner": Chosen("chain", "4567")},
+        {"winner": ChosenPolicy("chain", "4567")},
         {"run": ("chain",)},
         {"run": ()},
         {"optimism": {"optimism": math.nan}},

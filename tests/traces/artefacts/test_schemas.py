@@ -14,7 +14,7 @@ from places import GOLDEN
 
 from simlab.errors import CostError, TraceError
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
-from simlab.traces.artefacts.optimum import Chosen, Optimum, ReadFrom, read_optimum
+from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, read_optimum
 from simlab.traces.artefacts.schemas import SCHEMAS, read_schema
 from simlab.traces.format.manifest import DumpedInfo, read_manifest
 from simlab.traces.reader import packaged_trace
@@ -47,14 +47,14 @@ def cost_values() -> dict[str, Any]:
 
 def optimum_values() -> dict[str, Any]:
     """A choice with a winner, prices and a limit."""
-    best = Chosen("ddtree:budget=8", "0123")
+    best = ChosenPolicy("ddtree:budget=8", "0123")
     optimum = Optimum(
         simlab_version="0.1.0",
         objective="tokens_per_s",
         node_cap=16,
         cost_ids=("a cost",),
-        chosen_on=ReadFrom("text", "draft", frozenset({("gsm8k", "1"), ("gsm8k", "2"), ("mbpp", "1")})),
-        reported_on=ReadFrom("other text", "other draft", frozenset({("gsm8k", "3")})),
+        chosen_on=PromptSource("text", "draft", frozenset({("gsm8k", "1"), ("gsm8k", "2"), ("mbpp", "1")})),
+        reported_on=PromptSource("other text", "other draft", frozenset({("gsm8k", "3")})),
         searched=300,
         winner=best,
         best=best,

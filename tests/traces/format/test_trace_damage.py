@@ -12,12 +12,18 @@ import polars as pl
 import pytest
 
 from simlab.errors import TraceError
-from simlab.traces.format.checks import problem_with
+from simlab.traces.format.checks import find_problem
 from simlab.traces.format.files import file_sha256
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace, packaged_trace
-from simlab.traces.synthetic import DRAFT, Heads, synthetic_manifest, synthetic_sequences, write_synthetic_trace
+from simlab.traces.synthetic import (
+    DRAFT,
+    SyntheticHeads,
+    synthetic_manifest,
+    synthetic_sequences,
+    write_synthetic_trace,
+)
 from simlab.traces.writer import TraceWriter
 
 
@@ -141,7 +147,7 @@ def test_columns_of_another_format(folder: Path) -> None:
     assert "expected the column ids as List(Int32); found String" in sentence(folder)
 
 
-RECORD = synthetic_sequences(num_sequences=2, length=12, kept=8, heads=Heads(tie_share=0.0))[0]
+RECORD = synthetic_sequences(num_sequences=2, length=12, kept=8, heads=SyntheticHeads(tie_share=0.0))[0]
 MANIFEST = synthetic_manifest(length=12, kept=8)
 
 
@@ -194,8 +200,8 @@ FEW = slice(DRAFT_COLUMNS.counts[0, 0] - 7, None)
     ],
 )
 def test_a_broken_invariant_is_named_and_not_written(tmp_path: Path, record: SequenceRecord, words: str) -> None:
-    assert problem_with(RECORD, MANIFEST) is None
-    assert words in str(problem_with(record, MANIFEST))
+    assert find_problem(RECORD, MANIFEST) is None
+    assert words in str(find_problem(record, MANIFEST))
     writer = TraceWriter(tmp_path / "trace", MANIFEST, 1, resume=False)
     with pytest.raises(ValueError, match="sequence 0"):
         writer.write(0, [record])

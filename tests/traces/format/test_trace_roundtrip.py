@@ -21,7 +21,7 @@ from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.synthetic import (
     DRAFT,
-    Heads,
+    SyntheticHeads,
     shards_of,
     synthetic_manifest,
     synthetic_sequences,
@@ -117,7 +117,7 @@ def test_odd_shapes_are_whole(
     tie_share: float,
 ) -> None:
     folder = tmp_path_factory.mktemp("odd") / "trace"
-    heads = Heads(tie_share=tie_share, peak=0.5)
+    heads = SyntheticHeads(tie_share=tie_share, peak=0.5)
     write_synthetic_trace(folder, seed, num_sequences, length, depth, kept, vocab_size, heads)
     assert check_trace(folder).num_sequences == num_sequences
 
