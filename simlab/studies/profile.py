@@ -22,6 +22,7 @@ from simlab.traces.artefacts.cost import CostFile, read_cost_file
 _PROMPTS = Path(str(files("simlab"))) / "data" / "demo_prompts.jsonl"
 _SHOWN_COUNTS = (0, 8, 16, 64, 256, 512)
 _SHOWN_CONTEXT = 512
+_ONE_MORE = "The target's pass runs one token more than were drafted."
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ class ProfileTable:
 
     @cached_property
     def frame(self) -> pl.DataFrame:
-        """A row per ``stage``, ``num_drafted`` and ``context`` (tokens before the root), with ``price_s`` in seconds."""
+        """A row per ``stage``, ``num_drafted`` and ``context`` (tokens before the root), with its ``price_s``."""
         return pl.DataFrame(self.to_json()["prices"], infer_schema_length=None)
 
     def to_json(self) -> dict[str, object]:
@@ -69,7 +70,7 @@ class ProfileTable:
                 "",
                 _stages_table(file, context),
                 "",
-                f"Lower quartiles of {fewest} samples or more. The target's pass runs one token more than were drafted.",
+                f"Lower quartiles of {fewest} samples or more. {_ONE_MORE}",
                 f"Cost file: {self.path} (cost {file.cost_id}); `simlab inspect {self.path}` shows all of it.",
                 f"Predict speeds with `simlab replay {batch}--cost {self.path} -p ddtree:budget=16/32/64`.",
             )
