@@ -16,12 +16,12 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "
 
 
 def colour(place: int) -> str:
-    """Of the series at this place; they come again after seven."""
+    """Colour of the series at this place; colours come again after seven."""
     return LIGHT[place % len(LIGHT)]
 
 
 def faint(place: int) -> str:
-    """The same, to fill areas with."""
+    """Transparent colour of the series at this place, to fill areas with."""
     red, green, blue = (int(colour(place)[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.16)"
 
@@ -71,7 +71,7 @@ def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], place:
 
 
 def on_white(found: go.Figure, height: int = 400) -> go.Figure:
-    """The same figure for an image in a document, which light and dark pages may show."""
+    """Lay a figure out for an image in a document, which light and dark pages may show."""
     found.update_layout(
         template="simple_white",
         paper_bgcolor="white",
@@ -84,7 +84,7 @@ def on_white(found: go.Figure, height: int = 400) -> go.Figure:
 
 
 def on_page(found: go.Figure) -> go.Figure:
-    """The same figure for a page that brings paper, text and width."""
+    """Lay a figure out for a page that brings paper, text and width."""
     found.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",

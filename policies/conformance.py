@@ -17,7 +17,7 @@ from simlab.policies.costs.round_costs import costs_at, round_costs
 from simlab.policies.shelf import EmptyShelf
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence
-from simlab.replay import Round, draft_source, rounds
+from simlab.sequence_replay import Round, draft_source, rounds
 
 FORMAT = "simlab-conformance"
 FORMAT_VERSION = 1

@@ -1,11 +1,90 @@
-"""Record speculative decoding once, replay it exactly under any draft-tree policy."""
+"""An offline simulator for speculative decoding: record once, replay any draft-tree policy exactly.
 
-from simlab.draft import Draft, Marginals, Prompt
-from simlab.policy import Needs, Outcome, Policy, Stateless
-from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
-from simlab.replay import Round, check_needs, hindsight_rounds, hindsight_sequence, replay_sequence, rounds
-from simlab.totals import Totals
-from simlab.tree import DraftTree
+    import simlab
+
+    trace = simlab.sample_trace()
+    table = simlab.replay(trace, ["chain", "ddtree:budget=8/16/64"])
+    simlab.compare(table, "ddtree:budget=16", "chain")
+
+Each function is the study that the command of the same name calls. Names are loaded when they are first used, so that
+importing simlab takes no time.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # What type checkers and editors see; at run time `__getattr__` loads the same names.
+    from simlab.draft import Draft, Marginals, Prompt
+    from simlab.errors import SimlabError
+    from simlab.policy import Needs, Outcome, Policy, Stateless
+    from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
+    from simlab.sequence_replay import (
+        Round,
+        check_needs,
+        hindsight_rounds,
+        hindsight_sequence,
+        replay_sequence,
+        rounds,
+    )
+    from simlab.studies.compare import compare
+    from simlab.studies.confirm.confirm import confirm
+    from simlab.studies.curves import curves
+    from simlab.studies.export.export import export
+    from simlab.studies.inputs.trace import sample_trace
+    from simlab.studies.inspect.inspect import inspect
+    from simlab.studies.optimize.optimize import optimize
+    from simlab.studies.policies import list_policies
+    from simlab.studies.profile import profile
+    from simlab.studies.record import record
+    from simlab.studies.replay.replay import replay
+    from simlab.studies.report.report import report
+    from simlab.studies.reproduce import reproduce
+    from simlab.studies.scoring import scoring
+    from simlab.studies.sparse import sparse
+    from simlab.totals import Totals
+    from simlab.traces.reader import open_trace
+    from simlab.tree import DraftTree
+
+_MODULES = {
+    "Draft": "simlab.draft",
+    "DraftRows": "simlab.recorded",
+    "DraftTree": "simlab.tree",
+    "Marginals": "simlab.draft",
+    "Needs": "simlab.policy",
+    "Outcome": "simlab.policy",
+    "Policy": "simlab.policy",
+    "Prompt": "simlab.draft",
+    "RecordedSequence": "simlab.recorded",
+    "RecordedTexts": "simlab.recorded",
+    "Round": "simlab.sequence_replay",
+    "SimlabError": "simlab.errors",
+    "Stateless": "simlab.policy",
+    "Totals": "simlab.totals",
+    "check_needs": "simlab.sequence_replay",
+    "compare": "simlab.studies.compare",
+    "confirm": "simlab.studies.confirm.confirm",
+    "curves": "simlab.studies.curves",
+    "export": "simlab.studies.export.export",
+    "hindsight_rounds": "simlab.sequence_replay",
+    "hindsight_sequence": "simlab.sequence_replay",
+    "inspect": "simlab.studies.inspect.inspect",
+    "list_policies": "simlab.studies.policies",
+    "open_trace": "simlab.traces.reader",
+    "optimize": "simlab.studies.optimize.optimize",
+    "profile": "simlab.studies.profile",
+    "record": "simlab.studies.record",
+    "replay": "simlab.studies.replay.replay",
+    "replay_sequence": "simlab.sequence_replay",
+    "report": "simlab.studies.report.report",
+    "reproduce": "simlab.studies.reproduce",
+    "rounds": "simlab.sequence_replay",
+    "sample_trace": "simlab.studies.inputs.trace",
+    "scoring": "simlab.studies.scoring",
+    "sparse": "simlab.studies.sparse",
+    "texts_of": "simlab.recorded",
+}
+"""Where each public name is."""
 
 __all__ = [
     "Draft",
@@ -19,12 +98,41 @@ __all__ = [
     "RecordedSequence",
     "RecordedTexts",
     "Round",
+    "SimlabError",
     "Stateless",
     "Totals",
     "check_needs",
+    "compare",
+    "confirm",
+    "curves",
+    "export",
     "hindsight_rounds",
     "hindsight_sequence",
+    "inspect",
+    "list_policies",
+    "open_trace",
+    "optimize",
+    "profile",
+    "record",
+    "replay",
     "replay_sequence",
+    "report",
+    "reproduce",
     "rounds",
+    "sample_trace",
+    "scoring",
+    "sparse",
     "texts_of",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -19,7 +19,7 @@ from simlab.draft import Draft, Marginals
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
-from simlab.replay import draft_source, rounds
+from simlab.sequence_replay import draft_source, rounds
 from simlab.tree import DraftTree
 
 

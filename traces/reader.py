@@ -78,7 +78,7 @@ class Trace:
     def recorded_texts(
         self, draft: str, indices: Collection[int] | None = None, most_roots: int = 1 << 40
     ) -> Iterator[RecordedTexts]:
-        """The same, several texts at a time; their rows are not copied.
+        """What a replay reads, several texts at a time; their rows are not copied.
 
         Args:
             draft: the draft set whose rows to read.

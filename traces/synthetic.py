@@ -92,7 +92,17 @@ def synthetic_manifest(
         batch_size=1,
         device="none",
         versions={},
-        draft_sets={DRAFT: DraftSet(none, depth + 1, depth, kept, kept, vocab_size, None)},
+        draft_sets={
+            DRAFT: DraftSet(
+                model=none,
+                block_size=depth + 1,
+                depth=depth,
+                min_width=kept,
+                exact_budget=kept,
+                vocab_size=vocab_size,
+                mask_token_id=None,
+            )
+        },
     )
 
 

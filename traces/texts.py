@@ -46,7 +46,7 @@ def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
 
 
 def read_text_lines(path: Path) -> Iterator[tuple[list[int], list[int]]]:
-    """The same from JSON lines: an object a line with ``text_ids`` and, if there were any, ``prompt_ids``.
+    """Texts from JSON lines: an object a line with ``text_ids`` and, if there were any, ``prompt_ids``.
 
     Raises:
         PromptError: the file cannot be read, or a line is no such object.

@@ -11,8 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from simlab.analysis.compare.comparisons import POWERS, Comparison
-from simlab.analysis.compare.runs import compare_runs
+from simlab.analysis.compare.comparisons import POWERS, Comparison, compare_runs
 from simlab.analysis.statistics.bootstrap import log_products
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of
 from simlab.analysis.table.prompt_sums import COLUMNS, Run, prompt_sums
@@ -23,7 +22,7 @@ POOLED, MACRO = "acceptance_length", "acceptance_length_macro"
 
 @dataclass(frozen=True, slots=True)
 class BothMeans:
-    """Of one policy on one set of prompts.
+    """Acceptance length of one policy on one set of prompts, pooled and averaged per response.
 
     Attributes:
         run: what it is of.
@@ -67,7 +66,7 @@ class Flip:
         return self.pooled.differs and self.macro.differs
 
     def row(self) -> dict[str, Scalar]:
-        """Flat scalars."""
+        """The comparison by both means as flat scalars, as a script reads them."""
         found: dict[str, Scalar] = {"first": self.pooled.first, "second": self.pooled.second, "told": self.is_told}
         for name, one in (("pooled", self.pooled), ("macro", self.macro)):
             found |= {f"{name}_ratio": one.ratio, f"{name}_differs": one.differs}
@@ -95,7 +94,16 @@ def both_means(run: Run) -> BothMeans:
     spread = log_products(np.ascontiguousarray(sums[:, used]), powers[:, used])
     ends = intervals_of(spread)
     (pooled, macro, over), intervals = np.exp(spread.whole).tolist(), [_exp(one) for one in ends]
-    return BothMeans(run.name, len(sums), pooled, intervals[0], macro, intervals[1], over, intervals[2])
+    return BothMeans(
+        run=run.name,
+        prompts=len(sums),
+        pooled=pooled,
+        pooled_interval=intervals[0],
+        macro=macro,
+        macro_interval=intervals[1],
+        over=over,
+        over_interval=intervals[2],
+    )
 
 
 def flips(runs: Sequence[Run]) -> list[Flip]:

@@ -1,18 +1,20 @@
-"""Runs compared on the same prompts, pair by pair: differences and ratios with paired intervals."""
+"""Runs compared on the same prompts, pair by pair: differences and ratios with paired intervals.
+
+`compare_runs` is where to begin: every pair, by every measure that is known, slice by slice.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 from simlab.analysis.statistics.bootstrap import Spread, log_products
-from simlab.analysis.statistics.detectable import detectable_ratios
-from simlab.analysis.statistics.families import CORRECTIONS
 from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, degrees_of_freedom, intervals_of
+from simlab.analysis.statistics.significance import CORRECTIONS, detectable_ratios
 from simlab.analysis.statistics.slices import Slice
-from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums
+from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums, Run, prompt_sums, runs_by_slice
 from simlab.arrays import Doubles
 
 POWERS: dict[str, dict[str, int]] = {
@@ -29,7 +31,7 @@ class Comparison:
     """One number of two runs on the same prompts.
 
     Attributes:
-        measure: one of ``POWERS``, or `simlab.analysis.optimize.worst_case.WORST_SPEEDUP`.
+        measure: one of ``POWERS``, or `simlab.analysis.optimize.finalists.WORST_SPEEDUP`.
         first: name of a run.
         second: name of the run that it is compared with.
         slice: of which rows; None: all.
@@ -159,7 +161,7 @@ def compared_logs(
 
 
 def in_family(comparisons: Sequence[Comparison], correction: str = "holm") -> list[Comparison]:
-    """The same, read together: p-values adjusted, and what is detectable among so many.
+    """Comparisons read together as one family: p-values adjusted, and what is detectable among so many.
 
     Args:
         comparisons: of one measure; those of which nothing is known do not count.
@@ -181,7 +183,12 @@ def in_family(comparisons: Sequence[Comparison], correction: str = "holm") -> li
 
 
 def logs_of_runs(sums: Doubles, powers: Doubles) -> Spread:
-    """Of each run, from float64 ``[prompts, runs, C]``; a column that is not known makes its run's number unknown."""
+    """Logarithm of a product of powers of sums for each run; a column that is not known makes it unknown.
+
+    Args:
+        sums: float64 ``[prompts, runs, C]``; nan where not known.
+        powers: float64 ``[C]``, of the sum of each column in the product.
+    """
     num_prompts, num_runs, num_columns = sums.shape
     flat = np.nan_to_num(sums.reshape(num_prompts, -1), nan=0.0)
     flat[:, np.isnan(sums.reshape(num_prompts, -1)).any(axis=0)] = 0.0
@@ -199,7 +206,7 @@ def _p_values(logs: Doubles, errors: Doubles, degrees: Doubles) -> Doubles:
     """nan where there is no error to hold a difference against."""
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.where(logs == 0, 0.0, np.abs(logs) / errors)
-    found = 2 * stats.t.sf(distance, degrees)
+    found = 2 * stdtr(degrees, -distance)
     return np.asarray(np.where(np.isfinite(errors) & np.isfinite(logs), found, np.nan), np.float64)
 
 
@@ -212,3 +219,38 @@ def _exp(interval: Interval) -> Interval:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def compare_runs(
+    runs: Sequence[Run], pairs: Sequence[tuple[int, int]], by: str | None = None, correction: str = "holm"
+) -> list[Comparison]:
+    """Comparisons of pairs of runs; with ``by`` those of the slices first.
+
+    All pairs on everything are one family for each measure, and all pairs on all slices another: who looks at slices
+    too pays for it in the slices alone.
+
+    Args:
+        runs: of the same prompts; see `simlab.analysis.table.prompt_sums.shared_runs`.
+        pairs: places of two runs each.
+        by: as for `simlab.analysis.statistics.slices.sliced`.
+        correction: one of `simlab.analysis.statistics.significance.CORRECTIONS`.
+    """
+    if not runs[0].rows.height:
+        return []
+    families = [] if by is None else [runs_by_slice(runs, by)]
+    names = [run.name for run in runs]
+    found = []
+    for family in [*families, runs_by_slice(runs, None)]:
+        parts = [(value, prompt_sums(some)) for value, some in family]
+        for measure in POWERS:
+            alone = [one for value, sums in parts for one in compared(sums, names, pairs, measure, value)]
+            found += in_family(alone, correction)
+    known = {one.measure for one in found if not math.isnan(one.ratio)}
+    return [one for one in found if one.measure in known]
+
+
+def headline(found: Sequence[Comparison]) -> str:
+    """What a verdict is about: tokens per second where these are known of every pair, else the acceptance length."""
+    pairs = {(one.first, one.second) for one in found}
+    timed = {(one.first, one.second) for one in found if one.measure == "tokens_per_s" and not math.isnan(one.ratio)}
+    return "tokens_per_s" if timed == pairs else "acceptance_length"

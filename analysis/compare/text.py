@@ -3,12 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from simlab.analysis.compare.comparisons import Comparison
+from simlab.analysis.compare.comparisons import Comparison, headline
 from simlab.analysis.compare.verdicts import measure_name, standing, verdict
 from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM
-from simlab.analysis.statistics.detectable import POWER
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
-from simlab.analysis.table.text import aligned, number
+from simlab.analysis.statistics.significance import POWER
+from simlab.analysis.table.html import cells_html, sentences_html
+from simlab.analysis.table.text import Cells, number
 
 _HEADINGS = ("", "first", "second", "difference [95 %]", "ratio [95 %]", "p", "detectable")
 _LEFT = ("", "difference [95 %]", "ratio [95 %]")
@@ -23,10 +24,46 @@ def verdicts_text(found: Sequence[Comparison], by: str | None = None) -> str:
 
 
 def comparison_table(found: Sequence[Comparison], by: str | None = None) -> str:
-    """A row for each comparison."""
+    """A table of text with a row for each comparison."""
+    return comparison_cells(found, by).text()
+
+
+def comparisons_html(
+    found: Sequence[Comparison], measure: str | None = None, by: str | None = None, correction: str = "holm"
+) -> str:
+    """The verdicts by one measure, the table and its notes as HTML for notebooks.
+
+    Args:
+        found: what `simlab.analysis.compare.comparisons.compare_runs` gave; at least one.
+        measure: the one that verdicts are about; None: tokens per second where they are known, else acceptance length.
+        by: what slices are of; None: there are none.
+        correction: one of `simlab.analysis.statistics.significance.CORRECTIONS`, by which p-values were adjusted.
+    """
+    of_measure, rows = shown_comparisons(found, measure)
+    verdicts, notes = verdicts_text(of_measure, by), comparison_notes(rows, correction)
+    parts = [sentences_html(verdicts), cells_html(comparison_cells(rows, by)), sentences_html(notes)]
+    return "<div>\n" + "\n".join(parts) + "\n</div>"
+
+
+def shown_comparisons(
+    found: Sequence[Comparison], measure: str | None = None
+) -> tuple[Sequence[Comparison], Sequence[Comparison]]:
+    """The comparisons that verdicts are about, and those of the table: of a single pair every measure, else this one.
+
+    Args:
+        found: at least one.
+        measure: None: tokens per second where they are known of every pair, else acceptance length.
+    """
+    wanted = measure or headline(found)
+    of_measure = [one for one in found if one.measure == wanted]
+    return of_measure, of_measure if len(of_measure) > 1 else found
+
+
+def comparison_cells(found: Sequence[Comparison], by: str | None = None) -> Cells:
+    """The cells of the table, a row for each comparison."""
     alone = len({(one.first, one.second) for one in found}) == 1
-    cells = [[_place(one, by, alone), *_cells(one)] for one in found]
-    return aligned([list(_HEADINGS), *cells], [heading in _LEFT for heading in _HEADINGS])
+    rows = [[_place(one, by, alone), *_cells(one)] for one in found]
+    return Cells([_HEADINGS], rows, [heading in _LEFT for heading in _HEADINGS])
 
 
 def comparison_notes(found: Sequence[Comparison], correction: str) -> str:

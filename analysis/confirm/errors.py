@@ -56,7 +56,7 @@ class RelativeError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictionErrors:
-    """Of one policy.
+    """Errors of the prediction of one policy, and the parts of its speedup's error.
 
     Attributes:
         errors: of ``acceptance_length``, the seconds of each stage ``_per_round``, all of them (``round_s``),
@@ -75,7 +75,7 @@ class PredictionErrors:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of each part in the sum of their sizes; NaN where they are not known, or all none."""
+        """Share of each part in the sum of their sizes; NaN where they are not known, or all zero."""
         whole = sum(map(abs, self.parts.values()))
         return {name: abs(part) / whole if whole else math.nan for name, part in self.parts.items()}
 
@@ -95,7 +95,7 @@ class PredictionErrors:
 
 
 def prediction_errors(results: pl.DataFrame) -> list[PredictionErrors]:
-    """Of each policy that was measured, in the order of its first row.
+    """Prediction errors of each policy that was measured, in the order of its first row.
 
     A text that was decoded several times counts as often in the prediction, so both sides are of the same prompts
     with the same weights.
@@ -131,7 +131,14 @@ def _errors(policy: str, policy_id: str, is_plain: bool, sums: Doubles, plain: D
         for (name, log), interval in zip(logs.items(), intervals_of(spread), strict=True)
     }
     machine = logs["tokens_per_s"] - logs["speedup"]
-    return PredictionErrors(policy, policy_id, is_plain, errors, float(machine), _parts(both.sum(axis=0), logs))
+    return PredictionErrors(
+        policy=policy,
+        policy_id=policy_id,
+        is_plain=is_plain,
+        errors=errors,
+        machine=float(machine),
+        parts=_parts(both.sum(axis=0), logs),
+    )
 
 
 def _parts(totals: Doubles, logs: Mapping[str, float]) -> dict[str, float]:

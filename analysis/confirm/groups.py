@@ -19,7 +19,7 @@ from simlab.arrays import Doubles, Longs
 
 
 def by_group(results: pl.DataFrame, groups: Mapping[int, tuple[str, str]], by: str | None = None) -> pl.DataFrame:
-    """The same rows with a group in the place of each prompt, so that whatever resamples prompts resamples groups.
+    """Result rows with a group in the place of each prompt, so that whatever resamples prompts resamples groups.
 
     Args:
         results: result rows.
@@ -40,7 +40,7 @@ def by_group(results: pl.DataFrame, groups: Mapping[int, tuple[str, str]], by: s
 def with_prompts(
     found: Sequence[ConfirmedPolicy], results: pl.DataFrame, by: str | None = None
 ) -> list[ConfirmedPolicy]:
-    """The same with the number of prompts where that of groups stands.
+    """Policies by group with the number of prompts put where that of groups stands.
 
     Args:
         found: from `simlab.analysis.confirm.table.confirmed_policies` on the rows by group.
@@ -58,7 +58,7 @@ def with_prompts(
 
 @dataclass(frozen=True, slots=True)
 class MachineSpeed:
-    """What the machine wrote under a policy, all texts of the batch together, company's too.
+    """Tokens per second of all texts of the batch together under a policy, filler requests among them.
 
     Attributes:
         tokens_per_s: tokens of all texts over the seconds of all rounds of the batch.
@@ -71,7 +71,7 @@ class MachineSpeed:
     interval: Interval
 
     def row(self) -> dict[str, Scalar]:
-        """Flat scalars."""
+        """The speed as flat scalars, as a script reads them; what is not known is None."""
         ends = {f"_ci_{name}": getattr(self.interval, name) for name in ("low", "high")}
         values = {"": self.tokens_per_s, **ends}
         return {
@@ -81,7 +81,7 @@ class MachineSpeed:
 
 
 def machine_speed(policy: str, policy_id: str, tokens: Longs, seconds: Doubles) -> MachineSpeed:
-    """Pooled over groups.
+    """Tokens per second of the whole batch under a policy, pooled over groups, with an interval.
 
     Args:
         policy: its label.

@@ -73,4 +73,12 @@ def worst_example(
     scores = order.layer(text(sequence), most, with_scores=True).score_rows[position]
     sizes = dict(zip(there["rule"].to_list(), there["num_drafted"].to_list(), strict=True))
     curve = root_curve(scores, context, machine.costs)
-    return Example(setting.edges, setting.cost_id, sequence, position, context, sizes, curve)
+    return Example(
+        edges=setting.edges,
+        cost_id=setting.cost_id,
+        sequence=sequence,
+        position=position,
+        context=context,
+        sizes=sizes,
+        curve=curve,
+    )

@@ -101,7 +101,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where rules decide.
+    """The roots at which rules decide on a tree's size.
 
     Attributes:
         texts: reads them anew each time, in the same parts.
@@ -196,7 +196,7 @@ class _Tally:
             del self._taken[PRICE], self._taken[FIXED]
 
     def frame(self, edges: str, edges_key: str, where: pl.DataFrame) -> pl.DataFrame:
-        """Its rows, rule after rule."""
+        """The rows of this edge model and machine, rule after rule."""
         available, maxima, deep = np.concatenate(self._scanned).T
         parts = {rule: tuple(map(np.concatenate, zip(*taken, strict=True))) for rule, taken in self._taken.items()}
         _, best_tokens, best_s = parts[SCAN]
@@ -211,7 +211,7 @@ class _Tally:
         return pl.concat(frames).select([pl.col(name).cast(kind) for name, kind in SCHEMA.items()])
 
     def setting(self, edges: str) -> Setting:
-        """What was chosen."""
+        """The budget and the rate that were chosen, and tokens per second by budget."""
         return Setting(edges, self.machine.cost_id, self.budget, self.rate, self._budget_curve())
 
     def _budget_curve(self) -> Doubles:

@@ -137,18 +137,18 @@ def _summary(rows: pl.DataFrame, value: Slice, setting: Setting) -> CurveSummary
     prompts = _by_prompt(scan, several.alias("several"))
     price = _by_prompt(rules[PRICE])
     return CurveSummary(
-        value,
-        setting.edges,
-        setting.cost_id,
-        prompts.height,
-        scan.height,
-        tuple(maxima.tolist()),
-        float(np.mean(_column(scan, "num_maxima") > 1)),
-        _share_interval(_column(prompts, "several"), _column(prompts, "roots")),
-        float(np.mean(_column(scan, "num_deep_maxima") > 1)),
-        setting.budget,
-        setting.rate,
-        tuple(_rule(rule, part, scan, price) for rule, part in rules.items()),
+        slice=value,
+        edges=setting.edges,
+        cost_id=setting.cost_id,
+        prompts=prompts.height,
+        roots=scan.height,
+        maxima=tuple(maxima.tolist()),
+        several=float(np.mean(_column(scan, "num_maxima") > 1)),
+        several_interval=_share_interval(_column(prompts, "several"), _column(prompts, "roots")),
+        deep=float(np.mean(_column(scan, "num_deep_maxima") > 1)),
+        budget=setting.budget,
+        rate=setting.rate,
+        rules=tuple(_rule(rule, part, scan, price) for rule, part in rules.items()),
     )
 
 
@@ -160,17 +160,17 @@ def _rule(rule: str, rows: pl.DataFrame, scan: pl.DataFrame, price: pl.DataFrame
     rate, base_rate = tokens.sum() / seconds.sum(), base_tokens.sum() / base_seconds.sum()
     sizes, best_sizes, regret = rows["num_drafted"], scan["num_drafted"], _column(rows, "regret_share")
     return RuleSummary(
-        rule,
-        float(_column(rows, "num_drafted").mean()),
-        float(rate),
-        float(1.0 - rate / base_rate),
-        Interval(1.0 - ratio.high, 1.0 - ratio.low),
-        float(regret.mean()),
-        _share_interval(_column(prompts, "regret_share"), _column(prompts, "roots")),
-        float(regret.max()),
-        float((regret > NOTABLE_SHARE).mean()),
-        float(np.mean((sizes < best_sizes).to_numpy())),
-        float(np.mean((sizes > best_sizes).to_numpy())),
+        rule=rule,
+        drafted=float(_column(rows, "num_drafted").mean()),
+        tokens_per_s=float(rate),
+        behind_price=float(1.0 - rate / base_rate),
+        behind_price_interval=Interval(1.0 - ratio.high, 1.0 - ratio.low),
+        regret=float(regret.mean()),
+        regret_interval=_share_interval(_column(prompts, "regret_share"), _column(prompts, "roots")),
+        worst_regret=float(regret.max()),
+        notable=float((regret > NOTABLE_SHARE).mean()),
+        shorter=float(np.mean((sizes < best_sizes).to_numpy())),
+        longer=float(np.mean((sizes > best_sizes).to_numpy())),
     )
 
 

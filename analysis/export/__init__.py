@@ -1,1 +1,5 @@
-"""The figures that engines' settings and papers' tables are made of."""
+"""What engines' settings and papers' tables are made of.
+
+Begin with engine_settings: a policy as the settings of vLLM, SGLang and TensorRT-LLM; engine_sources says where their
+fields were read. `tables` writes Markdown and LaTeX.
+"""

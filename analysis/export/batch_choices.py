@@ -94,7 +94,15 @@ def batch_choice(rows: pl.DataFrame, lengths: Mapping[str, int], prices: BatchPr
     best = min(found, key=lambda length: (-found[length].speed.tokens_per_s, length))
     speed = found[best].speed
     alike = _alike(rows, {length: one.policy_id for length, one in found.items()}, best)
-    return BatchChoice(prices, best, max(found), speed.tokens_per_s, speed.speedup, speed.interval, alike)
+    return BatchChoice(
+        prices=prices,
+        length=best,
+        longest=max(found),
+        tokens_per_s=speed.tokens_per_s,
+        speedup=speed.speedup,
+        interval=speed.interval,
+        alike=alike,
+    )
 
 
 def _alike(rows: pl.DataFrame, policies: Mapping[int, str], best: int) -> tuple[int, ...]:

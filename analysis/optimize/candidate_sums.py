@@ -11,6 +11,10 @@ from simlab.arrays import Doubles
 TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE = "tokens_per_s", "acceptance_length", "worst_case"
 
 
+_BY_PROMPT = ("committed", "rounds", "drafted", "seconds", "plain_seconds")
+"""The sums whose last axis is the prompts."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateSums:
     """Sums over the texts of each prompt, of P policies at the prices of M machines.
@@ -45,7 +49,7 @@ class CandidateSums:
 
     @property
     def num_policies(self) -> int:
-        """P."""
+        """Number of policies, the second axis of the sums."""
         return int(self.rounds.shape[1])
 
     def take(self, places: Sequence[int]) -> "CandidateSums":
@@ -54,11 +58,9 @@ class CandidateSums:
         return replace(self, rounds=rounds, drafted=drafted, seconds=seconds)
 
     def on(self, places: Sequence[int]) -> "CandidateSums":
-        """The same policies on some of the prompts, in this order."""
-        parts = (self.committed, self.rounds, self.drafted, self.seconds, self.plain_seconds)
-        return CandidateSums(
-            tuple(self.prompts[place] for place in places), *(part[..., list(places)] for part in parts)
-        )
+        """Sums of these policies on some of the prompts, in this order."""
+        sums = {name: getattr(self, name)[..., list(places)] for name in _BY_PROMPT}
+        return replace(self, prompts=tuple(self.prompts[place] for place in places), **sums)
 
     def beside(self, more: "CandidateSums") -> "CandidateSums":
         """These policies and others on the same prompts."""
@@ -72,12 +74,9 @@ class CandidateSums:
         return all(np.array_equal(part[:, one], part[:, other], equal_nan=True) for part in parts)
 
     def followed_by(self, more: "CandidateSums") -> "CandidateSums":
-        """The same policies on these prompts and on others."""
-        parts = [
-            np.concatenate([getattr(self, name), getattr(more, name)], axis=-1)
-            for name in ("committed", "rounds", "drafted", "seconds", "plain_seconds")
-        ]
-        return CandidateSums(self.prompts + more.prompts, *parts)
+        """Sums of these policies on these prompts and then on others."""
+        sums = {name: np.concatenate([getattr(self, name), getattr(more, name)], axis=-1) for name in _BY_PROMPT}
+        return replace(self, prompts=self.prompts + more.prompts, **sums)
 
 
 def figures(found: CandidateSums, objective: str) -> Doubles:

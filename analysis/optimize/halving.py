@@ -100,7 +100,7 @@ def _best_of_each(groups: Longs, logs: Doubles) -> tuple[Longs, Longs]:
 
 
 def _within_noise(logs: Doubles, influences: Doubles, best: Longs, leader: int) -> Bools:
-    """Of each unit whether its best policy may be as good as the leader, ``[units]``."""
+    """Whether the best policy of each unit may be as good as the leader, bool ``[units]``."""
     moved = influences[best] - influences[leader]
     num = influences.shape[1]
     errors = np.sqrt((moved**2).sum(axis=1) * num / max(num - 1, 1))

@@ -50,12 +50,12 @@ def _file(name: str) -> str:
 
 
 def _json(value: object) -> str:
-    """For a script element, whose text no tag may end."""
+    """JSON text that can stand in a script element, which no tag may end."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _text(text: str) -> str:
-    """For an element; a sign stays on the line of its number."""
+    """Escaped text of an element; a sign stays on the line of its number."""
     return escape(text).replace(" %", "&nbsp;%").replace(" ×", "&nbsp;×")
 
 

@@ -30,7 +30,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table.
+    """A table as headings, cells and captions.
 
     Attributes:
         heads: of the columns.

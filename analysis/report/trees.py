@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import networkx as nx
 import numpy as np
 
+from simlab.analysis.trees import drawing_rows
 from simlab.draft import Draft
 from simlab.policies.composition import Composition
 from simlab.policy import AnyPolicy, Stateless
 from simlab.recorded import RecordedSequence
-from simlab.replay import draft_source, rounds
+from simlab.sequence_replay import draft_source, rounds
 from simlab.tree import DraftTree
 
 Decode = Callable[[list[int]], str]
@@ -120,29 +120,8 @@ def drawn_nodes(tree: DraftTree, path: Sequence[int]) -> list[int]:
     return sorted({*range(MOST_DRAWN), *path})
 
 
-def drawing_rows(parents: Sequence[int]) -> list[float]:
-    """The row of each node in a drawing whose columns are depths: leaves below each other, parents beside a child.
-
-    No two edges cross, and the first child of each node goes straight on, so the drafter's favourite path is a line.
-
-    >>> drawing_rows([-1, 0, 0, 1])
-    [0.0, 0.0, 1.0, 0.0]
-    """
-    graph: nx.DiGraph[int] = nx.DiGraph()
-    graph.add_nodes_from(range(len(parents)))
-    graph.add_edges_from((parent, node) for node, parent in enumerate(parents) if parent >= 0)
-    rows, leaves = [0.0] * len(parents), 0
-    for node in nx.dfs_postorder_nodes(graph, 0):
-        children = list(graph.successors(node))
-        if children:
-            rows[node] = rows[children[0]]
-        else:
-            rows[node], leaves = float(leaves), leaves + 1
-    return rows
-
-
 def _probabilities(tree: DraftTree, draft: Draft, kept: Sequence[int]) -> list[int]:
-    """Of each node's token at its depth, in thousandths; 1000 at the root, -1 where the policy did not read it."""
+    """Probability of each node's token at its depth, in thousandths; 1000 at the root, -1 where it was not read."""
     depths = tree.depths()
     found = []
     for node in kept:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from simlab.analysis.compare.comparisons import Comparison
-from simlab.analysis.compare.runs import compare_runs
+from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.compare.verdicts import standing
 from simlab.analysis.report.results import ReportResults, family, ratio_text
 from simlab.analysis.table.summaries import BASELINE, Summary, summaries

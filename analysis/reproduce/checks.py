@@ -24,7 +24,7 @@ class Check:
     state: str
 
     def row(self) -> dict[str, Scalar]:
-        """Flat scalars."""
+        """The check as flat scalars, as a script reads them."""
         return {"what": self.what, "theirs": self.theirs, "ours": self.ours, "state": self.state}
 
 

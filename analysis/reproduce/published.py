@@ -77,7 +77,17 @@ _TEXT = f"--chat-template-kwargs '{{\"enable_thinking\": false}}' --max-new-toke
 _COUNTS, _COST = "1,8,15,16,32,64,128,256,512,1024", "runs/ddtree-cost.json"
 _LINE = f'{{"id": "0", "dataset": "gsm8k", "prompt": "QUESTION{GSM8K_ENDING}"}}'
 
-_QWEN3_8B = Setup("Qwen3-8B", "Qwen3-8B-DFlash-b16", 16, 0.0, False, "gsm8k", None, None, None)
+_QWEN3_8B = Setup(
+    target="Qwen3-8B",
+    drafter="Qwen3-8B-DFlash-b16",
+    block_size=16,
+    temperature=0.0,
+    thinking=False,
+    dataset="gsm8k",
+    num_prompts=None,
+    max_new_tokens=None,
+    dtype=None,
+)
 
 ZLAB_166 = Published(
     name="zlab-166",
@@ -117,7 +127,17 @@ DDTREE_GSM8K = Published(
         PublishedFigure("chain", "speedup", 4.78, "8 x H200 side by side, one text each, Hugging Face"),
         PublishedFigure("ddtree", "speedup", 6.75, "the fastest budget on the evaluation prompts"),
     ),
-    setup=Setup("Qwen3-8B", "Qwen3-8B-DFlash-b16", 16, 0.0, False, "gsm8k", 128, 2048, None),
+    setup=Setup(
+        target="Qwen3-8B",
+        drafter="Qwen3-8B-DFlash-b16",
+        block_size=16,
+        temperature=0.0,
+        thinking=False,
+        dataset="gsm8k",
+        num_prompts=128,
+        max_new_tokens=2048,
+        dtype=None,
+    ),
     not_known=MappingProxyType(
         {
             "prompts": "which 128 questions, and the wording around them",

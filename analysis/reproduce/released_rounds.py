@@ -8,8 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from simlab.analysis.compare.averaging import BothMeans, both_means
-from simlab.analysis.compare.comparisons import Comparison
-from simlab.analysis.compare.runs import compare_runs
+from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
 from simlab.analysis.table.prompt_sums import Run, shared_runs
 from simlab.analysis.table.speeds import STAGE_COLUMNS
@@ -30,7 +29,7 @@ class Share:
     interval: Interval
 
     def row(self, name: str) -> dict[str, Scalar]:
-        """Flat scalars."""
+        """The ratio and the ends of its interval, under a name."""
         return {name: self.value, f"{name}_ci_low": self.interval.low, f"{name}_ci_high": self.interval.high}
 
 

@@ -185,7 +185,7 @@ def _bars(rows: Iterable[Mapping[str, Any]], name: str, scale: float = 1.0) -> d
 
 
 def _plain(figure: go.Figure) -> go.Figure:
-    """Legends above."""
+    """Lay a figure out for a document, its legend above."""
     figure.update_layout(
         margin={"l": 70, "r": 20, "t": 60, "b": 55},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.08, "x": 0},

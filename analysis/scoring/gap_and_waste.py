@@ -8,7 +8,7 @@ import numpy as np
 from simlab.analysis.statistics.intervals import Interval, intervals_of
 from simlab.analysis.statistics.prompt_spread import prompt_spread, share_intervals
 from simlab.arrays import Doubles, Longs
-from simlab.replay import Round
+from simlab.sequence_replay import Round
 
 ROUNDS, DRAFTED, ACCEPTED, COMMITTED, SIBLINGS, SECONDS, MEANS, RESPONSES = 0, 1, 2, 3, 4, 5, 6, 7
 """What is summed over the rounds of a prompt; ``SIBLINGS`` are wrong tokens below a true parent, ``SECONDS`` are nan
@@ -47,7 +47,7 @@ class ScoredRounds:
     bounds: tuple[RoundSums, ...]
 
     def take(self, prompts: Longs) -> "ScoredRounds":
-        """The same of some prompts."""
+        """The rounds of all of them on some prompts."""
 
         def some(one: RoundSums) -> RoundSums:
             return RoundSums(one.policy, one.budget, one.sums[prompts])
@@ -115,7 +115,7 @@ def wrong_siblings(rounds: Iterable[Round]) -> int:
 
 
 def policy_figures(rounds: ScoredRounds) -> list[PolicyFigures]:
-    """Of each policy."""
+    """Figures of each policy between the chain and the bound of its budget."""
     firsts: dict[int, RoundSums] = {}
     for one in rounds.policies:
         firsts.setdefault(one.budget, one)
@@ -146,26 +146,26 @@ def _figures(chain: RoundSums, policy: RoundSums, bound: RoundSums, first: Round
     one, two, three = share_intervals(spread)
     accepted, siblings, below = spread.whole.tolist()
     return PolicyFigures(
-        policy.policy,
-        policy.budget,
-        lengths[1],
-        macro(policy),
-        lengths[0],
-        lengths[2],
-        closed,
-        closed_interval,
-        against,
-        against_interval,
-        speeds[1] if is_priced else None,
-        speeds[0] if is_priced else None,
-        speeds[2] if is_priced else None,
-        speed_closed if is_priced else None,
-        speed_interval if is_priced else None,
-        float(sums[:, DRAFTED].sum() / sums[:, ROUNDS].sum()),
-        accepted,
-        siblings,
-        below,
-        (one, two, three),
+        policy=policy.policy,
+        budget=policy.budget,
+        acceptance_length=lengths[1],
+        acceptance_length_macro=macro(policy),
+        chain=lengths[0],
+        hindsight=lengths[2],
+        closed=closed,
+        closed_interval=closed_interval,
+        against_first=against,
+        against_first_interval=against_interval,
+        tokens_per_s=speeds[1] if is_priced else None,
+        chain_tokens_per_s=speeds[0] if is_priced else None,
+        hindsight_tokens_per_s=speeds[2] if is_priced else None,
+        speed_closed=speed_closed if is_priced else None,
+        speed_closed_interval=speed_interval if is_priced else None,
+        drafted=float(sums[:, DRAFTED].sum() / sums[:, ROUNDS].sum()),
+        accepted_share=accepted,
+        sibling_share=siblings,
+        below_wrong_share=below,
+        intervals=(one, two, three),
     )
 
 

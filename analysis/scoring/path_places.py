@@ -51,7 +51,7 @@ class TruePlaces:
     orders: tuple[OrderPlaces, ...]
 
     def take(self, prompts: Longs) -> "TruePlaces":
-        """The same of some prompts, renumbered in the order given."""
+        """Places at the roots of some prompts, which are renumbered in the order given."""
         number = np.full(self.num_prompts, -1, np.int64)
         number[prompts] = np.arange(len(prompts))
         kept = np.flatnonzero(number[self.prompts] >= 0)
@@ -64,7 +64,14 @@ class TruePlaces:
             )
             for one in self.orders
         )
-        return TruePlaces(self.most, self.caps, len(prompts), number[self.prompts][kept], self.left[kept], orders)
+        return TruePlaces(
+            most=self.most,
+            caps=self.caps,
+            num_prompts=len(prompts),
+            prompts=number[self.prompts][kept],
+            left=self.left[kept],
+            orders=orders,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +140,7 @@ def places_of(label: str, layer: Layer, caps: Sequence[int], has_probabilities: 
 
 
 def coverage(places: TruePlaces, order: OrderPlaces) -> list[Coverage]:
-    """Of each depth that some text reaches."""
+    """How soon an order reaches the true path, for each depth that some text reaches."""
     found = []
     for depth in range(1, order.insertions.shape[1] + 1):
         there = places.left >= depth
@@ -144,20 +151,20 @@ def coverage(places: TruePlaces, order: OrderPlaces) -> list[Coverage]:
         spread = prompt_spread(_by_prompt(prompts, columns, places.num_prompts), ratios)
         found.append(
             Coverage(
-                order.label,
-                depth,
-                len(nodes),
-                tuple(spread.whole.tolist()),
-                tuple(share_intervals(spread)),
-                _quantile(nodes, 0.5, places.most),
-                _quantile(nodes, 0.9, places.most),
+                order=order.label,
+                depth=depth,
+                roots=len(nodes),
+                shares=tuple(spread.whole.tolist()),
+                intervals=tuple(share_intervals(spread)),
+                median=_quantile(nodes, 0.5, places.most),
+                ninety=_quantile(nodes, 0.9, places.most),
             )
         )
     return found
 
 
 def order_figures(places: TruePlaces) -> list[OrderFigures]:
-    """Of each order."""
+    """Figures of each order of nodes, all at the same roots."""
     shared = np.logical_and.reduce([one.insertions <= places.most for one in places.orders])
     return [_figures(places, one, shared) for one in places.orders]
 
@@ -183,15 +190,15 @@ def _figures(places: TruePlaces, order: OrderPlaces, shared: Bools) -> OrderFigu
         overstated = tuple(float(one.whole[0]) for one in spreads)
         intervals = tuple(intervals_of(one)[0] for one in spreads)
     return OrderFigures(
-        order.label,
-        float(auc.whole[0]),
-        share_intervals(auc)[0],
-        float(excess.whole[0]),
-        intervals_of(excess)[0],
-        expected,
-        mean,
-        overstated,
-        intervals,
+        order=order.label,
+        auc=float(auc.whole[0]),
+        auc_interval=share_intervals(auc)[0],
+        excess=float(excess.whole[0]),
+        excess_interval=intervals_of(excess)[0],
+        expected=expected,
+        accepted=mean,
+        overstated=overstated,
+        overstated_intervals=intervals,
     )
 
 

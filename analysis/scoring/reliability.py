@@ -41,7 +41,7 @@ class ScoredEdges:
     sums: EdgeSums
 
     def take(self, prompts: Longs) -> "ScoredEdges":
-        """The same of some prompts."""
+        """The sums of this edge model over some prompts."""
         sums = EdgeSums(*(one[prompts] for one in self.sums))
         return ScoredEdges(self.label, self.has_probabilities, self.reads_prefix, sums)
 
@@ -165,17 +165,17 @@ def calibration(model: ScoredEdges, where: EdgeSlice) -> Calibration | None:
     per_node = np.stack([nodes, cells[:, PREDICTED] - cells[:, TRUE], cells[:, LOG_LOSS]], axis=1)
     excess, loss = intervals_of(prompt_spread(per_node, ratios))
     return Calibration(
-        where,
-        int(num),
-        int(total[EDGES]),
-        total[PREDICTED] / num,
-        total[TRUE] / num,
-        (total[PREDICTED] - total[TRUE]) / num,
-        excess,
-        _calibration_error(model, where, nodes),
-        total[LOG_LOSS] / num,
-        loss,
-        total[SQUARES] / num,
+        slice=where,
+        nodes=int(num),
+        edges=int(total[EDGES]),
+        expected=total[PREDICTED] / num,
+        observed=total[TRUE] / num,
+        excess=(total[PREDICTED] - total[TRUE]) / num,
+        excess_interval=excess,
+        ece=_calibration_error(model, where, nodes),
+        log_loss=total[LOG_LOSS] / num,
+        log_loss_interval=loss,
+        brier=total[SQUARES] / num,
     )
 
 

@@ -6,21 +6,137 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.analysis.scoring.gap_and_waste import ScoredRounds
-from simlab.analysis.scoring.path_places import TruePlaces
+from simlab.analysis.scoring.gap_and_waste import NUM_SUMS, SIBLINGS, RoundSums, ScoredRounds, wrong_siblings
+from simlab.analysis.scoring.path_places import OrderPlaces, TruePlaces, places_of
 from simlab.analysis.scoring.reliability import ScoredEdges
-from simlab.analysis.scoring.tallies import EdgeTally, PlaceTally, RunTally
-from simlab.arrays import Longs
-from simlab.cost import CostTable
+from simlab.arrays import Doubles, Longs
+from simlab.columns import TextRounds, columns_of, rounds_of_texts
+from simlab.cost import STAGES, CostTable
 from simlab.policies.composition import Composition
-from simlab.policies.fits.edge_sums import Edges, edges_of
+from simlab.policies.engine.hindsight import fewest_rounds
+from simlab.policies.engine.replay import stages_paid, sums_of_rounds
+from simlab.policies.fits.edge_sums import Edges, EdgeSums, add_edges, edges_of, no_sums
 from simlab.policies.named.chain import Chain
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
+from simlab.sequence_replay import rounds
 
 Prompt = tuple[str, str]
 """Dataset and name."""
+
+
+class EdgeTally:
+    """Sums of one edge model while texts go by.
+
+    Args:
+        label: what it is called.
+        edges: the model.
+        width: candidates at each depth of which it is asked.
+        num_prompts: P.
+    """
+
+    def __init__(self, label: str, edges: Edges, width: int, num_prompts: int) -> None:
+        self._label, self._edges, self._width, self._num_prompts = label, edges, width, num_prompts
+        self._sums: EdgeSums | None = None
+
+    def add(self, texts: RecordedTexts, prompts: Longs) -> None:
+        """Some more texts; int64 ``[S]``, the prompt of each."""
+        if self._sums is None:
+            self._sums = no_sums(self._num_prompts, texts.roots.counts.shape[1])
+        add_edges(self._sums, texts, self._edges, self._width, prompts)
+
+    def scored(self) -> ScoredEdges:
+        """All of it; there was at least one text."""
+        assert self._sums is not None
+        return ScoredEdges(self._label, self._edges.has_probabilities, self._edges.reads_prefix, self._sums)
+
+
+class PlaceTally:
+    """Places of the true path in several orders of nodes while texts go by.
+
+    Args:
+        orders: by label.
+        most: nodes that are looked at, at most.
+        caps: node counts at which coverage is told.
+        num_prompts: P.
+    """
+
+    def __init__(
+        self, orders: Sequence[tuple[str, NodeOrder]], most: int, caps: tuple[int, ...], num_prompts: int
+    ) -> None:
+        self._orders, self._most, self._caps, self._num_prompts = orders, most, caps, num_prompts
+        self._parts: list[list[OrderPlaces]] = [[] for _ in orders]
+        self._prompts: list[Longs] = []
+        self._left: list[Longs] = []
+
+    def add(self, texts: RecordedTexts, prompts: Longs) -> None:
+        """Some more texts; int64 ``[S]``, the prompt of each."""
+        for parts, (label, order) in zip(self._parts, self._orders, strict=True):
+            layer = order.layer(texts, self._most, order.has_probabilities)
+            parts.append(places_of(label, layer, self._caps, order.has_probabilities))
+        lengths = np.diff(texts.roots.firsts)
+        self._prompts.append(np.repeat(prompts, lengths))
+        self._left.append(np.repeat(texts.roots.firsts[1:], lengths) - np.arange(len(texts.roots.places)))
+
+    def scored(self) -> TruePlaces:
+        """All of it; there was at least one text."""
+        orders = tuple(_joined(parts) for parts in self._parts)
+        prompts, left = np.concatenate(self._prompts), np.concatenate(self._left)
+        return TruePlaces(
+            most=self._most, caps=self._caps, num_prompts=self._num_prompts, prompts=prompts, left=left, orders=orders
+        )
+
+
+class RunTally:
+    """Sums of the rounds of one policy, and of the bound of its budget, while texts go by.
+
+    Args:
+        label: the policy's.
+        policy: the policy.
+        cost: what rounds cost; None: nothing is priced.
+        num_prompts: P.
+    """
+
+    def __init__(self, label: str, policy: AnyPolicy, cost: CostTable | None, num_prompts: int) -> None:
+        self._label, self._policy, self._cost = label, policy, cost
+        self._sums, self._bound = np.zeros((2, num_prompts, NUM_SUMS))
+
+    def add(self, texts: RecordedTexts, prompts: Longs) -> None:
+        """Some more texts; int64 ``[S]``, the prompt of each."""
+        found = [list(rounds(self._policy, one)) for one in texts.sequences]
+        columns = rounds_of_texts([columns_of(one) for one in found], texts)
+        own = _sums(columns, texts, self._cost, stages_paid(self._policy))
+        own[:, SIBLINGS] = [wrong_siblings(one) for one in found]
+        bound = _sums(fewest_rounds(texts, self._policy.budget), texts, self._cost, STAGES)
+        np.add.at(self._sums, prompts, own)
+        np.add.at(self._bound, prompts, bound)
+
+    def scored(self) -> tuple[RoundSums, RoundSums]:
+        """The policy's and the bound's."""
+        return RoundSums(self._label, self._policy.budget, self._sums), RoundSums(
+            f"hindsight:budget={self._policy.budget}", self._policy.budget, self._bound
+        )
+
+
+def _sums(columns: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> Doubles:
+    """float64 ``[S, 8]``, wrong siblings still 0."""
+    sums = sums_of_rounds(columns, texts, cost, paid)
+    counts, seconds = sums.counts[0].astype(np.float64), sums.seconds[0].sum(axis=1)
+    has_rounds = counts[:, 0] > 0
+    means = np.where(has_rounds, counts[:, 3] / np.maximum(counts[:, 0], 1.0), 0.0)
+    return np.column_stack([counts[:, :4], np.zeros(len(counts)), seconds, means, has_rounds])
+
+
+def _joined(parts: Sequence[OrderPlaces]) -> OrderPlaces:
+    expected = [one.expected for one in parts if one.expected is not None]
+    return OrderPlaces(
+        parts[0].label,
+        np.concatenate([one.insertions for one in parts]),
+        np.concatenate([one.available for one in parts]),
+        np.concatenate(expected) if expected else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +156,7 @@ class Scoring:
     rounds: ScoredRounds
 
     def take(self, prompts: Longs) -> "Scoring":
-        """The same of some prompts, int64 places of them."""
+        """Everything scored on some prompts, int64 places of them."""
         return Scoring(
             tuple(self.prompts[one] for one in prompts),
             tuple(one.take(prompts) for one in self.edges),
@@ -49,7 +165,7 @@ class Scoring:
         )
 
     def by_dataset(self) -> "list[tuple[str, Scoring]]":
-        """The same of each dataset, in the order of the trace."""
+        """Everything scored on each dataset, in the order of the trace."""
         datasets = [dataset for dataset, _ in self.prompts]
         wanted = list(dict.fromkeys(datasets))
         return [(one, self.take(np.flatnonzero([each == one for each in datasets]))) for one in wanted]
@@ -89,7 +205,7 @@ def scoring(
         advance: is told how many roots were done, after each part of ``texts``.
 
     Raises:
-        SimlabError: as `simlab.replay.rounds` does.
+        SimlabError: as `simlab.sequence_replay.rounds` does.
     """
     number = {prompt: place for place, prompt in enumerate(prompts)}
     orders, num = _orders(policies), len(prompts)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from simlab.analysis.compare.comparisons import Comparison
-from simlab.analysis.compare.runs import compare_runs
+from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.sparse.logs import ESTIMATORS
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.prompt_sums import Run, shared_runs
@@ -102,7 +101,7 @@ class Choice:
     lost_share: float
 
     def row(self) -> dict[str, Scalar]:
-        """Flat scalars."""
+        """The choice as flat scalars, as a script reads them."""
         return {name: getattr(self, name) for name in ("recorded", "measure", "source", "policy", "lost_share")}
 
 
@@ -217,7 +216,17 @@ def _figure(
     values[MEASURED] = next((one.second_value for one in measured.values()), math.nan)
     prompts = next((one.prompts for one in dense.values()), 0)
     share = log.starts_recorded[policy]
-    return SparseFigure(log.policy, policy, measure, prompts, share, values, dense, measured, _known(gains))
+    return SparseFigure(
+        recorded=log.policy,
+        policy=policy,
+        measure=measure,
+        prompts=prompts,
+        starts_recorded=share,
+        values=values,
+        against_dense=dense,
+        against_measured=measured,
+        gains=_known(gains),
+    )
 
 
 def _known(found: Mapping[str, Comparison | None]) -> dict[str, Comparison]:

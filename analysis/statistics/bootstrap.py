@@ -38,11 +38,11 @@ class Spread:
 
     @property
     def num_prompts(self) -> int:
-        """Of the sums."""
+        """Number of prompts that the sums are over."""
         return len(self.without_each)
 
     def exp(self) -> "Spread":
-        """Of numbers that were logarithms."""
+        """The exponentials of numbers that were logarithms."""
         return Spread(np.exp(self.whole), np.exp(self.without_each), np.exp(self.resampled), self.num_effective)
 
     def take(self, places: list[int]) -> "Spread":
@@ -97,12 +97,12 @@ def log_products(sums: Doubles, powers: Doubles) -> Spread:
 
 
 def _resampled(sums: Doubles) -> Doubles:
-    """float64 ``[resamples, C]``."""
+    """Sums over prompts drawn again, float64 ``[resamples, C]``."""
     return counts(len(sums)) @ sums if len(sums) >= BOOTSTRAP_FROM else sums[:0]
 
 
 def _log_products(sums: Doubles, powers: Doubles) -> Doubles:
-    """Of each row ``[.., C]``, float64 ``[.., M]``; nan where a sum in the product is not positive."""
+    """Logarithms of the products for each row ``[.., C]``, float64 ``[.., M]``; nan where a sum is not positive."""
     positive = sums > 0
     found = np.log(np.where(positive, sums, 1.0)) @ powers.T
     if positive.all():

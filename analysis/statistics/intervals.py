@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import ndtr, stdtrit
 
 from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM, Spread, log_products
 from simlab.arrays import Doubles
@@ -48,7 +48,7 @@ def intervals_of(spread: Spread) -> list[Interval]:
         return [UNKNOWN] * len(spread.whole)
     errors = spread.standard_errors()
     if spread.num_prompts < BOOTSTRAP_FROM:
-        reach = stats.t.ppf((1 + LEVEL) / 2, degrees_of_freedom(spread)) * errors
+        reach = stdtrit(degrees_of_freedom(spread), (1 + LEVEL) / 2) * errors
         low, high = spread.whole - reach, spread.whole + reach
     else:
         tail = _expanded_tail(spread.num_prompts)
@@ -104,8 +104,8 @@ def _interval_of_product(columns: tuple[Numbers, ...], powers: tuple[int, ...]) 
 
 
 def _expanded_tail(num_prompts: int) -> float:
-    student = stats.t.ppf((1 - LEVEL) / 2, num_prompts - 1)
-    return float(stats.norm.cdf(math.sqrt(num_prompts / (num_prompts - 1)) * student))
+    student = stdtrit(num_prompts - 1, (1 - LEVEL) / 2)
+    return float(ndtr(math.sqrt(num_prompts / (num_prompts - 1)) * student))
 
 
 def _quantiles(resampled: Doubles, tail: float) -> Doubles:

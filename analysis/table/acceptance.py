@@ -37,7 +37,7 @@ class LengthCounts:
 
     @property
     def rounds(self) -> int:
-        """Verification passes."""
+        """Number of rounds, each one verification pass."""
         return sum(self.counts)
 
     @property
@@ -56,7 +56,7 @@ class LengthCounts:
         return self.committed / self.rounds
 
     def marginal_rates(self, positions: int) -> tuple[float, ...]:
-        """For each drafted position, the share of all rounds that kept the drafted tokens up to it.
+        """Share of all rounds that kept the drafted tokens up to each drafted position.
 
         Position ``i``, from 1, is kept by the rounds that committed at least ``i + 1`` tokens.
 
@@ -70,7 +70,7 @@ class LengthCounts:
         return tuple(number / self.rounds for number in padded[2 : positions + 2])
 
     def conditional_rates(self, positions: int) -> tuple[float, ...]:
-        """For each drafted position, of the rounds that kept all before it the share that kept it too; 0 of none.
+        """Share of the rounds that kept all before a drafted position that kept it too, for each; 0 of none.
 
         Raises:
             ValueError: as for `marginal_rates`.

@@ -39,7 +39,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptSums:
-    """Of some prompts, in an order that depends on the prompts alone.
+    """Sums over some prompts for each run, prompts in an order that depends on them alone.
 
     Attributes:
         prompts: dataset and name of each.
@@ -68,7 +68,7 @@ def shared_runs(runs: Sequence[Run]) -> tuple[list[Run], dict[str, tuple[Prompt,
 
 
 def runs_by_slice(runs: Sequence[Run], by: str | None) -> list[tuple[Slice, list[Run]]]:
-    """The same runs slice by slice; what a text's slice is, the first run says, so that no text is lost between two.
+    """Runs cut slice by slice; what a text's slice is, the first run says, so that no text is lost between two.
 
     Args:
         runs: of the same prompts.
@@ -110,7 +110,7 @@ def _restricted(run: Run, keys: pl.DataFrame, columns: Sequence[str]) -> Run:
 
 
 def _by_prompt(rows: pl.DataFrame) -> list[tuple[Any, ...]]:
-    """Of each prompt its dataset, its name, which turns and samples there are, and the first five columns."""
+    """Dataset and name of each prompt, which turns and samples there are, and the sums of the rows."""
     with_rounds = pl.col("rounds") > 0
     seconds = pl.sum_horizontal(pl.col(STAGE_COLUMNS), ignore_nulls=False)
     table = rows.group_by(*_PROMPT).agg(

@@ -100,7 +100,7 @@ def _of_slice(results: pl.DataFrame, value: Scalar) -> list[Summary]:
 
 
 def _summary(part: pl.DataFrame, plain: pl.DataFrame, value: Scalar) -> Summary:
-    """Of the rows of one policy in one slice, and plain decoding's rows of the same slice."""
+    """Summary of the rows of one policy in one slice, beside plain decoding's rows of the same slice."""
     sums = part.select(pl.col(_SUMS).cast(pl.Int64).sum()).row(0, named=True)
     prompts = part.group_by("dataset", "prompt_id").agg(pl.col("committed", "rounds").cast(pl.Int64).sum())
     prompts = prompts.sort("dataset", "prompt_id")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.summaries import Summary
@@ -32,12 +33,38 @@ SPEEDS = {
 SPEEDUP = "Speedup: over plain decoding on its own fastest path, on the same prompts."
 
 
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A table as cells of text, before it is made into lines or into HTML.
+
+    Attributes:
+        headings: one or more lines above the rows, a cell for each column.
+        rows: of equally many cells.
+        to_left: for each column whether its cells begin at its left; else they end at its right.
+    """
+
+    headings: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[str]]
+    to_left: Sequence[bool]
+
+    def text(self) -> str:
+        """The table as lines, each column as wide as its widest cell."""
+        return aligned([*self.headings, *self.rows], self.to_left)
+
+
 def table(found: Sequence[Summary]) -> str:
     """The rows of one slice, or of everything, under one heading; speeds only where some are known."""
+    return summary_cells(found).text()
+
+
+def summary_cells(found: Sequence[Summary]) -> Cells:
+    """The cells of the table of one slice, or of everything, with two lines of headings."""
     columns = table_columns(found)
-    cells = [[first for first, _, _ in columns], [second for _, second, _ in columns]]
-    cells += [[text(one) for _, _, text in columns] for one in found]
-    return aligned(cells, [first in _LEFT for first, _, _ in columns])
+    return Cells(
+        headings=([first for first, _, _ in columns], [second for _, second, _ in columns]),
+        rows=[[text(one) for _, _, text in columns] for one in found],
+        to_left=[first in _LEFT for first, _, _ in columns],
+    )
 
 
 def table_columns(found: Sequence[Summary]) -> tuple[Column, ...]:
@@ -52,9 +79,17 @@ def has_speeds(found: Sequence[Summary]) -> bool:
 
 def blocks(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> str:
     """A table per slice, and one of everything at the end."""
+    return "\n\n".join(f"{title}\n{table(some)}" for title, some in summary_parts(slices, whole, by))
+
+
+def summary_parts(slices: Sequence[Summary], whole: Sequence[Summary], by: str) -> list[tuple[str, list[Summary]]]:
+    """The title and the summaries of each table: one for each slice in its order, and at the end one of everything."""
     values = list(dict.fromkeys(one.slice for one in slices))
-    parts = [_block(f"{by} {value}", [one for one in slices if one.slice == value]) for value in values]
-    return "\n\n".join([*parts, _block("all", whole)])
+    parts = [(f"{by} {value}", [one for one in slices if one.slice == value]) for value in values]
+    return [
+        (f"{name}: {some[0].prompts} prompts, {some[0].sequences} sequences", some)
+        for name, some in [*parts, ("all", list(whole))]
+    ]
 
 
 def notes(found: Sequence[Summary], without_speeds: str = NO_SPEEDS) -> str:
@@ -71,10 +106,6 @@ def notes(found: Sequence[Summary], without_speeds: str = NO_SPEEDS) -> str:
     return "\n".join(lines)
 
 
-def _block(title: str, found: Sequence[Summary]) -> str:
-    return f"{title}: {found[0].prompts} prompts, {found[0].sequences} sequences\n{table(found)}"
-
-
 def with_interval(value: float, interval: Interval) -> str:
     """A number with its interval, always as wide; a point or an unknown interval is left out."""
     low, high = interval.low, interval.high
@@ -83,7 +114,7 @@ def with_interval(value: float, interval: Interval) -> str:
 
 
 def _end(value: float) -> str:
-    """Of an interval; the far ends that a few prompts give are not worth their decimals."""
+    """One end of an interval; the far ends that a few prompts give are not worth their decimals."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""The fewest rounds that any policy can have, told the answer: what `simlab.replay.hindsight_rounds` gives, at once."""
+"""The fewest rounds that any policy can have, told the answer: what `simlab.sequence_replay.hindsight_rounds` gives, at once."""
 
 import numpy as np
 

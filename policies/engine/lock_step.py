@@ -92,7 +92,7 @@ def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostT
     Raises:
         CostError: a round has a longer context or larger trees than was measured.
         PolicyError: a policy of the batch has no prices for as many texts.
-        SimlabError: as `simlab.replay.rounds` does.
+        SimlabError: as `simlab.sequence_replay.rounds` does.
     """
     check_batch(policy, batch)
     served = serve(texts, batch, rounds_of_policy(policy, texts), with_company(len(texts.sequences)))

@@ -21,7 +21,7 @@ from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.rules.budgets import Fixed
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 
 _NO_EDGES = EdgeScores(0, None, None)
 
@@ -111,7 +111,7 @@ class Replay:
         """The rounds of each policy, in their order.
 
         Raises:
-            SimlabError: as `simlab.replay.rounds` does.
+            SimlabError: as `simlab.sequence_replay.rounds` does.
         """
         found: dict[int, TextRounds] = {}
         for group in self._groups:
@@ -126,7 +126,7 @@ class Replay:
 
         Raises:
             CostError: a policy drafted more tokens, or a text is longer, than has a price.
-            SimlabError: as `simlab.replay.rounds` does.
+            SimlabError: as `simlab.sequence_replay.rounds` does.
         """
         shape = len(self._priced), len(texts.sequences)
         sums = Sums(np.zeros((*shape, 5), np.int64), np.full((*shape, len(STAGES)), np.nan))
@@ -164,7 +164,7 @@ def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -
     """The rounds of each policy on one text, in their order.
 
     Raises:
-        SimlabError: as `simlab.replay.rounds` does.
+        SimlabError: as `simlab.sequence_replay.rounds` does.
     """
     texts = texts_of([recorded])
     found = Replay([(policy, None) for policy in policies]).rounds(texts)

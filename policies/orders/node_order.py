@@ -9,7 +9,7 @@ from simlab.arrays import Doubles, Ints, Shorts
 from simlab.draft import Draft
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
-from simlab.replay import draft_source
+from simlab.sequence_replay import draft_source
 
 NEVER = 65535
 """Stands for a node that is not among the first ones; so many are never asked for."""

@@ -16,7 +16,7 @@ from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.real_runner.confirm.batch_serving import ServedGroup
 from simlab.real_runner.decoding.own_rows import Unequal, first_unequal, own_sequence
 from simlab.recorded import RecordedSequence
-from simlab.replay import draft_source
+from simlab.sequence_replay import draft_source
 from simlab.tree import DraftTree
 
 Trees = Mapping[int, DraftTree]

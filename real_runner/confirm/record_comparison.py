@@ -17,7 +17,7 @@ from simlab.real_runner.confirm.row_comparison import RowDifference, compare_row
 from simlab.real_runner.decoding.decoded import Decoded
 from simlab.real_runner.decoding.parting import parting_of
 from simlab.recorded import DraftRows, RecordedSequence
-from simlab.replay import Round, rounds
+from simlab.sequence_replay import Round, rounds
 from simlab.tree import DraftTree
 
 

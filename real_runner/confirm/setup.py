@@ -22,8 +22,8 @@ from simlab.real_runner.tap_offset import given_offset, settle
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.real_runner.targets.machine import hardware_name, library_versions
 from simlab.real_runner.targets.model import Target
-from simlab.replay import check_needs
 from simlab.sampling.choice import Sampling
+from simlab.sequence_replay import check_needs
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.format.json_fields import Json
 from simlab.traces.format.manifest import DraftSet, Manifest

@@ -28,8 +28,8 @@ from simlab.real_runner.execution.batched_buffers import BatchedCache
 from simlab.real_runner.execution.batched_pass import packed_states, prompt_pass, trees_pass
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import features_of, tapped
-from simlab.replay import Round
 from simlab.sampling.choice import Sampling, sequence_key
+from simlab.sequence_replay import Round
 from simlab.tree import DraftTree
 
 

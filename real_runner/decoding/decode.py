@@ -11,8 +11,8 @@ from simlab.real_runner.decoding.decoded import Decoded, RanRound
 from simlab.real_runner.decoding.text_runners import plain_decoding, speculation
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
-from simlab.replay import Round
 from simlab.sampling.choice import Sampling
+from simlab.sequence_replay import Round
 from simlab.tree import DraftTree
 
 

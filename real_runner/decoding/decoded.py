@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from simlab.arrays import Ints
 from simlab.cost import StageSeconds
 from simlab.draft import Marginals, Prompt
-from simlab.replay import Round, totals_of
+from simlab.sequence_replay import Round, totals_of
 from simlab.totals import Totals
 
 

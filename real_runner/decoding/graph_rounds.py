@@ -27,8 +27,8 @@ from simlab.real_runner.execution.graph_tree import TreePass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import features_of, tapped
-from simlab.replay import Round
 from simlab.sampling.choice import Sampling, sequence_key
+from simlab.sequence_replay import Round
 
 _MOST_DRAFTED = 512
 """Tokens of a tree for which there is place from the beginning; policies that know no limit draft less."""

@@ -9,7 +9,7 @@ from simlab.draft import Marginals
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decoded import Decoded
 from simlab.recorded import DraftRows, RecordedSequence
-from simlab.replay import Round, rounds
+from simlab.sequence_replay import Round, rounds
 
 _MOST_SHOWN = 60
 

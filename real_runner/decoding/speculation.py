@@ -30,8 +30,8 @@ from simlab.real_runner.execution.batched_pass import trees_pass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import features_of, tapped
-from simlab.replay import Round, check_tree
 from simlab.sampling.choice import Sampling, sequence_key
+from simlab.sequence_replay import Round, check_tree
 from simlab.tree import DraftTree
 
 LONG_CONTEXT = 4096

@@ -2,20 +2,10 @@
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from simlab.analysis.compare.comparisons import Comparison
-from simlab.analysis.compare.runs import compare_runs, headline
-from simlab.analysis.compare.text import comparison_notes, comparison_table, verdicts_text
-from simlab.analysis.compare.verdicts import verdict
-from simlab.analysis.table.prompt_sums import Run, shared_runs
-from simlab.cli.parser import Parser, positive
-from simlab.errors import UsageError
-from simlab.studies.compare import Place, Wanted, open_place, pairs_of
-
-_MOST_NAMED = 5
-"""Prompts that were left out are named in the text up to so many; all are in the JSON."""
+from simlab.cli.options import add_by, add_json, add_limit, add_policies
+from simlab.cli.parser import Parser
+from simlab.studies.compare import compare
 
 DETAILS = """A and B are result files of `simlab replay --out` or `simlab confirm`, or traces, which are replayed.
 Prompts that only one side has are named and left out. Of several policies each is held against itself.
@@ -32,14 +22,14 @@ def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
     parser.add_argument("first", metavar="A", help="a result file or a trace")
     parser.add_argument("second", metavar="B", nargs="?", help="another; without it policies of A are compared")
-    parser.add_argument("-p", "--policy", action="append", default=[], metavar="POLICY", help="may be repeated")
+    add_policies(parser, "may be repeated")
     parser.add_argument("--against", metavar="POLICY", help="the policy of B (or of A alone) to hold them against")
     parser.add_argument(
         "--measure",
         choices=("tokens_per_s", "speedup", "acceptance_length", "acceptance_length_macro"),
         help="what the verdict is about (default: tokens_per_s where both have seconds, else acceptance_length)",
     )
-    parser.add_argument("--by", choices=("dataset", "context", "turn"), help="a comparison for each, and one of all")
+    add_by(parser, explained="a comparison for each, and one of all")
     parser.add_argument("--correction", choices=("holm", "bh"), default="holm", help="of a family (default: holm)")
     parser.add_argument("--kind", choices=("predicted", "measured"), help="which rows, where a file holds both")
     parser.add_argument(
@@ -50,110 +40,24 @@ def add_arguments(parser: Parser) -> None:
         help="of a trace a cost file, of a result file a cost id; a second one is B's",
     )
     parser.add_argument("--draft", action="append", default=[], metavar="NAME", help="of a trace; a second one is B's")
-    parser.add_argument("--limit", type=positive, metavar="N", help="of a trace the first N prompts only")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_limit(parser, "of a trace the first N prompts only")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-
-    wanted, same = _wanted(options)
-    first, second = (open_place(one) for one in wanted)
-    pairs = pairs_of(first, second, same, bool(options.policy), options.against is not None)
-    runs, places = _runs(first, second, pairs, same)
-    shared, left_out = shared_runs(runs)
-    found = compare_runs(shared, places, options.by, options.correction)
-    if not found:
-        raise UsageError("there is no prompt that both have, with the same turns and samples; nothing can be compared")
-    shown = _Shown((first,) if same else (first, second), found, options.measure or headline(found), left_out)
-    if shown.measure not in {one.measure for one in found}:
-        raise UsageError(f"--measure {shown.measure} needs seconds of both, and there are none")
-    print(json.dumps(_json(shown), indent=1, allow_nan=False) if options.json else _text(shown, options))
-    return 0
-
-
-def _wanted(options: argparse.Namespace) -> "tuple[tuple[Wanted, Wanted], bool]":
-    """What is asked of each place, and whether it is one place."""
-    for name in ("cost", "draft"):
-        if len(getattr(options, name)) > 2:
-            raise UsageError(f"--{name} may be given twice, for A and for B; got {len(getattr(options, name))}")
-    policies = tuple(options.policy)
-    rivals = policies if options.against is None else (options.against,)
-    first, second = (
-        Wanted(place, asked, options.kind, _of_side(options.cost, side), _of_side(options.draft, side), options.limit)
-        for side, (place, asked) in enumerate(((options.first, policies), (options.second or options.first, rivals)))
+    """Compare, and print the verdicts and the table."""
+    table = compare(
+        options.first,
+        *options.policy,
+        second=options.second,
+        against=options.against,
+        measure=options.measure,
+        by=options.by,
+        correction=options.correction,
+        kind=options.kind,
+        cost=options.cost,
+        draft=options.draft,
+        limit=options.limit,
     )
-    same = options.second is None and len(options.cost) < 2 and len(options.draft) < 2
-    return (first, second), same
-
-
-def _of_side(values: Sequence[str], side: int) -> str | None:
-    return values[min(side, len(values) - 1)] if values else None
-
-
-def _runs(
-    first: Place, second: Place, pairs: Sequence[tuple[str, str]], same: bool
-) -> "tuple[list[Run], list[tuple[int, int]]]":
-    """Each policy at each place once, and the pairs by their places in the list."""
-    runs: dict[str, Run] = {}
-    for labels in pairs:
-        for letter, place, label in zip("AB", (first, second), labels, strict=True):
-            name = _name(letter, label, same)
-            runs.setdefault(name, Run(name, place.of(label), place.plain()))
-    order = list(runs)
-    places = [(order.index(_name("A", one, same)), order.index(_name("B", other, same))) for one, other in pairs]
-    return list(runs.values()), places
-
-
-def _name(letter: str, label: str, same: bool) -> str:
-    return label if same else f"{label} ({letter})"
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """What is printed.
-
-    Attributes:
-        measure: what the verdict is about.
-        left_out: prompts of each run that another has not.
-    """
-
-    places: tuple[Place, ...]
-    found: "Sequence[Comparison]"
-    measure: str
-    left_out: "Mapping[str, Sequence[tuple[str, str]]]"
-
-
-def _json(shown: _Shown) -> dict[str, object]:
-
-    of_measure = [one for one in shown.found if one.measure == shown.measure]
-    return {
-        **{letter: place.heading for letter, place in zip("AB", shown.places, strict=False)},
-        "measure": shown.measure,
-        "verdicts": [verdict(one) for one in of_measure],
-        "left_out": {name: [list(prompt) for prompt in prompts] for name, prompts in shown.left_out.items() if prompts},
-        "rows": [one.row() for one in shown.found],
-    }
-
-
-def _text(shown: _Shown, options: argparse.Namespace) -> str:
-
-    of_measure = [one for one in shown.found if one.measure == shown.measure]
-    rows = of_measure if len(of_measure) > 1 else shown.found
-    heading = [f"{letter}  {place.heading}" for letter, place in zip("AB", shown.places, strict=False)]
-    texts = [set(place.rows["text_id"]) for place in shown.places]
-    if texts[0] != texts[-1]:
-        heading.append("A and B have different texts on the same prompts.")
-    heading += [_left_out_text(name, prompts) for name, prompts in shown.left_out.items() if prompts]
-    parts = [
-        "\n".join(heading),
-        verdicts_text(of_measure, options.by),
-        comparison_table(rows, options.by),
-        comparison_notes(rows, options.correction),
-    ]
-    return "\n\n".join(parts)
-
-
-def _left_out_text(name: str, prompts: Sequence[tuple[str, str]]) -> str:
-    listed = ", ".join("/".join(one) for one in prompts[:_MOST_NAMED])
-    more = f" and {len(prompts) - _MOST_NAMED} more (all with --json)" if len(prompts) > _MOST_NAMED else ""
-    return f"Left out, not in all with the same turns and samples: {len(prompts)} of {name}: {listed}{more}."
+    print(json.dumps(table.to_json(), indent=1, allow_nan=False) if options.json else table.text())
+    return 0

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from simlab.analysis.table.tree_text import tree_text
+from simlab.analysis.trees import tree_text
 from simlab.draft import Marginals
 from simlab.policies.named.ddtree import DDTree
 from simlab.recorded import RecordedSequence
-from simlab.replay import Round, rounds
+from simlab.sequence_replay import Round, rounds
 
 BUDGET = 16
 _CONTEXT_TOKENS = 40

@@ -4,14 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from simlab.cli.options import add_by, add_costs, add_draft_set, add_limit, add_progress
 from simlab.cli.parser import Parser, positive
 from simlab.errors import UsageError
-from simlab.studies.export.conformance import conformance_text
-from simlab.studies.export.engines import ENGINES, engine_text
-from simlab.studies.export.tables import TABLES, tables_file
+from simlab.studies.export.export import FORMATS, export
 from simlab.traces.format.files import write_beside
-
-CONFORMANCE = "conformance"
 
 DETAILS = """Without --out the export goes to standard output, and what to know about it to standard error.
 
@@ -32,40 +29,21 @@ docs/exporting.md says what each field is, where it was read, and what cannot be
   simlab export --format tensorrt-llm -p chain --cost one.json --cost eight.json --out extra.yaml
   simlab export --format latex --results results.parquet --by dataset --out table.tex"""
 
-_READ_BY = {
-    "trace": (CONFORMANCE, *ENGINES),
-    "policy": (CONFORMANCE, *ENGINES),
-    "draft": (CONFORMANCE, *ENGINES),
-    "cost": (CONFORMANCE, *ENGINES),
-    "limit": (CONFORMANCE, *ENGINES),
-    "rounds": (CONFORMANCE,),
-    "made_up": (CONFORMANCE,),
-    "batches": ("vllm", "sglang", "tensorrt-llm"),
-    "draft_tokens": ("vllm",),
-    "progress": ENGINES,
-    "results": TABLES,
-    "by": TABLES,
-}
-"""Which formats read an option; with the others it is refused."""
-
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--format", required=True, choices=(CONFORMANCE, *ENGINES, *TABLES), help="what to write")
+    parser.add_argument("--format", required=True, choices=FORMATS, help="what to write")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write (default: standard output)")
     rounds = parser.add_argument_group("of a policy on a trace")
     rounds.add_argument("--trace", metavar="DIR", help="a recorded trace; without it the one that comes with simlab")
     rounds.add_argument("-p", "--policy", metavar="POLICY", help="see `simlab policies`; one point")
-    rounds.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
-    rounds.add_argument(
-        "--cost",
-        type=Path,
-        action="append",
-        metavar="FILE",
-        help="prices: a file of `simlab profile` or `simlab import-cost`, or the name of a shipped one; "
+    add_draft_set(rounds)
+    add_costs(
+        rounds,
+        "prices: a file of `simlab profile` or `simlab import-cost`, or the name of a shipped one; "
         "for engines one for each batch size",
     )
-    rounds.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
+    add_limit(rounds)
     rounds.add_argument(
         "--batches",
         type=_batches,
@@ -89,52 +67,39 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="conformance: also rounds of N short made-up texts, many with exact ties",
     )
-    rounds.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="a progress bar; by default on a terminal, after two seconds",
-    )
+    add_progress(rounds)
     tables = parser.add_argument_group("of results")
     tables.add_argument("--results", type=Path, metavar="FILE", help="a file of `simlab replay --out` or of a run")
-    tables.add_argument("--by", choices=("dataset", "context", "turn"), help="a table for each, and one of all")
+    add_by(tables)
 
 
 def run(options: argparse.Namespace) -> int:
-    _check(options)
-    if options.format == CONFORMANCE:
-        text, said = conformance_text(options)
-        notes: list[str] = []
-    elif options.format in ENGINES:
-        text, said, notes = engine_text(options)
-    else:
-        text, said, notes = tables_file(options)
-    _write(options.out, text, said)
-    for note in notes:
-        print(note, file=sys.stderr)
-    return 0
-
-
-def _write(path: Path | None, text: str, said: str) -> None:
-
-    if path is None:
-        sys.stdout.write(text)
-        return
-    write_beside(path, lambda file: file.write(text.encode()))
-    print(f"{said}: {path}")
-
-
-def _check(options: argparse.Namespace) -> None:
-    """Refuse before the work what could not be done after it, or would be left unread."""
+    """Make the file, and write or print it."""
     if options.out is not None and options.out.is_dir():
         raise UsageError(f"--out names the folder {options.out}; expected a file, such as {options.out / 'out.json'}")
-    for name, formats in _READ_BY.items():
-        if getattr(options, name) is not None and options.format not in formats:
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is read with --format {', '.join(formats)}, not with {options.format}")
-    needed = "results" if options.format in TABLES else "policy"
-    if getattr(options, needed) is None:
-        example = "--results results.parquet" if needed == "results" else "-p ddtree:budget=16"
-        raise UsageError(f"--format {options.format} needs --{needed}, such as {example}")
+    made = export(
+        options.format,
+        options.policy,
+        trace=options.trace,
+        draft=options.draft,
+        cost=options.cost,
+        limit=options.limit,
+        rounds=options.rounds,
+        made_up=options.made_up,
+        batches=options.batches,
+        draft_tokens=options.draft_tokens,
+        progress=options.progress,
+        results=options.results,
+        by=options.by,
+    )
+    if options.out is None:
+        sys.stdout.write(made.text)
+    else:
+        write_beside(options.out, lambda file: file.write(made.text.encode()))
+        print(f"{made.summary}: {options.out}")
+    for note in made.notes:
+        print(note, file=sys.stderr)
+    return 0
 
 
 def _batches(text: str) -> tuple[int, ...]:
@@ -144,7 +109,6 @@ def _batches(text: str) -> tuple[int, ...]:
     (1, 2, 8)
     """
     try:
-        found = tuple(sorted({positive(part) for part in text.split(",")}))
+        return tuple(sorted({positive(part) for part in text.split(",")}))
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f"expected batch sizes such as 1,2,4,8; got {text!r}") from error
-    return found

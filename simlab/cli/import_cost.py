@@ -4,12 +4,13 @@ import argparse
 import json
 from pathlib import Path
 
+from simlab.cli.options import add_draft_set, add_json
 from simlab.cli.parser import Parser, positive
 from simlab.cost import PLAIN, STAGES
 from simlab.errors import UsageError
+from simlab.studies.inputs.trace import opened
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.artefacts.cost_import import ImportedFor, imported_cost_file, read_timings
-from simlab.traces.reader import open_trace, packaged_trace
 
 _COUNTS = ("root-included", "drafted-only")
 _GIVEN = tuple(stage for stage in (*STAGES, PLAIN) if stage != "verify")
@@ -37,13 +38,13 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the cost file")
     parser.add_argument("--trace", metavar="DIR", help="a recorded trace: whose models the seconds are of")
-    parser.add_argument("--draft", metavar="NAME", help="the draft set, where the trace holds more than one")
+    add_draft_set(parser)
     parser.add_argument("--machine", default="", metavar="NAME", help="the device, such as NVIDIA A800")
     parser.add_argument("--dtype", default="unknown dtype", metavar="NAME", help="of the models' arithmetic")
     parser.add_argument(
         "--batch", type=positive, metavar="N", help="take the timings of N texts at a time, nodes being those of each"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     stages = parser.add_argument_group("stages that are no pass of the target, the same in every round")
     for stage in _GIVEN:
         said = "one token of plain decoding" if stage == PLAIN else f"the stage {stage}"
@@ -51,7 +52,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-
+    """Make the cost file, and say what is in it."""
     if options.out.is_dir():
         raise UsageError(f"--out names the folder {options.out}; expected a file, such as {options.out / 'cost.json'}")
     if options.plain_s == 0:
@@ -71,9 +72,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _about(options: argparse.Namespace) -> "ImportedFor":
+def _about(options: argparse.Namespace) -> ImportedFor:
 
-    trace = open_trace(options.trace if options.trace is not None else packaged_trace())
+    trace = opened(options.trace)
     manifest = trace.manifest
     kept = manifest.draft_sets[trace.draft_name(options.draft)]
     sampling = manifest.sampling

@@ -2,21 +2,20 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
-from simlab.analysis.optimize.text import finalist_table, optimism_text
-from simlab.analysis.table.text import notes, table
-from simlab.cli.options import add_progress, check_file_to_write
+from simlab.cli.options import (
+    add_costs,
+    add_json,
+    add_policies,
+    add_progress,
+    add_threads,
+    check_file_to_write,
+)
 from simlab.cli.parser import Parser, not_negative, positive
-from simlab.studies.inputs.artefacts import in_sample_note
-from simlab.studies.optimize.inputs import OBJECTIVES, Inputs, inputs_of
-from simlab.studies.optimize.report import Told, told
-from simlab.studies.optimize.search import Manner, Searched, at_the_ends, searched
-from simlab.studies.optimize.space import Point, Space, space_of
-from simlab.studies.optimize.trials import SEED, TRIALS, plan_of, tried
-from simlab.traces.artefacts.optimum import write_optimum
-from simlab.traces.results.rows import write_results
+from simlab.studies.optimize.inputs import OBJECTIVES
+from simlab.studies.optimize.optimize import optimize
+from simlab.studies.optimize.trials import SEED, TRIALS
 
 DETAILS = """Every policy of -p, or of the whole shelf without it, is replayed on the prompts of --trace; the best
 of them is then held against its rivals, the chain and plain decoding on the prompts of --report-on, which
@@ -42,15 +41,10 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--report-on", metavar="EVAL", help="the trace to report on; no prompt of it may be in DEV")
     parser.add_argument("--draft", metavar="NAME", help="the draft set, where a trace holds more than one")
-    parser.add_argument(
-        "-p", "--policy", action="append", default=[], metavar="POLICY", help="with grids and ranges; may be repeated"
-    )
-    parser.add_argument(
-        "--cost",
-        type=Path,
-        action="append",
-        metavar="FILE",
-        help="prices: a file of `simlab profile`, or the name of a shipped one; repeated: the worst case of all",
+    add_policies(parser, "with grids and ranges; may be repeated")
+    add_costs(
+        parser,
+        "prices: a file of `simlab profile`, or the name of a shipped one; repeated: the worst case of all",
     )
     parser.add_argument("--objective", choices=OBJECTIVES, help="what is to be large (default: tokens_per_s)")
     parser.add_argument(
@@ -61,8 +55,8 @@ def add_arguments(parser: Parser) -> None:
         action=argparse.BooleanOptionalAction,
         help="drop policies that are surely worse after a part of the prompts (default: where there are many)",
     )
-    parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: all cores)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_threads(parser)
+    add_json(parser)
     add_progress(parser)
     ranges = parser.add_argument_group("ranges")
     ranges.add_argument("--trials", type=positive, metavar="N", help=f"of each -p with a range (default: {TRIALS})")
@@ -80,97 +74,33 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Search, and print the choice."""
     check_file_to_write("--out", options.out, "optimize.json")
     check_file_to_write("--results", options.results, "results.parquet")
-    inputs = inputs_of(options)
-    space = space_of(options.policy, inputs)
-    plan, manner = plan_of(options, space), Manner(options.threads, options.progress)
-    trials, num_tried = tried(space, inputs, plan, manner)
-    dev = searched(space, trials, inputs.dev, inputs.objective, options.halving, manner)
-    evaluation = searched(
-        space, [*trials, dev.best(inputs.objective)], inputs.evaluation, inputs.objective, options.halving, manner
+    result = optimize(
+        options.trace,
+        options.policy,
+        report_on=options.report_on,
+        cost=options.cost,
+        draft=options.draft,
+        objective=options.objective,
+        node_cap=options.node_cap,
+        halving=options.halving,
+        trials=options.trials,
+        seed=options.seed,
+        storage=options.storage,
+        threads=options.threads,
+        progress=options.progress,
     )
-    found = told(inputs, dev, evaluation, len(space.points) + num_tried, manner)
-    _write(found, options)
+    if options.results is not None:
+        result.write_results(options.results)
+    if options.out is not None:
+        result.write(options.out)
     if options.json:
-        print(json.dumps(_json(found, inputs, space, trials), indent=1, allow_nan=False))
+        print(json.dumps(result.to_json(), indent=1, allow_nan=False))
         return 0
-    print(_text(found, inputs, space, trials, dev))
+    print(result.text())
     for what, path in (("Choice", options.out), ("Result rows", options.results)):
         if path is not None:
             print(f"{what}: {path}")
     return 0
-
-
-def _write(found: Told, options: argparse.Namespace) -> None:
-
-    if options.results is not None:
-        write_results(options.results, found.results)
-    if options.out is not None:
-        write_optimum(options.out, found.optimum)
-
-
-def _json(found: Told, inputs: Inputs, space: Space, trials: "Sequence[Point]") -> dict[str, object]:
-    """The file, and what only this search knows."""
-    extra: dict[str, object] = {
-        "in_sample_on_dev": list(found.in_sample[0]),
-        "in_sample_on_evaluation": list(found.in_sample[1]),
-        "at_the_ends": _ends(found, space, trials),
-        "left_out": list(space.left_out),
-        "split": inputs.split,
-    }
-    return found.optimum.to_json() | extra
-
-
-def _text(found: Told, inputs: Inputs, space: Space, trials: "Sequence[Point]", dev: Searched) -> str:
-    """Everything for people."""
-    optimum = found.optimum
-    parts = [_heading(inputs, space, dev, optimum.searched), optimum.verdict]
-    parts.append(finalist_table(optimum))
-    for prices, summaries in zip(inputs.evaluation.prices, found.summaries, strict=True):
-        parts.append(f"evaluation prompts, prices {prices.heading}\n{table(summaries)}")
-    parts.append(optimism_text(optimum))
-    parts.append(notes(found.summaries[0], inputs.evaluation.prices[0].why_none))
-    parts += _warnings(found, space, trials)
-    return "\n\n".join(parts)
-
-
-def _heading(inputs: Inputs, space: Space, dev: Searched, num_searched: int) -> str:
-    objective = {
-        "tokens_per_s": "tokens per second",
-        "acceptance_length": "acceptance length",
-        "worst_case": f"the smallest speedup at {len(inputs.dev.prices)} machines' prices",
-    }[inputs.objective]
-    cap = "" if inputs.node_cap is None else f", at most {inputs.node_cap} drafted tokens a round"
-    lines = [
-        f"chosen on    {inputs.dev.heading()}",
-        f"reported on  {inputs.evaluation.heading()}",
-        f"objective    {objective}{cap}",
-        f"searched     {num_searched:,} policies of {len(space.entries)} entries",
-    ]
-    if len(dev.steps) > 1:
-        lines[-1] += "; " + ", ".join(f"{num:,} on {prompts} prompts" for num, prompts in dev.steps)
-    if space.capped:
-        lines.append(f"left out     {space.capped:,} policies that draft more")
-    return "\n".join([*lines, *([inputs.split] if inputs.split else [])])
-
-
-def _ends(found: Told, space: Space, trials: "Sequence[Point]") -> list[str]:
-    points = [*space.points, *trials]
-    return at_the_ends(next(one for one in points if one.typed == found.optimum.best.policy), points)
-
-
-def _warnings(found: Told, space: Space, trials: "Sequence[Point]") -> list[str]:
-
-    lines = [f"At an end: {one}; search further." for one in _ends(found, space, trials)]
-    on_dev, on_evaluation = found.in_sample
-    if on_dev:
-        lines.append(
-            f"In sample on dev: {', '.join(on_dev)}. Tables or counts of theirs were made from the dev texts, so their "
-            "dev figures are too high; those on evaluation prompts are not."
-        )
-    if on_evaluation:
-        lines.append(in_sample_note(on_evaluation))
-    if space.left_out:
-        lines.append("Not searched:\n" + "\n".join(f"  {one}" for one in space.left_out))
-    return lines

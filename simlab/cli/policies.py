@@ -2,137 +2,32 @@
 
 import argparse
 import json
-import textwrap
-from collections.abc import Sequence
 
+from simlab.cli.options import add_json
 from simlab.cli.parser import Parser
-from simlab.policies.parsing.describe import PolicyInfo, SettingInfo, describe_policies
-
-WIDTH = 100
-_JOINED = "\N{NO-BREAK SPACE}"
+from simlab.studies.policies import list_policies
 
 DETAILS = """Without NAME all of them; with one or more, these alone and all that their classes say.
 
   simlab policies ddtree caddtree
   simlab policies path/to/mine.py:MyPolicy"""
 
-_HOW = """Write `-p NAME` or `-p NAME:key=value,key=value`; a/b/c and a..b make grids.
-A policy of your own: `-p path/to/mine.py:MyPolicy`. docs/policies.md says more of each."""
-
-_PAGE_HEAD = """# Policies
-
-Every policy that `simlab replay`, `simlab confirm` and `simlab export` know by name. This page is made from the code:
-`simlab policies --markdown > docs/policies.md`.
-
-Write `-p NAME` or `-p NAME:key=value,key=value`; `a/b/c` and `a..b` (both ends included) make grids:
-`-p ddtree:budget=16/32/64`, `-p chain:length=1..7`. A setting without a default must be given; values are JSON
-(`true`, `null`, `0.5`) or plain text.
-[Writing a policy](writing_a_policy.md) says how to add one; [conformance](conformance.md), how to test an
-implementation of one in another engine.
-
-*Exactness* says how sure it is that a policy is the published method: *exact (from released code)*, *exact (from
-paper)*, or a *reconstruction* where the source leaves something open. In every policy log-probabilities lie on a grid
-of 2⁻¹⁶ nat, and paths with equal scores are ordered by their ranks, whatever the original does.
-"""
-
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="a policy, or path/to/mine.py:MyPolicy")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
+    add_json(form)
     form.add_argument("--markdown", action="store_true", help="print the page docs/policies.md")
 
 
 def run(options: argparse.Namespace) -> int:
-
-    found = describe_policies(options.names)
+    """List the policies."""
+    policies = list_policies(*options.names)
     if options.json:
-        print(json.dumps([policy_json(one) for one in found], indent=1))
+        print(json.dumps(policies.to_json(), indent=1))
     elif options.markdown:
-        print(policies_page(found), end="")
+        print(policies.markdown(), end="")
     else:
-        blocks = [_block(one, with_details=bool(options.names)) for one in found]
-        print("\n\n".join([*blocks, _HOW]))
+        print(policies.text())
     return 0
-
-
-def policy_json(one: "PolicyInfo") -> dict[str, object]:
-    """One policy for scripts; a default that JSON cannot say is said in Python's words."""
-    return {
-        "name": one.name,
-        "summary": one.summary,
-        "details": list(one.details),
-        "settings": [
-            {
-                "name": setting.name,
-                "type": setting.kind,
-                "required": setting.required,
-                "default": setting.default if _is_plain(setting.default) else repr(setting.default),
-            }
-            for setting in one.fields
-        ],
-        "reads": one.reads,
-        "exactness": one.exactness,
-        "source": one.source,
-    }
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _block(one: "PolicyInfo", with_details: bool) -> str:
-    """One policy for people, within `WIDTH` columns."""
-    prose = [one.summary, *one.details] if with_details else [one.summary]
-    lines = [one.name, *"\n\n".join("\n".join(_wrapped(part, "  ", "  ")) for part in prose).split("\n")]
-    # A setting is not broken over two lines.
-    settings = ", ".join(each.replace(" ", _JOINED) for each in one.settings)
-    said = {
-        "settings": settings or "none",
-        "reads": one.reads,
-        "exactness": one.exactness,
-        "source": one.source,
-    }
-    lines += [line for key, value in said.items() for line in _wrapped(value, f"  {key:<11}", " " * 13)]
-    return "\n".join(lines).replace(_JOINED, " ")
-
-
-def _wrapped(text: str, first: str, others: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)
-
-
-def policies_page(found: "Sequence[PolicyInfo]") -> str:
-    """The page docs/policies.md."""
-    overview = [
-        f"| [`{one.name}`](#{_anchor(one.name)}) | {_cell(one.summary)} | {_cell(one.source)} |" for one in found
-    ]
-    head = [_PAGE_HEAD, "| policy | what it drafts | source |\n|---|---|---|\n" + "\n".join(overview) + "\n"]
-    return "\n".join([*head, *(_section(one) for one in found)])
-
-
-def _section(one: "PolicyInfo") -> str:
-    prose = "\n\n".join(_filled(part) for part in (one.summary, *one.details))
-    facts = {"Reads": one.reads, "Exactness": one.exactness, "Source": one.source}
-    listed = "\n".join(_filled(f"* *{key}*: {value}", "  ") for key, value in facts.items())
-    rows = [f"| `{each.name}` | {_cell(each.kind)} | {_default(each)} |" for each in one.fields]
-    table = "\n| setting | type | default |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "\nNo settings.\n"
-    return f"## {one.name}\n\n{prose}\n\n{listed}\n{table}"
-
-
-def _filled(text: str, others: str = "") -> str:
-    return textwrap.fill(text, 118, subsequent_indent=others, break_on_hyphens=False, break_long_words=False)
-
-
-def _default(setting: "SettingInfo") -> str:
-    return "must be given" if setting.required else f"`{_cell(setting.typed_default)}`"
-
-
-def _cell(text: str) -> str:
-    """Inside a table of Markdown."""
-    return text.replace("|", "\\|")
-
-
-def _anchor(name: str) -> str:
-    """Where the heading of a section is found."""
-    return "".join(one for one in name.lower() if one.isalnum() or one in "-_")

@@ -4,12 +4,9 @@ import argparse
 import shlex
 from pathlib import Path
 
-from simlab.cli.options import add_cost, add_trace, check_file_to_write
-from simlab.cli.parser import Parser, not_negative, positive
-from simlab.errors import UsageError
-from simlab.studies.report.build import built_page
-from simlab.studies.report.inputs import inputs_of
-from simlab.traces.format.files import write_beside
+from simlab.cli.options import add_cost, add_limit, add_policies, add_trace, check_file_to_write
+from simlab.cli.parser import Parser, not_negative
+from simlab.studies.report.report import report
 
 DETAILS = """A file that needs nothing else, no network and no server: the verdict in a sentence, the table, speed
 against the size of the tree, four marks that say how far to trust it, and below that acceptance by
@@ -31,39 +28,33 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="default report.html")
     add_trace(parser)
     add_cost(parser)
-    parser.add_argument(
-        "-p",
-        "--policy",
-        action="append",
-        default=[],
-        metavar="POLICY",
-        help="without RESULTS: what to replay, see `simlab policies`; may be repeated",
-    )
+    add_policies(parser, "without RESULTS: what to replay, see `simlab policies`; may be repeated")
     parser.add_argument("--optimum", type=Path, metavar="FILE", help="what `simlab optimize --out` wrote")
-    parser.add_argument("--limit", type=positive, metavar="N", help="without RESULTS: the first N prompts only")
+    add_limit(parser, "without RESULTS: the first N prompts only")
     parser.add_argument(
         "--texts", type=not_negative, default=6, metavar="N", help="texts whose trees are shown (default 6; 0: none)"
     )
     parser.add_argument("--title", default="simlab report", metavar="TEXT", help="of the browser's tab")
-    parser.set_defaults(typed=())
 
 
 def run(options: argparse.Namespace) -> int:
-
-    _check(options)
-    inputs = inputs_of(options)
-    page = built_page(inputs, options.title, options.texts, shlex.join(["simlab", *options.typed]))
-    content = page.html.encode()
-    write_beside(options.out, lambda file: file.write(content))
-    print(page.verdict)
-    for sentence in page.missing:
-        print(sentence)
-    print(f"Report: {options.out} ({len(content) / 1e6:.1f} MB)")
-    return 0
-
-
-def _check(options: argparse.Namespace) -> None:
-    """Refuse before the work what could not be done after it."""
-    if options.results and (options.policy or options.limit is not None):
-        raise UsageError("-p and --limit are for a report that replays a trace; RESULTS hold what they hold")
+    """Make the report, write it, and print its verdict."""
     check_file_to_write("--out", options.out, "report.html")
+    made = report(
+        options.results,
+        trace=options.trace,
+        cost=options.cost,
+        optimum=options.optimum,
+        policies=options.policy,
+        draft=options.draft,
+        limit=options.limit,
+        texts=options.texts,
+        title=options.title,
+        command=shlex.join(["simlab", *options.typed]),
+    )
+    size = made.write(options.out)
+    print(made.verdict)
+    for sentence in made.missing:
+        print(sentence)
+    print(f"Report: {options.out} ({size / 1e6:.1f} MB)")
+    return 0

@@ -2,20 +2,20 @@
 
 import argparse
 import json
-import sys
-from importlib import metadata
 from pathlib import Path
 
-from tqdm import tqdm
-
-from simlab.analysis.scoring import rows
-from simlab.analysis.scoring.rows import reliability_rows, with_slice, write_reliability
-from simlab.analysis.scoring.score import Scoring, scoring
-from simlab.analysis.scoring.text import notes, scoring_text
-from simlab.cli.options import add_cost, add_progress, add_trace, check_file_to_write
+from simlab.cli.options import (
+    add_by,
+    add_cost,
+    add_json,
+    add_limit,
+    add_policies,
+    add_progress,
+    add_trace,
+    check_file_to_write,
+)
 from simlab.cli.parser import Parser, positive
-from simlab.studies.inputs.artefacts import in_sample_note
-from simlab.studies.scoring import Inputs, inputs_of
+from simlab.studies.scoring import scoring
 
 DETAILS = """Four questions at every root of a recorded trace, each with 95 % intervals over prompts:
 is a candidate as often right as an edge model says (calibration, by depth, rank, on the spine of
@@ -35,9 +35,7 @@ all candidates and of first ones.
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
     add_trace(parser)
-    parser.add_argument(
-        "-p", "--policy", action="append", default=[], metavar="POLICY", help="see `simlab policies`; may be repeated"
-    )
+    add_policies(parser)
     add_cost(parser)
     parser.add_argument(
         "--nodes",
@@ -45,9 +43,9 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="so many nodes of an order are looked at (default: 512, or as many as the trace is exact for)",
     )
-    parser.add_argument("--by", choices=("dataset",), help="tables for each dataset, and those of all")
-    parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_by(parser, ("dataset",), "tables for each dataset, and those of all")
+    add_limit(parser)
+    add_json(parser)
     add_progress(parser)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write a Parquet: a row for each bin of each reliability curve"
@@ -55,74 +53,24 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Score, and print the tables."""
     check_file_to_write("--out", options.out, "reliability.parquet")
-    inputs = inputs_of(options)
-    scored = _scored(inputs, options.progress)
-    parts: list[tuple[str | None, Scoring]] = [*(scored.by_dataset() if options.by else ()), (None, scored)]
+    table = scoring(
+        options.trace,
+        options.policy,
+        cost=options.cost,
+        draft=options.draft,
+        nodes=options.nodes,
+        by_dataset=options.by is not None,
+        limit=options.limit,
+        progress=options.progress,
+    )
     if options.out is not None:
-        _write(options.out, parts, inputs)
+        table.write(options.out)
     if options.json:
-        print(json.dumps(_json(parts, inputs), indent=1, allow_nan=False))
+        print(json.dumps(table.to_json(), indent=1, allow_nan=False))
         return 0
-    print(_text(parts, inputs))
+    print(table.text())
     if options.out is not None:
         print(f"\nReliability curves: {options.out}")
     return 0
-
-
-def _scored(inputs: Inputs, shown: bool | None) -> "Scoring":
-
-    shown = sys.stderr.isatty() if shown is None else shown
-    with tqdm(total=inputs.num_roots, desc="scoring", unit="root", unit_scale=True, delay=2, disable=not shown) as bar:
-        return scoring(inputs.policies, inputs.prompts, inputs.texts(), inputs.limits, inputs.prices.cost, bar.update)
-
-
-def _write(path: Path, parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> None:
-
-    rows = [row for name, part in parts for row in with_slice(reliability_rows(part, every_depth=True), name)]
-    write_reliability(path, rows, {**_ids(inputs), "simlab_version": metadata.version("simlab")})
-
-
-def _ids(inputs: Inputs) -> dict[str, str]:
-    return {"text_id": inputs.trace.text_id, "draft_id": inputs.trace.draft_ids[inputs.draft]}
-
-
-def _json(parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> dict[str, object]:
-    """Everything for scripts; in each list of rows the slice is the dataset, or null for all."""
-
-    def listed(made: "list[tuple[str | None, list[rows.Row]]]") -> "list[rows.Row]":
-        return [row for name, some in made for row in rows.with_slice(some, name)]
-
-    return {
-        "text_id": inputs.trace.text_id,
-        "draft_ids": {inputs.draft: inputs.trace.draft_ids[inputs.draft]},
-        "cost": inputs.prices.cost_id,
-        "prompts": len(inputs.prompts),
-        "roots": inputs.num_roots,
-        "nodes": inputs.limits.most,
-        "width": inputs.limits.width,
-        "in_sample": list(inputs.in_sample),
-        "calibration": listed([(name, rows.calibration_rows(part)) for name, part in parts]),
-        "reliability": listed([(name, rows.reliability_rows(part, every_depth=False)) for name, part in parts]),
-        "orders": listed([(name, rows.order_rows(part)) for name, part in parts]),
-        "coverage": listed([(name, rows.coverage_rows(part)) for name, part in parts]),
-        "policies": listed([(name, rows.policy_rows(part)) for name, part in parts]),
-    }
-
-
-def _text(parts: "list[tuple[str | None, Scoring]]", inputs: Inputs) -> str:
-    """Everything for people."""
-    prices = inputs.prices
-    heading = (
-        f"trace    {inputs.trace.place} (text {inputs.trace.text_id})",
-        f"prices   {prices.heading if prices.cost is not None else prices.why_none}",
-        f"scored   {len(inputs.prompts)} prompts, {inputs.num_roots:,} roots, {inputs.limits.width} candidates a depth",
-    )
-    lines = [
-        "\n".join(heading),
-        *(scoring_text(part, "all" if name is None and len(parts) > 1 else name or "") for name, part in parts),
-        notes(),
-        *inputs.without,
-        *([in_sample_note(inputs.in_sample)] if inputs.in_sample else []),
-    ]
-    return "\n\n".join(lines)

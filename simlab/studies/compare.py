@@ -1,16 +1,26 @@
-"""What is compared: the rows of a result file, or those of a trace that is replayed for it."""
+"""Two results, traces, drafters, machines or policies compared on the same prompts, by paired tests."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from simlab.analysis.compare.comparisons import Comparison, compare_runs, headline
+from simlab.analysis.compare.text import comparison_notes, comparison_table, verdicts_text
+from simlab.analysis.compare.verdicts import verdict
+from simlab.analysis.table.prompt_sums import Run, shared_runs
 from simlab.errors import UsageError
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts
-from simlab.studies.inputs.priced_policies import PricedPolicies
+from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import prices_for_trace
+from simlab.studies.replay.replay import ReplayTable
 from simlab.studies.replay.run import ReplayOptions, replay_trace
-from simlab.traces.reader import open_trace
+from simlab.studies.result import StudyResult
+from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.rows import Results, read_results
+
+Source = str | Path | Trace | ReplayTable
+"""A result file, a trace (its place, or opened), or the table of a replay."""
 
 WITHOUT_CHOICE = ("chain", "ddtree:budget=16")
 """What traces are replayed under where no policy is named."""
@@ -18,13 +28,16 @@ WITHOUT_CHOICE = ("chain", "ddtree:budget=16")
 _NO_POLICIES = ("ar", "hindsight", "hindsight-budget")
 """Names of rows that are a reference or a bound; they are compared only if they are asked for."""
 
+_MOST_NAMED = 5
+"""Prompts that were left out are named in the text up to so many; all are in the JSON."""
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What was asked of one of the two places.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wanted:
+    """What was asked of one of the two sources.
 
     Attributes:
-        place: a result file or a trace.
+        source: a result file, a trace, or a table.
         policies: as they were typed; none: all of a result file, or `WITHOUT_CHOICE` of a trace.
         kind: ``predicted`` or ``measured``; None: whichever there is.
         prices: of a result file the cost id, of a trace a cost file; None: whichever there are.
@@ -32,102 +45,241 @@ class Wanted:
         limit: of a trace, the first prompts only.
     """
 
-    place: str
+    source: Source
     policies: tuple[str, ...]
     kind: str | None = None
     prices: str | None = None
     draft: str | None = None
     limit: int | None = None
 
+    @property
+    def name(self) -> str:
+        """What the source is called in sentences."""
+        if isinstance(self.source, ReplayTable):
+            return f"replay of {self.source.trace.place}"
+        return self.source.place if isinstance(self.source, Trace) else str(self.source)
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Rows of one kind, at one machine's prices.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedRows:
+    """Result rows of one kind, at one machine's prices.
 
     Attributes:
-        heading: what it is, in a line.
+        heading: what they are, in a line.
+        rows: of all policies of the source.
         labels: of the policies that are to be compared.
     """
 
     heading: str
-    rows: "Results"
+    rows: Results
     labels: tuple[str, ...]
 
-    def of(self, label: str) -> "Results":
-        """The rows of a policy."""
+    def of(self, label: str) -> Results:
+        """The rows of the policy of that label."""
         return self.rows.filter(self.rows["policy"] == label)
 
-    def plain(self) -> "Results":
+    def plain(self) -> Results:
         """The rows of plain decoding."""
         return self.rows.filter(self.rows["name"] == "ar")
 
 
-def open_place(wanted: Wanted) -> Place:
-    """The rows of a result file, or of a trace replayed under the policies.
+@dataclass(frozen=True, eq=False)
+class ComparisonTable(StudyResult):
+    """Paired comparisons on the prompts that both sides have.
+
+    Attributes:
+        sources: one, or two.
+        comparisons: of every measure, and of every slice.
+        measure: what the verdict is about.
+        left_out: prompts of each run that another has not.
+        by: what the comparisons are cut by; None: nothing.
+        correction: of a family, ``holm`` or ``bh``.
+    """
+
+    sources: tuple[ComparedRows, ...]
+    comparisons: tuple[Comparison, ...]
+    measure: str
+    left_out: Mapping[str, Sequence[tuple[str, str]]]
+    by: str | None
+    correction: str
+
+    @property
+    def of_measure(self) -> list[Comparison]:
+        """The comparisons that the verdict is about."""
+        return [one for one in self.comparisons if one.measure == self.measure]
+
+    def to_json(self) -> dict[str, object]:
+        """The value that ``simlab compare --json`` prints."""
+        return {
+            **{letter: one.heading for letter, one in zip("AB", self.sources, strict=False)},
+            "measure": self.measure,
+            "verdicts": [verdict(one) for one in self.of_measure],
+            "left_out": {name: [list(one) for one in prompts] for name, prompts in self.left_out.items() if prompts},
+            "rows": [one.row() for one in self.comparisons],
+        }
+
+    def text(self) -> str:
+        """The verdicts and the table as ``simlab compare`` prints them."""
+        of_measure = self.of_measure
+        rows = of_measure if len(of_measure) > 1 else self.comparisons
+        heading = [f"{letter}  {one.heading}" for letter, one in zip("AB", self.sources, strict=False)]
+        texts = [set(one.rows["text_id"]) for one in self.sources]
+        if texts[0] != texts[-1]:
+            heading.append("A and B have different texts on the same prompts.")
+        heading += [_left_out_text(name, prompts) for name, prompts in self.left_out.items() if prompts]
+        parts = [
+            "\n".join(heading),
+            verdicts_text(of_measure, self.by),
+            comparison_table(rows, self.by),
+            comparison_notes(rows, self.correction),
+        ]
+        return "\n\n".join(parts)
+
+
+def compare(
+    first: Source,
+    *policies: str,
+    second: Source | None = None,
+    against: str | None = None,
+    measure: str | None = None,
+    by: str | None = None,
+    correction: str = "holm",
+    kind: str | None = None,
+    cost: Sequence[str] = (),
+    draft: Sequence[str] = (),
+    limit: int | None = None,
+) -> ComparisonTable:
+    """Compare policies of one result, or two results, on the same prompts.
+
+    Args:
+        first: a result file, a trace, or the table of a replay; traces are replayed.
+        policies: of ``first`` (and of ``second``); with one source the first is compared with the rest.
+        second: another source; without it policies of ``first`` are compared.
+        against: the policy of ``second``, or of ``first`` alone, to compare them with.
+        measure: what the verdict is about: ``tokens_per_s``, ``speedup``, ``acceptance_length`` or
+            ``acceptance_length_macro``; None: tokens per second where both have seconds, else the acceptance length.
+        by: a comparison for each ``dataset``, ``context`` or ``turn``, and one of all.
+        correction: of a family of comparisons: ``holm`` or ``bh``.
+        kind: ``predicted`` or ``measured`` rows, where a file holds both.
+        cost: of a trace a cost file, of a result file a cost id; a second one is that of ``second``.
+        draft: of a trace the draft set; a second one is that of ``second``.
+        limit: of a trace the first so many prompts only.
 
     Raises:
-        SimlabError: there is neither, or what is wanted of it is not there.
+        SimlabError: a source cannot be read, it is not clear what is meant, or no prompt is in both.
     """
-    if Path(wanted.place).is_file():
-        return _of_results(wanted)
-    return _of_trace(wanted)
+    for name, values in (("cost", cost), ("draft", draft)):
+        if len(values) > 2:
+            raise UsageError(f"--{name} may be given twice, for A and for B; got {len(values)}")
+    same = second is None and len(cost) < 2 and len(draft) < 2
+    rivals = policies if against is None else (against,)
+    sides = ((first, policies), (first if second is None else second, rivals))
+    rows_a, rows_b = (
+        _rows_of(_Wanted(source, typed, kind, _of_side(cost, side), _of_side(draft, side), limit))
+        for side, (source, typed) in enumerate(sides)
+    )
+    pairs = _pairs(rows_a, rows_b, same, bool(policies), against is not None)
+    runs, places = _runs(rows_a, rows_b, pairs, same)
+    shared, left_out = shared_runs(runs)
+    comparisons = tuple(compare_runs(shared, places, by, correction))
+    if not comparisons:
+        raise UsageError("there is no prompt that both have, with the same turns and samples; nothing can be compared")
+    chosen = measure or headline(comparisons)
+    if chosen not in {one.measure for one in comparisons}:
+        raise UsageError(f"--measure {chosen} needs seconds of both, and there are none")
+    sources = (rows_a,) if same else (rows_a, rows_b)
+    return ComparisonTable(sources, comparisons, chosen, left_out, by, correction)
 
 
-def _of_results(wanted: Wanted) -> Place:
+def _of_side(values: Sequence[str], side: int) -> str | None:
+    return values[min(side, len(values) - 1)] if values else None
 
+
+def _rows_of(wanted: _Wanted) -> ComparedRows:
+    """The rows of a result, or of a trace replayed under the policies."""
+    source = wanted.source
+    if isinstance(source, ReplayTable):
+        return _of_results(wanted, source.rows)
+    if not isinstance(source, Trace) and Path(source).is_file():
+        return _of_results(wanted, read_results(source))
+    return _of_trace(wanted, source if isinstance(source, Trace) else open_trace(source))
+
+
+def _of_results(wanted: _Wanted, everything: Results) -> ComparedRows:
     if wanted.draft is not None or wanted.limit is not None:
-        raise UsageError(f"--draft and --limit are for traces; {wanted.place} is a result file")
-    rows = read_results(wanted.place)
-    if rows.is_empty():
-        raise UsageError(f"{wanted.place} holds no rows")
-    if wanted.kind is not None:
-        rows = rows.filter(rows["kind"] == wanted.kind)
+        raise UsageError(f"--draft and --limit are for traces; {wanted.name} is a result file")
+    if everything.is_empty():
+        raise UsageError(f"{wanted.name} holds no rows")
+    rows = everything if wanted.kind is None else everything.filter(everything["kind"] == wanted.kind)
     kinds = sorted(set(rows["kind"]))
     if len(kinds) != 1:
         there = "both predicted and measured rows; choose with --kind" if kinds else f"no {wanted.kind} rows"
-        raise UsageError(f"{wanted.place} holds {there}")
+        raise UsageError(f"{wanted.name} holds {there}")
     if wanted.prices is not None:
         rows = rows.filter(rows["cost_id"].eq_missing(wanted.prices))
     ids = list(rows["cost_id"].unique(maintain_order=True))
     if len(ids) != 1:
-        listed = ", ".join(str(one) for one in read_results(wanted.place)["cost_id"].unique(maintain_order=True))
-        raise UsageError(f"{wanted.place} holds rows at the prices {listed}; choose one with --cost ID")
-    parts = [wanted.place, kinds[0], *([] if ids[0] is None else [f"prices {ids[0]}"])]
-    return Place(", ".join(parts), rows, _labels(rows, wanted))
+        listed = ", ".join(str(one) for one in everything["cost_id"].unique(maintain_order=True))
+        raise UsageError(f"{wanted.name} holds rows at the prices {listed}; choose one with --cost ID")
+    parts = [wanted.name, kinds[0], *([] if ids[0] is None else [f"prices {ids[0]}"])]
+    return ComparedRows(", ".join(parts), rows, _labels(rows, wanted))
 
 
-def _of_trace(wanted: Wanted) -> Place:
-
+def _of_trace(wanted: _Wanted, trace: Trace) -> ComparedRows:
     if wanted.kind == "measured":
-        raise UsageError(f"{wanted.place} is no result file, and a replay measures nothing; leave out --kind")
-    trace = open_trace(wanted.place)
+        raise UsageError(f"{wanted.name} is no result file, and a replay measures nothing; leave out --kind")
     draft = trace.draft_name(wanted.draft)
-    path = None if wanted.prices is None else Path(wanted.prices)
-    shelf = TraceArtefacts(prices_for_trace(path, trace, draft, wanted.limit), trace, draft)
-    policies = parse_policies(wanted.policies or WITHOUT_CHOICE, shelf)
-    prices = replay_prices(path, trace, draft, policies, wanted.limit)
+    prices = prices_for_trace(None if wanted.prices is None else Path(wanted.prices), trace, draft, wanted.limit)
+    policies = parse_policies(wanted.policies or WITHOUT_CHOICE, TraceArtefacts(prices, trace, draft))
+    prices = prices.reaching(largest_budget(policies, trace.manifest.draft_sets[draft].depth))
     plain = [one for one in parse_policies(["ar"]) if one.policy_id not in {each.policy_id for each in policies}]
-    asked = PricedPolicies(prices, (*plain, *policies))
-    rows = replay_trace(trace, draft, [asked], wanted.limit, ReplayOptions(best_budgets=False))
-    heading = f"{wanted.place}, replayed, draft set {draft}"
-    return Place(f"{heading}, prices {prices.heading}", rows, tuple(one.label for one in policies))
+    machine = PricedPolicies(prices, (*plain, *policies))
+    rows = replay_trace(trace, draft, [machine], wanted.limit, ReplayOptions(best_budgets=False))
+    heading = f"{wanted.name}, replayed, draft set {draft}"
+    return ComparedRows(f"{heading}, prices {prices.heading}", rows, tuple(one.label for one in policies))
 
 
-def _labels(rows: "Results", wanted: Wanted) -> tuple[str, ...]:
+def _labels(rows: Results, wanted: _Wanted) -> tuple[str, ...]:
     """Those that were asked for, or all but references and bounds."""
     table = list(rows.select("policy", "name").unique(maintain_order=True).iter_rows())
     there = [label for label, _ in table]
     for label in wanted.policies:
         if label not in there:
-            raise UsageError(f"{wanted.place} has no policy {label!r}; it has {', '.join(there)}")
+            raise UsageError(f"{wanted.name} has no policy {label!r}; it has {', '.join(there)}")
     return wanted.policies or tuple(label for label, name in table if name not in _NO_POLICIES)
 
 
-def pairs_of(first: Place, second: Place, same: bool, chosen: bool, against: bool) -> list[tuple[str, str]]:
-    """Which policy of the first place is held against which of the second.
+def _runs(
+    first: ComparedRows, second: ComparedRows, pairs: Sequence[tuple[str, str]], same: bool
+) -> tuple[list[Run], list[tuple[int, int]]]:
+    """Each policy of each source once, and the pairs by their places in the list."""
+    runs: dict[str, Run] = {}
+    for labels in pairs:
+        for letter, rows, label in zip("AB", (first, second), labels, strict=True):
+            name = _run_name(letter, label, same)
+            runs.setdefault(name, Run(name, rows.of(label), rows.plain()))
+    order = list(runs)
+    places = [
+        (order.index(_run_name("A", one, same)), order.index(_run_name("B", other, same))) for one, other in pairs
+    ]
+    return list(runs.values()), places
+
+
+def _run_name(letter: str, label: str, same: bool) -> str:
+    return label if same else f"{label} ({letter})"
+
+
+def _left_out_text(name: str, prompts: Sequence[tuple[str, str]]) -> str:
+    listed = ", ".join("/".join(one) for one in prompts[:_MOST_NAMED])
+    more = f" and {len(prompts) - _MOST_NAMED} more (all with --json)" if len(prompts) > _MOST_NAMED else ""
+    return f"Left out, not in all with the same turns and samples: {len(prompts)} of {name}: {listed}{more}."
+
+
+def _pairs(first: ComparedRows, second: ComparedRows, same: bool, chosen: bool, against: bool) -> list[tuple[str, str]]:
+    """Pair the policies of the first source with those of the second.
 
     Args:
-        first: a place.
+        first: rows of a source.
         second: another, or the same again.
         same: whether it is the same.
         chosen: whether policies were asked for.

@@ -1,13 +1,16 @@
-"""What the curves of ``simlab curves`` are of: a trace, prices, probabilities, and the roots that count."""
+"""Expected tokens per second by the size of the tree, at each root, and what rules lose that stop on the way."""
 
-import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 
-from simlab.analysis.curves.rows import FIRST, Machine, Roots
+from simlab.analysis.curves.examples import worst_example
+from simlab.analysis.curves.rows import FIRST, CurveRows, Machine, Roots, Setting, curve_rows, write_rows
+from simlab.analysis.curves.summaries import curve_summaries
+from simlab.analysis.curves.text import curves_text
 from simlab.arrays import Longs
 from simlab.errors import CostError, PolicyError, TraceError, UsageError
 from simlab.policies.composition import Composition
@@ -17,18 +20,20 @@ from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
-from simlab.replay import check_needs
-from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.sequence_replay import check_needs
+from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import Prices, prices_for_trace
-from simlab.studies.inputs.trace import first_prompts
+from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.studies.result import StudyResult
+from simlab.traces.reader import Trace
 
 RAW, CALIBRATED = "raw", "calibrated"
 
 
 @dataclass(frozen=True)
-class Inputs:
+class CurveInputs:
     """What was asked for, read and checked.
 
     Attributes:
@@ -43,18 +48,18 @@ class Inputs:
         without: why an edge model is left out; empty where none is.
     """
 
-    trace: "Trace"
+    trace: Trace
     draft: str
     wanted: Sequence[int]
     prices: Sequence[Prices]
     most: int
-    named: "Mapping[str, NamedPolicy]"
-    visits: "NamedPolicy | None"
+    named: Mapping[str, NamedPolicy]
+    visits: NamedPolicy | None
     in_sample: tuple[str, ...]
     without: str
 
     @cached_property
-    def orders(self) -> "dict[str, BestFirst]":
+    def orders(self) -> dict[str, BestFirst]:
         """By the names of their edge models."""
         found = {}
         for name, one in self.named.items():
@@ -64,7 +69,7 @@ class Inputs:
         return found
 
     @cached_property
-    def machines(self) -> "list[Machine]":
+    def machines(self) -> list[Machine]:
         """What whole rounds cost, as measured, and by the convex view."""
         found = []
         for cost in (one.cost for one in self.prices if one.cost is not None):
@@ -73,7 +78,11 @@ class Inputs:
             found.append(Machine(cost.cost_id, measured, {f"{FIRST}, convex": convex}))
         return found
 
-    def roots(self, advance: Callable[[int, int], None]) -> "Roots":
+    def text(self, sequence: int) -> RecordedTexts:
+        """The recorded text of one sequence."""
+        return next(self.trace.recorded_texts(self.draft, [sequence]))
+
+    def roots(self, advance: Callable[[int, int], None]) -> Roots:
         """Those that count; ``advance`` is told how many more were looked at, and how many there are."""
         lengths = {record.index: len(record.text) - 1 for record in self.trace.sequences()}
         total = sum(lengths[index] for index in self.wanted)
@@ -81,7 +90,7 @@ class Inputs:
             raise TraceError(f"{self.trace.place} holds no rounds, so there are no curves")
         replay = None if self.visits is None else Replay([(self.visits.policy, None)])
 
-        def chosen(texts: "RecordedTexts") -> Longs:
+        def chosen(texts: RecordedTexts) -> Longs:
             assert replay is not None
             return replay.rounds(texts)[0].roots
 
@@ -92,28 +101,151 @@ class Inputs:
         )
 
 
-def inputs_of(options: argparse.Namespace) -> Inputs:
-    """What the options name.
+@dataclass(frozen=True, eq=False)
+class CurveTable(StudyResult):
+    """What was found at the roots, for each edge model and machine.
+
+    Attributes:
+        inputs: what the curves are of.
+        rows: a row for each rule at each root.
+        settings: each edge model at each machine's prices.
+        by: what summaries are cut by; None: nothing.
+    """
+
+    inputs: CurveInputs
+    rows: CurveRows
+    settings: list[Setting]
+    by: str | None
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab curves --json``.
+
+        Summaries; the curve of the whole over fixed budgets; and that of the root where the first stop lost most.
+        """
+        inputs = self.inputs
+        machines = {machine.cost_id: machine for machine in inputs.machines}
+        worst = [
+            worst_example(self.rows, one, inputs.orders[one.edges], machines[one.cost_id], inputs.text, inputs.most)
+            for one in self.settings
+        ]
+        return {
+            "text_id": inputs.trace.text_id,
+            "draft_ids": {inputs.draft: inputs.trace.draft_ids[inputs.draft]},
+            "policy": None if inputs.visits is None else inputs.visits.label,
+            "budget": inputs.most,
+            "in_sample": list(inputs.in_sample),
+            "rows": [row for one in curve_summaries(self.rows, self.settings, self.by) for row in one.rows()],
+            "fixed_budget_curves": [
+                {"edges": one.edges, "cost_id": one.cost_id, "tokens_per_s": one.budget_curve.tolist()}
+                for one in self.settings
+            ],
+            "worst_curves": [one.row() for one in worst],
+        }
+
+    def text(self) -> str:
+        """The tables as ``simlab curves`` prints them."""
+        inputs = self.inputs
+        summaries = curve_summaries(self.rows, self.settings)
+        if self.by is not None:
+            summaries = [*curve_summaries(self.rows, self.settings, self.by), *summaries]
+        where = "every root" if inputs.visits is None else f"the rounds of {inputs.visits.label}"
+        lines = [
+            f"trace    {inputs.trace.place} (text {inputs.trace.text_id})",
+            f"curves   at {where}, 0 to {inputs.most} drafted tokens\n",
+            curves_text(summaries, {one.cost_id or "": one.heading for one in inputs.prices}, self.by),
+            *([inputs.without] if inputs.without else []),
+            *([f"\n{in_sample_note(inputs.in_sample)}"] if inputs.in_sample else []),
+        ]
+        return "\n".join(lines)
+
+    def write(self, path: Path) -> None:
+        """Write a Parquet file with a row for each rule at each root."""
+        inputs = self.inputs
+        ids = {"text_id": inputs.trace.text_id, "draft_id": inputs.trace.draft_ids[inputs.draft]}
+        visited_by = None if inputs.visits is None else inputs.visits.label
+        write_rows(path, self.rows, {**ids, "visited_by": visited_by, "simlab_version": metadata.version("simlab")})
+
+
+def curves(
+    trace: TraceSource | None = None,
+    *,
+    cost: str | Path | Sequence[str | Path] = (),
+    draft: str | None = None,
+    budget: int | None = None,
+    edges: Sequence[str] = (),
+    calibration: str | Path | None = None,
+    policy: str | None = None,
+    by: str | None = None,
+    limit: int | None = None,
+    progress: bool | None = None,
+) -> CurveTable:
+    """Expected tokens per second by tree size at each root, and what stopping rules lose.
+
+    Args:
+        trace: a trace, or where one is; None: the sample that comes with simlab.
+        cost: cost files, or names of shipped ones; none: those that come with simlab for the trace's models.
+        draft: the draft set; None: the only one.
+        budget: the largest tree; None: as far as trace and prices reach.
+        edges: ``raw``, ``calibrated``; none: both, as far as there is a table.
+        calibration: a table of ``simlab train calibration``; None: the one that comes with simlab.
+        policy: only where rounds of this policy start; None: at every root.
+        by: cut the summaries by ``dataset``, ``context`` or ``turn``.
+        limit: the first so many prompts only.
+        progress: whether a bar is shown; None: on a terminal.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    trace = open_trace(options.trace if options.trace is not None else packaged_trace())
-    draft = trace.draft_name(options.draft)
-    prices = _prices(options.cost, options.limit, trace, draft)
-    most = _most(options.budget, trace, draft, prices)
-    shelf = TraceArtefacts(prices[0], trace, draft)
-    named, without = _named_edges(options.edges, options.calibration, shelf, most)
-    visits = None if options.policy is None else _one_policy(options.policy, shelf)
+    if calibration is not None and edges and CALIBRATED not in edges:
+        raise UsageError("--calibration is read with --edges calibrated; leave one of the two out")
+    costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
+    table = None if calibration is None else Path(calibration)
+    inputs = _inputs(opened(trace), costs, draft, budget, edges, table, policy, limit)
+    with progress_bar(progress, "curves", "root", unit_scale=True) as bar:
+
+        def advance(number: int, once: int) -> None:
+            """Count some more roots; each is looked at a few times, and there are ``once`` of them."""
+            bar.total = -(-(bar.n + number) // once) * once
+            bar.update(number)
+
+        rows, settings = curve_rows(inputs.orders, inputs.machines, inputs.roots(advance), inputs.most)
+    return CurveTable(inputs, rows, settings, by)
+
+
+def _inputs(
+    trace: Trace,
+    costs: Sequence[Path],
+    draft_name: str | None,
+    budget: int | None,
+    edges: Sequence[str],
+    calibration: Path | None,
+    policy: str | None,
+    limit: int | None,
+) -> CurveInputs:
+    draft = trace.draft_name(draft_name)
+    prices = _prices(costs, limit, trace, draft)
+    most = _most(budget, trace, draft, prices)
+    artefacts = TraceArtefacts(prices[0], trace, draft)
+    named, without = _named_edges(edges, calibration, artefacts, most)
+    visits = None if policy is None else _one_policy(policy, artefacts)
     policies = [*named.values(), *(() if visits is None else (visits,))]
     kept = trace.manifest.draft_sets[draft]
     for one in policies:
         check_needs(one.policy, kept.exact_budget, kept.min_width)
-    wanted = first_prompts(trace, options.limit)
-    return Inputs(trace, draft, wanted, prices, most, named, visits, shelf.in_sample(policies), without)
+    return CurveInputs(
+        trace=trace,
+        draft=draft,
+        wanted=first_prompts(trace, limit),
+        prices=prices,
+        most=most,
+        named=named,
+        visits=visits,
+        in_sample=artefacts.in_sample(policies),
+        without=without,
+    )
 
 
-def _prices(costs: Sequence[Path] | None, limit: int | None, trace: "Trace", draft: str) -> list[Prices]:
+def _prices(costs: Sequence[Path], limit: int | None, trace: Trace, draft: str) -> list[Prices]:
     found: dict[str, Prices] = {}
     for path in costs or (None,):
         one = prices_for_trace(path, trace, draft, limit)
@@ -123,7 +255,7 @@ def _prices(costs: Sequence[Path] | None, limit: int | None, trace: "Trace", dra
     return list(found.values())
 
 
-def _most(budget: int | None, trace: "Trace", draft: str, prices: Sequence[Prices]) -> int:
+def _most(budget: int | None, trace: Trace, draft: str, prices: Sequence[Prices]) -> int:
     priced = min(one.cost.most_drafted for one in prices if one.cost is not None)
     if budget is None:
         return max(1, min(trace.manifest.draft_sets[draft].exact_budget, priced))
@@ -136,25 +268,25 @@ def _most(budget: int | None, trace: "Trace", draft: str, prices: Sequence[Price
 
 
 def _named_edges(
-    edges: Sequence[str] | None, calibration: Path | None, shelf: TraceArtefacts, most: int
-) -> "tuple[dict[str, NamedPolicy], str]":
+    edges: Sequence[str], calibration: Path | None, artefacts: TraceArtefacts, most: int
+) -> tuple[dict[str, NamedPolicy], str]:
     """A policy for each edge model, and why there is none for calibrated probabilities, unless they were asked for."""
     found, without = {}, ""
     table = "" if calibration is None else f",table={json.dumps(str(calibration))}"
     for name in edges or (RAW, CALIBRATED):
         typed = f"ddtree:budget={most}" if name == RAW else f"calibrated:budget={most}{table}"
         try:
-            found[name] = _one_policy(typed, shelf)
+            found[name] = _one_policy(typed, artefacts)
         except PolicyError as error:
-            if edges is not None or calibration is not None:
+            if edges or calibration is not None:
                 raise
             without = f"No calibrated probabilities: {error}"
     return found, without
 
 
-def _one_policy(typed: str, shelf: TraceArtefacts) -> "NamedPolicy":
+def _one_policy(typed: str, artefacts: TraceArtefacts) -> NamedPolicy:
 
-    found = parse_policies([typed], shelf)
+    found = parse_policies([typed], artefacts)
     if len(found) != 1:
         raise UsageError(f"expected one policy, whose rounds to look at; {typed} makes {len(found)}")
     return found[0]

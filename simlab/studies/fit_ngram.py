@@ -3,14 +3,17 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from simlab.arrays import Ints
 from simlab.errors import PromptError, UsageError, at_the_door
 from simlab.policies.edges.ngram_counting import count_texts
 from simlab.studies.inputs.trace import TraceSource, opened
+from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.ngram import NGramFile, write_ngram_file
 from simlab.traces.format.files import file_sha256
 from simlab.traces.format.manifest import Manifest, read_manifest
@@ -21,8 +24,8 @@ Texts = Iterator[tuple[Ints, Ints]]
 """Token ids of a prompt and of what the target wrote, both int32."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NGramFit:
+@dataclass(frozen=True, eq=False)
+class NGramFit(StudyResult):
     """Counts of a 3-gram, and where they were written.
 
     Attributes:
@@ -32,6 +35,11 @@ class NGramFit:
 
     path: Path
     file: NGramFile
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """One row, with the keys of the JSON as columns."""
+        return pl.from_dicts([self.to_json()])
 
     def to_json(self) -> dict[str, object]:
         """What was counted, as flat values."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import polars as pl
 
@@ -15,11 +17,12 @@ from simlab.policies.fits.ranks import RankCounts, add_ranks, no_ranks, rank_fre
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, draft_set_named, opened
+from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.table import TableFile, write_table_file
 from simlab.traces.format.manifest import DraftSet
 from simlab.traces.reader import Trace
@@ -122,8 +125,8 @@ def _write_table(out: Path, kind: str, source: FitSource, values: Doubles) -> Ta
     return file
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CalibrationFit:
+@dataclass(frozen=True, eq=False)
+class CalibrationFit(StudyResult):
     """A logistic map of a drafter's probabilities, and how well such maps do on prompts they were not fitted to.
 
     Attributes:
@@ -140,10 +143,7 @@ class CalibrationFit:
     num_parts: int
     held_out: tuple[tuple[Quality, Quality], ...]
 
-    @property
-    def frame(self) -> pl.DataFrame:
-        """A row per depth, and one of all, with the keys of ``held_out`` of ``--json`` as columns."""
-        return pl.DataFrame(self._held_out_rows(), infer_schema_length=None)
+    ROWS: ClassVar[str] = "held_out"
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab train calibration --json`` prints."""
@@ -212,8 +212,8 @@ def fit_calibration(
     return CalibrationFit(source, Path(out), file, len(parts), tuple(held_out_quality(parts)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankFit:
+@dataclass(frozen=True, eq=False)
+class RankFit(StudyResult):
     """How often the drafter's candidate of each rank was the true token, by depth.
 
     Attributes:
@@ -228,7 +228,7 @@ class RankFit:
     file: TableFile
     counts: RankCounts
 
-    @property
+    @cached_property
     def frame(self) -> pl.DataFrame:
         """A row per depth: true tokens that were counted, and the share of them that was the first candidate."""
         numbers, shares = self.counts.numbers.tolist(), self.file.values[:, 0].tolist()
@@ -287,8 +287,8 @@ def fit_ranks(
     return RankFit(source, Path(out), _write_table(Path(out), "ranks", source, rank_frequencies(counts)), counts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PriceFit:
+@dataclass(frozen=True, eq=False)
+class PriceFit(StudyResult):
     """The rate at which a policy's seconds are to be priced, so that its rounds bring as many expected tokens.
 
     Attributes:
@@ -302,6 +302,11 @@ class PriceFit:
     prices: Prices
     policy: str
     found: FixedPoint
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """One row, with the keys of ``--json`` as columns."""
+        return pl.from_dicts([self.to_json()])
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab train price --json`` prints."""

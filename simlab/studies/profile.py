@@ -4,19 +4,18 @@ import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
+from typing import ClassVar
 
-import polars as pl
-
-from simlab.cli.inspect_cost import cost_json
 from simlab.cost import PLAIN, STAGES
 from simlab.errors import at_the_door
 from simlab.policies.costs.curves import undisturbed_s
 from simlab.real_runner.profile.options import ProfileOptions, ProfileSettings, node_counts_for, settings_of
 from simlab.real_runner.profile.profile import profile as run_profile
 from simlab.studies.inputs.models import DRAFTER, TARGET, value_or
+from simlab.studies.inspect.cost import cost_json
+from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.cost import CostFile, read_cost_file
 
 _PROMPTS = Path(str(files("simlab"))) / "data" / "demo_prompts.jsonl"
@@ -26,8 +25,8 @@ _ONE_MORE = "The target's pass runs one token more than were drafted."
 
 
 @dataclass(frozen=True, eq=False)
-class ProfileTable:
-    """What rounds cost on a machine, as it was measured.
+class ProfileTable(StudyResult):
+    """What rounds cost on a machine, as it was measured: a row per stage, drafted tokens and context.
 
     Attributes:
         path: of the cost file.
@@ -39,10 +38,7 @@ class ProfileTable:
     file: CostFile
     num_visits: int
 
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """A row per ``stage``, ``num_drafted`` and ``context`` (tokens before the root), with its ``price_s``."""
-        return pl.DataFrame(self.to_json()["prices"], infer_schema_length=None)
+    ROWS: ClassVar[str] = "prices"
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab profile --json`` prints: settings, keys and the price of each cell in seconds."""

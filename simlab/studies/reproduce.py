@@ -1,12 +1,13 @@
-"""Reproductions that replay a trace."""
+"""Published figures beside ours: what was printed, what comes out here, and what would have to be equal."""
 
-import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from simlab.analysis.compare.averaging import both_means, flips
 from simlab.analysis.reproduce.checks import DIFFERS, EQUAL, Check, checks_of_trace
-from simlab.analysis.reproduce.published import Published
-from simlab.analysis.reproduce.released_rounds import read_released, run_of_rounds
+from simlab.analysis.reproduce.published import PUBLISHED, Published
+from simlab.analysis.reproduce.released_rounds import read_released, released_rounds, run_of_rounds
 from simlab.analysis.reproduce.rows import GRID, budget_figures, fastest, reproduced
 from simlab.analysis.reproduce.text import (
     averaging_text,
@@ -15,16 +16,20 @@ from simlab.analysis.reproduce.text import (
     figures_text,
     heading,
     printed_text,
+    refusal,
+    released_text,
+    state,
 )
 from simlab.analysis.table.prompt_sums import Run
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
-from simlab.studies.inputs.priced_policies import PricedPolicies
-from simlab.studies.inputs.prices import Prices, prices_for_trace
-from simlab.studies.inputs.trace import first_prompts
+from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
+from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
+from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, sample_trace
 from simlab.studies.replay.run import ReplayOptions, replay_trace
-from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.studies.result import StudyResult
+from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results
 
 _AVERAGED = (
@@ -38,11 +43,145 @@ _AVERAGED = (
 """Policies whose two means are taken where none is named; none needs a fitted table."""
 
 
-def averaging(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
+_USES = {
+    "ddtreepp-rounds": (),
+    "averaging": ("traces", "draft", "policies", "limit", "progress"),
+    "zlab-166": ("traces", "draft", "limit", "progress"),
+    "ddtree-gsm8k": ("traces", "dev_trace", "draft", "cost", "limit", "progress"),
+}
+"""The options that each figure reads."""
+
+
+_TYPED = {
+    "traces": "--trace",
+    "dev_trace": "--dev-trace",
+    "draft": "--draft",
+    "cost": "--cost",
+    "policies": "--policy",
+    "limit": "--limit",
+    "progress": "--progress",
+}
+"""How each option is typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReproduceOptions:
+    """What a reproduction reads; each reads some of it.
+
+    Attributes:
+        traces: recorded traces.
+        dev_trace: a trace of other prompts, on which the budget is chosen.
+        draft: the draft set; None: the only one.
+        cost: a cost file.
+        policies: whose two means are taken; none: a usual set.
+        limit: the first so many prompts of each trace only.
+        progress: whether a bar is shown; None: on a terminal.
+    """
+
+    traces: tuple[TraceSource, ...] = ()
+    dev_trace: TraceSource | None = None
+    draft: str | None = None
+    cost: Path | None = None
+    policies: tuple[str, ...] = ()
+    limit: int | None = None
+    progress: bool | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction(StudyResult):
+    """A published figure: theirs, ours, and what would have to be equal.
+
+    Attributes:
+        published: what was published.
+        tables: the comparison as ``simlab reproduce`` prints it.
+        values: what ``--json`` prints beside name, title and source.
+    """
+
+    published: Published
+    tables: str
+    values: Mapping[str, object]
+
+    def to_json(self) -> dict[str, object]:
+        """The value that ``simlab reproduce NAME --json`` prints."""
+        one = self.published
+        return {"name": one.name, "title": one.title, "source": one.source, **self.values}
+
+    def text(self) -> str:
+        """The tables as ``simlab reproduce NAME`` prints them."""
+        return self.tables
+
+
+def published_figures() -> dict[str, object]:
+    """List the figures that are known, and whether each can be run here, as ``simlab reproduce --json`` does."""
+    rows = [
+        {"name": one.name, "state": state(one), "title": one.title, "source": one.source, "missing": one.missing}
+        for one in PUBLISHED.values()
+    ]
+    return {"rows": rows}
+
+
+def check_options(name: str | None, options: ReproduceOptions) -> None:
+    """Refuse options that a reproduction does not read.
+
+    Args:
+        name: of the published figure; None: the list of all.
+        options: those that were given.
+
+    Raises:
+        UsageError: there is one.
+    """
+    used = () if name is None else _USES[name]
+    for field, typed in _TYPED.items():
+        if getattr(options, field) not in (None, ()) and field not in used:
+            raise UsageError(f"{typed} says nothing to {name or 'the list'}; leave it out")
+    if len(options.traces) > 1 and name != "averaging":
+        raise UsageError(f"{name} takes one --trace; got {len(options.traces)}")
+
+
+def reproduce(name: str, options: ReproduceOptions | None = None) -> Reproduction:
+    """Work a published figure out again, beside the figure itself.
+
+    Args:
+        name: of the figure; `published_figures` lists them.
+        options: traces, prices and policies, as far as the figure needs them.
+
+    Raises:
+        SimlabError: there is no such figure, or what it needs is not there.
+    """
+    options = ReproduceOptions() if options is None else options
+    if name not in PUBLISHED:
+        raise UsageError(f"there is no published figure {name!r}; there are {', '.join(PUBLISHED)}")
+    check_options(name, options)
+    one = PUBLISHED[name]
+    return Reproduction(one, *_REPRODUCTIONS[name](options, one))
+
+
+def _released(_options: ReproduceOptions, one: Published) -> tuple[str, Mapping[str, object]]:
+    found = released_rounds(read_released())
+    values = {
+        "theirs": [asdict(figure) for figure in one.figures],
+        "rounds": found.rounds,
+        **found.means.row(),
+        **found.tokens_per_s.row("tokens_per_s"),
+        **found.whole_block.row("whole_block_share"),
+        **found.least_accepted_per_verified.row("least_accepted_per_verified"),
+        "rows": [{"rounds": rounds, **means.row()} for rounds, means in found.profiles],
+        "comparisons": [each.row() for each in found.against_profile],
+    }
+    return f"{heading(one)}\n\n{released_text(found)}", values
+
+
+def _of_trace(options: ReproduceOptions, one: Published) -> tuple[str, Mapping[str, object]]:
+    if not options.traces or (one.name != "zlab-166" and options.dev_trace is None):
+        raise UsageError(refusal(one))
+    return _chain_of_trace(options, one) if one.name == "zlab-166" else _trees_of_traces(options, one)
+
+
+def _averaging(options: ReproduceOptions, one: Published) -> tuple[str, Mapping[str, object]]:
     """Both means of policies on each trace, and of the released rounds."""
     parts, rows, turned = [heading(one), printed_text()], [], []
     sampled: list[str] = []
-    for trace in [open_trace(packaged_trace()), *(open_trace(place) for place in options.trace or ())]:
+    for trace in [sample_trace(), *(opened(one) for one in options.traces)]:
         runs, in_sample = _runs(trace, options)
         means, flipped = [both_means(run) for run in runs], flips(runs)
         parts.append(averaging_text(trace.place, means, flipped))
@@ -57,20 +196,20 @@ def averaging(options: argparse.Namespace, one: "Published") -> tuple[str, Mappi
     return "\n\n".join(parts), {"rows": rows, "flips": turned, "in_sample": list(dict.fromkeys(sampled))}
 
 
-def _runs(trace: "Trace", options: argparse.Namespace) -> "tuple[list[Run], tuple[str, ...]]":
+def _runs(trace: Trace, options: ReproduceOptions) -> tuple[list[Run], tuple[str, ...]]:
 
     draft = trace.draft_name(options.draft)
-    shelf = TraceArtefacts(prices_for_trace(None, trace, draft, options.limit), trace, draft)
-    policies = parse_policies(options.policy or _AVERAGED, shelf)
+    artefacts = TraceArtefacts(prices_for_trace(None, trace, draft, options.limit), trace, draft)
+    policies = parse_policies(options.policies or _AVERAGED, artefacts)
     rows = _replayed(trace, draft, policies, options, None)
     found = [rows.filter(rows["policy"] == one.label) for one in policies]
     runs = [Run(one.label, own, own.clear()) for one, own in zip(policies, found, strict=True)]
-    return runs, shelf.in_sample(policies)
+    return runs, artefacts.in_sample(policies)
 
 
-def chain_of_trace(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
+def _chain_of_trace(options: ReproduceOptions, one: Published) -> tuple[str, Mapping[str, object]]:
     """The whole chain on a trace, beside a published figure."""
-    trace = open_trace(options.trace[0])
+    trace = opened(options.traces[0])
     draft = trace.draft_name(options.draft)
     rows = _replayed(trace, draft, parse_policies(["ar", "chain"]), options, None)
     figures = reproduced(one, rows, {"chain": "chain"})
@@ -80,9 +219,9 @@ def chain_of_trace(options: argparse.Namespace, one: "Published") -> tuple[str, 
     return "\n\n".join(parts), values
 
 
-def trees_of_traces(options: argparse.Namespace, one: "Published") -> tuple[str, Mapping[str, object]]:
+def _trees_of_traces(options: ReproduceOptions, one: Published) -> tuple[str, Mapping[str, object]]:
     """The chain and the tree whose budget was fastest on dev prompts, beside published figures."""
-    trace, dev = open_trace(options.trace[0]), open_trace(options.dev_trace)
+    trace, dev = opened(options.traces[0]), opened(options.dev_trace)
     draft, dev_draft = trace.draft_name(options.draft), dev.draft_name(options.draft)
     _check_disjoint(trace, dev, options.limit)
     _check_alike(trace, draft, dev, dev_draft)
@@ -96,8 +235,9 @@ def trees_of_traces(options: argparse.Namespace, one: "Published") -> tuple[str,
         raise UsageError(f"the smallest budget is {GRID[0]}; traces and prices reach {reach} drafted tokens")
     trees = [f"ddtree:budget={budget}" for budget in grid]
     policies = parse_policies(["ar", "chain", *trees])
-    prices = replay_prices(options.cost, trace, draft, policies, options.limit)
-    dev_prices = replay_prices(options.cost, dev, dev_draft, policies, options.limit)
+    prices = prices.reaching(largest_budget(policies, trace.manifest.draft_sets[draft].depth))
+    dev_prices = prices_for_trace(options.cost, dev, dev_draft, options.limit)
+    dev_prices = dev_prices.reaching(largest_budget(policies, dev.manifest.draft_sets[dev_draft].depth))
     if prices.cost is None or dev_prices.cost is None:
         raise CostError(prices.why_none or dev_prices.why_none)
     on_dev = budget_figures(_replayed(dev, dev_draft, policies, options, dev_prices), trees)
@@ -129,29 +269,29 @@ def trees_of_traces(options: argparse.Namespace, one: "Published") -> tuple[str,
 
 
 def _replayed(
-    trace: "Trace", draft: str, policies: "Sequence[NamedPolicy]", options: argparse.Namespace, prices: "Prices | None"
-) -> "Results":
+    trace: Trace, draft: str, policies: Sequence[NamedPolicy], options: ReproduceOptions, prices: Prices | None
+) -> Results:
 
     if not any(len(record.text) > 1 for record in trace.sequences()):
         raise TraceError(f"{trace.place} holds no rounds, so there is nothing to reproduce")
-    asked = PricedPolicies(Prices(None, "none", "") if prices is None else prices, tuple(policies))
+    asked = PricedPolicies(no_prices() if prices is None else prices, tuple(policies))
     return replay_trace(trace, draft, [asked], options.limit, ReplayOptions(None, options.progress, best_budgets=False))
 
 
-def _checks(one: "Published", trace: "Trace", draft: str, limit: int | None) -> "list[Check]":
+def _checks(one: Published, trace: Trace, draft: str, limit: int | None) -> list[Check]:
 
     prompts = [trace.sequences()[index].prompt for index in first_prompts(trace, limit)]
     names = {(prompt.dataset, prompt.prompt_id) for prompt in prompts}
     return checks_of_trace(one, trace.manifest, draft, (prompt.dataset for prompt in prompts), len(names))
 
 
-def _grid_check(grid: Sequence[int], theirs: Sequence[int]) -> "Check":
+def _grid_check(grid: Sequence[int], theirs: Sequence[int]) -> Check:
 
     shown = ["/".join(map(str, some)) for some in (theirs, grid)]
     return Check("budgets tried", shown[0], shown[1], EQUAL if shown[0] == shown[1] else DIFFERS)
 
 
-def _checked(checks: "Sequence[Check]") -> dict[str, object]:
+def _checked(checks: Sequence[Check]) -> dict[str, object]:
 
     return {
         "checks": [each.row() for each in checks],
@@ -159,7 +299,7 @@ def _checked(checks: "Sequence[Check]") -> dict[str, object]:
     }
 
 
-def _check_disjoint(trace: "Trace", dev: "Trace", limit: int | None) -> None:
+def _check_disjoint(trace: Trace, dev: Trace, limit: int | None) -> None:
     """Refuse a budget that is chosen on prompts on which it is reported."""
     here, there = (
         {tuple(one.sequences()[index].prompt.token_ids.tolist()) for index in first_prompts(one, limit)}
@@ -173,7 +313,7 @@ def _check_disjoint(trace: "Trace", dev: "Trace", limit: int | None) -> None:
         )
 
 
-def _check_alike(trace: "Trace", draft: str, dev: "Trace", dev_draft: str) -> None:
+def _check_alike(trace: Trace, draft: str, dev: Trace, dev_draft: str) -> None:
     first, second = trace.manifest, dev.manifest
     kept, other = first.draft_sets[draft], second.draft_sets[dev_draft]
     is_same = first.target.is_same(second.target) and kept.model.is_same(other.model)
@@ -187,5 +327,13 @@ def _optimism(chosen: str, optimistic: str) -> str:
     return f"Chosen on the evaluation prompts, as theirs was, it would be {optimistic}."
 
 
-def _ours(trace: "Trace") -> str:
+def _ours(trace: Trace) -> str:
     return f"ours     {trace.place} (text {trace.text_id})"
+
+
+_REPRODUCTIONS = {
+    "ddtreepp-rounds": _released,
+    "averaging": _averaging,
+    "zlab-166": _of_trace,
+    "ddtree-gsm8k": _of_trace,
+}

@@ -1,19 +1,27 @@
-"""What ``simlab scoring`` scores: a trace, policies, prices, and how far it looks."""
+"""Are edge probabilities right, where is the true path in a policy's order of nodes, and what does that bring?"""
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import ClassVar
 
-from simlab.analysis.scoring.score import Limits, Prompt
+from simlab.analysis.scoring import rows
+from simlab.analysis.scoring.score import Limits, Prompt, Scoring
+from simlab.analysis.scoring.score import scoring as score_policies
+from simlab.analysis.scoring.text import notes, scoring_text
 from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
-from simlab.replay import check_needs
-from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.sequence_replay import check_needs
+from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
+from simlab.studies.inputs.priced_policies import largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
-from simlab.studies.inputs.trace import first_prompts
+from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.studies.result import StudyResult
+from simlab.traces.reader import Trace
 
 WITHOUT_CHOICE = (
     "ddtree:budget=16/64",
@@ -28,15 +36,15 @@ MOST_NODES, CAPS, WIDTH = 512, (16, 64, 512), 64
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What was asked for, read and checked.
+class ScoringInputs:
+    """What is scored.
 
     Attributes:
         trace: where the texts are.
         draft: the draft set.
         wanted: the sequences.
-        prompts: of these, each once.
-        num_roots: of these.
+        prompts: dataset and name of each prompt, each once.
+        num_roots: positions that are scored.
         policies: to be scored.
         prices: of one machine; there may be none.
         limits: how far one looks.
@@ -44,60 +52,170 @@ class Inputs:
         without: sentences that say why a policy of the default set is left out.
     """
 
-    trace: "Trace"
+    trace: Trace
     draft: str
     wanted: Sequence[int]
-    prompts: "Sequence[Prompt]"
+    prompts: Sequence[Prompt]
     num_roots: int
-    policies: "Sequence[NamedPolicy]"
+    policies: Sequence[NamedPolicy]
     prices: Prices
-    limits: "Limits"
+    limits: Limits
     in_sample: tuple[str, ...]
     without: tuple[str, ...]
 
-    def texts(self) -> "Iterator[RecordedTexts]":
-        """Some at a time."""
+    def texts(self) -> Iterator[RecordedTexts]:
+        """The recorded texts, some at a time."""
         return self.trace.recorded_texts(self.draft, self.wanted, ROOTS_AT_ONCE)
 
 
-def inputs_of(options: argparse.Namespace) -> Inputs:
-    """What the options name.
+@dataclass(frozen=True, eq=False)
+class ScoringTable(StudyResult):
+    """What came out, with intervals over prompts.
+
+    Attributes:
+        inputs: what was scored.
+        parts: the scoring of all prompts, behind those of each dataset where they are wanted; with the dataset's name.
+    """
+
+    ROWS: ClassVar[str] = "policies"
+
+    inputs: ScoringInputs
+    parts: tuple[tuple[str | None, Scoring], ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab scoring --json``; in each list of rows the slice is the dataset, or null for all."""
+        inputs, parts = self.inputs, self.parts
+
+        def listed(made: list[tuple[str | None, list[rows.Row]]]) -> list[rows.Row]:
+            return [row for name, some in made for row in rows.with_slice(some, name)]
+
+        return {
+            "text_id": inputs.trace.text_id,
+            "draft_ids": {inputs.draft: inputs.trace.draft_ids[inputs.draft]},
+            "cost": inputs.prices.cost_id,
+            "prompts": len(inputs.prompts),
+            "roots": inputs.num_roots,
+            "nodes": inputs.limits.most,
+            "width": inputs.limits.width,
+            "in_sample": list(inputs.in_sample),
+            "calibration": listed([(name, rows.calibration_rows(part)) for name, part in parts]),
+            "reliability": listed([(name, rows.reliability_rows(part, every_depth=False)) for name, part in parts]),
+            "orders": listed([(name, rows.order_rows(part)) for name, part in parts]),
+            "coverage": listed([(name, rows.coverage_rows(part)) for name, part in parts]),
+            "policies": listed([(name, rows.policy_rows(part)) for name, part in parts]),
+        }
+
+    def text(self) -> str:
+        """The tables as ``simlab scoring`` prints them."""
+        inputs, prices, parts = self.inputs, self.inputs.prices, self.parts
+        width = inputs.limits.width
+        heading = (
+            f"trace    {inputs.trace.place} (text {inputs.trace.text_id})",
+            f"prices   {prices.heading if prices.cost is not None else prices.why_none}",
+            f"scored   {len(inputs.prompts)} prompts, {inputs.num_roots:,} roots, {width} candidates a depth",
+        )
+        lines = [
+            "\n".join(heading),
+            *(scoring_text(part, "all" if name is None and len(parts) > 1 else name or "") for name, part in parts),
+            notes(),
+            *inputs.without,
+            *([in_sample_note(inputs.in_sample)] if inputs.in_sample else []),
+        ]
+        return "\n\n".join(lines)
+
+    def write(self, path: Path) -> None:
+        """Write a Parquet file with a row for each bin of each reliability curve."""
+        inputs = self.inputs
+        bins = [
+            row
+            for name, part in self.parts
+            for row in rows.with_slice(rows.reliability_rows(part, every_depth=True), name)
+        ]
+        ids = {"text_id": inputs.trace.text_id, "draft_id": inputs.trace.draft_ids[inputs.draft]}
+        rows.write_reliability(path, bins, {**ids, "simlab_version": metadata.version("simlab")})
+
+
+def scoring(
+    trace: TraceSource | None = None,
+    policies: Sequence[str] = (),
+    *,
+    cost: str | Path | None = None,
+    draft: str | None = None,
+    nodes: int | None = None,
+    by_dataset: bool = False,
+    limit: int | None = None,
+    progress: bool | None = None,
+) -> ScoringTable:
+    """Score edge models and orders of nodes at every root of a recorded trace.
+
+    Args:
+        trace: a trace, or where one is; None: the sample that comes with simlab.
+        policies: as they are typed behind ``-p``; none: the drafter's marginals, calibrated, corrected by a 3-gram, the
+            same renormalised, and one fixed tree, as far as tables for the models come with simlab.
+        cost: a cost file, or the name of a shipped one.
+        draft: the draft set; None: the only one.
+        nodes: so many nodes of an order are looked at; None: 512, or as many as the trace is exact for.
+        by_dataset: score each dataset as well.
+        limit: the first so many prompts only.
+        progress: whether a bar is shown; None: on a terminal.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    trace = open_trace(options.trace if options.trace is not None else packaged_trace())
-    draft = trace.draft_name(options.draft)
+    inputs = _inputs(opened(trace), policies, None if cost is None else Path(cost), draft, nodes, limit)
+    with progress_bar(progress, "scoring", "root", inputs.num_roots, unit_scale=True) as bar:
+        whole = score_policies(
+            inputs.policies, inputs.prompts, inputs.texts(), inputs.limits, inputs.prices.cost, bar.update
+        )
+    return ScoringTable(inputs, (*(whole.by_dataset() if by_dataset else ()), (None, whole)))
+
+
+def _inputs(
+    trace: Trace,
+    typed: Sequence[str],
+    cost: Path | None,
+    draft_name: str | None,
+    nodes: int | None,
+    limit: int | None,
+) -> ScoringInputs:
+    draft = trace.draft_name(draft_name)
     kept = trace.manifest.draft_sets[draft]
-    first_prices = prices_for_trace(options.cost, trace, draft, options.limit)
-    shelf = TraceArtefacts(first_prices, trace, draft)
-    policies, without = _policies(options.policy, shelf)
-    most = _most(options.nodes, kept.exact_budget)
+    prices = prices_for_trace(cost, trace, draft, limit)
+    artefacts = TraceArtefacts(prices, trace, draft)
+    policies, without = _policies(typed, artefacts)
+    most = _most(nodes, kept.exact_budget)
     for one in policies:
         if not one.policy.needs.draft:
             raise UsageError(f"{one.label} drafts nothing, so there is nothing to score; leave it out")
         check_needs(one.policy, kept.exact_budget, kept.min_width)
-    wanted = first_prompts(trace, options.limit)
+    wanted = first_prompts(trace, limit)
     records = [record for record in trace.sequences() if record.index in set(wanted)]
     num_roots = sum(len(record.text) - 1 for record in records)
     if num_roots == 0:
         raise TraceError(f"{trace.place} holds no rounds, so there is nothing to score")
-    prompts = list(dict.fromkeys((record.prompt.dataset, record.prompt.prompt_id) for record in records))
-    prices = replay_prices(options.cost, trace, draft, policies, options.limit)
     caps = tuple(sorted({most, *(cap for cap in CAPS if cap < most)}))
-    limits = Limits(most, caps, min(WIDTH, kept.min_width))
-    in_sample = shelf.in_sample(policies)
-    return Inputs(trace, draft, wanted, prompts, num_roots, policies, prices, limits, in_sample, without)
+    return ScoringInputs(
+        trace=trace,
+        draft=draft,
+        wanted=wanted,
+        prompts=list(dict.fromkeys((record.prompt.dataset, record.prompt.prompt_id) for record in records)),
+        num_roots=num_roots,
+        policies=policies,
+        prices=prices.reaching(largest_budget(policies, kept.depth)),
+        limits=Limits(most, caps, min(WIDTH, kept.min_width)),
+        in_sample=artefacts.in_sample(policies),
+        without=without,
+    )
 
 
-def _policies(typed: Sequence[str], shelf: TraceArtefacts) -> "tuple[list[NamedPolicy], tuple[str, ...]]":
+def _policies(typed: Sequence[str], artefacts: TraceArtefacts) -> tuple[list[NamedPolicy], tuple[str, ...]]:
     """Those that were asked for; or those of the default set that can be made, and why others cannot."""
     if typed:
-        return parse_policies(typed, shelf), ()
+        return parse_policies(typed, artefacts), ()
     found, without = [], []
     for one in WITHOUT_CHOICE:
         try:
-            found += parse_policies([one], shelf)
+            found += parse_policies([one], artefacts)
         except PolicyError as error:
             without.append(f"Left out: {error}")
     return found, tuple(without)

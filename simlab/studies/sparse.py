@@ -1,29 +1,39 @@
-"""What ``simlab sparse`` reads, and what logs of each recorded policy predict."""
+"""What a log of one policy's rounds would have predicted for others."""
 
-import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from simlab.analysis.sparse.logs import ESTIMATORS, at_every_root, borrowed_rows, depends_on_root_alone, estimated
-from simlab.analysis.sparse.table import DENSE, SparseLog
+from simlab.analysis.sparse.table import (
+    DENSE,
+    Choice,
+    SparseFigure,
+    SparseLog,
+    borrowed_row,
+    choices,
+    left_out,
+    sparse_figures,
+)
+from simlab.analysis.sparse.text import sparse_notes, sparse_text
 from simlab.arrays import Longs
 from simlab.columns import TextRounds
 from simlab.errors import TraceError, UsageError
 from simlab.policies.engine.replay import Replay, Sums, stages_paid, sums_of_rounds
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
-from simlab.replay import check_needs
-from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.sequence_replay import check_needs
+from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
+from simlab.studies.inputs.priced_policies import largest_budget
 from simlab.studies.inputs.prices import Prices, prices_for_trace
-from simlab.studies.inputs.trace import first_prompts
+from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.rows import policy_row, results_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.studies.result import StudyResult
+from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, read_results
 
 RECORDED = ("chain",)
@@ -32,56 +42,154 @@ POLICIES = ("chain", "ddtree:budget=8/16/32/64")
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class SparseInputs:
     """What was asked for, read and checked.
 
     Attributes:
         recorded: those whose rounds were logged.
         policies: all that are predicted; those of ``recorded`` are among them.
         measured: result rows of a runner; None: none were given.
+        measured_at: where they are.
     """
 
-    trace: "Trace"
+    trace: Trace
     draft: str
     prices: Prices
-    recorded: "Sequence[NamedPolicy]"
-    policies: "Sequence[NamedPolicy]"
-    measured: "Results | None"
+    recorded: Sequence[NamedPolicy]
+    policies: Sequence[NamedPolicy]
+    measured: Results | None
+    measured_at: Path | None
     wanted: Sequence[int]
     in_sample: tuple[str, ...]
 
 
-def inputs_of(options: argparse.Namespace) -> Inputs:
-    """What the options name.
+@dataclass(frozen=True, eq=False)
+class SparseTable(StudyResult):
+    """What each log predicts, beside the dense trace and a measurement.
+
+    Attributes:
+        inputs: what was read.
+        logs: one of each recorded policy.
+        figures: of each log, a figure of each policy and estimate.
+        choices: of each log, which policy it would have chosen.
+    """
+
+    inputs: SparseInputs
+    logs: tuple[SparseLog, ...]
+    figures: tuple[tuple[SparseFigure, ...], ...]
+    choices: tuple[tuple[Choice, ...], ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The value that ``simlab sparse --json`` prints."""
+        inputs, logs, figures = self.inputs, self.logs, self.figures
+        return {
+            "text_id": inputs.trace.text_id,
+            "draft_ids": {inputs.draft: inputs.trace.draft_ids[inputs.draft]},
+            "cost": inputs.prices.cost_id,
+            "in_sample": list(inputs.in_sample),
+            "logs": [{"recorded_policy": one.policy, "rows": one.num_rows, "roots": one.num_roots} for one in logs],
+            "rows": [one.row() for some in figures for one in some],
+            "borrowed": [borrowed_row(one, label) for one in logs for label in one.borrowed],
+            "choices": [one.row() for some in self.choices for one in some],
+        }
+
+    def text(self) -> str:
+        """The tables as ``simlab sparse`` prints them."""
+        inputs, logs, figures = self.inputs, self.logs, self.figures
+        lines = [f"trace    {inputs.trace.place} (text {inputs.trace.text_id}), {figures[0][0].prompts} prompts"]
+        lines.append(f"prices   {inputs.prices.heading}")
+        if inputs.measured is not None:
+            lines.append(f"measured {inputs.measured_at}")
+            missing = left_out(logs[0], [one.label for one in inputs.policies])
+            if missing:
+                lines.append(f"Left out, not measured with the same turns and samples: {missing} prompts of the trace.")
+        parts = ["\n".join(lines)]
+        parts += [sparse_text(*one) for one in zip(logs, figures, self.choices, strict=True)]
+        parts.append(sparse_notes([one for some in figures for one in some]))
+        if inputs.prices.cost is None:
+            parts.append(inputs.prices.why_none)
+        if inputs.in_sample:
+            parts.append(in_sample_note(inputs.in_sample))
+        return "\n\n".join(parts)
+
+
+def sparse(
+    trace: TraceSource | None = None,
+    policies: Sequence[str] = POLICIES,
+    *,
+    recorded: Sequence[str] = RECORDED,
+    measured: str | Path | None = None,
+    cost: str | Path | None = None,
+    draft: str | None = None,
+    limit: int | None = None,
+    progress: bool | None = None,
+) -> SparseTable:
+    """What a log of one policy's rounds would have predicted for the others.
+
+    Args:
+        trace: a trace, or where one is; None: the one beside ``measured``, else the sample that comes with simlab.
+        policies: what is predicted, as they are typed behind ``-p``.
+        recorded: whose rounds were logged.
+        measured: a folder of ``simlab confirm``, or its result file.
+        cost: a cost file, or the name of a shipped one.
+        draft: the draft set; None: the only one.
+        limit: the first so many prompts only.
+        progress: whether a bar is shown; None: on a terminal.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    place = options.trace
-    if place is None and options.measured is not None and (options.measured / "trace").is_dir():
-        place = options.measured / "trace"
-    trace = open_trace(place if place is not None else packaged_trace())
-    draft = trace.draft_name(options.draft)
-    shelf = TraceArtefacts(prices_for_trace(options.cost, trace, draft, options.limit), trace, draft)
-    recorded = parse_policies(options.recorded or RECORDED, shelf)
-    asked = parse_policies(options.policy or POLICIES, shelf)
-    ids = {one.policy_id for one in asked}
-    policies = [*(one for one in recorded if one.policy_id not in ids), *asked]
+    place = None if measured is None else Path(measured)
+    if trace is None and place is not None and (place / "trace").is_dir():
+        trace = place / "trace"
+    path = None if cost is None else Path(cost)
+    inputs = _inputs(opened(trace), policies or POLICIES, recorded or RECORDED, place, path, draft, limit)
+    labels = [one.label for one in inputs.policies]
+    logs = _logs(inputs, progress)
+    figures = tuple(tuple(sparse_figures(log, labels)) for log in logs)
+    if not figures[0]:
+        raise UsageError("there is no prompt that the trace and the measurement both have; nothing can be compared")
+    return SparseTable(inputs, tuple(logs), figures, tuple(tuple(choices(some)) for some in figures))
+
+
+def _inputs(
+    trace: Trace,
+    typed: Sequence[str],
+    typed_recorded: Sequence[str],
+    measured_at: Path | None,
+    cost: Path | None,
+    draft_name: str | None,
+    limit: int | None,
+) -> SparseInputs:
+    draft = trace.draft_name(draft_name)
+    prices = prices_for_trace(cost, trace, draft, limit)
+    artefacts = TraceArtefacts(prices, trace, draft)
+    recorded = parse_policies(typed_recorded, artefacts)
+    predicted = parse_policies(typed, artefacts)
+    ids = {one.policy_id for one in predicted}
+    policies = [*(one for one in recorded if one.policy_id not in ids), *predicted]
     by_id = {one.policy_id: one for one in policies}
-    recorded = [by_id[one.policy_id] for one in recorded]
     kept = trace.manifest.draft_sets[draft]
     for one in policies:
         _check(one)
         check_needs(one.policy, kept.exact_budget, kept.min_width)
-    prices = replay_prices(options.cost, trace, draft, policies, options.limit)
-    wanted = first_prompts(trace, options.limit)
+    wanted = first_prompts(trace, limit)
     if not any(len(trace.sequences()[index].text) > 1 for index in wanted):
         raise TraceError(f"{trace.place} holds no rounds, so there is nothing to log")
-    measured = None if options.measured is None else _measured(options.measured, policies)
-    return Inputs(trace, draft, prices, recorded, policies, measured, wanted, shelf.in_sample(policies))
+    return SparseInputs(
+        trace=trace,
+        draft=draft,
+        prices=prices.reaching(largest_budget(policies, kept.depth)),
+        recorded=[by_id[one.policy_id] for one in recorded],
+        policies=policies,
+        measured=None if measured_at is None else _measured(measured_at, policies),
+        measured_at=measured_at,
+        wanted=wanted,
+        in_sample=artefacts.in_sample(policies),
+    )
 
 
-def _check(one: "NamedPolicy") -> None:
+def _check(one: NamedPolicy) -> None:
 
     if not depends_on_root_alone(one.policy):
         raise UsageError(
@@ -91,7 +199,7 @@ def _check(one: "NamedPolicy") -> None:
         )
 
 
-def _measured(place: Path, policies: "Sequence[NamedPolicy]") -> "Results":
+def _measured(place: Path, policies: Sequence[NamedPolicy]) -> Results:
     """The measured rows of the policies, under the labels they have here."""
     rows = read_results(place / "results.parquet" if place.is_dir() else place)
     rows = rows.filter(rows["kind"] == "measured")
@@ -106,7 +214,7 @@ def _measured(place: Path, policies: "Sequence[NamedPolicy]") -> "Results":
 class _Gathered:
     """Result rows by recorded policy and source, and how many starts were recorded."""
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: SparseInputs) -> None:
         self._inputs = inputs
         self._rows = [policy_row(one, inputs.prices) for one in inputs.policies]
         self.num_roots = 0
@@ -116,7 +224,7 @@ class _Gathered:
         self.starts: dict[tuple[str, str], list[int]] = {}
         self.borrowed: dict[tuple[str, str], Longs] = {}
 
-    def add(self, texts: "RecordedTexts") -> None:
+    def add(self, texts: RecordedTexts) -> None:
         """Some more texts."""
         policies, firsts = [one.policy for one in self._inputs.policies], texts.roots.firsts
         dense = Replay([(one, None) for one in policies]).rounds(texts)
@@ -137,7 +245,7 @@ class _Gathered:
                 some = [estimated(name, each, rounds, firsts) for each in every]
                 self.estimated.setdefault((label, name), []).append(self._results(some, texts))
 
-    def _results(self, found: "Sequence[TextRounds]", texts: "RecordedTexts") -> "Results":
+    def _results(self, found: Sequence[TextRounds], texts: RecordedTexts) -> Results:
 
         cost, policies = self._inputs.prices.cost, self._inputs.policies
         sums = [
@@ -149,7 +257,7 @@ class _Gathered:
         )
         return results_of(self._rows, Sums(counts, seconds), texts, self._inputs.trace, self._inputs.draft)
 
-    def log(self, one: "NamedPolicy") -> "SparseLog":
+    def log(self, one: NamedPolicy) -> SparseLog:
         """What the rounds of one policy predict."""
         predicted = {DENSE: joined_results(self.dense)}
         predicted |= {name: joined_results(self.estimated[one.label, name]) for name in ESTIMATORS}
@@ -162,12 +270,11 @@ class _Gathered:
         return SparseLog(one.label, self.num_rows[one.label], self.num_roots, predicted, measured, shares, borrowed)
 
 
-def logs_of(inputs: Inputs, progress: bool | None) -> "list[SparseLog]":
-    """What the rounds of each recorded policy predict; ``progress`` as `simlab.studies.replay.run.Manner` has it."""
+def _logs(inputs: SparseInputs, progress: bool | None) -> list[SparseLog]:
+    """What the rounds of each recorded policy predict."""
     gathered = _Gathered(inputs)
-    shown = sys.stderr.isatty() if progress is None else progress
     total = sum(len(inputs.trace.sequences()[index].text) for index in inputs.wanted)
-    with tqdm(total=total, desc="sparse", unit="token", unit_scale=True, delay=2, disable=not shown) as bar:
+    with progress_bar(progress, "sparse", "token", total, unit_scale=True) as bar:
         for texts in inputs.trace.recorded_texts(inputs.draft, inputs.wanted, ROOTS_AT_ONCE):
             gathered.add(texts)
             bar.update(sum(len(one.text) for one in texts.sequences))

@@ -23,7 +23,7 @@ from simlab.policies.engine.replay import Replay, replay_policies
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import Fixed
 from simlab.recorded import RecordedSequence
-from simlab.replay import draft_source
+from simlab.sequence_replay import draft_source
 from simlab.traces.artefacts.ngram import NGramFile, find_packaged_ngram
 from simlab.traces.reader import open_trace, packaged_trace
 

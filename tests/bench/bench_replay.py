@@ -212,7 +212,7 @@ def many_scores(case: Case, num_maps: int, num_positions: int) -> None:
 
 def select_times(case: Case, repeats: Callable[[], range]) -> None:
     """Microseconds of one `select`, as the runner calls it."""
-    from simlab.replay import draft_source
+    from simlab.sequence_replay import draft_source
 
     one = case.texts[0]
     policy = DDTree(64)

@@ -17,7 +17,7 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.profile.key import setting_of
 from simlab.recorded import RecordedSequence
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 
 NUM_PROMPTS = 5

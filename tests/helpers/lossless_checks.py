@@ -13,8 +13,8 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import Decoded
 from simlab.real_runner.models import Models
 from simlab.recorded import RecordedSequence
-from simlab.replay import Round, rounds
 from simlab.sampling.choice import Sampling
+from simlab.sequence_replay import Round, rounds
 
 BEYOND = 8
 """So many tokens past the end of a text are given away to random trees."""

@@ -7,7 +7,7 @@ from made_up_costs import EMPTY
 
 from simlab.cost import PLAIN, STAGES
 from simlab.policies.parsing.parse import parse_policies
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.reader import Trace

@@ -13,7 +13,7 @@ from simlab.columns import RoundColumns, columns_of
 from simlab.policies.parsing.parse import parse_policies
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
-from simlab.replay import Round, rounds, totals_of
+from simlab.sequence_replay import Round, rounds, totals_of
 from simlab.studies.replay.rounds import endings, rows_of_rounds
 from simlab.traces.results.rounds import ENDINGS, RoundsFile, rounds_schema
 

@@ -18,7 +18,7 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policy import Needs, Stateless, is_plain_decoding
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
-from simlab.replay import hindsight_rounds, rounds
+from simlab.sequence_replay import hindsight_rounds, rounds
 from simlab.tree import DraftTree
 
 SEEDS = st.integers(0, 10**6)

@@ -10,7 +10,7 @@ from one_depth import of_one_depth
 
 from simlab.policies.engine.hindsight import fewest_rounds
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
-from simlab.replay import hindsight_rounds
+from simlab.sequence_replay import hindsight_rounds
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.synthetic import write_synthetic_trace
 

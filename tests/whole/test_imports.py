@@ -152,9 +152,13 @@ def test_file_keeps_to_its_place(path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "source", "fault"),
     [
-        ("simlab/replay.py", "import simlab.traces", "core must not import from traces"),
-        ("simlab/replay.py", "def f():\n    from simlab import policies", "core must not import from policies"),
-        ("simlab/replay.py", "from simlab.cli.main import main", "core must not import from command line"),
+        ("simlab/sequence_replay.py", "import simlab.traces", "core must not import from traces"),
+        (
+            "simlab/sequence_replay.py",
+            "def f():\n    from simlab import policies",
+            "core must not import from policies",
+        ),
+        ("simlab/sequence_replay.py", "from simlab.cli.main import main", "core must not import from command line"),
         ("simlab/__init__.py", "from simlab import cli", "core must not import from command line"),
         ("traces/format/files.py", "from simlab.policies import x", "traces must not import from policies"),
         ("policies/edges.py", "from simlab.traces.format.files import x", "policies must not import from traces"),
@@ -200,7 +204,7 @@ def test_planted_fault_is_found(path: str, source: str, fault: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("simlab/replay.py", "import numpy as np\nfrom numba import njit\nfrom simlab.tree import DraftTree"),
+        ("simlab/sequence_replay.py", "import numpy as np\nfrom numba import njit\nfrom simlab.tree import DraftTree"),
         ("simlab/cli/main.py", "from simlab.errors import SimlabError\ndef f():\n    from simlab import real_runner"),
         ("simlab/cli/main.py", "if TYPE_CHECKING:\n    from simlab.traces import x"),
         ("simlab/testing.py", "def f():\n    import hypothesis"),

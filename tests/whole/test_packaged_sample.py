@@ -5,7 +5,7 @@ from oracle import best_paths_by_heap
 
 from simlab.policies.orders.best_first import best_first
 from simlab.policies.parsing.parse import parse_policies
-from simlab.replay import hindsight_sequence, replay_sequence, rounds
+from simlab.sequence_replay import hindsight_sequence, replay_sequence, rounds
 from simlab.totals import Totals
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 

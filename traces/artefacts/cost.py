@@ -109,7 +109,7 @@ class CostFile:
         return not self.missing()
 
     def with_samples(self, samples: Mapping[Cell, tuple[float, ...]]) -> "CostFile":
-        """The same file with the samples of some cells added, or put in the place of earlier ones."""
+        """This file with the samples of some cells added, or put in the place of earlier ones."""
         return replace(self, samples={**self.samples, **samples})
 
     def verify_key(self) -> str:

@@ -30,7 +30,7 @@ _NEEDED = ("nodes", "context", "seconds")
 
 
 class Timing(NamedTuple):
-    """One measured pass."""
+    """Seconds of one measured pass of the target."""
 
     nodes: int
     context: int

@@ -161,16 +161,16 @@ def _checked(facts: Json, table: pl.DataFrame, where: str) -> NGramFile:
         raise ValueError(f"expected int32 columns {', '.join(COLUMNS)}, and no count missing; found {table.schema}")
     firsts, seconds, thirds, counts = (table[name].fill_null(-1).to_numpy() for name in COLUMNS)
     file = NGramFile(
-        fields.text("tokenizer_digest"),
-        fields.integer("vocab_size"),
-        fields.integer("min_count"),
-        fields.integer("num_texts"),
-        fields.integer("num_tokens"),
-        fields.text("source"),
-        firsts,
-        seconds,
-        thirds,
-        counts,
+        tokenizer_digest=fields.text("tokenizer_digest"),
+        vocab_size=fields.integer("vocab_size"),
+        min_count=fields.integer("min_count"),
+        num_texts=fields.integer("num_texts"),
+        num_tokens=fields.integer("num_tokens"),
+        source=fields.text("source"),
+        firsts=firsts,
+        seconds=seconds,
+        thirds=thirds,
+        counts=counts,
     )
     if file.ngram_id != fields.text("ngram_id"):
         raise ValueError("its counts are not the ones it was written with")

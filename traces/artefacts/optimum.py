@@ -51,12 +51,12 @@ class ReadFrom:
 
     @property
     def prompts(self) -> int:
-        """How many."""
+        """Number of prompts; turns and samples of one count once."""
         return len(self.names)
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Theirs."""
+        """Names of the prompts' datasets, sorted."""
         return tuple(sorted({dataset for dataset, _ in self.names}))
 
     def to_json(self) -> Json:
@@ -153,7 +153,7 @@ def write_optimum(path: Path, optimum: Optimum) -> None:
 
 
 def read_optimum(path: str | Path) -> Optimum:
-    """What was chosen.
+    """The choice that `simlab optimize` wrote into a file.
 
     Raises:
         TraceError: there is no such file, it is something else, newer than this simlab, or damaged.

@@ -109,7 +109,7 @@ def write_table_file(path: Path, file: TableFile) -> None:
 
 
 def read_table_file(path: str | Path, kind: str | None = None) -> TableFile:
-    """A fitted table.
+    """A table that was fitted to a trace, such as calibration maps or the chances of ranks.
 
     Args:
         path: a file, or the name of one that comes with simlab.

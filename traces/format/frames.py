@@ -175,7 +175,7 @@ def _ints(column: pl.Series, null: int = 0) -> Ints:
 
 
 def _floats(column: pl.Series) -> Floats:
-    """The same as float32; a null is 0."""
+    """A column as float32, shaped as by `_ints`; a null is 0."""
     return np.asarray(_values(column, 0), dtype=np.float32)
 
 

@@ -17,11 +17,11 @@ class JsonFields:
     where: str
 
     def text(self, key: str) -> str:
-        """A string."""
+        """The string under a key."""
         return cast(str, self._typed(key, (str,), "a string"))
 
     def integer(self, key: str) -> int:
-        """An integer."""
+        """The integer under a key."""
         return cast(int, self._typed(key, (int,), "an integer"))
 
     def optional_integer(self, key: str) -> int | None:
@@ -29,7 +29,7 @@ class JsonFields:
         return cast(int | None, self._typed(key, (int, type(None)), "an integer or null"))
 
     def number(self, key: str) -> float:
-        """A number."""
+        """The number under a key, as a float."""
         return float(cast(float, self._typed(key, (int, float), "a number")))
 
     def inner(self, key: str) -> "JsonFields":

@@ -74,7 +74,7 @@ class DraftSet:
         return self.vocab_size if self.draft_vocab_size is None else self.draft_vocab_size
 
     def to_json(self) -> Json:
-        """Its entry in the manifest; what does not concern this drafter is left out."""
+        """The entry of this drafter in the manifest; what does not concern it is left out."""
         optional = ("draft_vocab_size", "tap_offset")
         return {key: value for key, value in asdict(self).items() if key not in optional or value is not None}
 
@@ -180,7 +180,7 @@ class Manifest:
         return {key: value for key, value in found.items() if key != "hidden_states" or value is not None}
 
     def to_bytes(self) -> bytes:
-        """The file ``manifest.json``."""
+        """The bytes of the file ``manifest.json``."""
         return (json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 

@@ -1,6 +1,6 @@
 """What a recorder hands over for each sequence: plain numpy arrays, checked where they enter."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -85,6 +85,35 @@ class DraftColumns:
         if num and self.counts.min() < 1:
             raise ValueError("every depth of every row must keep at least one candidate")
         _make_read_only(self)
+
+    @classmethod
+    def empty(cls, depth: int) -> "DraftColumns":
+        """Columns without a row, for a text of one token: no root, ``depth`` depths."""
+        return cls(
+            context_length=np.empty(0, np.int32),
+            counts=np.empty((0, depth), np.int32),
+            ids=np.empty(0, np.int32),
+            log_probs=np.empty(0, np.float32),
+            outside_log_mass=np.empty((0, depth), np.float32),
+            entropy=np.empty((0, depth), np.float32),
+            true_rank=np.empty((0, depth), np.int32),
+            true_log_prob=np.empty((0, depth), np.float32),
+            valid=np.empty((0, depth), np.bool_),
+        )
+
+    @classmethod
+    def concatenated(cls, parts: Sequence["DraftColumns"]) -> "DraftColumns":
+        """The rows of several parts of one text, one part after the other.
+
+        Args:
+            parts: at least one, all of as many depths.
+
+        Raises:
+            ValueError: there is no part, or they differ in their number of depths.
+        """
+        return cls(
+            **{entry.name: np.concatenate([getattr(part, entry.name) for part in parts]) for entry in fields(cls)}
+        )
 
     @property
     def has_true_log_prob(self) -> Bools:

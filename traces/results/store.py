@@ -43,7 +43,7 @@ class Parts:
         write_frame(self.folder / f"part-{number:06d}.parquet", rows)
 
     def read(self) -> list[pl.DataFrame]:
-        """All pieces.
+        """The rows of all pieces, piece by piece.
 
         Raises:
             TraceError: one is damaged or of another kind.

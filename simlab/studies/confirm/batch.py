@@ -14,7 +14,7 @@ from simlab.real_runner.confirm.batch_groups import Group, of_groups
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.recorded import texts_of
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.replay.rows import policy_row, results_of
 from simlab.traces.reader import Trace

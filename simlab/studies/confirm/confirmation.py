@@ -2,20 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-
-import polars as pl
 
 from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text
-from simlab.analysis.confirm.error_text import ERROR_NOTES, error_table, prediction_verdict
 from simlab.analysis.confirm.errors import PredictionErrors
 from simlab.analysis.confirm.groups import machine_table
 from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, Contest
 from simlab.analysis.confirm.text import (
+    ERROR_NOTES,
     confirm_blocks,
     confirm_notes,
     confirm_table,
     differences_text,
+    error_table,
+    prediction_verdict,
     same_texts,
     stage_table,
     verdict_text,
@@ -25,6 +24,7 @@ from simlab.studies.confirm.batch import BatchFacts
 from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.prices import Prices
+from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.confirmation import FORMAT, FORMAT_VERSION
 
 _STOPPED = (
@@ -115,7 +115,7 @@ class SummaryContext:
 
 
 @dataclass(frozen=True, eq=False)
-class Confirmation:
+class Confirmation(StudyResult):
     """What a confirmation found: predictions, measurements, verdicts, and how far they agree.
 
     Attributes:
@@ -181,11 +181,6 @@ class Confirmation:
             self.context.chosen.note() if self.context.chosen is not None else "",
         ]
         return "\n\n".join(filter(None, parts))
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """A row per policy, with the keys of the rows of ``simlab confirm --json`` as columns."""
-        return pl.DataFrame(self._rows(), infer_schema_length=None)
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab confirm --json`` prints; see `simlab.traces.artefacts.confirmation`."""

@@ -9,8 +9,14 @@ from pathlib import Path
 from simlab.analysis.compare.rank_agreement import rank_agreement
 from simlab.analysis.confirm.errors import prediction_errors
 from simlab.analysis.confirm.groups import by_group, with_prompts
-from simlab.analysis.confirm.table import ConfirmedPolicy, Judged, confirmed_policies, contest, measured_runs
-from simlab.analysis.confirm.width import widest_half_width
+from simlab.analysis.confirm.table import (
+    ConfirmedPolicy,
+    Judged,
+    confirmed_policies,
+    contest,
+    measured_runs,
+    widest_half_width,
+)
 from simlab.errors import TraceError
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.confirm.audit import audit, bound_of, verdicts

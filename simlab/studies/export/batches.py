@@ -1,22 +1,18 @@
 """Which chain is fastest at each batch size, for ``simlab export``: prices of each, and the replay that asks them."""
 
-import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from tqdm import tqdm
 
 from simlab.analysis.export.batch_choices import BatchChoice, BatchPrices, batch_choice
 from simlab.errors import CostError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.prices import Prices, prices_for_trace, what_if_prices
-from simlab.studies.inputs.trace import first_prompts
+from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.rows import ReadyRows, policy_row, results_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.traces.artefacts.cost import read_cost_file
-from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results
 
 HOW = (
@@ -26,7 +22,7 @@ HOW = (
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class BatchPricing:
     """Prices of one batch size.
 
     Attributes:
@@ -41,7 +37,7 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class ExportedTexts:
     """The texts that are replayed.
 
     Attributes:
@@ -51,43 +47,28 @@ class Texts:
         progress: whether a bar is shown; None: on a terminal.
     """
 
-    trace: "Trace"
+    trace: Trace
     draft: str
     wanted: Sequence[int]
     progress: bool | None
 
-    @property
-    def hidden(self) -> bool:
-        """Whether no bar is shown."""
-        return not (sys.stderr.isatty() if self.progress is None else self.progress)
-
-
-def texts_of_options(options: argparse.Namespace) -> Texts:
-    """What the options name.
-
-    Raises:
-        SimlabError: there is no such trace or draft set.
-    """
-    trace = open_trace(options.trace if options.trace is not None else packaged_trace())
-    return Texts(trace, trace.draft_name(options.draft), first_prompts(trace, options.limit), options.progress)
-
 
 def priced_batches(
-    costs: Sequence[Path], batches: Sequence[int] | None, texts: Texts, limit: int | None
-) -> list[Priced]:
+    costs: Sequence[Path], batches: Sequence[int] | None, texts: ExportedTexts, limit: int | None
+) -> list[BatchPricing]:
     """Prices by batch size, ascending; without --batches those of the cost files, which may be one.
 
     Raises:
         CostError: two files are of one batch size, there are no prices of one text to work others out from, or these
             do not reach far enough.
     """
-    measured: dict[int, Priced] = {}
+    measured: dict[int, BatchPricing] = {}
     for path in costs or (None,):
         prices = prices_for_trace(path, texts.trace, texts.draft, limit)
         batch = _batch_of(path)
         if batch in measured:
             raise CostError(f"two cost files have the prices of {batch} texts at a time; give one of each batch size")
-        measured[batch] = Priced(batch, prices, what_if=False)
+        measured[batch] = BatchPricing(batch, prices, what_if=False)
     if batches is None:
         return [measured[batch] for batch in sorted(measured)]
     return [measured[batch] if batch in measured else _worked_out(batch, measured) for batch in batches]
@@ -98,22 +79,22 @@ def _batch_of(path: Path | None) -> int:
     return 1 if path is None else read_cost_file(path).batch
 
 
-def _worked_out(batch: int, measured: dict[int, Priced]) -> Priced:
+def _worked_out(batch: int, measured: dict[int, BatchPricing]) -> BatchPricing:
     if 1 not in measured:
         raise CostError(
             f"no prices of {batch} texts at a time, and none of one text to work them out from; give those with --cost"
         )
     if measured[1].prices.cost is None:
         raise CostError(f"a batch size needs prices. {measured[1].prices.why_none}")
-    return Priced(batch, what_if_prices(measured[1].prices, f"batch={batch}"), what_if=True)
+    return BatchPricing(batch, what_if_prices(measured[1].prices, f"batch={batch}"), what_if=True)
 
 
-def has_table(priced: Sequence[Priced], batches: Sequence[int] | None) -> bool:
+def has_table(priced: Sequence[BatchPricing], batches: Sequence[int] | None) -> bool:
     """Whether a table over batch sizes was asked for: by name, or by prices of several."""
     return batches is not None or len(priced) > 1
 
 
-def batch_table(priced: Sequence[Priced], texts: Texts) -> "list[BatchChoice]":
+def batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[BatchChoice]:
     """The fastest chain at each batch size, of all lengths that have prices.
 
     Raises:
@@ -131,16 +112,16 @@ def batch_table(priced: Sequence[Priced], texts: Texts) -> "list[BatchChoice]":
     return found
 
 
-def chains(longest: int) -> "list[NamedPolicy]":
+def chains(longest: int) -> list[NamedPolicy]:
     """Plain decoding and the chains of every length, so that a policy's place is how many tokens it drafts."""
     return parse_policies(["ar", *([f"chain:length=1..{longest}"] if longest > 0 else [])])
 
 
-def _results(named: "Sequence[NamedPolicy]", prices: Prices, texts: Texts) -> "Results":
+def _results(named: Sequence[NamedPolicy], prices: Prices, texts: ExportedTexts) -> Results:
 
     ready = ReadyRows([policy_row(one, prices) for one in named])
     found = []
-    with tqdm(total=len(texts.wanted), desc="batch sizes", unit="sequence", delay=2, disable=texts.hidden) as bar:
+    with progress_bar(texts.progress, "batch sizes", "sequence", len(texts.wanted)) as bar:
         for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):
             found.append(results_of(ready.rows, ready.sums(some), some, texts.trace, texts.draft))
             bar.update(len(some.sequences))

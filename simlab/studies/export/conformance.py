@@ -1,15 +1,12 @@
 """``simlab export --format conformance``: rounds to test another implementation of a policy against."""
 
-import argparse
 import json
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from simlab.errors import UsageError
 from simlab.grid import STEPS_PER_NAT
@@ -17,28 +14,36 @@ from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_roun
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import first_prompts
-from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.traces.reader import Trace
 
-_MADE_UP_KEPT = 12
+_SYNTHETIC_KEPT = 12
 
 
-def conformance_text(options: argparse.Namespace) -> tuple[str, str]:
+def conformance_text(
+    policy: str,
+    trace: Trace,
+    costs: Sequence[Path],
+    draft_name: str | None,
+    limit: int | None,
+    rounds: int | None,
+    num_synthetic: int,
+) -> tuple[str, str]:
     """The file, and a sentence that says what is in it.
 
     Raises:
-        SimlabError: the trace or the shelf do not hold what the policy needs, or several were named.
+        SimlabError: the trace or the artefacts do not hold what the policy needs, or several were named.
     """
-    if len(options.cost or []) > 1:
-        raise UsageError(f"rounds are exported at one machine's prices; got {len(options.cost)} times --cost")
-    cost = options.cost[0] if options.cost else None
-    trace = open_trace(options.trace if options.trace is not None else packaged_trace())
-    draft = trace.draft_name(options.draft)
-    wanted = first_prompts(trace, options.limit)
-    one = _policy(options.policy, cost, trace, draft, wanted)
-    lines = [*_recorded_rounds(one, trace, draft, wanted, options.rounds), *_made_up_rounds(one, options.made_up or 0)]
+    if len(costs) > 1:
+        raise UsageError(f"rounds are exported at one machine's prices; got {len(costs)} times --cost")
+    draft = trace.draft_name(draft_name)
+    wanted = first_prompts(trace, limit)
+    one = _policy(policy, prices_for_trace(costs[0] if costs else None, trace, draft, limit), trace, draft)
+    lines = [*_recorded_rounds(one, trace, draft, wanted, rounds), *_synthetic_rounds(one, num_synthetic)]
     text = "".join(
         json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
         for line in (_header(one, trace, draft, len(lines)), *lines)
@@ -46,24 +51,21 @@ def conformance_text(options: argparse.Namespace) -> tuple[str, str]:
     return text, f"{len(lines):,} rounds of {one.label}"
 
 
-def _policy(text: str, cost: Path | None, trace: "Trace", draft: str, wanted: list[int]) -> "NamedPolicy":
+def _policy(text: str, prices: Prices, trace: Trace, draft: str) -> NamedPolicy:
     """The one policy that was asked for, if the trace holds what it reads.
 
     Raises:
-        SimlabError: it is not one, or the trace or the shelf do not hold what it needs.
+        SimlabError: it is not one, or the trace or the artefacts do not hold what it needs.
     """
-    texts = [trace.sequences()[index] for index in wanted]
-    longest = max((len(record.prompt.token_ids) + len(record.text) - 2 for record in texts), default=0)
+    policies = parse_policies([text], TraceArtefacts(prices, trace, draft))
+    if len(policies) != 1:
+        raise UsageError(f"`{text}` names {len(policies)} policies; a file holds the rounds of one, so name one")
     kept = trace.manifest.draft_sets[draft]
-    shelf = TraceArtefacts(prices_of(cost, trace, draft, longest, kept.depth), trace, draft)
-    found = parse_policies([text], shelf)
-    if len(found) != 1:
-        raise UsageError(f"`{text}` names {len(found)} policies; a file holds the rounds of one, so name one")
-    check_needs(found[0].policy, kept.exact_budget, kept.min_width)
-    return found[0]
+    check_needs(policies[0].policy, kept.exact_budget, kept.min_width)
+    return policies[0]
 
 
-def _header(one: "NamedPolicy", trace: "Trace", draft: str, num_rounds: int) -> dict[str, object]:
+def _header(one: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict[str, object]:
     """What the rounds are of, and how many there are."""
     manifest, needs = trace.manifest, one.policy.needs
     return {
@@ -87,26 +89,26 @@ def _header(one: "NamedPolicy", trace: "Trace", draft: str, num_rounds: int) -> 
 
 
 def _recorded_rounds(
-    one: "NamedPolicy", trace: "Trace", draft: str, wanted: list[int], most: int | None
+    one: NamedPolicy, trace: Trace, draft: str, wanted: list[int], most: int | None
 ) -> Iterator[Mapping[str, object]]:
     """Rounds on the texts of a trace."""
-    hidden = not sys.stderr.isatty()
-    found = trace.recorded(draft, wanted)
-    for recorded in tqdm(found, total=len(wanted), desc="export", unit="sequence", delay=2, disable=hidden):
-        prompt = recorded.prompt
-        text = f"{prompt.dataset}/{prompt.prompt_id} turn {prompt.turn} sample {prompt.sample}"
-        yield from _rounds(one, recorded, text, most)
+    with progress_bar(None, "export", "sequence", len(wanted)) as bar:
+        for recorded in trace.recorded(draft, wanted):
+            prompt = recorded.prompt
+            text = f"{prompt.dataset}/{prompt.prompt_id} turn {prompt.turn} sample {prompt.sample}"
+            yield from _rounds(one, recorded, text, most)
+            bar.update()
 
 
-def _made_up_rounds(one: "NamedPolicy", num_texts: int) -> Iterator[Mapping[str, object]]:
-    """Rounds on made-up texts, the same for the same number: half of them have few distinct log-probabilities."""
+def _synthetic_rounds(one: NamedPolicy, num_texts: int) -> Iterator[Mapping[str, object]]:
+    """Rounds on synthetic texts, the same for the same number: half of them have few distinct log-probabilities."""
     generator = np.random.default_rng(0)
     for index in range(num_texts):
-        yield from _rounds(one, random_sequence(generator, _MADE_UP_KEPT), f"made up {index}", None)
+        yield from _rounds(one, random_sequence(generator, _SYNTHETIC_KEPT), f"made up {index}", None)
 
 
 def _rounds(
-    one: "NamedPolicy", recorded: "RecordedSequence", text: str, most: int | None
+    one: NamedPolicy, recorded: RecordedSequence, text: str, most: int | None
 ) -> Iterator[Mapping[str, object]]:
 
     for found in islice(conformance_rounds(one.policy, recorded), most):

@@ -1,13 +1,12 @@
 """``simlab export --format vllm``, ``sglang``, ``tensorrt-llm`` and ``modelopt``: settings for serving engines."""
 
-import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from simlab.analysis.export.engine_settings import (
     BEAM,
@@ -27,18 +26,18 @@ from simlab.errors import UsageError
 from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.export.batches import (
     HOW,
-    Texts,
+    ExportedTexts,
     batch_table,
     chains,
     has_table,
     priced_batches,
-    texts_of_options,
 )
 from simlab.studies.export.notes import about, notes_of, short_name, stamp, width_note
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
+from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "modelopt")
@@ -49,21 +48,28 @@ Made = tuple[str, list[str]]
 _NO_TREES = "The prices of several batch sizes are left aside: a table over them is of chains; name -p chain for it."
 
 
-def engine_text(options: argparse.Namespace) -> tuple[str, str, list[str]]:
+def engine_text(
+    engine: str,
+    policy_typed: str,
+    texts: ExportedTexts,
+    costs: Sequence[Path],
+    batches: Sequence[int] | None,
+    draft_tokens: int | None,
+    limit: int | None,
+) -> tuple[str, str, list[str]]:
     """The file, a sentence that says what is in it, and what else to know.
 
     Raises:
         SimlabError: the trace, the prices or the engine do not hold what is asked for.
     """
-    if options.format == "modelopt" and len(options.cost or []) > 1:
-        raise UsageError(f"a profile is of one machine's prices; got {len(options.cost)} times --cost")
-    texts = texts_of_options(options)
-    priced = priced_batches(options.cost or [], options.batches, texts, options.limit)
-    shelf = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
-    policy = _policy(options.policy, shelf, texts)
+    if engine == "modelopt" and len(costs) > 1:
+        raise UsageError(f"a profile is of one machine's prices; got {len(costs)} times --cost")
+    priced = priced_batches(costs, batches, texts, limit)
+    artefacts = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
+    policy = _policy(policy_typed, artefacts, texts)
     kept = texts.trace.manifest.draft_sets[texts.draft]
-    asked = has_table(priced, options.batches)
-    choosing = asked and (options.format == "vllm" or policy.name == CHAIN)
+    asked = has_table(priced, batches)
+    choosing = asked and (engine == "vllm" or policy.name == CHAIN)
     one = Exported(
         policy,
         _acceptance(policy, texts),
@@ -75,16 +81,16 @@ def engine_text(options: argparse.Namespace) -> tuple[str, str, list[str]]:
     notes = [
         *notes_of(one),
         *([_NO_TREES] if asked and not choosing else []),
-        *([in_sample_note([policy.label])] if shelf.in_sample([policy]) else []),
+        *([in_sample_note([policy.label])] if artefacts.in_sample([policy]) else []),
     ]
-    make: Callable[[Exported, list[str], Texts, int | None], Made] = _MAKERS[options.format]
-    text, notes = make(one, notes, texts, options.draft_tokens)
-    return text, f"Settings of {policy.label} for {options.format}", notes
+    make: Callable[[Exported, list[str], ExportedTexts, int | None], Made] = _MAKERS[engine]
+    text, notes = make(one, notes, texts, draft_tokens)
+    return text, f"Settings of {policy.label} for {engine}", notes
 
 
-def _policy(typed: str, shelf: TraceArtefacts, texts: Texts) -> "NamedPolicy":
+def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:
 
-    found = parse_policies([typed], shelf)
+    found = parse_policies([typed], artefacts)
     if len(found) != 1:
         raise UsageError(f"`{typed}` names {len(found)} policies; settings are of one, so name one")
     if is_plain_decoding(found[0].policy):
@@ -94,10 +100,10 @@ def _policy(typed: str, shelf: TraceArtefacts, texts: Texts) -> "NamedPolicy":
     return found[0]
 
 
-def _acceptance(policy: "NamedPolicy", texts: Texts) -> "Acceptance":
+def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     """What the policy's rounds committed, counted."""
     replay, found = Replay([(policy.policy, None)]), []
-    with tqdm(total=len(texts.wanted), desc="export", unit="sequence", delay=2, disable=texts.hidden) as bar:
+    with progress_bar(texts.progress, "export", "sequence", len(texts.wanted)) as bar:
         for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):
             columns = replay.rounds(some)[0].columns(some)
             found += [(text.prompt, rounds) for text, rounds in zip(some.sequences, columns, strict=True)]
@@ -105,7 +111,7 @@ def _acceptance(policy: "NamedPolicy", texts: Texts) -> "Acceptance":
     return acceptance_of(found)
 
 
-def _vllm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
+def _vllm(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     parts = vllm_settings(one, draft_tokens)
     notes = [*notes, *width_note(one)]
@@ -114,7 +120,7 @@ def _vllm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | N
     return _json({"simlab": stamp(one, VLLM, notes), **parts}), notes
 
 
-def _sglang(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
+def _sglang(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     slots = sglang_adaptive(one)
     if slots:
@@ -136,7 +142,7 @@ def _sglang(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int |
     return _json({"simlab": simlab, **slots}), notes
 
 
-def _tensorrt_llm(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
+def _tensorrt_llm(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     settings = tensorrt_llm_settings(one)
     forced = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={tensorrt_llm_forced(one)!r}"
@@ -154,7 +160,7 @@ def _tensorrt_llm(one: "Exported", notes: list[str], texts: Texts, draft_tokens:
     return "\n".join([*lines, "speculative_config:", *_yaml(settings, "  "), ""]), notes
 
 
-def _yaml(value: "dict[str, object]", indent: str) -> list[str]:
+def _yaml(value: dict[str, object], indent: str) -> list[str]:
     lines = []
     for key, one in value.items():
         if isinstance(one, dict):
@@ -164,7 +170,7 @@ def _yaml(value: "dict[str, object]", indent: str) -> list[str]:
     return lines
 
 
-def _modelopt(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int | None) -> Made:
+def _modelopt(one: Exported, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
 
     kept = texts.trace.manifest.draft_sets[texts.draft]
     by_length = _by_length(one.deepest, texts) if one.is_chain else {}
@@ -179,7 +185,7 @@ def _modelopt(one: "Exported", notes: list[str], texts: Texts, draft_tokens: int
     return _json(profile), notes
 
 
-def _by_length(longest: int, texts: Texts) -> dict[int, float]:
+def _by_length(longest: int, texts: ExportedTexts) -> dict[int, float]:
     """Acceptance length of the chains up to a length."""
     named = chains(longest)
     replay, totals = Replay([(one.policy, None) for one in named]), np.zeros((len(named), 5), np.int64)

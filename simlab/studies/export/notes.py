@@ -5,10 +5,10 @@ from importlib import metadata
 
 from simlab.analysis.export.engine_settings import Exported
 from simlab.analysis.export.engine_sources import EngineSource
-from simlab.studies.export.batches import Texts
+from simlab.studies.export.batches import ExportedTexts
 
 
-def about(texts: Texts) -> dict[str, object]:
+def about(texts: ExportedTexts) -> dict[str, object]:
     """Where the numbers come from."""
     manifest, trace = texts.trace.manifest, texts.trace
     wanted = set(texts.wanted)
@@ -31,7 +31,7 @@ def short_name(name: str) -> str:
     return "/".join(name.split("/")[-2:])
 
 
-def notes_of(one: "Exported") -> list[str]:
+def notes_of(one: Exported) -> list[str]:
     """What holds for every engine."""
     where = f"{one.about['prompts']} prompts ({', '.join(map(str, _listed(one.about['datasets'])))})"
     length, interval = one.acceptance.pooled.acceptance_length, one.acceptance.interval
@@ -53,7 +53,7 @@ def notes_of(one: "Exported") -> list[str]:
     return notes
 
 
-def width_note(one: "Exported") -> list[str]:
+def width_note(one: Exported) -> list[str]:
     """What to know where an engine cannot draft the tree."""
     if one.is_chain:
         return []
@@ -67,7 +67,7 @@ def _listed(value: object) -> list[object]:
     return value
 
 
-def stamp(one: "Exported", source: "EngineSource", notes: list[str]) -> dict[str, object]:
+def stamp(one: Exported, source: EngineSource, notes: list[str]) -> dict[str, object]:
     """Whose numbers these are, for a reader of the file."""
     pooled, interval = one.acceptance.pooled, one.acceptance.interval
     return {

@@ -47,7 +47,7 @@ class TraceArtefacts:
         draft: the draft set.
     """
 
-    def __init__(self, prices: Prices, trace: "Trace | None" = None, draft: str | None = None) -> None:
+    def __init__(self, prices: Prices, trace: Trace | None = None, draft: str | None = None) -> None:
         self._prices, self._trace, self._draft = prices, trace, draft
         self._models = None if trace is None or draft is None else _models(trace, draft)
         self._in_sample: set[str] = set()
@@ -62,7 +62,7 @@ class TraceArtefacts:
             return LEAST_WIDTH
         return self._trace.manifest.draft_sets[self._draft].min_width
 
-    def in_sample(self, policies: "Sequence[NamedPolicy]") -> tuple[str, ...]:
+    def in_sample(self, policies: Sequence[NamedPolicy]) -> tuple[str, ...]:
         """The labels of those that use a table or counts of the very texts of the trace; see the module."""
         return tuple(
             one.label for one in policies if self._in_sample & set(getattr(one.policy, "artefacts", {}).values())
@@ -92,7 +92,7 @@ class TraceArtefacts:
             check_models(path, file, self._trace, self._draft)
         return cost_table_of(file, path)
 
-    def _ngram(self, name: str) -> "tuple[Counts, str]":
+    def _ngram(self, name: str) -> tuple[Counts, str]:
 
         digest = None if self._trace is None else self._trace.manifest.tokenizer_digest
         again = "count one with `simlab train ngram --out FILE`, and name it: ngram=FILE"
@@ -164,7 +164,7 @@ def in_sample_note(labels: Sequence[str]) -> str:
     )
 
 
-def _models(trace: "Trace", draft: str) -> "tuple[ModelInfo, ModelInfo, int]":
+def _models(trace: Trace, draft: str) -> tuple[ModelInfo, ModelInfo, int]:
     """Target, drafter and block."""
     kept = trace.manifest.draft_sets[draft]
     return trace.manifest.target, kept.model, kept.block_size

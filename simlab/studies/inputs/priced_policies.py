@@ -41,8 +41,9 @@ def priced_policies(
 ) -> list[PricedPolicies]:
     """Policies as they were typed, at the prices of each cost file; without one, at those that come with simlab.
 
-    Each of ``changes`` adds, to each of these, a machine that nobody measured; see `simlab.policies.costs.what_if`. With
-    ``batch`` all are prices of so many texts at a time. A file is read once. Plain decoding and the chain come first.
+    Each of ``changes`` adds, to each of these, a machine that nobody measured; see `simlab.policies.costs.what_if`.
+    With ``batch`` all are prices of so many texts at a time. A file is read once. Plain decoding and the chain come
+    first.
 
     Raises:
         SimlabError: a policy cannot be made, or a cost file cannot price this trace.

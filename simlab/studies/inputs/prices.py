@@ -91,7 +91,7 @@ def prices_for_trace(path: Path | None, trace: Trace, draft: str, limit: int | N
     return replace(prices, is_shipped=True).reaching(kept.depth)
 
 
-def cost_table_of(file: "CostFile", path: Path | None = None) -> CostTable:
+def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
     """What rounds cost by a finished cost file.
 
     Raises:
@@ -159,7 +159,7 @@ def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
     )
 
 
-def check_models(path: Path, file: "CostFile", trace: "Trace", draft: str) -> None:
+def check_models(path: Path, file: CostFile, trace: Trace, draft: str) -> None:
     """Refuse prices of other models.
 
     Raises:
@@ -174,10 +174,10 @@ def check_models(path: Path, file: "CostFile", trace: "Trace", draft: str) -> No
         )
 
 
-def _models(target: "ModelInfo", drafter: "ModelInfo", block_size: int) -> str:
+def _models(target: ModelInfo, drafter: ModelInfo, block_size: int) -> str:
     return f"{model_name(target)} with the drafter {model_name(drafter)}, block {block_size}"
 
 
-def model_name(model: "ModelInfo") -> str:
+def model_name(model: ModelInfo) -> str:
     """Name and the beginning of the digest, since other weights may have the same name."""
     return f"{model.name} ({model.digest.removeprefix('sha256:')[:8]})"

@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 def progress_bar(
     wanted: bool | None, task: str, unit: str, total: int | None = None, unit_scale: bool = False, initial: int = 0
-) -> "tqdm[None]":
+) -> tqdm:
     """Make a bar that shows after two seconds.
 
     Args:

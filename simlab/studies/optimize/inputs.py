@@ -1,6 +1,5 @@
 """What ``simlab optimize`` searches, and where: dev and evaluation prompts, prices, the entries, the objective."""
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +11,9 @@ from simlab.draft import Prompt as AskedPrompt
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.traces.artefacts.optimum import ReadFrom
-from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.traces.reader import Trace
 
 TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE = "tokens_per_s", "acceptance_length", "worst_case"
 OBJECTIVES = (TOKENS_PER_S, ACCEPTANCE_LENGTH, WORST_CASE)
@@ -23,7 +23,7 @@ DEFAULT_BUDGET = 256
 
 
 @dataclass(frozen=True)
-class Side:
+class PromptSet:
     """Some prompts of a trace, at the prices of each machine.
 
     Attributes:
@@ -35,13 +35,13 @@ class Side:
     """
 
     name: str
-    trace: "Trace"
+    trace: Trace
     draft: str
-    prompts: "tuple[Prompt, ...]"
+    prompts: tuple[Prompt, ...]
     prices: tuple[Prices, ...]
 
     @cached_property
-    def shelves(self) -> tuple[TraceArtefacts, ...]:
+    def artefacts(self) -> tuple[TraceArtefacts, ...]:
         """What policies are made with, for each machine."""
         return tuple(TraceArtefacts(one, self.trace, self.draft) for one in self.prices)
 
@@ -63,7 +63,7 @@ class Side:
         keys = ((record.index, _key(record.prompt)) for record in self.trace.sequences())
         return {index: number[key] for index, key in keys if key in number}
 
-    def read_from(self) -> "ReadFrom":
+    def read_from(self) -> ReadFrom:
         """For the file."""
         return ReadFrom(self.trace.text_id, self.trace.draft_ids[self.draft], frozenset(self.prompts))
 
@@ -78,7 +78,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class SearchInputs:
     """What was asked for, read and checked.
 
     Attributes:
@@ -89,24 +89,30 @@ class Inputs:
         split: how one trace was split; empty where there are two.
     """
 
-    dev: Side
-    evaluation: Side
+    dev: PromptSet
+    evaluation: PromptSet
     objective: str
     node_cap: int | None
     split: str
 
 
-def inputs_of(options: argparse.Namespace) -> Inputs:
-    """What the options name.
+def search_inputs(
+    trace: Trace,
+    report_on: TraceSource | None,
+    costs: Sequence[Path],
+    draft_name: str | None,
+    objective: str | None,
+    node_cap: int | None,
+) -> SearchInputs:
+    """The prompts to choose on and to report on, at the prices of each machine.
 
     Raises:
         SimlabError: something is not there, or does not fit the rest.
     """
-    objective = _objective(options)
-    trace = open_trace(options.trace if options.trace is not None else packaged_trace())
-    draft = trace.draft_name(options.draft)
-    prices = _prices(options.cost, trace, draft, objective)
-    if options.report_on is None:
+    chosen = _objective(objective, len(costs), node_cap)
+    draft = trace.draft_name(draft_name)
+    prices = _prices(costs, trace, draft, chosen)
+    if report_on is None:
         dev, evaluation = _halves(trace)
         split = (
             "One trace: its prompts are split by a hash of dataset and name, the turns and samples of a prompt staying "
@@ -114,42 +120,41 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
         )
         other, other_draft, other_prices = trace, draft, prices
     else:
-        other, split = open_trace(options.report_on), ""
-        other_draft = other.draft_name(options.draft)
+        other, split = opened(report_on), ""
+        other_draft = other.draft_name(draft_name)
         _check_same_models(trace, draft, other, other_draft)
         _check_no_shared_prompts(trace, other)
-        other_prices = _prices(options.cost, other, other_draft, objective)
+        other_prices = _prices(costs, other, other_draft, chosen)
         _check_same_prices(prices, other_prices, other)
         dev, evaluation = _prompts(trace), _prompts(other)
-    return Inputs(
-        Side("dev", trace, draft, dev, prices),
-        Side("evaluation", other, other_draft, evaluation, other_prices),
-        objective,
-        options.node_cap,
+    return SearchInputs(
+        PromptSet("dev", trace, draft, dev, prices),
+        PromptSet("evaluation", other, other_draft, evaluation, other_prices),
+        chosen,
+        node_cap,
         split,
     )
 
 
-def _objective(options: argparse.Namespace) -> str:
-    machines = len(options.cost or [])
-    found: str = options.objective or (WORST_CASE if machines > 1 else TOKENS_PER_S)
-    if found == WORST_CASE and machines < 2:
+def _objective(asked: str | None, machines: int, node_cap: int | None) -> str:
+    objective = asked or (WORST_CASE if machines > 1 else TOKENS_PER_S)
+    if objective == WORST_CASE and machines < 2:
         raise UsageError("--objective worst_case is over several machines; give --cost at least twice")
-    if found != WORST_CASE and machines > 1:
+    if objective != WORST_CASE and machines > 1:
         raise UsageError(
-            f"--objective {found} reads one cost file; got {machines}; leave out --objective for the worst"
+            f"--objective {objective} reads one cost file; got {machines}; leave out --objective for the worst"
         )
-    if found == ACCEPTANCE_LENGTH and options.node_cap is None:
+    if objective == ACCEPTANCE_LENGTH and node_cap is None:
         raise UsageError(
             "--objective acceptance_length grows with every node, so it needs a limit: add --node-cap 16, say"
         )
-    return found
+    return objective
 
 
-def _prices(costs: Sequence[Path] | None, trace: "Trace", draft: str, objective: str) -> tuple[Prices, ...]:
+def _prices(costs: Sequence[Path], trace: Trace, draft: str, objective: str) -> tuple[Prices, ...]:
     found: dict[str | None, Prices] = {}
     for path in costs or (None,):
-        one = prices_for_trace(path, trace, draft, None)
+        one = prices_for_trace(path, trace, draft)
         if one.cost is None and objective != ACCEPTANCE_LENGTH:
             raise CostError(
                 f"the objective is tokens per second, and there are no prices. {one.why_none} Or choose by "
@@ -161,11 +166,11 @@ def _prices(costs: Sequence[Path] | None, trace: "Trace", draft: str, objective:
     return tuple(found.values())
 
 
-def _key(prompt: AskedPrompt) -> "Prompt":
+def _key(prompt: AskedPrompt) -> Prompt:
     return prompt.dataset, prompt.prompt_id
 
 
-def _prompts(trace: "Trace") -> "tuple[Prompt, ...]":
+def _prompts(trace: Trace) -> tuple[Prompt, ...]:
     """In the order of the trace."""
     found = tuple(dict.fromkeys(_key(record.prompt) for record in trace.sequences()))
     if not found:
@@ -173,7 +178,7 @@ def _prompts(trace: "Trace") -> "tuple[Prompt, ...]":
     return found
 
 
-def _halves(trace: "Trace") -> "tuple[tuple[Prompt, ...], tuple[Prompt, ...]]":
+def _halves(trace: Trace) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
     """Which half a prompt is in depends on its dataset and its name alone."""
     halves: tuple[list[Prompt], list[Prompt]] = ([], [])
     for prompt in _prompts(trace):
@@ -185,7 +190,7 @@ def _halves(trace: "Trace") -> "tuple[tuple[Prompt, ...], tuple[Prompt, ...]]":
     return tuple(halves[0]), tuple(halves[1])
 
 
-def _check_same_models(trace: "Trace", draft: str, other: "Trace", other_draft: str) -> None:
+def _check_same_models(trace: Trace, draft: str, other: Trace, other_draft: str) -> None:
     first, second = trace.manifest, other.manifest
     ours, theirs = first.draft_sets[draft], second.draft_sets[other_draft]
     laws = [(one.temperature, one.top_p, one.top_k) for one in (first.sampling, second.sampling)]
@@ -204,7 +209,7 @@ def _check_same_models(trace: "Trace", draft: str, other: "Trace", other_draft: 
         )
 
 
-def _check_no_shared_prompts(trace: "Trace", other: "Trace") -> None:
+def _check_no_shared_prompts(trace: Trace, other: Trace) -> None:
     names = {_key(record.prompt) for record in other.sequences()}
     texts = {record.prompt.token_ids.tobytes() for record in other.sequences()}
     shared = [
@@ -221,7 +226,7 @@ def _check_no_shared_prompts(trace: "Trace", other: "Trace") -> None:
         )
 
 
-def _check_same_prices(prices: Sequence[Prices], others: Sequence[Prices], other: "Trace") -> None:
+def _check_same_prices(prices: Sequence[Prices], others: Sequence[Prices], other: Trace) -> None:
     if [one.cost_id for one in prices] != [one.cost_id for one in others]:
         raise CostError(
             f"the prices that come with simlab for {other.place} are others than those of --trace; name one file for "

@@ -11,7 +11,7 @@ from simlab.analysis.table.summaries import Summary, summaries
 from simlab.arrays import Doubles
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.priced_policies import PricedPolicies
-from simlab.studies.optimize.inputs import Inputs, Side
+from simlab.studies.optimize.inputs import PromptSet, SearchInputs
 from simlab.studies.optimize.search import Searched, SearchOptions
 from simlab.studies.optimize.space import CHAIN, PLAIN, TREES, Point, is_reference
 from simlab.studies.replay.run import ReplayOptions, replay_trace
@@ -35,7 +35,7 @@ _EVALUATION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Choice:
     """The choice, and what its tables are made of.
 
     Attributes:
@@ -46,14 +46,16 @@ class Told:
         in_sample: labels of finalists whose tables or counts were made from the dev texts, and from the others.
     """
 
-    optimum: "Optimum"
-    standing: "Standing"
-    results: "Results"
-    summaries: "tuple[tuple[Summary, ...], ...]"
+    optimum: Optimum
+    standing: Standing
+    results: Results
+    summaries: tuple[tuple[Summary, ...], ...]
     in_sample: tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def told(inputs: Inputs, dev: Searched, evaluation: Searched, num_searched: int, options: SearchOptions) -> Told:
+def report_choice(
+    inputs: SearchInputs, dev: Searched, evaluation: Searched, num_searched: int, options: SearchOptions
+) -> Choice:
     """The choice on dev, reported on evaluation.
 
     Args:
@@ -88,23 +90,23 @@ def told(inputs: Inputs, dev: Searched, evaluation: Searched, num_searched: int,
         rows=tuple(_finalist_rows(inputs, finalists, rows, standing)),
     )
     summaries = tuple(tuple(_summaries(rows[1], one.cost_id)) for one in inputs.evaluation.prices)
-    return Told(optimum, standing, rows[1], summaries, in_sample)
+    return Choice(optimum, standing, rows[1], summaries, in_sample)
 
 
-def _references(dev: Searched, values: "Doubles") -> list[int]:
+def _references(dev: Searched, values: Doubles) -> list[int]:
     """Places of the best of each reference."""
     order = best_places(dev.sums, values)
     firsts = (next((place for place in order if dev.points[place].entry == at), None) for at in (CHAIN, PLAIN, TREES))
     return [place for place in firsts if place is not None]
 
 
-def _rows(side: Side, finalists: Sequence[Point], options: SearchOptions) -> "tuple[Results, tuple[str, ...]]":
+def _rows(side: PromptSet, finalists: Sequence[Point], options: SearchOptions) -> tuple[Results, tuple[str, ...]]:
     """Result rows of the finalists and the bounds on the prompts of a side; which finalists know its texts."""
     asked: list[PricedPolicies] = []
     in_sample: list[str] = []
-    for prices, shelf in zip(side.prices, side.shelves, strict=True):
-        policies = tuple(parse_policies([one.typed for one in finalists], shelf))
-        in_sample += shelf.in_sample(policies)
+    for prices, artefacts in zip(side.prices, side.artefacts, strict=True):
+        policies = tuple(parse_policies([one.typed for one in finalists], artefacts))
+        in_sample += artefacts.in_sample(policies)
         asked.append(PricedPolicies(prices, policies))
     rows = replay_trace(
         side.trace, side.draft, asked, None, ReplayOptions(options.threads, options.progress, best_budgets=False)
@@ -113,7 +115,7 @@ def _rows(side: Side, finalists: Sequence[Point], options: SearchOptions) -> "tu
     return rows.filter(rows["sequence"].is_in(list(wanted))), tuple(dict.fromkeys(in_sample))
 
 
-def _runs(side: Side, machine: int, finalists: Sequence[Point], rows: "Results") -> "list[Run]":
+def _runs(side: PromptSet, machine: int, finalists: Sequence[Point], rows: Results) -> list[Run]:
     """The finalists at one machine's prices."""
     priced = results_at(rows, side.prices[machine].cost_id)
     plain = priced.filter(priced["name"] == "ar")
@@ -121,12 +123,12 @@ def _runs(side: Side, machine: int, finalists: Sequence[Point], rows: "Results")
     return [Run(label, priced.filter(priced["policy"] == label), plain) for label in labels]
 
 
-def _summaries(rows: "Results", cost_id: str | None) -> "list[Summary]":
+def _summaries(rows: Results, cost_id: str | None) -> list[Summary]:
 
     return summaries(results_at(rows, cost_id))
 
 
-def _optimism(inputs: Inputs, dev: Searched, evaluation: Searched, best: int) -> "Mapping[str, Scalar]":
+def _optimism(inputs: SearchInputs, dev: Searched, evaluation: Searched, best: int) -> Mapping[str, Scalar]:
 
     chain = next(place for place, one in enumerate(dev.points) if one.entry == CHAIN)
     own = Searched((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
@@ -142,8 +144,8 @@ def _optimism(inputs: Inputs, dev: Searched, evaluation: Searched, best: int) ->
 
 
 def _finalist_rows(
-    inputs: Inputs, finalists: Sequence[Point], rows: "Sequence[Results]", standing: "Standing"
-) -> "list[dict[str, Scalar]]":
+    inputs: SearchInputs, finalists: Sequence[Point], rows: Sequence[Results], standing: Standing
+) -> list[dict[str, Scalar]]:
     """A row for each finalist and bound at each machine's prices."""
     against = {one.second: one for one in standing.comparisons}
     found: list[dict[str, Scalar]] = []

@@ -1,11 +1,9 @@
 """The search of ``simlab optimize``: what policies come to on which prompts."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tqdm import tqdm
 
 from simlab.analysis.optimize.candidate_sums import CandidateSums, best_places, figures
 from simlab.analysis.optimize.halving import halved, mixed_order
@@ -15,7 +13,8 @@ from simlab.policies.engine.replay import Priced, Replay, Sums
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import Fixed
 from simlab.recorded import RecordedTexts
-from simlab.studies.optimize.inputs import Side
+from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.optimize.inputs import PromptSet
 from simlab.studies.optimize.space import Point, Space, is_reference
 from simlab.studies.replay.run import ROOTS_AT_ONCE, ROWS_AT_ONCE, in_order, num_cores
 
@@ -36,7 +35,7 @@ class SearchOptions:
     progress: bool | None = None
 
 
-class Measure:
+class SumsOfPolicies:
     """Sums of policies on prompts of one side.
 
     Args:
@@ -45,11 +44,11 @@ class Measure:
         options: threads and bar.
     """
 
-    def __init__(self, points: Sequence[Point], side: Side, options: SearchOptions) -> None:
+    def __init__(self, points: Sequence[Point], side: PromptSet, options: SearchOptions) -> None:
         self._points, self._side, self._threads = points, side, options.threads or num_cores()
-        self._shown = sys.stderr.isatty() if options.progress is None else options.progress
+        self._progress = options.progress
 
-    def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> "CandidateSums":
+    def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> CandidateSums:
         """Of the policies at these places on the prompts at these."""
         side, priced = self._side, self._priced(places)
         sums = np.zeros((3, len(priced), len(prompts)))
@@ -67,7 +66,7 @@ class Measure:
         names = tuple(side.prompts[place] for place in prompts)
         return CandidateSums(names, committed, rounds[:, 1:], drafted[:, 1:], seconds[:, 1:], seconds[:, 0])
 
-    def _priced(self, places: Sequence[int]) -> "list[Priced]":
+    def _priced(self, places: Sequence[int]) -> list[Priced]:
         """Plain decoding and the policies, machine by machine."""
         (plain,) = parse_policies(["ar"])
         found: list[Priced] = []
@@ -76,7 +75,7 @@ class Measure:
             found += [(one.policy, prices.cost) for one in named]
         return found
 
-    def _found(self, priced: "list[Priced]", sequences: list[int]) -> "Iterator[tuple[RecordedTexts, Longs, Sums]]":
+    def _found(self, priced: list[Priced], sequences: list[int]) -> Iterator[tuple[RecordedTexts, Longs, Sums]]:
         """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
         orders: dict[str, int] = {}
         near = sorted(range(len(priced)), key=lambda place: orders.setdefault(_order_key(priced[place]), len(orders)))
@@ -84,23 +83,23 @@ class Measure:
         ready = [(which, Replay([priced[place] for place in which])) for which in chunks]
         lengths = {record.index: len(record.text) for record in self._side.trace.sequences()}
 
-        def units() -> "Iterator[tuple[RecordedTexts, tuple[Longs, Replay]]]":
+        def units() -> Iterator[tuple[RecordedTexts, tuple[Longs, Replay]]]:
             for texts in self._side.trace.recorded_texts(self._side.draft, sequences, ROOTS_AT_ONCE):
                 yield from ((texts, one) for one in ready)
 
-        def work(unit: "tuple[RecordedTexts, tuple[Longs, Replay]]") -> "tuple[RecordedTexts, Longs, Sums]":
+        def work(unit: tuple[RecordedTexts, tuple[Longs, Replay]]) -> tuple[RecordedTexts, Longs, Sums]:
             texts, (which, replay) = unit
             return texts, which, replay.sums(texts)
 
         total = sum(lengths[index] for index in sequences) * len(priced)
         name = f"search on {self._side.name}"
-        with tqdm(total=total, desc=name, unit="token", unit_scale=True, delay=2, disable=not self._shown) as bar:
+        with progress_bar(self._progress, name, "token", total, unit_scale=True) as bar:
             for texts, which, found in in_order(units(), work, self._threads):
                 yield texts, which, found
                 bar.update(sum(len(one.text) for one in texts.sequences) * len(which))
 
 
-def _order_key(priced: "Priced") -> str:
+def _order_key(priced: Priced) -> str:
 
     policy = priced[0]
     return policy.order.key if isinstance(policy, Composition) else ""
@@ -129,7 +128,7 @@ class Searched:
     """
 
     points: tuple[Point, ...]
-    sums: "CandidateSums"
+    sums: CandidateSums
     steps: tuple[tuple[int, int], ...]
 
     def best(self, objective: str) -> Point:
@@ -137,8 +136,8 @@ class Searched:
         return self.points[best_places(self.sums, figures(self.sums, objective))[0]]
 
 
-def searched(
-    space: Space, more: Sequence[Point], side: Side, objective: str, halving: bool | None, options: SearchOptions
+def search(
+    space: Space, more: Sequence[Point], side: PromptSet, objective: str, halving: bool | None, options: SearchOptions
 ) -> Searched:
     """The points of a search on all prompts, or where there are many the better ones only.
 
@@ -156,12 +155,12 @@ def searched(
     many = len(set(units.tolist())) * num_prompts >= HALVING_FROM
     if not points or not (many if halving is None else halving):
         everything = [*kept.values(), *points]
-        found = Measure(everything, side, options)(range(len(everything)), range(num_prompts))
+        found = SumsOfPolicies(everything, side, options)(range(len(everything)), range(num_prompts))
         return Searched(tuple(everything), found, ((len(everything), num_prompts),))
     order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
-    left, found, steps = halved(Measure(points, side, options), units, entries, order, objective)
+    left, found, steps = halved(SumsOfPolicies(points, side, options), units, entries, order, objective)
     always = list(kept.values())
-    own = Measure(always, side, SearchOptions(options.threads, False))(range(len(always)), range(num_prompts))
+    own = SumsOfPolicies(always, side, SearchOptions(options.threads, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()
     sums = own.beside(found.on(in_order_of_trace))
     return Searched((*always, *(points[place] for place in left)), sums, tuple(steps))

@@ -7,8 +7,8 @@ from simlab.errors import CostError, SimlabError, UsageError
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policies.parsing.search_space import Entry, parse_entry, shelf_entries
-from simlab.replay import check_needs
-from simlab.studies.optimize.inputs import DEFAULT_BUDGET, Inputs, Side
+from simlab.sequence_replay import check_needs
+from simlab.studies.optimize.inputs import DEFAULT_BUDGET, PromptSet, SearchInputs
 
 CHAIN, PLAIN, TREES = range(3)
 """Places of the entries that are searched, and the best of each reported, whatever is asked for."""
@@ -28,7 +28,7 @@ class Point:
 
     typed: str
     entry: int
-    policies: "tuple[NamedPolicy, ...]"
+    policies: tuple[NamedPolicy, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Space:
         capped: points that the node cap left out.
     """
 
-    entries: "tuple[Entry, ...]"
+    entries: tuple[Entry, ...]
     points: tuple[Point, ...]
     ranged: tuple[int, ...]
     left_out: tuple[str, ...]
     capped: int
 
 
-def space_of(texts: Sequence[str], inputs: Inputs) -> Space:
+def space_of(texts: Sequence[str], inputs: SearchInputs) -> Space:
     """The entries that were typed, or those of the shelf.
 
     Raises:
@@ -82,17 +82,17 @@ def space_of(texts: Sequence[str], inputs: Inputs) -> Space:
     return Space(tuple(entries), tuple(points.values()), ranged, tuple(left_out), capped)
 
 
-def points_at(text: str, entry: int, inputs: Inputs) -> list[Point]:
+def points_at(text: str, entry: int, inputs: SearchInputs) -> list[Point]:
     """The policies of a text without ranges, on each machine.
 
     Raises:
         SimlabError: one cannot be made, or asks for more than trace and prices hold.
     """
-    shelves = inputs.dev.shelves
+    artefacts = inputs.dev.artefacts
     found = []
-    for first in parse_policies([text], shelves[0]):
+    for first in parse_policies([text], artefacts[0]):
         typed = _TYPED.get(first.label, first.label)
-        others = [parse_policies([typed], shelf)[0] for shelf in shelves[1:]]
+        others = [parse_policies([typed], own)[0] for own in artefacts[1:]]
         found.append(Point(typed, entry, (first, *others)))
     for point in found:
         for side in (inputs.dev, inputs.evaluation):
@@ -105,18 +105,18 @@ def is_reference(point: Point) -> bool:
     return point.entry <= TREES
 
 
-def within_cap(points: Sequence[Point], inputs: Inputs) -> list[Point]:
+def within_cap(points: Sequence[Point], inputs: SearchInputs) -> list[Point]:
     """Those that draft no more than the node cap."""
     cap = inputs.node_cap
     return [one for one in points if cap is None or _most_drafted(one, inputs.dev) <= cap]
 
 
-def _most_drafted(point: Point, side: Side) -> int:
+def _most_drafted(point: Point, side: PromptSet) -> int:
 
     return most_drafted(point.policies[0].policy.budget, side.depth)
 
 
-def _check_fits(point: Point, side: Side) -> None:
+def _check_fits(point: Point, side: PromptSet) -> None:
     kept = side.trace.manifest.draft_sets[side.draft]
     check_needs(point.policies[0].policy, kept.exact_budget, kept.min_width)
     most = _most_drafted(point, side)

@@ -1,21 +1,18 @@
 """Ranges of settings, searched with optuna: trial after trial, kept in a storage that its dashboard reads."""
 
-import argparse
 import hashlib
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
 from simlab.analysis.optimize.candidate_sums import best_places, figures
 from simlab.errors import SimlabError, UsageError
 from simlab.ids import content_id
 from simlab.policies.parsing.search_space import Entry
-from simlab.studies.optimize.inputs import Inputs
-from simlab.studies.optimize.search import Measure, SearchOptions
+from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.optimize.inputs import SearchInputs
+from simlab.studies.optimize.search import SearchOptions, SumsOfPolicies
 from simlab.studies.optimize.space import Point, Space, points_at, within_cap
 
 if TYPE_CHECKING:
@@ -38,25 +35,22 @@ class Plan:
     storage: str | None
 
 
-def plan_of(options: argparse.Namespace, space: Space) -> Plan:
-    """What was asked for.
+def plan_of(trials: int | None, seed: int | None, storage: str | None, space: Space) -> Plan:
+    """The plan that was asked for.
 
     Raises:
         UsageError: it is about ranges, and there are none.
     """
-    named = [name for name in ("trials", "seed", "storage") if getattr(options, name) is not None]
+    asked = {"trials": trials, "seed": seed, "storage": storage}
+    named = [name for name, value in asked.items() if value is not None]
     if named and not space.ranged:
         raise UsageError(
             f"--{named[0]} is about trials of ranges, and no -p has one; write it as -p presto:ngram_weight=0.0~1.0"
         )
-    return Plan(
-        TRIALS if options.trials is None else options.trials,
-        SEED if options.seed is None else options.seed,
-        options.storage,
-    )
+    return Plan(TRIALS if trials is None else trials, SEED if seed is None else seed, storage)
 
 
-def tried(space: Space, inputs: Inputs, plan: Plan, options: SearchOptions) -> tuple[list[Point], int]:
+def run_trials(space: Space, inputs: SearchInputs, plan: Plan, options: SearchOptions) -> tuple[list[Point], int]:
     """The best policy of each trial of each entry with ranges, and how many policies were tried.
 
     Raises:
@@ -77,7 +71,7 @@ def tried(space: Space, inputs: Inputs, plan: Plan, options: SearchOptions) -> t
     return list(found.values()), number
 
 
-def _study(entry: "Entry", inputs: Inputs, plan: Plan) -> "optuna.Study":
+def _study(entry: "Entry", inputs: SearchInputs, plan: Plan) -> "optuna.Study":
     """One for each entry on these prompts, at these prices, by this objective."""
     with _explained(plan.storage):
         import optuna
@@ -124,7 +118,7 @@ def _trials(
     entry: "Entry",
     study: "optuna.Study",
     plan: Plan,
-    inputs: Inputs,
+    inputs: SearchInputs,
     points: Callable[[str], list[Point]],
     options: SearchOptions,
 ) -> list[tuple[str, str]]:
@@ -133,10 +127,9 @@ def _trials(
 
     done = (optuna.trial.TrialState.COMPLETE,)
     whole = _whole_settings(entry, points)
-    shown = sys.stderr.isatty() if options.progress is None else options.progress
     quiet = SearchOptions(options.threads, False)
     start = min(len(study.get_trials(deepcopy=False, states=done)), plan.trials)
-    with tqdm(total=plan.trials, initial=start, desc="trials", delay=2, disable=not shown) as bar:
+    with progress_bar(options.progress, "trials", "it", plan.trials, initial=start) as bar:
         for number in range(start, plan.trials):
             # A seed of its own for each trial, so that a study that was cut off goes on as it would have.
             study.sampler = optuna.samplers.TPESampler(seed=_seed(plan.seed, number))
@@ -154,7 +147,7 @@ def _trials(
             some = points(typed)
             if not some:
                 raise UsageError(f"`{typed}` drafts more than --node-cap {inputs.node_cap}; search smaller budgets")
-            sums = Measure(some, inputs.dev, quiet)(range(len(some)), range(len(inputs.dev.prompts)))
+            sums = SumsOfPolicies(some, inputs.dev, quiet)(range(len(some)), range(len(inputs.dev.prompts)))
             found = figures(sums, inputs.objective)
             best = best_places(sums, found)[0]
             trial.set_user_attr(_TYPED, typed)

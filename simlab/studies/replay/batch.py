@@ -12,7 +12,7 @@ from simlab.policies.engine.replay import Sums
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policies.rules.shared import check_batch
 from simlab.recorded import RecordedTexts, texts_of
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rows import Row, policy_row, results_of
@@ -22,8 +22,8 @@ from simlab.traces.results.rows import Results, in_order_asked, joined_results
 
 
 def replay_batches(
-    trace: "Trace", draft: str, asked: Sequence[PricedPolicies], limit: int | None, batch: int, options: ReplayOptions
-) -> "Results":
+    trace: Trace, draft: str, asked: Sequence[PricedPolicies], limit: int | None, batch: int, options: ReplayOptions
+) -> Results:
     """Result rows, for each sequence and each machine one per policy; the seconds of a row are what its text waited.
 
     Args:
@@ -48,7 +48,7 @@ def replay_batches(
     texts = texts_of([one for part in trace.recorded_texts(draft, wanted) for one in part.sequences])
     shown = sys.stderr.isatty() if options.progress is None else options.progress
 
-    def work(row: Row) -> "Results":
+    def work(row: Row) -> Results:
         return results_of([row], _sums(row, texts, batch), texts, trace, draft)
 
     with tqdm(total=len(rows), desc="replay", unit="policy", delay=2, disable=not shown) as bar:
@@ -60,7 +60,7 @@ def replay_batches(
     return in_order_asked(joined_results(found), order, wanted)
 
 
-def policies_at(policies: "Sequence[NamedPolicy]", batch: int) -> "tuple[NamedPolicy, ...]":
+def policies_at(policies: Sequence[NamedPolicy], batch: int) -> tuple[NamedPolicy, ...]:
     """Policies where so many texts run at a time: the number is a setting, and with more than one ids differ.
 
     Their rounds may be other ones then, and their seconds mean something else.
@@ -78,7 +78,7 @@ def policy_id_at(policy_id: str, batch: int) -> str:
     return content_id({"policy": policy_id, "batch": batch})
 
 
-def _sums(row: Row, texts: "RecordedTexts", batch: int) -> "Sums":
+def _sums(row: Row, texts: RecordedTexts, batch: int) -> Sums:
 
     assert row.policy is not None
     return served_sums(row.policy.policy, texts, batch, row.prices.cost)

@@ -3,10 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-
-import polars as pl
 
 from simlab.errors import TraceError, UsageError
 from simlab.studies.inputs.artefacts import in_sample_note
@@ -16,6 +13,7 @@ from simlab.studies.inputs.trace import TraceSource, draft_set_named, opened
 from simlab.studies.replay.batch import batch_note, replay_batches
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.replay.text import heading, json_value, tables_text
+from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 from simlab.traces.results.rounds import RoundsFile
 from simlab.traces.results.rows import Results
@@ -26,7 +24,7 @@ WITHOUT_CHOICE = ("ddtree:budget=16/64",)
 
 
 @dataclass(frozen=True, eq=False)
-class ReplayTable:
+class ReplayTable(StudyResult):
     """What policies did on a trace, with intervals over prompts.
 
     Attributes:
@@ -54,11 +52,6 @@ class ReplayTable:
     def in_sample(self) -> tuple[str, ...]:
         """Labels of policies that were fitted on the very texts."""
         return tuple(dict.fromkeys(label for one in self.machines for label in one.in_sample))
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """A row per policy, with the keys of ``simlab replay --json`` as columns."""
-        return pl.DataFrame(self.to_json()["rows"], infer_schema_length=None)
 
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab replay --json`` prints."""

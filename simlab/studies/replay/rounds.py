@@ -16,7 +16,7 @@ NOT_KEPT, NOT_IN_TREE, BLOCK_END, TEXT_END = range(4)
 """Places in `simlab.traces.results.rounds.ENDINGS`."""
 
 
-def endings(needs: Needs, found: RoundColumns, recorded: "RecordedSequence") -> Longs:
+def endings(needs: Needs, found: RoundColumns, recorded: RecordedSequence) -> Longs:
     """Why each round of a policy accepted no more, int64 ``[R]``.
 
     Args:
@@ -38,12 +38,12 @@ def endings(needs: Needs, found: RoundColumns, recorded: "RecordedSequence") -> 
 
 
 def rows_of_rounds(
-    policies: "Sequence[NamedPolicy]",
+    policies: Sequence[NamedPolicy],
     found: Sequence[RoundColumns],
-    recorded: "RecordedSequence",
+    recorded: RecordedSequence,
     text_id: str,
     draft_id: str,
-) -> "RoundRows":
+) -> RoundRows:
     """The rounds of some policies on one text."""
     numbers = {
         name: np.concatenate([getattr(one, name) for one in found])
@@ -61,9 +61,7 @@ def rows_of_rounds(
     )
 
 
-def rows_of_texts(
-    policies: "Sequence[NamedPolicy]", texts: "RecordedTexts", text_id: str, draft_id: str
-) -> "RoundRows":
+def rows_of_texts(policies: Sequence[NamedPolicy], texts: RecordedTexts, text_id: str, draft_id: str) -> RoundRows:
     """The rows of some policies on some texts, text after text."""
     found = [one.columns(texts) for one in Replay([(one.policy, None) for one in policies]).rounds(texts)]
     return joined_rounds(

@@ -33,7 +33,7 @@ class Row:
 
     identity: Mapping[str, str]
     prices: Prices
-    policy: "NamedPolicy | None"
+    policy: NamedPolicy | None
     budget: int
 
     @property
@@ -42,7 +42,7 @@ class Row:
         return self.identity["policy_id"]
 
 
-def policy_row(one: "NamedPolicy", prices: Prices) -> Row:
+def policy_row(one: NamedPolicy, prices: Prices) -> Row:
     """The row of a policy."""
     settings = json.dumps(dict(one.settings), sort_keys=True)
     identity = {"policy": one.label, "policy_id": one.policy_id, "name": one.name, "settings": settings}
@@ -93,12 +93,12 @@ class ReadyRows:
         self._played = [place for place, row in enumerate(rows) if row.policy is not None]
         self._replay = Replay([(row.policy.policy, row.prices.cost) for row in rows if row.policy is not None])
 
-    def sums(self, texts: "RecordedTexts") -> "Sums":
+    def sums(self, texts: RecordedTexts) -> Sums:
         """The sums of each row over the rounds of each text.
 
         Raises:
             CostError: a policy drafted more tokens than have a price.
-            SimlabError: as `simlab.replay.rounds` does.
+            SimlabError: as `simlab.sequence_replay.rounds` does.
         """
         played = self._replay.sums(texts)
         shape = len(self.rows), len(texts.sequences)
@@ -111,7 +111,7 @@ class ReadyRows:
         return sums
 
 
-def _bound_sums(row: Row, texts: "RecordedTexts") -> "Sums":
+def _bound_sums(row: Row, texts: RecordedTexts) -> Sums:
 
     cost = row.prices.cost
     if row.identity["name"] == BEST_BUDGET and cost is not None:
@@ -121,7 +121,7 @@ def _bound_sums(row: Row, texts: "RecordedTexts") -> "Sums":
     return sums_of_rounds(rounds, texts, cost, STAGES)
 
 
-def results_of(rows: Sequence[Row], sums: "Sums", texts: "RecordedTexts", trace: "Trace", draft: str) -> "Results":
+def results_of(rows: Sequence[Row], sums: Sums, texts: RecordedTexts, trace: Trace, draft: str) -> Results:
     """Result rows of some texts.
 
     Args:
@@ -140,12 +140,12 @@ def results_of(rows: Sequence[Row], sums: "Sums", texts: "RecordedTexts", trace:
     return results_of_texts(policies, _text_columns(texts), {**columns, **stages}, columns_of_trace(trace, draft))
 
 
-def _text_columns(texts: "RecordedTexts") -> dict[str, list[object]]:
+def _text_columns(texts: RecordedTexts) -> dict[str, list[object]]:
     columns = [columns_of_text(one) for one in texts.sequences]
     return {name: [one[name] for one in columns] for name in columns[0]}
 
 
-def columns_of_text(recorded: "RecordedSequence") -> dict[str, object]:
+def columns_of_text(recorded: RecordedSequence) -> dict[str, object]:
     """The columns that all rows of a sequence share."""
     prompt = recorded.prompt
     return {
@@ -159,7 +159,7 @@ def columns_of_text(recorded: "RecordedSequence") -> dict[str, object]:
     }
 
 
-def columns_of_trace(trace: "Trace", draft: str) -> dict[str, object]:
+def columns_of_trace(trace: Trace, draft: str) -> dict[str, object]:
     """The columns that all rows of a trace share."""
     version = metadata.version("simlab")
     ids = {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft]}

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from simlab.policies.composition import Composition
 from simlab.recorded import RecordedTexts
-from simlab.replay import check_needs
+from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rounds import rows_of_texts
@@ -51,8 +51,8 @@ class ReplayOptions:
 
     threads: int | None = None
     progress: bool | None = None
-    store: "ResultStore | None" = None
-    rounds: "RoundsFile | None" = None
+    store: ResultStore | None = None
+    rounds: RoundsFile | None = None
     best_budgets: bool = True
 
 
@@ -60,13 +60,13 @@ class ReplayOptions:
 class _Unit:
     """Some texts under some policies or bounds."""
 
-    texts: "RecordedTexts"
+    texts: RecordedTexts
     ready: ReadyRows
 
 
 def replay_trace(
-    trace: "Trace", draft: str, asked: Sequence[PricedPolicies], limit: int | None, options: ReplayOptions | None = None
-) -> "Results":
+    trace: Trace, draft: str, asked: Sequence[PricedPolicies], limit: int | None, options: ReplayOptions | None = None
+) -> Results:
     """Result rows, for each sequence and each machine one per policy and those of the bounds at the end.
 
     Raises:
@@ -89,13 +89,13 @@ def replay_trace(
     return in_order_asked(joined_results([*earlier, *new]), order, wanted)
 
 
-def _which(trace: "Trace", draft: str) -> dict[str, str]:
+def _which(trace: Trace, draft: str) -> dict[str, str]:
     """What earlier rows must be of to stand for new ones."""
     version = metadata.version("simlab")
     return {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft], "simlab_version": version}
 
 
-def _missing(earlier: "Sequence[Results]", rows: Sequence[Row], wanted: Sequence[int]) -> dict[int, list[Row]]:
+def _missing(earlier: Sequence[Results], rows: Sequence[Row], wanted: Sequence[int]) -> dict[int, list[Row]]:
     """What is still to be done of each sequence."""
     done: dict[int, set[tuple[str | None, str]]] = {}
     for part in earlier:
@@ -111,8 +111,8 @@ def _missing(earlier: "Sequence[Results]", rows: Sequence[Row], wanted: Sequence
 
 
 def _replayed(
-    trace: "Trace", draft: str, rows: Sequence[Row], missing: dict[int, list[Row]], options: ReplayOptions
-) -> "list[Results]":
+    trace: Trace, draft: str, rows: Sequence[Row], missing: dict[int, list[Row]], options: ReplayOptions
+) -> list[Results]:
     """The missing rows; they are kept in the store as they come."""
     lengths = {record.index: len(record.text) for record in trace.sequences()}
     shown = sys.stderr.isatty() if options.progress is None else options.progress
@@ -125,7 +125,7 @@ def _replayed(
             for texts in trace.recorded_texts(draft, indices, ROOTS_AT_ONCE):
                 yield from (_Unit(texts, group) for group in ready)
 
-    def work(unit: _Unit) -> "tuple[_Unit, Results, RoundRows | None]":
+    def work(unit: _Unit) -> tuple[_Unit, Results, RoundRows | None]:
         return unit, *_unit_rows(trace, draft, unit, options.rounds is not None)
 
     found = []
@@ -160,7 +160,7 @@ def _order_key(row: Row) -> str:
     return policy.order.key if isinstance(policy, Composition) else ""
 
 
-def _unit_rows(trace: "Trace", draft: str, unit: _Unit, with_rounds: bool) -> "tuple[Results, RoundRows | None]":
+def _unit_rows(trace: Trace, draft: str, unit: _Unit, with_rounds: bool) -> tuple[Results, RoundRows | None]:
     """Result rows of some texts, and their rounds if they are wanted."""
     rows = unit.ready.rows
     results = results_of(rows, unit.ready.sums(unit.texts), unit.texts, trace, draft)
@@ -173,13 +173,13 @@ def _unit_rows(trace: "Trace", draft: str, unit: _Unit, with_rounds: bool) -> "t
 class _Keeper:
     """Writes finished rows from time to time."""
 
-    def __init__(self, store: "ResultStore | None", rounds: "RoundsFile | None") -> None:
+    def __init__(self, store: ResultStore | None, rounds: RoundsFile | None) -> None:
         self._store, self._rounds = store, rounds
         self._results: list[Results] = []
         self._rows: list[RoundRows] = []
         self._num, self._since = 0, time.monotonic()
 
-    def keep(self, results: "Results", rounds: "RoundRows | None") -> None:
+    def keep(self, results: Results, rounds: RoundRows | None) -> None:
         """Remember rows, and write all that are remembered when it is time."""
         if self._store is not None:
             self._results.append(results)

@@ -16,7 +16,7 @@ _BOUNDS = (
 )
 
 
-def heading(trace: "Trace", draft: str, rows: "Results", *prices: Prices) -> str:
+def heading(trace: Trace, draft: str, rows: Results, *prices: Prices) -> str:
     """What was replayed: trace, target, drafter, how much, and at which prices."""
     manifest = trace.manifest
     sampling, kept = manifest.sampling, manifest.draft_sets[draft]
@@ -36,7 +36,7 @@ def heading(trace: "Trace", draft: str, rows: "Results", *prices: Prices) -> str
 
 
 def json_value(
-    trace: "Trace", draft: str, rows: "Results", by: str | None, *prices: Prices, in_sample: Sequence[str] = ()
+    trace: Trace, draft: str, rows: Results, by: str | None, *prices: Prices, in_sample: Sequence[str] = ()
 ) -> dict[str, object]:
     """The summaries for scripts; with ``by`` only those of the slices, which add up to the whole.
 
@@ -52,7 +52,7 @@ def json_value(
     return {"text_id": trace.text_id, "draft_ids": {draft: trace.draft_ids[draft]}, "cost": cost, "rows": found}
 
 
-def tables_text(rows: "Results", prices: Sequence[Prices], by: str | None = None) -> str:
+def tables_text(rows: Results, prices: Sequence[Prices], by: str | None = None) -> str:
     """A table for each machine, and whether the fastest policy changes between them."""
     if len(prices) == 1:
         return table_text(rows, prices[0], by)
@@ -64,7 +64,7 @@ def tables_text(rows: "Results", prices: Sequence[Prices], by: str | None = None
     return "\n\n".join([*blocks, fastest_text(fastest)])
 
 
-def table_text(rows: "Results", prices: Prices, by: str | None = None) -> str:
+def table_text(rows: Results, prices: Prices, by: str | None = None) -> str:
     """The summaries of one machine for people, and what to know beside them."""
     whole = summaries(rows)
     if by is None:
@@ -73,17 +73,17 @@ def table_text(rows: "Results", prices: Prices, by: str | None = None) -> str:
     return f"{blocks(slices, whole, by)}\n\n{notes(slices, prices.why_none)}{_bounds(whole)}"
 
 
-def _bounds(found: "Sequence[Summary]") -> str:
+def _bounds(found: Sequence[Summary]) -> str:
     return f"\n{_BOUNDS}" if any(one.name == BEST_BUDGET for one in found) else ""
 
 
-def _fastest(found: "Sequence[Summary]") -> "Summary":
+def _fastest(found: Sequence[Summary]) -> Summary:
     """The policy with the most predicted tokens per second; a bound is none."""
     policies = [one for one in found if one.name not in (HINDSIGHT, BEST_BUDGET)]
     return max(policies, key=lambda one: one.speed.tokens_per_s)
 
 
-def fastest_text(fastest: "Sequence[tuple[Summary, Prices]]") -> str:
+def fastest_text(fastest: Sequence[tuple[Summary, Prices]]) -> str:
     """Whether machines agree on the fastest policy."""
     labels = {one.policy for one, _ in fastest}
     if len(labels) == 1:

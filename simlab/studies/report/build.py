@@ -82,7 +82,7 @@ def _measured(inputs: ReportInputs) -> list[str]:
     return [f"Measured: {one.verdict.splitlines()[0]}" for one in inputs.confirmed if one.verdict]
 
 
-def _choice(inputs: ReportInputs) -> "Choice":
+def _choice(inputs: ReportInputs) -> Choice:
 
     optimum = inputs.optimum
     if optimum is None:
@@ -93,7 +93,7 @@ def _choice(inputs: ReportInputs) -> "Choice":
     return Choice(optimum.best.policy, on, is_held_out)
 
 
-def _shown(inputs: ReportInputs, verdict: "Verdict") -> "list[Summary]":
+def _shown(inputs: ReportInputs, verdict: Verdict) -> list[Summary]:
     """The chain, the policy of the verdict, what ran, and the best of other families, few enough to tell apart."""
     results = inputs.results
     chain = results.chain()
@@ -102,15 +102,13 @@ def _shown(inputs: ReportInputs, verdict: "Verdict") -> "list[Summary]":
     return list({one.policy_id: one for one in found}.values())[:MOST_SHOWN]
 
 
-def _sections(
-    inputs: ReportInputs, shown: "Sequence[Summary]", num_texts: int, missing: list[str]
-) -> "Iterator[Section]":
+def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> Iterator[Section]:
 
     named = inputs.named([one.policy for one in shown])
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
     if inputs.trace is not None and num_texts and named:
-        says("trees")
+        _announce("trees")
         yield Section(
             "trees",
             "Trees, text by text",
@@ -122,7 +120,7 @@ def _sections(
     if inputs.results.has_speeds:
         yield Section("stages", "Where the time goes", "Seconds of a round, stage by stage.", _stages(inputs, shown))
     if inputs.trace is not None and named:
-        says("rounds")
+        _announce("rounds")
         yield Section(
             "rounds",
             "Acceptance by depth, and where rounds end",
@@ -130,7 +128,7 @@ def _sections(
             _rounds(inputs, named),
         )
     if inputs.trace is not None:
-        says("scoring")
+        _announce("scoring")
         yield Section(
             "scoring",
             "Do probabilities say the truth",
@@ -139,7 +137,7 @@ def _sections(
             _scoring(inputs),
         )
     if inputs.trace is not None and inputs.prices is not None and inputs.cost is not None:
-        says("curves")
+        _announce("curves")
         yield Section(
             "curves",
             "One peak or several",
@@ -150,27 +148,27 @@ def _sections(
         yield Section("costs", "What rounds cost", inputs.prices.heading, _costs(inputs))
 
 
-def says(what: str) -> None:
+def _announce(what: str) -> None:
     """What happens now, for the person who waits."""
     if sys.stderr.isatty():
         print(f"report: {what} ...", file=sys.stderr, flush=True)
 
 
-def _slices(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
+def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
 
     charts = [slice_chart(inputs.results, shown, by) for by in ("dataset", "context", "turn")]
     found: list[Part] = [one for one in charts if one is not None]
     return found or [Note("All prompts are of one dataset, turn and range of lengths.")]
 
 
-def _stages(inputs: ReportInputs, shown: "Sequence[Summary]") -> "list[Part]":
+def _stages(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:
 
     parts = (stage_chart(inputs.results, shown), stage_table(inputs.results, shown))
     said = [text for one in inputs.confirmed for text in (one.prediction, _order(one)) if text]
     return [*(one for one in parts if one is not None), *map(Note, said)]
 
 
-def _order(one: "Confirmed") -> str:
+def _order(one: Confirmed) -> str:
     """Whether the prediction orders policies as the measurement does."""
     found = one.rank_agreement
     if not found.get("separate"):
@@ -181,7 +179,7 @@ def _order(one: "Confirmed") -> str:
     )
 
 
-def _rounds(inputs: ReportInputs, named: "Sequence[NamedPolicy]") -> "list[Part]":
+def _rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> list[Part]:
 
     assert inputs.trace is not None
     assert inputs.draft is not None
@@ -195,7 +193,7 @@ def _rounds(inputs: ReportInputs, named: "Sequence[NamedPolicy]") -> "list[Part]
     return [depth_chart(labels, counts), ends_chart(labels, counts)]
 
 
-def _scoring(inputs: ReportInputs) -> "list[Part]":
+def _scoring(inputs: ReportInputs) -> list[Part]:
 
     trace, draft = inputs.trace, inputs.draft
     assert trace is not None
@@ -208,7 +206,7 @@ def _scoring(inputs: ReportInputs) -> "list[Part]":
     return scoring_parts(scoring(named, prompts, texts, limits, inputs.cost), [one.label for one in named])
 
 
-def _curves(inputs: ReportInputs, missing: list[str]) -> "list[Part]":
+def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
 
     trace, draft, cost = inputs.trace, inputs.draft, inputs.cost
     assert trace is not None
@@ -238,7 +236,7 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> "list[Part]":
     return [maxima_chart(found, names), regret_chart(found, names), example_chart(worst), budget_chart(settings, names)]
 
 
-def _costs(inputs: ReportInputs) -> "list[Part]":
+def _costs(inputs: ReportInputs) -> list[Part]:
 
     cost = inputs.cost
     assert cost is not None

@@ -1,9 +1,9 @@
 """What a report is of: result rows, the trace they come from, prices, and what was chosen beforehand."""
 
-import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 
 from simlab.analysis.report.results import ReportResults, split_rows
 from simlab.analysis.table.summaries import BASELINE
@@ -12,11 +12,12 @@ from simlab.errors import SimlabError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.priced_policies import priced_policies
-from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
+from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.replay.run import replay_trace
 from simlab.traces.artefacts.confirmation import Confirmed, read_confirmation
 from simlab.traces.artefacts.cost import packaged_cost_files
-from simlab.traces.artefacts.optimum import Optimum, read_optimum
+from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.results.rows import Results, joined_results, read_results
@@ -44,7 +45,7 @@ class ReportInputs:
         trace: None where it is not at hand; likewise what hangs on it.
         draft: the draft set.
         prices: of the predicted rows, where the file is at hand.
-        shelf: artefacts for policies.
+        artefacts: what policies are made with.
         optimum: what `simlab optimize` chose.
         confirmed: summaries of the confirmations.
         missing: what cannot be shown, and why, and what must be known of the rest, a sentence each.
@@ -52,14 +53,14 @@ class ReportInputs:
         served: how texts were served and what that does to intervals, where several were at a time; else empty.
     """
 
-    rows: "Results"
-    results: "ReportResults"
-    trace: "Trace | None"
+    rows: Results
+    results: ReportResults
+    trace: Trace | None
     draft: str | None
     prices: Prices | None
-    shelf: TraceArtefacts | None
-    optimum: "Optimum | None"
-    confirmed: "tuple[Confirmed, ...]"
+    artefacts: TraceArtefacts | None
+    optimum: Optimum | None
+    confirmed: tuple[Confirmed, ...]
     missing: tuple[str, ...]
     wanted: tuple[int, ...]
     served: str
@@ -71,51 +72,50 @@ class ReportInputs:
         return tuple(dict.fromkeys((str(row["policy"]), str(row["lossless"])) for row in rows))
 
     @property
-    def cost(self) -> "CostTable | None":
+    def cost(self) -> CostTable | None:
         """The prices themselves."""
         return None if self.prices is None else self.prices.cost
 
-    def texts(self) -> "list[SequenceRecord]":
+    def texts(self) -> list[SequenceRecord]:
         """Those of the trace that have rows."""
         wanted = set(self.wanted)
         return [] if self.trace is None else [one for one in self.trace.sequences() if one.index in wanted]
 
-    def named(self, labels: Sequence[str]) -> "list[NamedPolicy]":
+    def named(self, labels: Sequence[str]) -> list[NamedPolicy]:
         """Policies by the labels of their rows; those that cannot be made again are left out."""
         found = []
         for label in labels:
             try:
-                found += parse_policies([label], self.shelf)
+                found += parse_policies([label], self.artefacts)
             except SimlabError:
                 continue
         return found
 
 
-def inputs_of(options: argparse.Namespace) -> ReportInputs:
-    """What the options name.
+def inputs_of_replay(
+    trace: Trace, draft_name: str | None, cost: Path | None, typed: Sequence[str], limit: int | None
+) -> ReportInputs:
+    """Rows of policies that are replayed for the report.
 
     Raises:
-        SimlabError: something is not there, or does not fit the rest.
+        SimlabError: a policy cannot be made, or does not fit the trace.
     """
-    optimum = None if options.optimum is None else read_optimum(options.optimum)
-    found = _of_results(options) if options.results else _of_replay(options)
-    return replace(found, optimum=optimum)
+    draft = trace.draft_name(draft_name)
+    chosen = typed or (_WITHOUT_PRICES if prices_for_trace(cost, trace, draft, limit).cost is None else USUAL)
+    (machine,) = priced_policies(chosen, [] if cost is None else [cost], trace, draft, limit)
+    rows = replay_trace(trace, draft, [machine], limit)
+    return _joined(rows, machine.prices.cost_id, trace, draft, machine.prices, (), "")
 
 
-def _of_replay(options: argparse.Namespace) -> ReportInputs:
+def inputs_of_results(
+    places: Sequence[Path], trace: TraceSource | None, draft_name: str | None, cost: Path | None
+) -> ReportInputs:
+    """Rows of result files, and of folders of confirm with their summaries.
 
-    trace = open_trace(options.trace if options.trace is not None else packaged_trace())
-    draft = trace.draft_name(options.draft)
-    priced = prices_for_trace(options.cost, trace, draft, options.limit)
-    texts = options.policy or (_WITHOUT_PRICES if priced.cost is None else USUAL)
-    (asked,) = priced_policies(texts, [options.cost] if options.cost else [], trace, draft, options.limit)
-    rows = replay_trace(trace, draft, [asked], options.limit)
-    return _joined(rows, asked.prices.cost_id, trace, draft, asked.prices, (), "")
-
-
-def _of_results(options: argparse.Namespace) -> ReportInputs:
-
-    files = [path / "results.parquet" if path.is_dir() else path for path in options.results]
+    Raises:
+        SimlabError: a file cannot be read, has no rows, or does not fit the rest.
+    """
+    files = [path / "results.parquet" if path.is_dir() else path for path in places]
     rows = joined_results([read_results(path) for path in files])
     if rows.is_empty():
         raise UsageError(f"{', '.join(map(str, files))}: there are no rows")
@@ -123,21 +123,21 @@ def _of_results(options: argparse.Namespace) -> ReportInputs:
     if len(texts) > 1:
         raise UsageError(f"a report is of one set of texts; the results are of {', '.join(texts)}: give those of one")
     served = _served(rows)
-    confirmed = tuple(read_confirmation(path) for path in options.results if path.is_dir())
-    trace = _trace_of(options, texts[0])
-    draft = None if trace is None else _draft_of(options, trace, rows)
+    confirmed = tuple(read_confirmation(path) for path in places if path.is_dir())
+    recording = _trace_of(trace, places, texts[0])
+    draft = None if recording is None else _draft_of(recording, rows, draft_name)
     cost_id = _cost_id(rows)
-    prices = None if trace is None or draft is None else _prices_of(options, trace, draft, cost_id)
-    return _joined(rows, cost_id, trace, draft, prices, confirmed, served)
+    prices = None if recording is None or draft is None else _prices_of(cost, recording, draft, cost_id)
+    return _joined(rows, cost_id, recording, draft, prices, confirmed, served)
 
 
 def _joined(
-    rows: "Results",
+    rows: Results,
     cost_id: str | None,
-    trace: "Trace | None",
+    trace: Trace | None,
     draft: str | None,
     prices: Prices | None,
-    confirmed: "tuple[Confirmed, ...]",
+    confirmed: tuple[Confirmed, ...],
     served: str,
 ) -> ReportInputs:
 
@@ -146,15 +146,25 @@ def _joined(
         missing.append("Sections about single rounds need the trace: give it with --trace DIR.")
     if prices is None or prices.cost is None:
         missing.append("Sections about prices need the cost file of the rows: give it with --cost FILE.")
-    shelf = None if trace is None or draft is None else TraceArtefacts(prices or Prices(None, "none", ""), trace, draft)
+    artefacts = None if trace is None or draft is None else TraceArtefacts(prices or no_prices(), trace, draft)
     wanted = tuple(sorted(set(rows["sequence"].to_list())))
     missing += [served] if served else []
     return ReportInputs(
-        rows, split_rows(rows, cost_id), trace, draft, prices, shelf, None, confirmed, tuple(missing), wanted, served
+        rows=rows,
+        results=split_rows(rows, cost_id),
+        trace=trace,
+        draft=draft,
+        prices=prices,
+        artefacts=artefacts,
+        optimum=None,
+        confirmed=confirmed,
+        missing=tuple(missing),
+        wanted=wanted,
+        served=served,
     )
 
 
-def _served(rows: "Results") -> str:
+def _served(rows: Results) -> str:
     """What to know of rows of several texts at a time; empty where each ran alone.
 
     Raises:
@@ -175,14 +185,14 @@ def _served(rows: "Results") -> str:
     return f"Texts were served {batches[0]} at a time, under plain decoding too; {narrow}."
 
 
-def _trace_of(options: argparse.Namespace, text_id: str) -> "Trace | None":
+def _trace_of(source: TraceSource | None, places: Sequence[Path], text_id: str) -> Trace | None:
     """The trace that was named, or one at hand whose texts these are."""
-    if options.trace is not None:
-        trace = open_trace(options.trace)
+    if source is not None:
+        trace = opened(source)
         if trace.text_id != text_id:
-            raise UsageError(f"--trace {options.trace} holds the texts {trace.text_id}; the results are of {text_id}")
+            raise UsageError(f"--trace {trace.place} holds the texts {trace.text_id}; the results are of {text_id}")
         return trace
-    for folder in (*(path / "trace" for path in options.results), packaged_trace()):
+    for folder in (*(path / "trace" for path in places), packaged_trace()):
         if (folder / "manifest.json").is_file():
             trace = open_trace(folder)
             if trace.text_id == text_id:
@@ -190,28 +200,28 @@ def _trace_of(options: argparse.Namespace, text_id: str) -> "Trace | None":
     return None
 
 
-def _draft_of(options: argparse.Namespace, trace: "Trace", rows: "Results") -> str:
+def _draft_of(trace: Trace, rows: Results, draft_name: str | None) -> str:
     ids = set(rows["draft_id"].drop_nulls())
     named = [name for name, draft_id in trace.draft_ids.items() if draft_id in ids]
-    return trace.draft_name(options.draft if options.draft is not None else named[0] if len(named) == 1 else None)
+    return trace.draft_name(draft_name if draft_name is not None else named[0] if len(named) == 1 else None)
 
 
-def _cost_id(rows: "Results") -> str | None:
+def _cost_id(rows: Results) -> str | None:
     """The prices of most predicted rows."""
     found = rows.filter(rows["kind"] == "predicted")["cost_id"].drop_nulls()
     return None if found.is_empty() else str(found.mode()[0])
 
 
-def _prices_of(options: argparse.Namespace, trace: "Trace", draft: str, cost_id: str | None) -> Prices | None:
+def _prices_of(cost: Path | None, trace: Trace, draft: str, cost_id: str | None) -> Prices | None:
     """The prices of the rows, from the file that was named or from one that comes with simlab."""
-    if options.cost is not None:
-        prices = prices_for_trace(options.cost, trace, draft, None)
+    if cost is not None:
+        prices = prices_for_trace(cost, trace, draft)
         if cost_id is not None and prices.cost_id != cost_id:
-            raise UsageError(f"--cost {options.cost} holds the prices {prices.cost_id}; the rows are of {cost_id}")
+            raise UsageError(f"--cost {cost} holds the prices {prices.cost_id}; the rows are of {cost_id}")
         return prices
     for path in packaged_cost_files():
         try:
-            prices = prices_for_trace(path, trace, draft, None)
+            prices = prices_for_trace(path, trace, draft)
         except SimlabError:
             continue
         if prices.cost_id == cost_id:

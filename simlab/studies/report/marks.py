@@ -7,12 +7,12 @@ from simlab.analysis.report.verdict import Choice
 from simlab.studies.report.inputs import ReportInputs
 
 
-def marks_of(inputs: ReportInputs, choice: "Choice") -> "list[Mark]":
+def marks_of(inputs: ReportInputs, choice: Choice) -> list[Mark]:
     """Text, rows, prices, and prompts."""
     return [_text_mark(inputs), _rows_mark(inputs), _prices_mark(inputs), _choice_mark(inputs, choice)]
 
 
-def _text_mark(inputs: ReportInputs) -> "Mark":
+def _text_mark(inputs: ReportInputs) -> Mark:
 
     name = "The text"
     if not inputs.judged:
@@ -27,7 +27,7 @@ def _text_mark(inputs: ReportInputs) -> "Mark":
     return Mark(name, "lossless up to ties", detail, "good")
 
 
-def _rows_mark(inputs: ReportInputs) -> "Mark":
+def _rows_mark(inputs: ReportInputs) -> Mark:
 
     name = "The trace"
     if inputs.trace is None:
@@ -44,7 +44,7 @@ def _rows_mark(inputs: ReportInputs) -> "Mark":
     return Mark(name, f"{rows:,} rows, dense", detail, "good" if manifest.gt_mode == "generated" else "plain")
 
 
-def _prices_mark(inputs: ReportInputs) -> "Mark":
+def _prices_mark(inputs: ReportInputs) -> Mark:
 
     name = "The prices"
     if not inputs.results.has_speeds:
@@ -60,7 +60,7 @@ def _prices_mark(inputs: ReportInputs) -> "Mark":
     return Mark(name, "match the models", f"Measured on: {heading}. Another machine has other prices.", "plain")
 
 
-def _choice_mark(inputs: ReportInputs, choice: "Choice") -> "Mark":
+def _choice_mark(inputs: ReportInputs, choice: Choice) -> Mark:
 
     name = "Chosen on / reported on"
     found = inputs.results.found[0]

@@ -10,7 +10,7 @@ from simlab.studies.report.inputs import ReportInputs
 from simlab.traces.format.manifest import ModelInfo
 
 
-def explorer(inputs: ReportInputs, named: "Sequence[NamedPolicy]", num_texts: int, missing: list[str]) -> "Part":
+def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int, missing: list[str]) -> Part:
     """The trees of some policies on some texts.
 
     Args:
@@ -45,7 +45,7 @@ def _spread(inputs: ReportInputs, number: int) -> list[int]:
     return sorted(in_turn[:number])
 
 
-def _decoder(target: "ModelInfo") -> "Decode | None":
+def _decoder(target: ModelInfo) -> Decode | None:
     """From ids to text, where the tokenizer is at hand; nothing is fetched."""
     try:
         from simlab.real_runner.targets.token_text import decoder_at_hand

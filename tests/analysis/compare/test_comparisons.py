@@ -1,5 +1,6 @@
 """Paired comparisons: against sums worked out in plain Python, and in simulation."""
 
+import html
 import math
 import re
 
@@ -9,11 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.analysis.compare.comparisons import POWERS, Comparison, compared, in_family
-from simlab.analysis.compare.runs import compare_runs, headline
+from simlab.analysis.compare.comparisons import POWERS, Comparison, compare_runs, compared, headline, in_family
+from simlab.analysis.compare.text import (
+    comparison_cells,
+    comparison_notes,
+    comparison_table,
+    comparisons_html,
+    shown_comparisons,
+    verdicts_text,
+)
 from simlab.analysis.compare.verdicts import standing, verdict
-from simlab.analysis.statistics.detectable import detectable_ratios, prompts_needed
 from simlab.analysis.statistics.intervals import LEVEL
+from simlab.analysis.statistics.significance import detectable_ratios, prompts_needed
 from simlab.analysis.statistics.slices import SLICES, sliced
 from simlab.analysis.table.prompt_sums import COLUMNS, PromptSums, Run, prompt_sums, shared_runs
 from simlab.arrays import Doubles
@@ -297,3 +305,21 @@ def test_a_detectable_difference_by_hand() -> None:
             detectable_ratios(errors, errors, num, power)
     with pytest.raises(ValueError, match="ratio above 1"):
         prompts_needed(1.1, 10, 1.0)
+
+
+@pytest.mark.parametrize("by", [None, "dataset"])
+@pytest.mark.parametrize("measure", [None, "acceptance_length"])
+def test_the_html_of_a_notebook_has_the_cells_of_the_text(by: str | None, measure: str | None) -> None:
+    runs = [run("<one>", 1), run("other", 2, faster=1.2)]
+    found = compare_runs(runs, [(0, 1)], by)
+    of_measure, shown = shown_comparisons(found, measure)
+    assert {one.measure for one in of_measure} == {measure or "tokens_per_s"}
+    assert len(shown) == 4  # four measures of everything, or one measure of three data sets and of everything
+    page = comparisons_html(found, measure, by)
+    cells = comparison_cells(shown, by)
+    assert comparison_table(shown, by) == cells.text()
+    written = [html.unescape(one) for one in re.findall(r"<td [^>]*>(.*?)</td>", page)]
+    assert written == [cell.strip() for row in cells.rows for cell in row]
+    paragraphs = [html.unescape(one) for one in re.findall(r"<p [^>]*>(.*?)</p>", page)]
+    assert paragraphs == [*verdicts_text(of_measure, by).splitlines(), *comparison_notes(shown, "holm").splitlines()]
+    assert "<one>" not in page

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.analysis.confirm.error_text import error_table, prediction_verdict
 from simlab.analysis.confirm.errors import PARTS, PredictionErrors, prediction_errors
+from simlab.analysis.confirm.text import error_table, prediction_verdict
 from simlab.traces.results.rows import results_frame
 
 STAGES = ("draft", "select", "verify", "commit")

@@ -169,7 +169,10 @@ def records(sizes: Sequence[int]) -> list[SequenceRecord]:
     """So many turns of each prompt."""
     text, ids = np.array([1, 2], np.int32), np.array([1], np.int32)
     prompts = [Prompt(f"p{number}", "made-up", turn, 0, ids) for number, num in enumerate(sizes) for turn in range(num)]
-    return [SequenceRecord(index, prompt, 0, text, "length") for index, prompt in enumerate(prompts)]
+    return [
+        SequenceRecord(index=index, prompt=prompt, seed=0, text=text, stop_reason="length")
+        for index, prompt in enumerate(prompts)
+    ]
 
 
 @pytest.mark.parametrize(

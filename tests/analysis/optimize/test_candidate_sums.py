@@ -54,7 +54,14 @@ def test_an_unknown_objective_and_sums_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="expected one of"):
         figures(found, "luck")
     with pytest.raises(ValueError, match="sums of 3 prompts"):
-        CandidateSums(found.prompts[:2], found.committed, found.rounds, found.drafted, found.seconds, found.seconds[0])
+        CandidateSums(
+            prompts=found.prompts[:2],
+            committed=found.committed,
+            rounds=found.rounds,
+            drafted=found.drafted,
+            seconds=found.seconds,
+            plain_seconds=found.seconds[0],
+        )
 
 
 def test_of_equal_figures_the_one_that_drafts_less_is_the_best() -> None:

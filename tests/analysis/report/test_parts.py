@@ -20,14 +20,15 @@ from simlab.analysis.report.page import report_page
 from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Mark, Note, Section, TreeExplorer
 from simlab.analysis.report.results import ReportResults, family_label, split_rows
 from simlab.analysis.report.rounds import ENDS, RoundCounts
-from simlab.analysis.report.trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawing_rows, drawn_nodes
+from simlab.analysis.report.trees import MOST_DRAWN, ShownPolicy, TreeCollector, drawn_nodes
 from simlab.analysis.report.verdict import Choice, error_text, verdict_of
+from simlab.analysis.trees import drawing_rows
 from simlab.cli.main import main
 from simlab.policies.engine.replay import Replay
 from simlab.policies.parsing.parse import parse_policies
 from simlab.random_texts import random_sequence
 from simlab.recorded import texts_of
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.studies.report.inputs import ReportInputs
 from simlab.studies.report.marks import _prices_mark, _text_mark
 from simlab.traces.results.rows import results_frame, write_results
@@ -229,7 +230,14 @@ def nasty_page() -> str:
     """A page whose names try to end their elements."""
     nasty = "</script><script>alert('$title & <b>')</script>"
     chart = Chart("one", go.Figure(go.Scatter(x=[1], y=[2], name=nasty)), nasty, nasty)
-    first = FirstScreen(nasty, [nasty], Grid([nasty], [[nasty]]), chart, [Mark(nasty, nasty, nasty)], nasty)
+    first = FirstScreen(
+        verdict=nasty,
+        more=[nasty],
+        table=Grid([nasty], [[nasty]]),
+        chart=chart,
+        marks=[Mark(nasty, nasty, nasty)],
+        command=nasty,
+    )
     trees = TreeExplorer({"policies": [nasty], "texts": []})
     return report_page(nasty, first, [Section("s", nasty, nasty, [Note(nasty), trees])], nasty)
 
@@ -244,7 +252,7 @@ def test_names_cannot_break_out_of_the_page() -> None:
 
 def test_two_charts_of_one_key_are_refused() -> None:
     chart = Chart("one", go.Figure(), "", "")
-    first = FirstScreen("", [], Grid(["a"], []), chart, [], "")
+    first = FirstScreen(verdict="", more=[], table=Grid(["a"], []), chart=chart, marks=[], command="")
     with pytest.raises(ValueError, match="the same key"):
         report_page("", first, [Section("s", "", "", [chart])], "")
 
@@ -308,7 +316,19 @@ def test_no_verdict_on_a_text_hides_another_under_the_same_label() -> None:
     rows = [({"policy": "chain", "lossless": verdict},) for verdict in ("FAILED", "exact", "exact")]
     confirmed: Any = tuple(SimpleNamespace(rows=one) for one in rows)
     found = made_rows({"ar": 1.0, "chain": 1.5})
-    inputs = ReportInputs(found, of_rows(found), None, None, None, None, None, confirmed, (), (), "")
+    inputs = ReportInputs(
+        rows=found,
+        results=of_rows(found),
+        trace=None,
+        draft=None,
+        prices=None,
+        artefacts=None,
+        optimum=None,
+        confirmed=confirmed,
+        missing=(),
+        wanted=(),
+        served="",
+    )
     assert inputs.judged == (("chain", "FAILED"), ("chain", "exact"))
     assert _text_mark(inputs).value == "FAILED"
 

@@ -25,7 +25,7 @@ from simlab.analysis.scoring.score import Limits, Scoring, scoring, without_budg
 from simlab.policies.composition import Composition
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence, texts_of
-from simlab.replay import draft_source, hindsight_rounds, rounds
+from simlab.sequence_replay import draft_source, hindsight_rounds, rounds
 
 
 def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:
@@ -104,7 +104,9 @@ def test_expected_and_accepted_tokens_and_the_excess_over_an_oracle() -> None:
     insertions = np.array([[1, 4], [2, 65535], [3, 9]], np.uint16)
     order = OrderPlaces("one", insertions, np.full(3, 9, np.int32), np.array([[0.5, 1.0], [0.5, 1.0], [0.9, 0.9]]))
     other = OrderPlaces("two", np.array([[1, 2], [1, 2], [65535, 65535]], np.uint16), order.available, None)
-    places = TruePlaces(9, (3, 9), 3, np.arange(3), np.array([5, 2, 1]), (order, other))
+    places = TruePlaces(
+        most=9, caps=(3, 9), num_prompts=3, prompts=np.arange(3), left=np.array([5, 2, 1]), orders=(order, other)
+    )
     one, two = order_figures(places)
     assert one.excess == pytest.approx((1 / 1 * 4 / 2 * 2 / 1) ** (1 / 3))
     assert two.excess == pytest.approx(1)

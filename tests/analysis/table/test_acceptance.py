@@ -67,7 +67,15 @@ def test_rates_are_not_cut_off_and_counts_are_checked() -> None:
 
 
 def choice(batch: int, length: int) -> BatchChoice:
-    return BatchChoice(BatchPrices(batch, "id", "", False), length, 7, 1.0, 1.0, UNKNOWN, (length,))
+    return BatchChoice(
+        prices=BatchPrices(batch, "id", "", False),
+        length=length,
+        longest=7,
+        tokens_per_s=1.0,
+        speedup=1.0,
+        interval=UNKNOWN,
+        alike=(length,),
+    )
 
 
 @given(st.dictionaries(st.integers(1, 60), st.integers(0, 3), min_size=1, max_size=8))

@@ -19,7 +19,7 @@ from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.rules.shared import select_together, shared_composition, shared_sizes
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
-from simlab.replay import draft_source
+from simlab.sequence_replay import draft_source
 
 
 def listed(found: TextRounds, texts: RecordedTexts) -> list[list[tuple[int, int, int]]]:

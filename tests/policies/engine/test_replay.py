@@ -22,7 +22,7 @@ from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
-from simlab.replay import check_needs, rounds
+from simlab.sequence_replay import check_needs, rounds
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, cost_table_of
 from simlab.studies.replay.run import ReplayOptions, replay_trace

@@ -45,7 +45,7 @@ from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import Nodes, layer_by_roots
 from simlab.random_texts import random_sequence
 from simlab.recorded import DraftRows, texts_of
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.testing import check_policy
 
 Path = tuple[int, ...]

@@ -24,7 +24,7 @@ from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.shared import check_batch, select_together, shared_composition, shared_sizes, shares_of
 from simlab.recorded import texts_of
-from simlab.replay import draft_source
+from simlab.sequence_replay import draft_source
 
 
 def priced(budget: int, cost: CostTable, look_ahead: int = 0) -> Composition:

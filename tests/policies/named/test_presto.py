@@ -29,7 +29,7 @@ from simlab.policies.rules.budgets import Fixed
 from simlab.policies.shelf import EmptyShelf
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
-from simlab.replay import draft_source, rounds
+from simlab.sequence_replay import draft_source, rounds
 from simlab.testing import check_policy
 from simlab.traces.artefacts.ngram import find_packaged_ngram
 from simlab.traces.reader import open_trace, packaged_trace

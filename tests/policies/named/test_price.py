@@ -19,7 +19,7 @@ from simlab.policies.rules.budgets import Fixed, FixedPrice
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 
 MOST = 20
 ORDER = BestFirst(Marginal())

@@ -30,7 +30,7 @@ from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, Fixed, FixedPric
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.testing import check_policy
 
 MOST = 12

@@ -31,8 +31,8 @@ from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-from simlab.replay import Round, replay_sequence
 from simlab.sampling.choice import Sampling
+from simlab.sequence_replay import Round, replay_sequence
 from simlab.totals import Totals
 from simlab.tree import DraftTree
 

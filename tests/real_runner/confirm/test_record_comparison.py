@@ -23,7 +23,7 @@ from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.recorded import DraftRows, RecordedSequence
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.traces.reader import Trace, open_trace
 from simlab.tree import DraftTree
 

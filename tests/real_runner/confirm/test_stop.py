@@ -12,7 +12,7 @@ import pytest
 from confirm_runs import LABELS, Made, confirmed, make, setup_of
 from scipy import stats
 
-from simlab.analysis.confirm.width import widest_half_width
+from simlab.analysis.confirm.table import widest_half_width
 from simlab.analysis.statistics.bootstrap import log_products
 from simlab.analysis.statistics.intervals import intervals_of
 from simlab.arrays import Doubles
@@ -115,7 +115,7 @@ def test_an_interrupted_run_ends_where_it_would_have_ended(
             raise KeyboardInterrupt
         return decode(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("simlab.analysis.confirm.width.widest_half_width", lambda *_: 0.5)
+    monkeypatch.setattr("simlab.analysis.confirm.table.widest_half_width", lambda *_: 0.5)
     with monkeypatch.context() as patch:
         patch.setattr(confirm, "decode", stop)
         with pytest.raises(KeyboardInterrupt):

@@ -17,7 +17,7 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.orders.best_first import best_first
 from simlab.real_runner.decoding.decode import decode
 from simlab.recorded import RecordedSequence
-from simlab.replay import Round, draft_source, rounds
+from simlab.sequence_replay import Round, draft_source, rounds
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.tree import DraftTree
 

@@ -15,7 +15,7 @@ from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompt_rows import Message
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.real_runner.record.record import record
-from simlab.replay import hindsight_sequence, replay_sequence
+from simlab.sequence_replay import hindsight_sequence, replay_sequence
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 

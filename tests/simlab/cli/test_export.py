@@ -26,7 +26,7 @@ from simlab.analysis.export.engine_sources import MODELOPT, SGLANG, TENSORRT_LLM
 from simlab.cli.main import main
 from simlab.cost import PLAIN
 from simlab.policies.parsing.parse import parse_policies
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import write_synthetic_trace

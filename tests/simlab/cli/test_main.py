@@ -8,8 +8,7 @@ from importlib import metadata
 
 import pytest
 
-from simlab.cli import main
-from simlab.cli import version as command_version
+from simlab.cli import main, version
 from simlab.errors import needing_models
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
@@ -73,19 +72,19 @@ def raising(error: BaseException) -> Callable[[object], int]:
 def test_an_interruption_leaves_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command_version, "_run", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(version, "run", raising(KeyboardInterrupt()))
     assert main.main(["version"]) == 130
     assert capsys.readouterr().err == "\n"
 
 
 def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command_version, "_run", raising(OSError(28, "No space left on device", "results.parquet")))
+    monkeypatch.setattr(version, "run", raising(OSError(28, "No space left on device", "results.parquet")))
     assert main.main(["version"]) == 2
     assert one_sentence(capsys) == "simlab: results.parquet: No space left on device\n"
 
 
 def test_a_programming_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_version, "_run", raising(ValueError("a bug")))
+    monkeypatch.setattr(version, "run", raising(ValueError("a bug")))
     with pytest.raises(ValueError, match="a bug"):
         main.main(["version"])
 
@@ -112,5 +111,30 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 def test_nothing_heavy_is_loaded_for_a_list() -> None:
     heavy = "{'polars', 'torch', 'transformers', 'tqdm'}"
     code = f"import sys, simlab.cli.main as m; m.main(['policies']); print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+LIGHT = (["--help"], ["version"])
+"""What is typed most, and completed at every key: it must be there at once."""
+
+
+@pytest.mark.parametrize("arguments", LIGHT, ids=" ".join)
+def test_nothing_heavy_is_loaded_for_help(arguments: list[str]) -> None:
+    heavy = "{'numpy', 'numba', 'scipy', 'polars', 'torch'}"
+    code = f"""
+import sys, simlab.cli.main as m
+try: m.main({arguments!r})
+except SystemExit: pass
+print(sorted({heavy} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_replay_loads_no_more_than_it_needs() -> None:
+    heavy = "{'scipy.stats', 'scipy.optimize', 'plotly', 'networkx', 'torch'}"
+    code = "import sys, simlab.cli.main as m; m.main(['replay', '--limit', '1'])"
+    code += f"\nprint(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

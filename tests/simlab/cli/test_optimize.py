@@ -11,7 +11,7 @@ from planted_traces import PLANTED, stairs, tokens_per_s, write_trace
 
 from simlab.cli.main import main
 from simlab.policies.parsing.parse import parse_policies
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.reader import open_trace

@@ -9,9 +9,9 @@ import pytest
 from places import DOCS
 
 from simlab.cli.main import main
-from simlab.cli.policies import WIDTH, policies_page, policy_json
 from simlab.policies import POLICIES
 from simlab.policies.parsing.describe import describe, describe_policies
+from simlab.studies.policies import WIDTH, policies_page, policy_json
 
 PAGE = DOCS / "policies.md"
 

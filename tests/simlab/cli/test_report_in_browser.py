@@ -12,7 +12,7 @@ from browser import browser, opened
 
 from simlab.cli.main import main
 from simlab.policies.parsing.parse import parse_policies
-from simlab.replay import rounds
+from simlab.sequence_replay import rounds
 from simlab.traces.reader import open_trace, packaged_trace
 
 if TYPE_CHECKING:

@@ -335,7 +335,7 @@ def test_the_commands_can_be_typed(line: str) -> None:
         return
     program, *arguments = shlex.split(line)
     assert program == "simlab"
-    options = command_line._parser().parse_args(arguments)
+    options = command_line.parser_for(arguments[0]).parse_args(arguments)
     assert isinstance(options, argparse.Namespace)
 
 

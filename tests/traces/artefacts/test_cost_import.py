@@ -30,7 +30,16 @@ from simlab.traces.artefacts.cost_import import (
     read_timings,
 )
 
-ABOUT = ImportedFor(SYNTHETIC, SYNTHETIC, 8, 0.0, 0, 1.0, "Made-up GPU", "bfloat16")
+ABOUT = ImportedFor(
+    target=SYNTHETIC,
+    drafter=SYNTHETIC,
+    block_size=8,
+    temperature=0.0,
+    top_k=0,
+    top_p=1.0,
+    machine="Made-up GPU",
+    dtype="bfloat16",
+)
 
 A800_MS = {
     "4b": {

@@ -27,7 +27,16 @@ def ints(*values: int) -> Ints:
 
 def example() -> NGramFile:
     return NGramFile(
-        "tokenizer", 9, 2, 3, 40, "source", ints(-1, -1, -1, 4), ints(-1, 2, 2, 2), ints(8, -1, 8, 0), ints(30, 4, 3, 2)
+        tokenizer_digest="tokenizer",
+        vocab_size=9,
+        min_count=2,
+        num_texts=3,
+        num_tokens=40,
+        source="source",
+        firsts=ints(-1, -1, -1, 4),
+        seconds=ints(-1, 2, 2, 2),
+        thirds=ints(8, -1, 8, 0),
+        counts=ints(30, 4, 3, 2),
     )
 
 

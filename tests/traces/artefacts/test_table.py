@@ -29,7 +29,16 @@ from simlab.traces.format.manifest import ModelInfo
 
 OTHER = ModelInfo("other", "main", "sha256:0123456789abcdef")
 MAPS = np.linspace(0.0, 2.0, 3 * 2 * NUM_CLASSES * 2).reshape(3, 2, NUM_CLASSES, 2)
-TABLE = TableFile(CALIBRATION, SYNTHETIC, OTHER, 8, "text", "draft", 1234, MAPS)
+TABLE = TableFile(
+    kind=CALIBRATION,
+    target=SYNTHETIC,
+    drafter=OTHER,
+    block_size=8,
+    text_id="text",
+    draft_id="draft",
+    num_positions=1234,
+    values=MAPS,
+)
 SHARES = replace(TABLE, kind=RANKS, values=np.array([[0.5, 0.25, 0.125], [0.25, 0.25, 0.0]]))
 
 

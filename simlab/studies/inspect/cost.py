@@ -11,7 +11,7 @@ from simlab.studies.inputs.prices import cost_table_of, model_name
 from simlab.traces.artefacts.cost import Cell, CostFile
 
 
-def cost_json(place: Path, file: "CostFile") -> dict[str, object]:
+def cost_json(place: Path, file: CostFile) -> dict[str, object]:
     """Its settings, its keys, and the price of each cell in seconds."""
     settings = {name: value for name, value in file.to_json().items() if name not in ("format", "samples")}
     prices = [
@@ -31,7 +31,7 @@ def cost_json(place: Path, file: "CostFile") -> dict[str, object]:
     }
 
 
-def cost_text(place: Path, file: "CostFile") -> str:
+def cost_text(place: Path, file: CostFile) -> str:
     """Its settings and keys, and the prices of each stage by drafted tokens and context."""
     missing, flatness = len(file.missing()), _flatness(file)
     lines = [
@@ -59,18 +59,18 @@ def cost_text(place: Path, file: "CostFile") -> str:
     return "\n".join([*lines, *_aligned(_rows(file))])
 
 
-def _flatness(file: "CostFile") -> "Flatness | None":
+def _flatness(file: CostFile) -> Flatness | None:
     """None of a file that is not finished."""
     return flatness(cost_table_of(file), file.device) if file.is_complete else None
 
 
-def _flatness_json(file: "CostFile") -> dict[str, object] | None:
+def _flatness_json(file: CostFile) -> dict[str, object] | None:
     """How flat the target's passes are, and whether they look launch-bound; null: the prices end too early to tell."""
     found = _flatness(file)
     return None if found is None else {**asdict(found), "looks_launch_bound": found.looks_launch_bound}
 
 
-def _rows(file: "CostFile") -> list[list[str]]:
+def _rows(file: CostFile) -> list[list[str]]:
     prices_s = _prices_s(file)
     rows = [["", "drafted", *(f"{context:,}" for context in file.contexts)]]
     rows.append([PLAIN, "0", *_cells(file, prices_s, PLAIN, 0)])
@@ -81,12 +81,12 @@ def _rows(file: "CostFile") -> list[list[str]]:
     return rows
 
 
-def _cells(file: "CostFile", prices_s: "Mapping[Cell, float]", stage: str, num_drafted: int) -> list[str]:
+def _cells(file: CostFile, prices_s: Mapping[Cell, float], stage: str, num_drafted: int) -> list[str]:
     found = (prices_s.get((stage, num_drafted, context)) for context in file.contexts)
     return ["-" if value is None else f"{1000 * value:.3f}" for value in found]
 
 
-def _prices_s(file: "CostFile") -> "dict[Cell, float]":
+def _prices_s(file: CostFile) -> dict[Cell, float]:
 
     return {cell: undisturbed_s(file.samples[cell]) for cell in file.cells() if cell in file.samples}
 

@@ -21,13 +21,13 @@ _PROBABILITIES = (0.1, 0.5, 0.9)
 _LAST_TOKENS = ("of one token", "of two", "of three")
 
 
-def table_json(place: Path, file: "TableFile") -> dict[str, object]:
+def table_json(place: Path, file: TableFile) -> dict[str, object]:
     """All of it; its ``kind`` is that of the table, as `simlab train` prints it."""
     first: dict[str, object] = {"kind": file.kind, "path": str(place), "table_id": file.table_id}
     return first | {"shape": list(file.values.shape)} | file.to_json()
 
 
-def table_text(place: Path, file: "TableFile") -> str:
+def table_text(place: Path, file: TableFile) -> str:
     """What it is of, and the beginning of its values by depth."""
     shape = " x ".join(map(str, file.values.shape))
     lines = [
@@ -43,7 +43,7 @@ def table_text(place: Path, file: "TableFile") -> str:
     return "\n".join([*lines, *rows])
 
 
-def _calibration(values: "Doubles") -> list[str]:
+def _calibration(values: Doubles) -> list[str]:
     """What the map makes of some probabilities of first candidates."""
     heads = "".join(f"{f'{name} {prob:g}':>15}" for name in _PLACES for prob in _PROBABILITIES)
     lines = ["What it makes of a first candidate's probability, below the spine of first candidates and elsewhere:", ""]
@@ -61,7 +61,7 @@ def _mapped(probability: float, slope: float, intercept: float) -> float:
     return math.exp(-mapped_cost(cost_of(math.log(probability)), slope, intercept) / STEPS_PER_NAT)
 
 
-def _ranks(values: "Doubles") -> list[str]:
+def _ranks(values: Doubles) -> list[str]:
     """The share of true tokens by rank."""
     shown = min(MOST_SHOWN, values.shape[1])
     names = "".join(f"{f'rank {rank}':>9}" for rank in range(shown))
@@ -73,7 +73,7 @@ def _ranks(values: "Doubles") -> list[str]:
     return lines
 
 
-def ngram_json(place: Path, file: "NGramFile") -> dict[str, object]:
+def ngram_json(place: Path, file: NGramFile) -> dict[str, object]:
     """What it is of, how many rows of each kind, and the most frequent of each."""
     rows = [
         {"num_rows": number, "most_frequent": [{"tokens": tokens, "count": count} for tokens, count in most]}
@@ -82,7 +82,7 @@ def ngram_json(place: Path, file: "NGramFile") -> dict[str, object]:
     return {"kind": "ngram", "path": str(place)} | file.facts() | {"num_rows": len(file.counts), "by_length": rows}
 
 
-def ngram_text(place: Path, file: "NGramFile") -> str:
+def ngram_text(place: Path, file: NGramFile) -> str:
     """What it is of, how many rows of each kind, and the most frequent of each."""
     lines = [
         f"3-gram     {place}",
@@ -101,7 +101,7 @@ def ngram_text(place: Path, file: "NGramFile") -> str:
     return "\n".join(lines)
 
 
-def _by_length(file: "NGramFile") -> list[tuple[int, list[tuple[list[int], int]]]]:
+def _by_length(file: NGramFile) -> list[tuple[int, list[tuple[list[int], int]]]]:
     """For rows of one, two and three tokens how many there are, and the most frequent with their counts."""
     columns = np.stack([file.firsts, file.seconds, file.thirds])
     whole = file.thirds >= 0

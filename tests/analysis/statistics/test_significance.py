@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from simlab.analysis.statistics.families import CORRECTIONS, benjamini_hochberg, holm
+from simlab.analysis.statistics.significance import CORRECTIONS, benjamini_hochberg, holm
 
 P_VALUES = st.lists(st.sampled_from([0.0, 1e-9, 0.001, 0.01, 0.02, 0.04, 0.05, 0.3, 0.9, 1.0]), max_size=8)
 

@@ -54,7 +54,7 @@ def fetched_checkpoint(name: str) -> Path | None:
     return fetch_drafter(at_revision(name, first.revision)).folder
 
 
-def read_checkpoint(place: Path) -> "tuple[Explained | None, list[TensorInfo]]":
+def read_checkpoint(place: Path) -> tuple[Explained | None, list[TensorInfo]]:
     """What the drafter is, if a ``config.json`` lies there, and its tensors.
 
     Raises:

@@ -1,0 +1,113 @@
+"""p-values of several comparisons at once, and the smallest difference that so many prompts can detect.
+
+Without a correction one of twenty equal policies would seem to differ.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+from scipy.special import stdtrit
+
+from simlab.analysis.statistics.intervals import LEVEL
+from simlab.arrays import Doubles
+
+POWER = 0.8
+"""The chance of finding a difference that is called detectable."""
+
+
+def holm(p_values: Doubles) -> Doubles:
+    """Adjusted so that any false finding among all is as rare as the level says.
+
+    Holm (1979), Scandinavian Journal of Statistics 6:65-70; holds however the comparisons depend on each other.
+
+    Args:
+        p_values: float64 ``[family]``; nan where nothing was tested, which does not count.
+
+    Returns:
+        float64 ``[family]``, nan in the same places.
+
+    >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    return _adjusted(p_values, lambda ordered: np.maximum.accumulate(ordered * np.arange(len(ordered), 0, -1)))
+
+
+def benjamini_hochberg(p_values: Doubles) -> Doubles:
+    """Adjusted so that of all findings the share of false ones is, on average, no more than the level says.
+
+    Benjamini and Hochberg (1995), Journal of the Royal Statistical Society B 57:289-300; holds for comparisons that
+    are independent or depend on each other positively, as those of policies with a shared rival do.
+
+    Args:
+        p_values: as for `holm`.
+
+    Returns:
+        likewise.
+
+    >>> benjamini_hochberg(np.array([0.01, 0.04, 0.02])).tolist()
+    [0.03, 0.04, 0.03]
+    """
+    return _adjusted(p_values, _least_from_above)
+
+
+CORRECTIONS: Mapping[str, Callable[[Doubles], Doubles]] = MappingProxyType({"holm": holm, "bh": benjamini_hochberg})
+"""By the names under which they are asked for."""
+
+
+def _least_from_above(ordered: Doubles) -> Doubles:
+    scaled = ordered * len(ordered) / np.arange(1, len(ordered) + 1)
+    return np.asarray(np.minimum.accumulate(scaled[::-1])[::-1], np.float64)
+
+
+def _adjusted(p_values: Doubles, of_ordered: Callable[[Doubles], Doubles]) -> Doubles:
+    tested = np.flatnonzero(~np.isnan(p_values))
+    order = tested[np.argsort(p_values[tested], kind="stable")]
+    found = np.full(len(p_values), np.nan)
+    found[order] = np.minimum(of_ordered(p_values[order]), 1.0)
+    return found
+
+
+def detectable_ratios(log_errors: Doubles, degrees: Doubles, num_comparisons: int = 1, power: float = POWER) -> Doubles:
+    """The ratio of two policies, above 1, that as many prompts like these would find with the stated power.
+
+    From the spread that was seen, not from the difference that was seen, so it is no statement about this result.
+
+    Args:
+        log_errors: float64 ``[M]``, standard errors of the logarithms of the ratios.
+        degrees: float64 ``[M]``, of freedom.
+        num_comparisons: in the family; each is tested at the level divided by it, which Holm never exceeds.
+        power: the chance of finding it.
+
+    Returns:
+        float64 ``[M]``; 1 where every prompt shows the same ratio, nan where the error is not known.
+
+    Raises:
+        ValueError: the power is not between one half and 1, or there is no comparison.
+    """
+    if not 0.5 <= power < 1 or num_comparisons < 1:
+        raise ValueError(
+            f"expected a power from 0.5 to below 1 and at least one comparison; got {power} and {num_comparisons}"
+        )
+    beyond = stdtrit(degrees, 1 - (1 - LEVEL) / 2 / num_comparisons) + stdtrit(degrees, power)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(beyond * log_errors), np.float64)
+
+
+def prompts_needed(detectable: float, num_prompts: int, wanted: float) -> float:
+    """About how many prompts would find a ratio, if so many find another one; errors shrink with their square root.
+
+    Args:
+        detectable: what ``num_prompts`` prompts find, as a ratio above 1.
+        num_prompts: how many there are.
+        wanted: the ratio to be found, above 1.
+
+    Raises:
+        ValueError: the wanted ratio is not above 1.
+
+    >>> round(prompts_needed(1.04, 50, 1.02))
+    196
+    """
+    if not wanted > 1:
+        raise ValueError(f"expected a ratio above 1; got {wanted}")
+    return float(num_prompts * (np.log(detectable) / np.log(wanted)) ** 2)

@@ -1,0 +1,120 @@
+"""Policies and results written for other programs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simlab.analysis.export.tables import export_tables, latex, markdown
+from simlab.errors import UsageError
+from simlab.studies.export.batches import ExportedTexts
+from simlab.studies.export.conformance import conformance_text
+from simlab.studies.export.engines import ENGINES, engine_text
+from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
+from simlab.traces.results.rows import read_results
+
+CONFORMANCE = "conformance"
+TABLES = ("latex", "markdown")
+FORMATS = (CONFORMANCE, *ENGINES, *TABLES)
+
+_READ_BY = {
+    "trace": (CONFORMANCE, *ENGINES),
+    "policy": (CONFORMANCE, *ENGINES),
+    "draft": (CONFORMANCE, *ENGINES),
+    "cost": (CONFORMANCE, *ENGINES),
+    "limit": (CONFORMANCE, *ENGINES),
+    "rounds": (CONFORMANCE,),
+    "made_up": (CONFORMANCE,),
+    "batches": ("vllm", "sglang", "tensorrt-llm"),
+    "draft_tokens": ("vllm",),
+    "progress": ENGINES,
+    "results": TABLES,
+    "by": TABLES,
+}
+"""Which formats read an option; with the others it is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """A file for another program.
+
+    Attributes:
+        text: its content.
+        summary: what is in it, in a sentence.
+        notes: what else to know, a sentence or more each.
+    """
+
+    text: str
+    summary: str
+    notes: tuple[str, ...] = ()
+
+
+def export(
+    file_format: str,
+    policy: str | None = None,
+    *,
+    trace: TraceSource | None = None,
+    draft: str | None = None,
+    cost: Sequence[str | Path] = (),
+    limit: int | None = None,
+    rounds: int | None = None,
+    made_up: int | None = None,
+    batches: Sequence[int] | None = None,
+    draft_tokens: int | None = None,
+    progress: bool | None = None,
+    results: str | Path | None = None,
+    by: str | None = None,
+) -> ExportedFile:
+    """Write a policy on a trace, or the table of a result file, in the format of another program.
+
+    Args:
+        file_format: one of `FORMATS`.
+        policy: as it is typed behind ``-p``; one.
+        trace: a trace, or where one is; None: the sample that comes with simlab.
+        draft: the draft set; None: the only one.
+        cost: cost files, or names of shipped ones; for engines one of each batch size.
+        limit: the first so many prompts only.
+        rounds: of conformance the first so many rounds of each text.
+        made_up: of conformance also rounds of so many synthetic texts.
+        batches: batch sizes of an engine's table.
+        draft_tokens: tokens that a round drafts in vLLM's load test.
+        progress: whether a bar is shown; None: on a terminal.
+        results: a result file, for tables.
+        by: cut tables by ``dataset``, ``context`` or ``turn``.
+
+    Raises:
+        UsageError: an option is given that the format does not read, or one is missing.
+        SimlabError: trace, prices or results do not hold what is asked for.
+    """
+    given = {
+        "trace": trace,
+        "policy": policy,
+        "draft": draft,
+        "cost": cost or None,
+        "limit": limit,
+        "rounds": rounds,
+        "made_up": made_up,
+        "batches": batches,
+        "draft_tokens": draft_tokens,
+        "progress": progress,
+        "results": results,
+        "by": by,
+    }
+    for name, formats in _READ_BY.items():
+        if given[name] is not None and file_format not in formats:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is read with --format {', '.join(formats)}, not with {file_format}")
+    if file_format in TABLES:
+        if results is None:
+            raise UsageError(f"--format {file_format} needs --results, such as --results results.parquet")
+        tables = export_tables(read_results(results), by)
+        text = latex(tables) if file_format == "latex" else markdown(tables)
+        return ExportedFile(text, f"{len(tables)} table{'' if len(tables) == 1 else 's'} of {results}")
+    if policy is None:
+        raise UsageError(f"--format {file_format} needs --policy, such as -p ddtree:budget=16")
+    costs, recording = [Path(one) for one in cost], opened(trace)
+    if file_format == CONFORMANCE:
+        return ExportedFile(*conformance_text(policy, recording, costs, draft, limit, rounds, made_up or 0))
+    name = recording.draft_name(draft)
+    texts = ExportedTexts(recording, name, first_prompts(recording, limit), progress)
+    text, summary, notes = engine_text(file_format, policy, texts, costs, batches, draft_tokens, limit)
+    return ExportedFile(text, summary, tuple(notes))

@@ -1,0 +1,197 @@
+"""What a trace, a checkpoint, prices, a fitted table, counts, a choice or results hold."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from simlab.analysis.optimize.text import finalist_table, optimism_text
+from simlab.analysis.table.summaries import summaries
+from simlab.analysis.table.text import notes, table
+from simlab.errors import UsageError
+from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.inspect.checkpoint import (
+    checkpoint_json,
+    checkpoint_text,
+    fetched_checkpoint,
+    looks_like_checkpoint,
+)
+from simlab.studies.inspect.cost import cost_json, cost_text
+from simlab.studies.inspect.fitted import ngram_json, ngram_text, table_json, table_text
+from simlab.traces.artefacts import cost as cost_file
+from simlab.traces.artefacts import ngram as ngram_file
+from simlab.traces.artefacts import table as table_file
+from simlab.traces.artefacts.kinds import format_of, looks_like_results, place_of
+from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
+from simlab.traces.artefacts.optimum import ReadFrom, read_optimum
+from simlab.traces.inspect import TraceReport, check_trace
+from simlab.traces.results.rows import read_results
+
+KINDS = (
+    "a trace (folder or address), a drafter checkpoint (folder, *.safetensors or Hub id), a cost file, a fitted table, "
+    "the counts of a 3-gram, a choice of `simlab optimize`, or results (*.parquet)"
+)
+_TOGETHER = ("text_id", "draft_id", "kind", "cost_id")
+_UNPRICED = "No speeds: these rows were replayed without prices."
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a file or folder holds.
+
+    Attributes:
+        value: what ``simlab inspect --json`` prints.
+        lines: what ``simlab inspect`` prints.
+    """
+
+    value: dict[str, object]
+    lines: str
+
+    def to_json(self) -> dict[str, object]:
+        """The value that ``simlab inspect --json`` prints."""
+        return self.value
+
+    def text(self) -> str:
+        """The description as ``simlab inspect`` prints it."""
+        return self.lines
+
+
+def inspect(path: str, progress: bool | None = None) -> Inspection:
+    """Say what a file or folder holds; a trace is read whole and proved whole.
+
+    Args:
+        path: of a file or folder, an address of a trace, a hub id of a drafter, or the name of a shipped file.
+        progress: whether a bar is shown; None: on a terminal.
+
+    Raises:
+        SimlabError: there is nothing, it is of another kind, or it is damaged.
+    """
+    place = Path(path) if "://" in path else place_of(path)
+    if "://" in path or (place.is_dir() and not looks_like_checkpoint(place)):
+        return Inspection(*_trace(path, progress))
+    if looks_like_checkpoint(place):
+        return Inspection(checkpoint_json(place), checkpoint_text(place))
+    if place.is_file():
+        return Inspection(*_file(place, format_of(place)))
+    fetched = fetched_checkpoint(path)
+    if fetched is None:
+        raise UsageError(f"there is nothing at {path}; expected {KINDS}")
+    return Inspection(checkpoint_json(fetched), checkpoint_text(fetched))
+
+
+def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
+    """A file by the format that it names; results name none."""
+    if named == cost_file.FORMAT:
+        cost = cost_file.read_cost_file(place)
+        return cost_json(place, cost), cost_text(place, cost)
+    if named == table_file.FORMAT:
+        table = table_file.read_table_file(place)
+        return table_json(place, table), table_text(place, table)
+    if named == ngram_file.FORMAT:
+        ngram = ngram_file.read_ngram_file(place)
+        return ngram_json(place, ngram), ngram_text(place, ngram)
+    if named == OPTIMUM_FORMAT:
+        return _optimum(place)
+    if looks_like_results(place):
+        return _results(place)
+    raise UsageError(f"{place} is a file of another kind; expected {KINDS}")
+
+
+def _trace(place: str, progress: bool | None) -> tuple[dict[str, object], str]:
+
+    with progress_bar(progress, "inspect", "sequence") as bar:
+        report = check_trace(place, lambda num: bar.update(num - bar.n))
+    return {"kind": "trace", **_trace_json(report)}, _trace_text(report)
+
+
+def _trace_json(report: TraceReport) -> dict[str, object]:
+    return {
+        "path": report.place,
+        "whole": True,
+        "text_id": report.text_id,
+        "prompts": report.num_prompts,
+        "sequences": report.num_sequences,
+        "tokens": report.num_tokens,
+        "stopped": report.num_stopped,
+        "bytes": report.num_bytes,
+        "sequences_by_dataset": dict(report.sequences_by_dataset),
+        "tokens_by_dataset": dict(report.tokens_by_dataset),
+        "drafts": {
+            name: asdict(draft) | {"bytes_per_row": draft.bytes_per_row} for name, draft in report.drafts.items()
+        },
+        "manifest": report.manifest.to_json(),
+    }
+
+
+def _trace_text(report: TraceReport) -> str:
+    manifest = report.manifest
+    sampling = manifest.sampling
+    made = "generated by the target" if manifest.gt_mode == "generated" else "made elsewhere"
+    if manifest.hidden_states is not None:
+        made += f"; the target's states were dumped by an engine, in {manifest.hidden_states.dtype}"
+    lines = [
+        f"trace {report.place}",
+        f"text       {report.text_id}, {made}",
+        f"target     {manifest.target.name}, vocabulary {manifest.vocab_size:,}, {manifest.dtype}, {manifest.device}",
+        (
+            f"sampling   temperature {sampling.temperature:g}, top-p {sampling.top_p:g}, top-k {sampling.top_k}, "
+            f"seed {sampling.seed}; at most {manifest.max_new_tokens} new tokens"
+        ),
+        (
+            f"size       {report.num_prompts} prompts, {report.num_sequences} sequences ({report.num_stopped} ended by "
+            f"themselves), {report.num_tokens:,} tokens, {report.num_bytes:,} bytes"
+        ),
+    ]
+    lines += [
+        f"  {dataset}: {num} sequences, {report.tokens_by_dataset[dataset]:,} tokens"
+        for dataset, num in report.sequences_by_dataset.items()
+    ]
+    for name, draft in report.drafts.items():
+        kept = manifest.draft_sets[name]
+        shares = "  ".join(f"{100 * share:.1f}" for share in draft.true_first_share)
+        lines += [
+            (
+                f"draft set  {name} ({draft.draft_id}), block {kept.block_size}, "
+                f"exact up to budget {kept.exact_budget}, at least {kept.min_width} candidates per depth"
+            ),
+            f"  {draft.num_rows:,} rows, {draft.num_candidates:,} candidates, {draft.bytes_per_row:.0f} bytes per row",
+            f"  first candidate right, % per depth: {shares}",
+        ]
+    return "\n".join([*lines, "whole: every file, invariant and id was checked"])
+
+
+def _optimum(place: Path) -> tuple[dict[str, object], str]:
+
+    found = read_optimum(place)
+
+    def prompts(one: ReadFrom) -> str:
+        return f"{one.prompts} prompts ({', '.join(one.datasets)}) of text {one.text_id}, draft set {one.draft_id}"
+
+    cap = "" if found.node_cap is None else f", at most {found.node_cap} drafted tokens a round"
+    lines = [
+        f"choice     {place}",
+        f"objective  {found.objective}{cap}; {found.searched:,} policies searched",
+        *([f"prices     {', '.join(found.cost_ids)}"] if found.cost_ids else []),
+        f"chosen on  {prompts(found.chosen_on)}",
+        f"reported   {prompts(found.reported_on)}",
+        f"to confirm {', '.join(found.run)}",
+    ]
+    parts = ["\n".join(lines), found.verdict, finalist_table(found), optimism_text(found)]
+    value: dict[str, object] = {"kind": "optimum", "path": str(place)}
+    return value | found.to_json(), "\n\n".join(parts)
+
+
+def _results(place: Path) -> tuple[dict[str, object], str]:
+
+    results = read_results(place)
+    if results.is_empty():
+        raise UsageError(f"{place} is a result file without rows; make it again with `simlab replay --out FILE`")
+    parts = results.partition_by(*_TOGETHER, maintain_order=True)
+    tables, rows = [], []
+    for part in parts:
+        found = summaries(part)
+        ids = {name: part[name][0] for name in _TOGETHER}
+        rows += [ids | one.row() for one in found]
+        heading = f"text {ids['text_id']}, drafter {ids['draft_id']}, {ids['kind']}"
+        heading += "" if ids["cost_id"] is None else f" at the prices {ids['cost_id']}"
+        tables.append(f"{heading}\n{table(found)}\n\n{notes(found, _UNPRICED)}")
+    value: dict[str, object] = {"kind": "results", "path": str(place), "rows": rows}
+    return value, "\n\n".join([f"results {place}, {results.height:,} rows", *tables])

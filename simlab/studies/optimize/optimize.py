@@ -1,0 +1,162 @@
+"""A policy and its settings, chosen on some prompts and reported once on others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simlab.analysis.optimize.text import finalist_table, optimism_text
+from simlab.analysis.table.text import notes, table
+from simlab.studies.inputs.artefacts import in_sample_note
+from simlab.studies.inputs.trace import TraceSource, opened
+from simlab.studies.optimize.inputs import SearchInputs, search_inputs
+from simlab.studies.optimize.report import Choice, report_choice
+from simlab.studies.optimize.search import SearchOptions, at_the_ends, search
+from simlab.studies.optimize.space import Point, Space, space_of
+from simlab.studies.optimize.trials import plan_of, run_trials
+from simlab.studies.result import StudyResult
+from simlab.traces.artefacts.optimum import Optimum, write_optimum
+from simlab.traces.results.rows import Results, write_results
+
+
+@dataclass(frozen=True, eq=False)
+class OptimizeResult(StudyResult):
+    """The choice, its rivals on both sets of prompts, and the verdict.
+
+    Attributes:
+        inputs: the prompts, prices and objective.
+        space: what was searched.
+        trials: the best policies of trials of ranges.
+        choice: what came out.
+        steps: policies and prompts of each step of the search on dev.
+    """
+
+    inputs: SearchInputs
+    space: Space
+    trials: tuple[Point, ...]
+    choice: Choice
+    steps: tuple[tuple[int, int], ...]
+
+    @property
+    def optimum(self) -> Optimum:
+        """What `write` writes and ``simlab confirm --from`` reads."""
+        return self.choice.optimum
+
+    @property
+    def results(self) -> Results:
+        """Result rows of the finalists on the evaluation prompts."""
+        return self.choice.results
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab optimize --json``: the file, and what only this search knows."""
+        extra: dict[str, object] = {
+            "in_sample_on_dev": list(self.choice.in_sample[0]),
+            "in_sample_on_evaluation": list(self.choice.in_sample[1]),
+            "at_the_ends": self._ends(),
+            "left_out": list(self.space.left_out),
+            "split": self.inputs.split,
+        }
+        return self.optimum.to_json() | extra
+
+    def text(self) -> str:
+        """The verdict and the tables as ``simlab optimize`` prints them."""
+        evaluation, choice = self.inputs.evaluation, self.choice
+        parts = [self._heading(), self.optimum.verdict, finalist_table(self.optimum)]
+        for prices, summaries in zip(evaluation.prices, choice.summaries, strict=True):
+            parts.append(f"evaluation prompts, prices {prices.heading}\n{table(summaries)}")
+        parts.append(optimism_text(self.optimum))
+        parts.append(notes(choice.summaries[0], evaluation.prices[0].why_none))
+        return "\n\n".join([*parts, *self._warnings()])
+
+    def write(self, path: str | Path) -> None:
+        """Write the choice, for ``simlab confirm --from``."""
+        write_optimum(Path(path), self.optimum)
+
+    def write_results(self, path: str | Path) -> None:
+        """Write the finalists' result rows on the evaluation prompts."""
+        write_results(Path(path), self.results)
+
+    def _heading(self) -> str:
+        inputs, space = self.inputs, self.space
+        objective = {
+            "tokens_per_s": "tokens per second",
+            "acceptance_length": "acceptance length",
+            "worst_case": f"the smallest speedup at {len(inputs.dev.prices)} machines' prices",
+        }[inputs.objective]
+        cap = "" if inputs.node_cap is None else f", at most {inputs.node_cap} drafted tokens a round"
+        lines = [
+            f"chosen on    {inputs.dev.heading()}",
+            f"reported on  {inputs.evaluation.heading()}",
+            f"objective    {objective}{cap}",
+            f"searched     {self.optimum.searched:,} policies of {len(space.entries)} entries",
+        ]
+        if len(self.steps) > 1:
+            lines[-1] += "; " + ", ".join(f"{num:,} on {prompts} prompts" for num, prompts in self.steps)
+        if space.capped:
+            lines.append(f"left out     {space.capped:,} policies that draft more")
+        return "\n".join([*lines, *([inputs.split] if inputs.split else [])])
+
+    def _ends(self) -> list[str]:
+        points = [*self.space.points, *self.trials]
+        return at_the_ends(next(one for one in points if one.typed == self.optimum.best.policy), points)
+
+    def _warnings(self) -> list[str]:
+        lines = [f"At an end: {one}; search further." for one in self._ends()]
+        on_dev, on_evaluation = self.choice.in_sample
+        if on_dev:
+            lines.append(
+                f"In sample on dev: {', '.join(on_dev)}. Tables or counts of theirs were made from the dev texts, so "
+                "their dev figures are too high; those on evaluation prompts are not."
+            )
+        if on_evaluation:
+            lines.append(in_sample_note(on_evaluation))
+        if self.space.left_out:
+            lines.append("Not searched:\n" + "\n".join(f"  {one}" for one in self.space.left_out))
+        return lines
+
+
+def optimize(
+    trace: TraceSource | None = None,
+    policies: Sequence[str] = (),
+    *,
+    report_on: TraceSource | None = None,
+    cost: str | Path | Sequence[str | Path] = (),
+    draft: str | None = None,
+    objective: str | None = None,
+    node_cap: int | None = None,
+    halving: bool | None = None,
+    trials: int | None = None,
+    seed: int | None = None,
+    storage: str | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> OptimizeResult:
+    """Choose a policy and its settings on the prompts of one trace, and report the choice on those of another.
+
+    Args:
+        trace: to choose on: a trace, or where one is; None: the sample that comes with simlab.
+        policies: with grids and ranges, as they are typed behind ``-p``; none: all built-in policies.
+        report_on: to report on; no prompt of it may be in ``trace``. None: the prompts of ``trace`` are split in two.
+        cost: cost files, or names of shipped ones; several: the worst case of all.
+        draft: the draft set; None: the only one.
+        objective: ``tokens_per_s``, ``acceptance_length`` or ``worst_case``; None: by the number of cost files.
+        node_cap: only policies that draft at most so many tokens a round.
+        halving: drop policies that are surely worse after a part of the prompts; None: where there are many.
+        trials: of each policy with a range ``a~b``; None: 50.
+        seed: of the trials; None: 0.
+        storage: keep the trials, and go on with earlier ones: ``sqlite:///FILE``.
+        threads: of the CPU; None: all cores.
+        progress: whether bars are shown; None: on a terminal.
+
+    Raises:
+        SimlabError: something is not there, or does not fit the rest.
+    """
+    costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
+    inputs = search_inputs(opened(trace), report_on, costs, draft, objective, node_cap)
+    space = space_of(policies, inputs)
+    plan, options = plan_of(trials, seed, storage, space), SearchOptions(threads, progress)
+    points, num_tried = run_trials(space, inputs, plan, options)
+    dev = search(space, points, inputs.dev, inputs.objective, halving, options)
+    best = dev.best(inputs.objective)
+    evaluation = search(space, [*points, best], inputs.evaluation, inputs.objective, halving, options)
+    choice = report_choice(inputs, dev, evaluation, len(space.points) + num_tried, options)
+    return OptimizeResult(inputs, space, tuple(points), choice, dev.steps)

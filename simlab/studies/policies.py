@@ -1,0 +1,174 @@
+"""The policies that can be replayed, their settings and where they come from."""
+
+import html
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from simlab.policies.parsing.describe import PolicyInfo, SettingInfo, describe_policies
+
+if TYPE_CHECKING:
+    import polars as pl
+
+WIDTH = 100
+_JOINED = "\N{NO-BREAK SPACE}"
+
+_HOW = """Write `-p NAME` or `-p NAME:key=value,key=value`; a/b/c and a..b make grids.
+A policy of your own: `-p path/to/mine.py:MyPolicy`. docs/policies.md says more of each."""
+
+_PAGE_HEAD = """# Policies
+
+Every policy that `simlab replay`, `simlab confirm` and `simlab export` know by name. This page is made from the code:
+`simlab policies --markdown > docs/policies.md`.
+
+Write `-p NAME` or `-p NAME:key=value,key=value`; `a/b/c` and `a..b` (both ends included) make grids:
+`-p ddtree:budget=16/32/64`, `-p chain:length=1..7`. A setting without a default must be given; values are JSON
+(`true`, `null`, `0.5`) or plain text.
+[Writing a policy](writing_a_policy.md) says how to add one; [conformance](conformance.md), how to test an
+implementation of one in another engine.
+
+*Exactness* says how sure it is that a policy is the published method: *exact (from released code)*, *exact (from
+paper)*, or a *reconstruction* where the source leaves something open. In every policy log-probabilities lie on a grid
+of 2⁻¹⁶ nat, and paths with equal scores are ordered by their ranks, whatever the original does.
+"""
+
+
+@dataclass(frozen=True)
+class PolicyList:
+    """Policies by name.
+
+    Attributes:
+        policies: in the order of the table.
+        with_details: whether all that their classes say is printed.
+    """
+
+    policies: tuple[PolicyInfo, ...]
+    with_details: bool = False
+
+    @cached_property
+    def frame(self) -> "pl.DataFrame":
+        """A row per policy; the settings as they are typed, with their defaults."""
+        import polars as pl
+
+        rows = [
+            {
+                "name": one.name,
+                "summary": one.summary,
+                "settings": list(one.settings),
+                "reads": one.reads,
+                "exactness": one.exactness,
+                "source": one.source,
+            }
+            for one in self.policies
+        ]
+        return pl.DataFrame(rows)
+
+    def to_json(self) -> list[dict[str, object]]:
+        """The value that ``simlab policies --json`` prints."""
+        return [policy_json(one) for one in self.policies]
+
+    def text(self) -> str:
+        """The list as ``simlab policies`` prints it."""
+        return "\n\n".join([*(_block(one, self.with_details) for one in self.policies), _HOW])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text())}</pre>"
+
+    def markdown(self) -> str:
+        """The page of the documentation."""
+        return policies_page(self.policies)
+
+
+def list_policies(*names: str) -> PolicyList:
+    """List policies: what they draft, their settings, and where they come from.
+
+    Args:
+        names: of policies, or ``path/to/mine.py:MyPolicy``; none: all.
+
+    Raises:
+        PolicyError: there is none of that name.
+    """
+    return PolicyList(tuple(describe_policies(names)), bool(names))
+
+
+def policy_json(one: PolicyInfo) -> dict[str, object]:
+    """One policy for scripts; a default that JSON cannot say is said in Python's words."""
+    return {
+        "name": one.name,
+        "summary": one.summary,
+        "details": list(one.details),
+        "settings": [
+            {
+                "name": setting.name,
+                "type": setting.kind,
+                "required": setting.required,
+                "default": setting.default if _is_plain(setting.default) else repr(setting.default),
+            }
+            for setting in one.fields
+        ],
+        "reads": one.reads,
+        "exactness": one.exactness,
+        "source": one.source,
+    }
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _block(one: PolicyInfo, with_details: bool) -> str:
+    """One policy for people, within `WIDTH` columns."""
+    prose = [one.summary, *one.details] if with_details else [one.summary]
+    lines = [one.name, *"\n\n".join("\n".join(_wrapped(part, "  ", "  ")) for part in prose).split("\n")]
+    # A setting is not broken over two lines.
+    settings = ", ".join(each.replace(" ", _JOINED) for each in one.settings)
+    said = {
+        "settings": settings or "none",
+        "reads": one.reads,
+        "exactness": one.exactness,
+        "source": one.source,
+    }
+    lines += [line for key, value in said.items() for line in _wrapped(value, f"  {key:<11}", " " * 13)]
+    return "\n".join(lines).replace(_JOINED, " ")
+
+
+def _wrapped(text: str, first: str, others: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)
+
+
+def policies_page(found: Sequence[PolicyInfo]) -> str:
+    """The page docs/policies.md."""
+    overview = [
+        f"| [`{one.name}`](#{_anchor(one.name)}) | {_cell(one.summary)} | {_cell(one.source)} |" for one in found
+    ]
+    head = [_PAGE_HEAD, "| policy | what it drafts | source |\n|---|---|---|\n" + "\n".join(overview) + "\n"]
+    return "\n".join([*head, *(_section(one) for one in found)])
+
+
+def _section(one: PolicyInfo) -> str:
+    prose = "\n\n".join(_filled(part) for part in (one.summary, *one.details))
+    facts = {"Reads": one.reads, "Exactness": one.exactness, "Source": one.source}
+    listed = "\n".join(_filled(f"* *{key}*: {value}", "  ") for key, value in facts.items())
+    rows = [f"| `{each.name}` | {_cell(each.kind)} | {_default(each)} |" for each in one.fields]
+    table = "\n| setting | type | default |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "\nNo settings.\n"
+    return f"## {one.name}\n\n{prose}\n\n{listed}\n{table}"
+
+
+def _filled(text: str, others: str = "") -> str:
+    return textwrap.fill(text, 118, subsequent_indent=others, break_on_hyphens=False, break_long_words=False)
+
+
+def _default(setting: SettingInfo) -> str:
+    return "must be given" if setting.required else f"`{_cell(setting.typed_default)}`"
+
+
+def _cell(text: str) -> str:
+    """Inside a table of Markdown."""
+    return text.replace("|", "\\|")
+
+
+def _anchor(name: str) -> str:
+    """Where the heading of a section is found."""
+    return "".join(one for one in name.lower() if one.isalnum() or one in "-_")

@@ -1,0 +1,59 @@
+"""Result rows of a few policies on a few prompts, with and without prices."""
+
+import polars as pl
+
+from simlab.analysis.table.speeds import STAGE_COLUMNS
+
+
+def results() -> pl.DataFrame:
+    """Two policies on three prompts of two datasets; prompt c-0 has two turns, and m-1 no round."""
+    rows: list[dict[str, object]] = []
+    for policy, factor in (("chain", 1), ("ddtree:budget=4", 2)):
+        for dataset, prompt_id, turn, rounds, committed in (
+            ("maths", "m-0", 0, 10, 20 * factor),
+            ("maths", "m-1", 0, 0, 0),
+            ("chat", "c-0", 0, 5, 20 * factor),
+            ("chat", "c-0", 1, 5, 10 * factor),
+        ):
+            rows.append(
+                {
+                    "policy": policy,
+                    "policy_id": policy,
+                    "name": policy.partition(":")[0],
+                    "settings": "{}",
+                    "dataset": dataset,
+                    "prompt_id": prompt_id,
+                    "turn": turn,
+                    "sample": 0,
+                    "sequence": len(rows) % 4,
+                    "kind": "predicted",
+                    "cost_id": None,
+                    "rounds": rounds,
+                    "drafted": 7 * rounds,
+                    "verified": 8 * rounds,
+                    "accepted": committed - rounds,
+                    "committed": committed,
+                    "clipped": 0,
+                    **dict.fromkeys(STAGE_COLUMNS),
+                }
+            )
+    return pl.DataFrame(rows, schema_overrides={"cost_id": pl.String} | dict.fromkeys(STAGE_COLUMNS, pl.Float64))
+
+
+def priced() -> pl.DataFrame:
+    """The same at a price: plain decoding takes 1 s a token, the others 0.1 + 0.2 + 1 + 0.3 s a round."""
+    rows = results()
+    per_round = {"draft_s": 0.1, "select_s": 0.2, "verify_s": 1.0, "commit_s": 0.3}
+    drafted = rows.with_columns(pl.lit("made-up").alias("cost_id")).with_columns(
+        (pl.col("rounds") * seconds).alias(name) for name, seconds in per_round.items()
+    )
+    plain = drafted.filter(pl.col("policy") == "chain").with_columns(
+        *(
+            pl.lit(name).alias(column)
+            for column, name in (("policy", "autoregressive"), ("policy_id", "ar"), ("name", "ar"))
+        ),
+        pl.col("committed").alias("rounds"),
+        pl.col("committed").cast(pl.Float64).alias("verify_s"),
+        *(pl.lit(0.0).alias(name) for name in ("draft_s", "select_s", "commit_s")),
+    )
+    return pl.concat([plain, drafted])

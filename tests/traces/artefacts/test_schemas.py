@@ -1,0 +1,179 @@
+"""The published schemas and the readers refuse the same files, whole and with one value damaged."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from made_up_costs import filled
+from places import GOLDEN
+
+from simlab.errors import CostError, TraceError
+from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
+from simlab.traces.artefacts.optimum import Chosen, Optimum, ReadFrom, read_optimum
+from simlab.traces.artefacts.schemas import SCHEMAS, read_schema
+from simlab.traces.format.manifest import DumpedInfo, read_manifest
+from simlab.traces.reader import packaged_trace
+
+Place = tuple[str | int, ...]
+
+SCALARS: tuple[object, ...] = (None, True, "x", "", 1.5, -1, 0, 70_000)
+LISTS: tuple[object, ...] = ([], ["x"], [1], [-1], [None])
+OBJECTS: tuple[object, ...] = ({}, {"x": 1}, {"x": "x"}, {"x": ["x"]}, {"x": []})
+WRONG = (*SCALARS, *LISTS, *OBJECTS)
+"""What is put in the place of each value in turn."""
+
+
+def manifest_values() -> dict[str, Any]:
+    """A manifest in which every optional key is there."""
+    manifest = read_manifest(GOLDEN / "trace_v1")
+    (name, draft_set) = next(iter(manifest.draft_sets.items()))
+    full = replace(draft_set, draft_vocab_size=draft_set.vocab_size - 1, tap_offset=1, mask_token_id=3)
+    draft_sets = {name: full, "other": replace(draft_set, mask_token_id=None)}
+    values = replace(manifest, hidden_states=DumpedInfo((1, 2), "float32"), draft_sets=draft_sets).to_json()
+    found: dict[str, Any] = json.loads(json.dumps(values))
+    return found
+
+
+def cost_values() -> dict[str, Any]:
+    """A cost file in which every optional key is there."""
+    found: dict[str, Any] = json.loads((GOLDEN / "cost_v1.json").read_text(encoding="utf-8"))
+    return found | {"notes": ["made up"]}
+
+
+def optimum_values() -> dict[str, Any]:
+    """A choice with a winner, prices and a limit."""
+    best = Chosen("ddtree:budget=8", "0123")
+    optimum = Optimum(
+        simlab_version="0.1.0",
+        objective="tokens_per_s",
+        node_cap=16,
+        cost_ids=("a cost",),
+        chosen_on=ReadFrom("text", "draft", frozenset({("gsm8k", "1"), ("gsm8k", "2"), ("mbpp", "1")})),
+        reported_on=ReadFrom("other text", "other draft", frozenset({("gsm8k", "3")})),
+        searched=300,
+        winner=best,
+        best=best,
+        verdict="ddtree:budget=8 is faster than each of 2 others.",
+        optimism={"best_on_evaluation": "ddtree:budget=9", "optimism": 0.25},
+        run=("ddtree:budget=8", "chain"),
+        rows=({"policy": "ddtree:budget=8", "evaluation_tokens_per_s": 30.5, "p_adjusted": None, "differs": True},),
+    )
+    found: dict[str, Any] = json.loads(json.dumps(optimum.to_json()))
+    return found
+
+
+VALUES: dict[str, Callable[[], dict[str, Any]]] = {
+    "manifest": manifest_values,
+    "cost": cost_values,
+    "optimum": optimum_values,
+}
+
+
+def reader_accepts(kind: str, values: object, folder: Path) -> bool:
+    """Whether simlab reads these values as a file of its kind; refused is refused in a sentence of its own."""
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    try:
+        if kind == "manifest":
+            read_manifest(folder)
+        else:
+            (read_cost_file if kind == "cost" else read_optimum)(path)
+    except (CostError, TraceError):
+        return False
+    return True
+
+
+def validator(kind: str) -> Any:  # noqa: ANN401 - jsonschema ships no types
+    return jsonschema.Draft202012Validator(read_schema(kind))
+
+
+def places(value: object, at: Place = ()) -> Iterator[Place]:
+    """Where each value stands; of a list the first two."""
+    if at:
+        yield at
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places(inner, (*at, key))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value[:2]):
+            yield from places(inner, (*at, place))
+
+
+def damages(kind: str) -> Iterator[tuple[Place, str, dict[str, Any]]]:
+    """Files in which one value is taken out, or is another one."""
+    whole = VALUES[kind]()
+    for at in places(whole):
+        for wrong in ("removed", *WRONG):
+            values = copy.deepcopy(whole)
+            holder: Any = values
+            for step in at[:-1]:
+                holder = holder[step]
+            if wrong == "removed":
+                del holder[at[-1]]
+            else:
+                holder[at[-1]] = wrong
+            yield at, repr(wrong), values
+
+
+def is_beyond_a_schema(kind: str, at: Place) -> bool:
+    """Whether a value there is refused by what it is beside others: the few rules that a schema cannot say."""
+    if kind == "manifest":  # draft_vocab_size is at most vocab_size
+        return at[0] == "draft_sets" and at[-1] in ("vocab_size", "draft_vocab_size")
+    if kind == "cost":  # contexts and node counts rise, and samples are of their grid, each cell once
+        return at[0] in ("contexts", "node_counts") or (
+            at[0] == "samples" and at[-1] in ("stage", "num_drafted", "context")
+        )
+    return at[0] in ("winner", "best", "run")  # the winner is the best policy, and is run first
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_each_schema_is_one(kind: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(read_schema(kind))
+    with pytest.raises(ValueError, match="manifest, cost, optimum; got 'trace'"):
+        read_schema("trace")
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_what_simlab_writes_is_valid(kind: str, tmp_path: Path) -> None:
+    values = VALUES[kind]()
+    assert list(validator(kind).iter_errors(values)) == []
+    assert reader_accepts(kind, values, tmp_path)
+    assert list(validator(kind).iter_errors(values | {"later": [1, {"a": None}]})) == []
+    assert reader_accepts(kind, values | {"later": [1, {"a": None}]}, tmp_path)
+
+
+def test_packaged_and_golden_files_are_valid() -> None:
+    manifests = [packaged_trace() / "manifest.json", GOLDEN / "trace_v1" / "manifest.json"]
+    costs = [*packaged_cost_files(), GOLDEN / "cost_v1.json"]
+    for kind, paths in (("manifest", manifests), ("cost", costs)):
+        for path in paths:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            assert list(validator(kind).iter_errors(values)) == [], path
+    assert list(validator("cost").iter_errors(json.loads(json.dumps(filled().to_json())))) == []
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_schema_and_reader_refuse_the_same_damage(kind: str, tmp_path: Path) -> None:
+    check, refused = validator(kind), 0
+    for at, wrong, values in damages(kind):
+        by_schema, by_reader = check.is_valid(values), reader_accepts(kind, values, tmp_path)
+        refused += not by_schema
+        if by_schema and is_beyond_a_schema(kind, at):
+            continue
+        assert by_schema == by_reader, f"{at} {wrong}: the schema says {by_schema}, the reader {by_reader}"
+    assert refused > 300
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_every_key_that_the_reader_needs_is_required(kind: str, tmp_path: Path) -> None:
+    values = VALUES[kind]()
+    needed = {
+        key for key in values if not reader_accepts(kind, {k: v for k, v in values.items() if k != key}, tmp_path)
+    }
+    assert needed == set(read_schema(kind)["required"])  # type: ignore[call-overload]
+    assert set(values) == set(read_schema(kind)["properties"])  # type: ignore[call-overload]
