@@ -1,4 +1,4 @@
-"""What policies are fitted with, from a dense trace: maps of probabilities, frequencies of ranks, a price of seconds."""
+"""What policies are fitted with, from a dense trace: maps of probabilities, frequencies of ranks, prices of seconds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
