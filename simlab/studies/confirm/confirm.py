@@ -11,8 +11,8 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.execution.prepare import EAGER
 from simlab.studies.confirm.artefacts import artefacts_of_models
 from simlab.studies.confirm.choice import PriorChoice, prior_choice
-from simlab.studies.confirm.confirmation import Confirmation
-from simlab.studies.confirm.run import SummaryContext, run_confirmation
+from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
+from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions, value_or
 from simlab.studies.inputs.priced_policies import with_references
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, sample_trace
