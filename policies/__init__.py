@@ -1,4 +1,11 @@
-"""The named policies. A new one is its own module and one line here."""
+"""Draft-tree policies: an edge model scores candidates, an order lines them up as nodes, a rule says how many enter.
+
+`POLICIES` is the table of all named policies. A new one touches two files: its own module in `simlab.policies.named`,
+and a line here. Read `composition` first, then `named.ddtree` and `named.caddtree`. Each package imports only from
+those before it: `edges`, `costs`, the module `artefacts` (what policies were fitted or measured with), `kernels`,
+`orders`, `rules`, the module `composition`, `named`, `engine`, `fits`, the module `conformance`, this table,
+`parsing`.
+"""
 
 from collections.abc import Callable
 

@@ -1,20 +1,22 @@
 """A policy is an order of nodes and a rule for how many of them enter."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from simlab.arrays import Doubles, Ints, Longs
 from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
-from simlab.policies.orders.node_order import Layer, NodeOrder, Nodes
+from simlab.policies.artefacts import Artefacts, NoArtefacts
+from simlab.policies.orders.node_order import NodeOrder, OrderedNodes, OrderLayer
 from simlab.policies.orders.walk import walk_layer
 from simlab.policies.rules.budgets import BudgetRule
-from simlab.policies.rules.online_price import Memory, OnlinePrice
-from simlab.policies.shelf import EmptyShelf, Shelf
-from simlab.policy import Needs, Outcome
+from simlab.policies.rules.online_price import OnlinePrice, RateMemory
+from simlab.policies.rules.shared import SharedRule
+from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.recorded import RecordedTexts
 from simlab.tree import DraftTree
 
@@ -57,17 +59,17 @@ class Composition:
         """The most tokens that its rule lets in."""
         return self.rule.most
 
-    def start(self, prompt: Prompt) -> Memory | None:
+    def start(self, prompt: Prompt) -> RateMemory | None:
         """The memory of its rule; None for a rule without one."""
         return self.rule.start() if isinstance(self.rule, OnlinePrice) else None
 
-    def select(self, draft: Draft, state: Memory | None = None) -> DraftTree:
+    def select(self, draft: Draft, state: RateMemory | None = None) -> DraftTree:
         """The first nodes of its order, as many as its rule says."""
         nodes = self.order.nodes(draft, self.rule.most)
         size = self._size(nodes, draft.context_length, state)
         return DraftTree(nodes.tokens[: size + 1], nodes.parents[: size + 1])
 
-    def update(self, state: Memory | None, outcome: Outcome) -> Memory | None:
+    def update(self, state: RateMemory | None, outcome: Outcome) -> RateMemory | None:
         """The memory after a round."""
         return self.rule.update(state, outcome) if isinstance(self.rule, OnlinePrice) and state is not None else None
 
@@ -77,15 +79,15 @@ class Composition:
             return 0.0
         return self.rule.seconds(context_length, num_drafted)
 
-    def walk(self, layer: Layer, texts: RecordedTexts) -> TextRounds:
-        """Its rounds on whole texts, from the layer of its order."""
+    def walk(self, layer: OrderLayer, texts: RecordedTexts) -> TextRounds:
+        """The rounds of this policy on whole texts, from the layer of its order."""
         firsts, contexts = texts.roots.firsts, texts.contexts
         if isinstance(self.rule, OnlinePrice):
             return self.rule.walk(layer, contexts, firsts)
         return walk_layer(layer.insertions, self.rule.sizes(layer, contexts), firsts)
 
-    def _size(self, nodes: Nodes, context_length: int, state: Memory | None) -> int:
-        one = Layer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
+    def _size(self, nodes: OrderedNodes, context_length: int, state: RateMemory | None) -> int:
+        one = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
         if isinstance(self.rule, OnlinePrice):
             return self.rule.size(one, context_length, self.rule.start() if state is None else state)
         return int(self.rule.sizes(one, np.array([context_length], np.int64))[0])
@@ -95,31 +97,104 @@ class Composed(ABC):
     """A named policy: its settings, and what they compose to.
 
     Subclasses are frozen dataclasses whose fields are the settings; one of them, or a property, is ``budget``.
-    Without artefacts an instance is a policy itself; with them `compose` is given the shelf on which they stand.
+    Without artefacts an instance is a policy itself; with them `compose` is given those that are at hand.
+
+    A subclass may say more of itself. ``source``, ``exactness`` and ``reads`` are what `simlab policies` prints.
+    ``variants`` are settings as they are typed, one text for each way of its own through the code: tests replay all of
+    them and hold them against the real runner. ``searched`` gives what `simlab optimize` tries where nothing is named,
+    see `simlab.policies.parsing.search_space`.
     """
 
     @abstractmethod
-    def compose(self, shelf: Shelf) -> Composition:
-        """The policy."""
+    def compose(self, artefacts: Artefacts) -> Composition:
+        """The order and the rule that these settings mean, made of what is at hand."""
 
     @cached_property
     def own(self) -> Composition:
         """The policy without any artefact."""
-        return self.compose(EmptyShelf())
+        return self.compose(NoArtefacts())
 
     @property
     def needs(self) -> Needs:
-        """What it reads."""
+        """What this policy reads of a draft."""
         return self.own.needs
 
-    def start(self, prompt: Prompt) -> Memory | None:
+    def start(self, prompt: Prompt) -> RateMemory | None:
         """The memory with which a sequence begins."""
         return self.own.start(prompt)
 
-    def select(self, draft: Draft, state: Memory | None = None) -> DraftTree:
+    def select(self, draft: Draft, state: RateMemory | None = None) -> DraftTree:
         """The tree to verify."""
         return self.own.select(draft, state)
 
-    def update(self, state: Memory | None, outcome: Outcome) -> Memory | None:
+    def update(self, state: RateMemory | None, outcome: Outcome) -> RateMemory | None:
         """The memory after a round."""
         return self.own.update(state, outcome)
+
+
+def composition_of(policy: AnyPolicy) -> Composition | None:
+    """The order and the rule of a policy; None for a policy that is made otherwise.
+
+    Raises:
+        PolicyError: the policy needs artefacts and was given none.
+    """
+    if isinstance(policy, Composition):
+        return policy
+    return policy.own if isinstance(policy, Composed) else None
+
+
+def order_of(policy: AnyPolicy) -> NodeOrder | None:
+    """The order of nodes of a policy; None and errors as `composition_of` has them."""
+    composition = composition_of(policy)
+    return None if composition is None else composition.order
+
+
+def rule_of(policy: AnyPolicy) -> BudgetRule | OnlinePrice | None:
+    """The budget rule of a policy; None and errors as `composition_of` has them."""
+    composition = composition_of(policy)
+    return None if composition is None else composition.rule
+
+
+def order_key(policy: AnyPolicy) -> str:
+    """Equal for policies of one order of nodes, which share their work; empty for a policy made otherwise."""
+    order = order_of(policy)
+    return "" if order is None else order.key
+
+
+def shared_composition(policy: AnyPolicy) -> Composition | None:
+    """What a policy of the batch is composed of; None for a policy of single texts."""
+    composition = composition_of(policy)
+    return None if composition is None or not isinstance(composition.rule, SharedRule) else composition
+
+
+def shared_tree_sizes(shared: Composition, scores: Doubles, contexts: Longs) -> Ints:
+    """How many nodes of each text enter; see `SharedRule.shares`."""
+    assert isinstance(shared.rule, SharedRule)
+    return shared.rule.shares(scores, contexts)
+
+
+def check_batch(policy: AnyPolicy, batch: int) -> None:
+    """Refuse a policy of the batch that has no prices for so many texts at a time; any other policy passes.
+
+    Raises:
+        PolicyError: it has none.
+    """
+    shared = shared_composition(policy)
+    if shared is not None and isinstance(shared.rule, SharedRule):
+        shared.rule.check_batch(batch)
+
+
+def select_together(shared: Composition, drafts: Sequence[Draft]) -> list[DraftTree]:
+    """The trees of all texts of a batch.
+
+    Args:
+        shared: see `shared_composition`.
+        drafts: in the order in which the texts came.
+    """
+    node_lists = [shared.order.nodes(draft, shared.budget) for draft in drafts]
+    scores = np.full((len(node_lists), shared.budget + 1), -np.inf)
+    for row, nodes in zip(scores, node_lists, strict=True):
+        row[: len(nodes.scores)] = nodes.scores
+    contexts = np.array([draft.context_length for draft in drafts], np.int64)
+    ends = (shared_tree_sizes(shared, scores, contexts) + 1).tolist()
+    return [DraftTree(nodes.tokens[:end], nodes.parents[:end]) for nodes, end in zip(node_lists, ends, strict=True)]

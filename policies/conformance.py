@@ -12,9 +12,8 @@ from simlab.cost import CostTable
 from simlab.draft import Draft, Marginals
 from simlab.errors import PolicyError
 from simlab.grid import STEPS_PER_NAT
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import order_of, rule_of
 from simlab.policies.costs.round_costs import costs_at, round_costs
-from simlab.policies.shelf import EmptyShelf
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import Round, draft_source, rounds
@@ -37,14 +36,14 @@ def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterato
     depth = 0 if recorded.rows is None else recorded.rows.counts.shape[1]
     last = len(recorded.text) - 1
     state = policy.start(recorded.prompt)
-    for one in rounds(policy, recorded):
-        follows = recorded.text[one.position + 1 : one.position + depth + 2].tolist()
-        text_ends = one.position + len(follows) == last
-        given = _given(policy, draft(one.position)) | _memory(policy, state)
-        yield given | _tree(one, prompt_length) | _verified(one, prompt_length, follows, text_ends)
-        committed = tuple(follows[: one.num_committed])
-        seconds = modelled_s(policy, prompt_length + one.position, one.num_drafted)
-        state = policy.update(state, Outcome(one.path, committed, one.position + len(committed) == last, seconds))
+    for played in rounds(policy, recorded):
+        follows = recorded.text[played.position + 1 : played.position + depth + 2].tolist()
+        text_ends = played.position + len(follows) == last
+        given = _given(policy, draft(played.position)) | _memory(policy, state)
+        yield given | _tree(played, prompt_length) | _verified(played, prompt_length, follows, text_ends)
+        committed = tuple(follows[: played.num_committed])
+        seconds = modelled_s(policy, prompt_length + played.position, played.num_drafted)
+        state = policy.update(state, Outcome(played.path, committed, played.position + len(committed) == last, seconds))
 
 
 def stages_of(policy: AnyPolicy) -> tuple[str, ...]:
@@ -108,24 +107,16 @@ def _verified(one: Round, prompt_length: int, follows: list[int], text_ends: boo
     }
 
 
-def _composition(policy: AnyPolicy) -> Composition | None:
-    if isinstance(policy, Composition):
-        return policy
-    return policy.compose(EmptyShelf()) if isinstance(policy, Composed) else None
-
-
 def _prices(policy: AnyPolicy) -> tuple[CostTable, tuple[str, ...], int] | None:
     """The prices of a policy's budget rule, the stages that count, and the most tokens it asks for."""
-    composition = _composition(policy)
-    rule = None if composition is None else composition.rule
+    rule = rule_of(policy)
     cost, stages = getattr(rule, "cost", None), getattr(rule, "stages", ())
     return None if rule is None or not isinstance(cost, CostTable) else (cost, tuple(stages), rule.most)
 
 
 def _reads_text(policy: AnyPolicy) -> bool:
     """Whether the tokens before the root may matter; to a class that is not known here they may."""
-    composition = _composition(policy)
-    chosen = policy if composition is None else composition.order
+    chosen = order_of(policy) or policy
     if not type(chosen).__module__.startswith("simlab.policies."):
         return True
     return bool(getattr(getattr(chosen, "edge", None), "is_corrected", False))

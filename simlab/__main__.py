@@ -1,4 +1,4 @@
-"""``python -m simlab``."""
+"""The command line as ``python -m simlab``."""
 
 import sys
 

@@ -46,27 +46,32 @@ class RoundColumns:
 
     @property
     def num_rounds(self) -> int:
-        """R."""
+        """The number of rounds, R."""
         return len(self.positions)
 
     def totals(self) -> Totals:
         """The sums over the rounds."""
         drafted, num = int(self.num_drafted.sum()), self.num_rounds
         return Totals(
-            num,
-            drafted,
-            drafted + num,
-            int(self.num_accepted.sum()),
-            int(self.num_committed.sum()),
-            int(self.clipped.sum()),
+            rounds=num,
+            drafted=drafted,
+            verified=drafted + num,
+            accepted=int(self.num_accepted.sum()),
+            committed=int(self.num_committed.sum()),
+            clipped=int(self.clipped.sum()),
         )
 
 
 def columns_of(rounds: Iterable[Round]) -> RoundColumns:
     """Rounds of one text that were made one by one."""
-    rows = [(one.position, one.num_drafted, one.num_accepted, one.num_committed, one.clipped) for one in rounds]
-    table = np.array(rows, np.int64).reshape(-1, 5)
-    return RoundColumns(table[:, 0], table[:, 1], table[:, 2], table[:, 3], table[:, 4] != 0)
+    listed = list(rounds)
+    return RoundColumns(
+        positions=np.array([one.position for one in listed], np.int64),
+        num_drafted=np.array([one.num_drafted for one in listed], np.int64),
+        num_accepted=np.array([one.num_accepted for one in listed], np.int64),
+        num_committed=np.array([one.num_committed for one in listed], np.int64),
+        clipped=np.array([one.clipped for one in listed], np.bool_),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,9 +106,9 @@ class TextRounds:
         return RoundColumns(roots - first, self.num_drafted[part], accepted, committed, clipped)
 
 
-def rounds_of_texts(found: Iterable[RoundColumns], texts: RecordedTexts) -> TextRounds:
+def rounds_of_texts(rounds_by_text: Iterable[RoundColumns], texts: RecordedTexts) -> TextRounds:
     """The rounds of each text, as those of all of them."""
-    parts = list(found)
+    parts = list(rounds_by_text)
     firsts = texts.roots.firsts[:-1].tolist()
     return TextRounds(
         _joined([one.positions + first for one, first in zip(parts, firsts, strict=True)]),

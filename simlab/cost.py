@@ -46,7 +46,7 @@ class StageSeconds:
 
     @property
     def total_s(self) -> float:
-        """All stages together."""
+        """Seconds of all stages together."""
         return self.draft_s + self.select_s + self.verify_s + self.commit_s
 
 

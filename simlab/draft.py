@@ -61,7 +61,7 @@ class Marginals:
         return self.ids[firsts[: empty[0] if len(empty) else -1]]
 
     def first_ranks(self, top_k: int) -> "Marginals":
-        """The same rows cut to the first ``top_k`` ranks at every depth."""
+        """Marginals that hold only the first ``top_k`` ranks at every depth."""
         return Marginals(*_first_ranks(self.ids, self.log_probs, self.offsets, top_k))
 
 

@@ -61,7 +61,7 @@ class Policy(Protocol[State]):
 
     @property
     def needs(self) -> Needs:
-        """What it reads."""
+        """What the policy reads of a draft."""
         ...
 
     @property
@@ -106,7 +106,7 @@ class Stateless:
     __slots__ = ()
 
     def start(self, prompt: Prompt) -> None:
-        """Nothing to remember."""
+        """Begin a sequence with nothing to remember."""
 
     def update(self, state: None, outcome: Outcome) -> None:
-        """Nothing to remember."""
+        """Remember nothing of a round."""

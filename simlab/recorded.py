@@ -160,7 +160,7 @@ class RecordedTexts:
         return roots.places - np.repeat(roots.begins[:-1], np.diff(roots.firsts))
 
     def drafted(self) -> Roots:
-        """The same where a draft set is needed.
+        """The roots, for what needs a draft set.
 
         Raises:
             ValueError: none was asked for.

@@ -103,7 +103,7 @@ def replay_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> Totals:
 
 
 def hindsight_rounds(recorded: RecordedSequence, budget: int) -> Iterator[Round]:
-    """The fewest rounds that any policy can have, told the answer.
+    """The fewest rounds that any policy can have, if it knew the text: an oracle upper bound.
 
     Each tree is a chain of true tokens, as far as they are among the kept candidates and at most
     ``budget`` of them. The longest chain is not always best: stopping earlier may lead to a root
@@ -188,13 +188,20 @@ def _reach(rows: DraftRows, budget: int, last: int) -> Longs:
     return np.asarray(np.minimum(reach, last), dtype=np.int64)
 
 
-def totals_of(found: Iterable[Round]) -> Totals:
+def totals_of(all_rounds: Iterable[Round]) -> Totals:
     """The sums over some rounds."""
     num, drafted, accepted, committed, clipped = 0, 0, 0, 0, 0
-    for one in found:
+    for played in all_rounds:
         num += 1
-        drafted += one.num_drafted
-        accepted += one.num_accepted
-        committed += one.num_committed
-        clipped += one.clipped
-    return Totals(num, drafted, drafted + num, accepted, committed, clipped)
+        drafted += played.num_drafted
+        accepted += played.num_accepted
+        committed += played.num_committed
+        clipped += played.clipped
+    return Totals(
+        rounds=num,
+        drafted=drafted,
+        verified=drafted + num,
+        accepted=accepted,
+        committed=committed,
+        clipped=clipped,
+    )

@@ -59,9 +59,9 @@ def check_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> None:
         _break(policy, "chose another tree for the same draft: it is random, or it changes its memory in place")
     if needs.draft:
         _check_reach(policy, recorded, steps)
-    found = list(rounds(policy, recorded))
+    played = list(rounds(policy, recorded))
     committed = [token for step in steps for token in step.committed]
-    if [one.path for one in found] != [step.path for step in steps] or committed != recorded.text[1:].tolist():
+    if [one.path for one in played] != [step.path for step in steps] or committed != recorded.text[1:].tolist():
         _break(policy, "did not commit each token of the text exactly once")
 
 
@@ -133,7 +133,7 @@ def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
 
 
 def _check_reach(policy: AnyPolicy, recorded: RecordedSequence, steps: list[_Step]) -> None:
-    """The same trees with more ranks than are declared, or with no more than a trace would keep."""
+    """Whether trees are the same with more ranks than are declared, and with no more than a trace would keep."""
     whole = draft_source(replace(policy.needs, top_k=None), recorded)
     if policy.needs.top_k is not None:
         if not _same(steps, _walk_or_none(policy, recorded, whole)):

@@ -1,7 +1,15 @@
-"""Sums over rounds; the ratios of a table are derived from them."""
+"""Sums over rounds and their names; the ratios of a table are derived from them.
+
+A new sum is a field of `Totals` and a name beside `ROUNDS`, and is filled where rounds are added up: in
+`simlab.sequence_replay.totals_of`, in `simlab.columns` and in `simlab.policies.engine.visited_roots`. A result column
+that follows from other sums is a field of `Totals` and a line of `sum_columns`. Either stands in the schema of
+`simlab.traces.results.rows`.
+"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from simlab.arrays import Longs
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +36,7 @@ class Totals:
     clipped: int = 0
 
     def __add__(self, other: "Totals") -> "Totals":
-        return Totals(
-            self.rounds + other.rounds,
-            self.drafted + other.drafted,
-            self.verified + other.verified,
-            self.accepted + other.accepted,
-            self.committed + other.committed,
-            self.clipped + other.clipped,
-        )
+        return Totals(**{name: getattr(self, name) + getattr(other, name) for name in SUMS})
 
     @property
     def acceptance_length(self) -> float:
@@ -51,6 +52,27 @@ class Totals:
     def accepted_per_verified(self) -> float:
         """Accepted tokens per token that went through the target; NaN without a round."""
         return _ratio(self.accepted, self.verified)
+
+
+SUMS = tuple(field.name for field in fields(Totals))
+"""The names of all sums, as result rows have them."""
+
+COUNTS = tuple(name for name in SUMS if name != "verified")
+"""The names of the sums that a replay counts, in the order in which arrays hold them; the others follow from them."""
+
+ROUNDS, DRAFTED, ACCEPTED, COMMITTED, CLIPPED = range(len(COUNTS))
+"""Places in `COUNTS`. Kernels read them as constants: after a change delete ``__pycache__/*.nb*``."""
+
+
+def sum_columns(counts: Longs) -> dict[str, Longs]:
+    """Every sum of `SUMS` by its name, int64 ``[...]``.
+
+    Args:
+        counts: int64 ``[..., C]``, the last axis as `COUNTS` has it.
+    """
+    columns = {name: counts[..., place] for place, name in enumerate(COUNTS)}
+    columns["verified"] = counts[..., DRAFTED] + counts[..., ROUNDS]
+    return {name: columns[name] for name in SUMS}
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -9,12 +9,14 @@ from simlab.analysis.statistics.intervals import Interval, intervals_of
 from simlab.analysis.statistics.prompt_spread import prompt_spread, share_intervals
 from simlab.arrays import Doubles, Longs
 from simlab.sequence_replay import Round
+from simlab.totals import ACCEPTED, COMMITTED, COUNTS, DRAFTED, ROUNDS
 
-ROUNDS, DRAFTED, ACCEPTED, COMMITTED, SIBLINGS, SECONDS, MEANS, RESPONSES = 0, 1, 2, 3, 4, 5, 6, 7
-"""What is summed over the rounds of a prompt; ``SIBLINGS`` are wrong tokens below a true parent, ``SECONDS`` are nan
-without prices, ``MEANS`` are the acceptance lengths of its ``RESPONSES`` that have rounds."""
+NUM_SUMS = len(COUNTS) + 4
 
-NUM_SUMS = 8
+SIBLINGS, SECONDS, MEANS, RESPONSES = range(len(COUNTS), NUM_SUMS)
+"""What is summed over the rounds of a prompt behind `simlab.totals.COUNTS`. ``SIBLINGS`` are wrong tokens below a
+true parent, ``SECONDS`` are nan without prices, ``MEANS`` are the acceptance lengths of its ``RESPONSES`` that have
+rounds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +26,7 @@ class RoundSums:
     Attributes:
         policy: its label.
         budget: the most tokens that it drafts.
-        sums: float64 ``[P, 8]``, of each prompt.
+        sums: float64 ``[P, NUM_SUMS]``, of each prompt.
     """
 
     policy: str

@@ -9,7 +9,7 @@ from simlab.analysis.statistics.intervals import Interval, intervals_of
 from simlab.analysis.statistics.prompt_spread import prompt_spread, ratios, share_intervals
 from simlab.arrays import Bools, Doubles, Ints, Longs, Shorts
 from simlab.grid import path_weight
-from simlab.policies.orders.node_order import NEVER, Layer
+from simlab.policies.orders.node_order import NEVER, OrderLayer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +127,7 @@ class OrderFigures:
     overstated_intervals: tuple[Interval, ...] | None
 
 
-def places_of(label: str, layer: Layer, caps: Sequence[int], has_probabilities: bool) -> OrderPlaces:
+def places_of(label: str, layer: OrderLayer, caps: Sequence[int], has_probabilities: bool) -> OrderPlaces:
     """What is kept of a layer with scores."""
     expected = None
     if has_probabilities:

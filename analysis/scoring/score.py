@@ -12,16 +12,17 @@ from simlab.analysis.scoring.reliability import ScoredEdges
 from simlab.arrays import Doubles, Longs
 from simlab.columns import TextRounds, columns_of, rounds_of_texts
 from simlab.cost import STAGES, CostTable
-from simlab.policies.composition import Composition
+from simlab.policies.composition import order_of
 from simlab.policies.engine.hindsight import fewest_rounds
 from simlab.policies.engine.replay import stages_paid, sums_of_rounds
-from simlab.policies.fits.edge_sums import Edges, EdgeSums, add_edges, edges_of, no_sums
+from simlab.policies.fits.edge_sums import EdgeScoring, EdgeSums, add_edges, edge_scoring_of, no_edge_sums
 from simlab.policies.named.chain import Chain
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import rounds
+from simlab.totals import COMMITTED, ROUNDS
 
 Prompt = tuple[str, str]
 """Dataset and name."""
@@ -37,14 +38,14 @@ class EdgeTally:
         num_prompts: P.
     """
 
-    def __init__(self, label: str, edges: Edges, width: int, num_prompts: int) -> None:
+    def __init__(self, label: str, edges: EdgeScoring, width: int, num_prompts: int) -> None:
         self._label, self._edges, self._width, self._num_prompts = label, edges, width, num_prompts
         self._sums: EdgeSums | None = None
 
     def add(self, texts: RecordedTexts, prompts: Longs) -> None:
         """Some more texts; int64 ``[S]``, the prompt of each."""
         if self._sums is None:
-            self._sums = no_sums(self._num_prompts, texts.roots.counts.shape[1])
+            self._sums = no_edge_sums(self._num_prompts, texts.roots.counts.shape[1])
         add_edges(self._sums, texts, self._edges, self._width, prompts)
 
     def scored(self) -> ScoredEdges:
@@ -121,12 +122,12 @@ class RunTally:
 
 
 def _sums(columns: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> Doubles:
-    """float64 ``[S, 8]``, wrong siblings still 0."""
+    """Sums of each text, float64 ``[S, NUM_SUMS]``, wrong siblings still 0."""
     sums = sums_of_rounds(columns, texts, cost, paid)
     counts, seconds = sums.counts[0].astype(np.float64), sums.seconds[0].sum(axis=1)
-    has_rounds = counts[:, 0] > 0
-    means = np.where(has_rounds, counts[:, 3] / np.maximum(counts[:, 0], 1.0), 0.0)
-    return np.column_stack([counts[:, :4], np.zeros(len(counts)), seconds, means, has_rounds])
+    has_rounds = counts[:, ROUNDS] > 0
+    means = np.where(has_rounds, counts[:, COMMITTED] / np.maximum(counts[:, ROUNDS], 1.0), 0.0)
+    return np.column_stack([counts, np.zeros(len(counts)), seconds, means, has_rounds])
 
 
 def _joined(parts: Sequence[OrderPlaces]) -> OrderPlaces:
@@ -237,8 +238,9 @@ def _orders(policies: Sequence[NamedPolicy]) -> list[tuple[str, NodeOrder]]:
     """Each order once, by a short label where no other order has the same."""
     found: dict[str, tuple[str, NodeOrder]] = {}
     for one in policies:
-        if isinstance(one.policy, Composition):
-            found.setdefault(one.policy.order.key, (one.label, one.policy.order))
+        order = order_of(one.policy)
+        if order is not None:
+            found.setdefault(order.key, (one.label, order))
     short = [without_budget(label) for label, _ in found.values()]
     return [
         (name if short.count(name) == 1 else label, order)
@@ -246,11 +248,11 @@ def _orders(policies: Sequence[NamedPolicy]) -> list[tuple[str, NodeOrder]]:
     ]
 
 
-def _edge_models(orders: Sequence[tuple[str, NodeOrder]], width: int) -> list[tuple[str, Edges]]:
+def _edge_models(orders: Sequence[tuple[str, NodeOrder]], width: int) -> list[tuple[str, EdgeScoring]]:
     """Each edge model once; marginals that read more ranks than are looked at are one."""
-    found: dict[str, tuple[str, Edges]] = {}
+    found: dict[str, tuple[str, EdgeScoring]] = {}
     for label, order in orders:
-        edges = edges_of(order)
+        edges = edge_scoring_of(order)
         if edges is not None and edges.edge is not None and not edges.reads_prefix:
             found.setdefault(f"marginal:{min(edges.edge.top_k or width, width)}", (label, edges))
         elif edges is not None:

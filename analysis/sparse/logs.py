@@ -12,7 +12,7 @@ import numpy as np
 
 from simlab.arrays import Longs
 from simlab.columns import TextRounds
-from simlab.policies.composition import Composition
+from simlab.policies.composition import Composition, composition_of, rule_of
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
@@ -38,7 +38,8 @@ class EveryRoot:
 
 def depends_on_root_alone(policy: AnyPolicy) -> bool:
     """Whether a policy's tree at a root is known without the rounds before it."""
-    return isinstance(policy, Composition) and not isinstance(policy.rule, OnlinePrice)
+    rule = rule_of(policy)
+    return rule is not None and not isinstance(rule, OnlinePrice)
 
 
 def at_every_root(policies: Sequence[AnyPolicy], texts: RecordedTexts) -> list[EveryRoot]:
@@ -54,10 +55,11 @@ def at_every_root(policies: Sequence[AnyPolicy], texts: RecordedTexts) -> list[E
     orders: dict[str, list[int]] = {}
     composed: list[Composition] = []
     for place, one in enumerate(policies):
-        if not isinstance(one, Composition) or not depends_on_root_alone(one):
+        composition = composition_of(one)
+        if composition is None or not depends_on_root_alone(one):
             raise ValueError(f"what {one!r} does at a root depends on its earlier rounds, or on code of its own")
-        composed.append(one)
-        orders.setdefault(one.order.key, []).append(place)
+        composed.append(composition)
+        orders.setdefault(composition.order.key, []).append(place)
     found: dict[int, EveryRoot] = {}
     for places in orders.values():
         alike = [composed[place] for place in places]

@@ -9,14 +9,12 @@ import polars as pl
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
 from simlab.analysis.statistics.slices import sliced
 from simlab.analysis.table.speeds import STAGE_COLUMNS, Speed, speed_of
-from simlab.totals import Totals
+from simlab.totals import SUMS, Totals
 
 BASELINE = "ar"
 """The name of the policy whose speed is the reference."""
 
 Scalar = str | int | float | bool | None
-
-_SUMS = ("rounds", "drafted", "verified", "accepted", "committed", "clipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class Summary:
             "settings": self.settings,
             "prompts": self.prompts,
             "sequences": self.sequences,
-            **{name: getattr(self.totals, name) for name in _SUMS},
+            **{name: getattr(self.totals, name) for name in SUMS},
             "acceptance_length": self.totals.acceptance_length,
             "acceptance_length_macro": self.acceptance_length_macro,
             "acceptance_length_ci_low": self.interval.low,
@@ -101,7 +99,7 @@ def _of_slice(results: pl.DataFrame, value: Scalar) -> list[Summary]:
 
 def _summary(part: pl.DataFrame, plain: pl.DataFrame, value: Scalar) -> Summary:
     """Summary of the rows of one policy in one slice, beside plain decoding's rows of the same slice."""
-    sums = part.select(pl.col(_SUMS).cast(pl.Int64).sum()).row(0, named=True)
+    sums = part.select(pl.col(SUMS).cast(pl.Int64).sum()).row(0, named=True)
     prompts = part.group_by("dataset", "prompt_id").agg(pl.col("committed", "rounds").cast(pl.Int64).sum())
     prompts = prompts.sort("dataset", "prompt_id")
     with_rounds = part.filter(pl.col("rounds") > 0)

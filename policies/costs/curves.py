@@ -7,11 +7,11 @@ import numpy as np
 from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable
 
-Samples = Mapping[tuple[str, int, int], Sequence[float]]
+CostSamples = Mapping[tuple[str, int, int], Sequence[float]]
 """Seconds by stage, number of drafted tokens and context; ``plain`` has no drafted token."""
 
 
-def cost_table(cost_id: str, contexts: Sequence[int], node_counts: Sequence[int], samples: Samples) -> CostTable:
+def cost_table(cost_id: str, contexts: Sequence[int], node_counts: Sequence[int], samples: CostSamples) -> CostTable:
     """The raw curves: `undisturbed_s` of each cell, and straight lines between node counts.
 
     `CostTable` is linear between contexts, so between four measured cells the price is bilinear.
@@ -49,7 +49,7 @@ def undisturbed_s(seconds: Sequence[float]) -> float:
     return float(np.quantile(np.asarray(seconds, np.float64), 0.25))
 
 
-def cells_s(stage: str, contexts: Sequence[int], node_counts: Sequence[int], samples: Samples) -> Doubles:
+def cells_s(stage: str, contexts: Sequence[int], node_counts: Sequence[int], samples: CostSamples) -> Doubles:
     """The seconds of a stage over the measured grid.
 
     Returns:

@@ -19,7 +19,7 @@ _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 @dataclass(frozen=True, slots=True)
 class LayerSizes:
-    """Of a target with grouped queries and a gated feed-forward network.
+    """The sizes of a target's layers, with grouped queries and a gated feed-forward network.
 
     Attributes:
         num_layers: of the target.
@@ -48,7 +48,7 @@ class LayerSizes:
 
     @property
     def sizes_id(self) -> str:
-        """Content id."""
+        """The content id of these sizes."""
         return content_id(asdict(self))
 
     def flops(self, contexts: Doubles, tokens: Doubles) -> Doubles:

@@ -42,13 +42,13 @@ def round_costs(cost: CostTable, stages: tuple[str, ...], most_drafted: int) -> 
 
 
 @kernel
-def costs_at(costs: RoundCosts, context: int, found: Doubles) -> None:
+def costs_at(costs: RoundCosts, context: int, seconds: Doubles) -> None:
     """Seconds by drafted tokens at one context; linear between contexts, constant outside.
 
     Args:
         costs: as measured.
         context: tokens before the root.
-        found: float64 ``[n + 1]``, to be filled.
+        seconds: float64 ``[n + 1]``, to be filled.
     """
     high = 0
     while high < costs.contexts.size - 1 and costs.contexts[high] < context:
@@ -56,5 +56,5 @@ def costs_at(costs: RoundCosts, context: int, found: Doubles) -> None:
     low = max(high - 1, 0)
     width = max(costs.contexts[high] - costs.contexts[low], 1.0)
     share = min(max((context - costs.contexts[low]) / width, 0.0), 1.0)
-    for n in range(found.size):
-        found[n] = costs.seconds[low, n] * (1.0 - share) + costs.seconds[high, n] * share
+    for n in range(seconds.size):
+        seconds[n] = costs.seconds[low, n] * (1.0 - share) + costs.seconds[high, n] * share

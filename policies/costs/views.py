@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import nnls
 
 from simlab.arrays import Doubles
 from simlab.cost import PLAIN, CostTable
@@ -48,6 +47,9 @@ def closest_convex(seconds: Doubles) -> Doubles:
     Returns:
         float64 ``[n_max + 1]``; up to rounding.
     """
+    # Half a second to load, and most commands take prices as they were measured.
+    from scipy.optimize import nnls  # noqa: PLC0415
+
     scale = float(seconds.max())
     if scale == 0 or len(seconds) == 1:
         return seconds.copy()
@@ -57,8 +59,8 @@ def closest_convex(seconds: Doubles) -> Doubles:
     lengths = np.linalg.norm(basis, axis=0)
     weights, _ = nnls(basis / lengths, seconds / scale)
     slopes = np.cumsum(weights[1:] / lengths[1:])
-    found: Doubles = scale * (weights[0] / lengths[0] + np.concatenate([[0.0], np.cumsum(slopes)]))
-    return found
+    convex: Doubles = scale * (weights[0] / lengths[0] + np.concatenate([[0.0], np.cumsum(slopes)]))
+    return convex
 
 
 def name_and_view(name: str) -> tuple[str, str]:
@@ -78,6 +80,6 @@ def name_and_view(name: str) -> tuple[str, str]:
     return file, view
 
 
-def seen(cost: CostTable, view: str) -> CostTable:
+def cost_in_view(cost: CostTable, view: str) -> CostTable:
     """Prices as a view has them."""
     return convex_view(cost) if view == CONVEX else cost

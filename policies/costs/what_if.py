@@ -135,10 +135,10 @@ def _shared(seconds: dict[str, Doubles], batch: int) -> dict[str, Doubles]:
             f"a pass of {batch} texts has at least {batch} tokens, and these prices end at {verify.shape[1]}; take a "
             "smaller batch, or measure more with `simlab profile --node-counts`"
         )
-    found = {stage: seconds[stage][:, :width] for stage in STAGES}
-    found["verify"] = verify[:, batch - 1 : batch * width : batch]
+    shared = {stage: seconds[stage][:, :width] for stage in STAGES}
+    shared["verify"] = verify[:, batch - 1 : batch * width : batch]
     more = np.maximum(verify[:, batch - 1] - verify[:, 0], 0.0)
-    return found | {PLAIN: seconds[PLAIN] + more[:, None]}
+    return shared | {PLAIN: seconds[PLAIN] + more[:, None]}
 
 
 def _typed(factor: float) -> str:

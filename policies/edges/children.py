@@ -38,8 +38,8 @@ class Children(NamedTuple):
 
 
 @kernel
-def room_for_children(num_depths: int, most_kept: int) -> Children:
-    """Room for as many candidates at each depth, in one or two lists."""
+def empty_children(num_depths: int, most_kept: int) -> Children:
+    """Children to be filled, for as many candidates at each depth, in one or two lists."""
     size = 2 * num_depths * most_kept
     children = Children(
         np.empty(size, np.int32),
@@ -83,7 +83,7 @@ def fill_costs(children: Children, log_probs: Floats, counts: Ints, start: int, 
     """The drafter's own candidates that are on some path within a limit, without their tokens.
 
     Args:
-        children: from `room_for_children`, used for nothing else.
+        children: from `empty_children`, used for nothing else.
         log_probs: float32, on the grid, of many roots.
         counts: int32 ``[D]``, candidates kept of this root; there is room for as many.
         start: where they begin.

@@ -13,7 +13,7 @@ from simlab.arrays import Doubles, Longs
 from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import borrowing_kernel
 from simlab.policies.edges.children import SPINE, Children, entropy_at
-from simlab.policies.edges.ngram import Counts, context_of, empty_counts, probability_after
+from simlab.policies.edges.ngram import NGramCounts, context_of, empty_counts, probability_after
 
 FLOOR = 1e-6
 """No 3-gram probability counts as less."""
@@ -33,15 +33,15 @@ class Correction(NamedTuple):
     """
 
     weights: Doubles
-    corpus: Counts
-    text: Counts
+    corpus: NGramCounts
+    text: NGramCounts
     text_share: float
     renormalised: bool
     adaptive: bool
     weight: float
 
 
-class Before(NamedTuple):
+class PrecedingTokens(NamedTuple):
     """Two tokens, and what the counts hold of them.
 
     Attributes:
@@ -68,7 +68,7 @@ def no_correction() -> Correction:
 
 
 @borrowing_kernel
-def before_of(correction: Correction, first: int, second: int) -> Before:
+def preceding_tokens(correction: Correction, first: int, second: int) -> PrecedingTokens:
     """Two tokens as they stand before others.
 
     Args:
@@ -81,7 +81,7 @@ def before_of(correction: Correction, first: int, second: int) -> Before:
         pair, last = context_of(correction.corpus.slots, first, second)
     if correction.text_share > 0.0:
         pair_in_text, last_in_text = context_of(correction.text.slots, first, second)
-    return Before(int(first), int(second), pair, last, pair_in_text, last_in_text)
+    return PrecedingTokens(int(first), int(second), pair, last, pair_in_text, last_in_text)
 
 
 @borrowing_kernel
@@ -91,7 +91,7 @@ def log_correction(
     text_slots: Longs,
     text_totals: Longs,
     share: float,
-    before: Before,
+    before: PrecedingTokens,
     weight: float,
     token: int,
 ) -> float:
@@ -104,8 +104,8 @@ def log_correction(
     value = 0.0
     if share < 1.0:
         pair, last = before.pair, before.last
-        found = probability_after(corpus_slots, corpus_totals, pair, last, before.first, before.second, token)
-        value += (1.0 - share) * found
+        in_corpus = probability_after(corpus_slots, corpus_totals, pair, last, before.first, before.second, token)
+        value += (1.0 - share) * in_corpus
     if share > 0.0:
         pair, last = before.pair_in_text, before.last_in_text
         value += share * probability_after(text_slots, text_totals, pair, last, before.first, before.second, token)
@@ -113,7 +113,7 @@ def log_correction(
 
 
 @borrowing_kernel
-def shift_of(children: Children, correction: Correction, before: Before, kind: int, depth: int) -> float:
+def shift_of(children: Children, correction: Correction, before: PrecedingTokens, kind: int, depth: int) -> float:
     """What makes the children of a node and the rest, as the floor corrects it, sum to 1; a logarithm.
 
     Args:

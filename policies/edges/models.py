@@ -8,9 +8,9 @@ import numpy as np
 from simlab.arrays import Doubles, Ints
 from simlab.ids import content_id
 from simlab.policies.edges.correction import Correction, no_correction
-from simlab.policies.edges.counted_text import counts_of_text
-from simlab.policies.edges.ngram import Counts, empty_counts
+from simlab.policies.edges.ngram import NGramCounts, empty_counts
 from simlab.policies.edges.rank_classes import NUM_CLASSES
+from simlab.policies.edges.text_counts import counts_of_text
 
 NO_MAP: Doubles = np.empty((0, 2, NUM_CLASSES, 2), np.float64)
 """Of no depth: log-probabilities stay what they are."""
@@ -63,16 +63,16 @@ class Marginal:
 
     @property
     def key(self) -> str:
-        """Its settings."""
+        """The name and the settings of this edge model."""
         return f"marginal:{self.top_k}"
 
     @property
     def edge_map(self) -> Doubles:
-        """None."""
+        """The map of no depth, `NO_MAP`."""
         return NO_MAP
 
     def correction(self, num_depths: int, num_tokens: int) -> Correction:
-        """None."""
+        """A correction that adds nothing to any score."""
         return no_correction()
 
 
@@ -94,11 +94,11 @@ class Calibrated:
 
     @property
     def key(self) -> str:
-        """Its settings."""
+        """The name and the settings of this edge model."""
         return f"calibrated:{self.map_id}:{self.top_k}"
 
     def correction(self, num_depths: int, num_tokens: int) -> Correction:
-        """None."""
+        """A correction that adds nothing to any score."""
         return no_correction()
 
 
@@ -117,7 +117,7 @@ class NGramCorrected:
     """
 
     weight: float
-    corpus: Counts
+    corpus: NGramCounts
     corpus_id: str
     text_share: float = 0.0
     renormalised: bool = False
@@ -126,7 +126,7 @@ class NGramCorrected:
 
     @property
     def key(self) -> str:
-        """Its settings."""
+        """The name and the settings of this edge model."""
         settings = [self.weight, self.corpus_id, self.text_share, self.renormalised, self.adaptive, self.top_k]
         return f"ngram:{content_id(settings)}"
 
@@ -147,11 +147,11 @@ class NGramCorrected:
 
     @property
     def edge_map(self) -> Doubles:
-        """None."""
+        """The map of no depth, `NO_MAP`."""
         return NO_MAP
 
     def correction(self, num_depths: int, num_tokens: int) -> Correction:
-        """Its counts, and room for those of a text."""
+        """A correction by the counts of its corpus, with room for those of a text."""
         if not self.is_corrected:
             return no_correction()
         vocab_size = int(self.corpus.totals[0])
@@ -161,8 +161,11 @@ class NGramCorrected:
         return Correction(weights, self.corpus, text, share, self.renormalised, self.adaptive, weight)
 
 
-def counted(correction: Correction, committed: Ints) -> Correction:
-    """The same with the counts of the prompt and the committed text; valid until the next call on this thread."""
+def with_text_counts(correction: Correction, committed: Ints) -> Correction:
+    """A correction with the counts of the prompt and the committed text.
+
+    It is valid until the next call on this thread; one that reads no text is returned as it is.
+    """
     if correction.weights.size > 0 and correction.text_share > 0:
         return correction._replace(text=counts_of_text(committed, int(correction.text.totals[0])))
     return correction

@@ -14,7 +14,7 @@ import numpy as np
 
 from simlab.arrays import Ints, Longs
 from simlab.jit import borrowing_kernel, kernel
-from simlab.policies.edges.ngram_logs import LogTable, add_log, no_logs, region_of, room_for_logs
+from simlab.policies.edges.ngram_logs import LogTable, add_log, empty_log_table, no_logs, region_of
 
 MOST_TOKENS = (1 << 21) - 1
 """Token ids are below it, so that three of them fit into one key."""
@@ -28,7 +28,7 @@ _VOCAB_SIZE, _NUM_TOKENS, _NUM_TYPES = 0, 1, 2
 _KEY, _VALUE = 0, 1
 
 
-class Counts(NamedTuple):
+class NGramCounts(NamedTuple):
     """Counts of tokens, pairs and triples, in one hash table.
 
     Attributes:
@@ -44,7 +44,7 @@ class Counts(NamedTuple):
     logs: LogTable
 
 
-def empty_counts(vocab_size: int, num_tokens: int) -> Counts:
+def empty_counts(vocab_size: int, num_tokens: int) -> NGramCounts:
     """A table with room for so many tokens of text.
 
     Raises:
@@ -53,15 +53,15 @@ def empty_counts(vocab_size: int, num_tokens: int) -> Counts:
     return _table(vocab_size, KEYS_PER_TOKEN * num_tokens)
 
 
-def counts_of(texts: list[Ints], vocab_size: int) -> Counts:
+def counts_of(texts: list[Ints], vocab_size: int) -> NGramCounts:
     """The counts of some texts, each int32 ``[T]``; nothing is counted across their borders."""
-    found = empty_counts(vocab_size, sum(map(len, texts)))
+    table = empty_counts(vocab_size, sum(map(len, texts)))
     for text in texts:
-        add_text(found, text)
-    return found
+        add_text(table, text)
+    return table
 
 
-def counts_from_rows(firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints, vocab_size: int) -> Counts:
+def counts_from_rows(firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints, vocab_size: int) -> NGramCounts:
     """The table of counts that were made before, such as by `simlab.policies.edges.ngram_counting`.
 
     Args:
@@ -75,18 +75,18 @@ def counts_from_rows(firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints, vo
         ValueError: the vocabulary is too large for a key.
     """
     contexts = np.unique(firsts.astype(np.int64) << 32 | seconds) if len(counts) else counts
-    found = _table(vocab_size, len(counts) + len(contexts))
-    _add_rows(found, firsts, seconds, thirds, counts)
-    return found._replace(logs=_logs_of(found))
+    table = _table(vocab_size, len(counts) + len(contexts))
+    _add_rows(table, firsts, seconds, thirds, counts)
+    return table._replace(logs=_logs_of(table))
 
 
-def _table(vocab_size: int, num_keys: int) -> Counts:
+def _table(vocab_size: int, num_keys: int) -> NGramCounts:
     if not 0 < vocab_size <= MOST_TOKENS:
         raise ValueError(f"a 3-gram holds vocabularies of 1 to {MOST_TOKENS:,} tokens; got {vocab_size:,}")
     # At most two thirds are filled, and one slot at least stays free.
     slots = np.zeros((1 << (3 * num_keys // 2 + 1).bit_length(), 2), np.int64)
     slots[:, _KEY] = -1
-    return Counts(slots, np.array([vocab_size, 0, 0], np.int64), no_logs())
+    return NGramCounts(slots, np.array([vocab_size, 0, 0], np.int64), no_logs())
 
 
 @borrowing_kernel
@@ -114,43 +114,43 @@ def _slot_of(slots: Longs, key: int) -> int:
 
 
 @borrowing_kernel
-def _add(found: Counts, first: int, second: int, third: int, num: int) -> None:
+def _add(table: NGramCounts, first: int, second: int, third: int, num: int) -> None:
     """Count a token after a context of two, one or no tokens."""
     key = key_of(first, second, third)
-    place = _slot_of(found.slots, key)
-    is_new = found.slots[place, _KEY] == -1
-    found.slots[place, _KEY] = key
-    found.slots[place, _VALUE] += np.int64(num) << 32
+    place = _slot_of(table.slots, key)
+    is_new = table.slots[place, _KEY] == -1
+    table.slots[place, _KEY] = key
+    table.slots[place, _VALUE] += np.int64(num) << 32
     if second < 0:
-        found.totals[_NUM_TOKENS] += num
-        found.totals[_NUM_TYPES] += is_new
+        table.totals[_NUM_TOKENS] += num
+        table.totals[_NUM_TYPES] += is_new
     else:
-        _add_context(found, first, second, int((np.int64(num) << 32) + is_new))
+        _add_context(table, first, second, int((np.int64(num) << 32) + is_new))
 
 
 @borrowing_kernel
-def _add_context(found: Counts, first: int, second: int, value: int) -> None:
+def _add_context(table: NGramCounts, first: int, second: int, value: int) -> None:
     key = key_of(first, second, -1)
-    place = _slot_of(found.slots, key)
-    found.slots[place, _KEY] = key
-    found.slots[place, _VALUE] += value
+    place = _slot_of(table.slots, key)
+    table.slots[place, _KEY] = key
+    table.slots[place, _VALUE] += value
 
 
 @borrowing_kernel
-def _add_rows(found: Counts, firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints) -> None:
+def _add_rows(table: NGramCounts, firsts: Ints, seconds: Ints, thirds: Ints, counts: Ints) -> None:
     for row in range(counts.size):
         if thirds[row] >= 0:
-            _add(found, firsts[row], seconds[row], thirds[row], counts[row])
+            _add(table, firsts[row], seconds[row], thirds[row], counts[row])
         elif seconds[row] >= 0:
-            _add_context(found, firsts[row], seconds[row], counts[row])
+            _add_context(table, firsts[row], seconds[row], counts[row])
         else:
-            found.totals[_NUM_TYPES] += counts[row]
+            table.totals[_NUM_TYPES] += counts[row]
 
 
 @kernel
-def _logs_of(found: Counts) -> LogTable:
+def _logs_of(counts: NGramCounts) -> LogTable:
     """The logarithms of all probabilities of a table."""
-    slots, totals = found.slots, found.totals
+    slots, totals = counts.slots, counts.totals
     keys, places, num = np.empty(slots.shape[0], np.int64), np.full(slots.shape[0], -1, np.int64), 0
     num_singles = totals[_VOCAB_SIZE]
     for slot in range(slots.shape[0]):
@@ -165,7 +165,7 @@ def _logs_of(found: Counts) -> LogTable:
         key = slots[slot, _KEY]
         if key >= _SECOND and key & _THIRD != 0 and slots[slot, _VALUE] > 0:
             nums[places[_slot_of(slots, key & ~_THIRD)]] += 1
-    table = room_for_logs(keys[:num], nums, num_singles + 1)
+    table = empty_log_table(keys[:num], nums, num_singles + 1)
     for token in range(num_singles + 1):
         table.logs[table.tokens.size + token] = np.log(probability_after(slots, totals, 0, 0, -1, -1, token))
     for slot in range(slots.shape[0]):
@@ -184,48 +184,48 @@ def _logs_of(found: Counts) -> LogTable:
 
 
 @borrowing_kernel
-def add_text(found: Counts, text: Ints) -> None:
+def add_text(table: NGramCounts, text: Ints) -> None:
     """Count the tokens of a text, with the ones before them."""
-    add_tokens(found, text, 0)
+    add_tokens(table, text, 0)
 
 
 @borrowing_kernel
-def add_tokens(found: Counts, text: Ints, start: int) -> None:
+def add_tokens(table: NGramCounts, text: Ints, start: int) -> None:
     """Count the tokens of a text from one place on, with the ones before them."""
     for place in range(start, text.size):
-        add_token(found, text, place)
+        add_token(table, text, place)
 
 
 @borrowing_kernel
-def add_token(found: Counts, text: Ints, place: int) -> None:
+def add_token(table: NGramCounts, text: Ints, place: int) -> None:
     """Count one token of a text, with the ones before it."""
-    _add(found, -1, -1, text[place], 1)
+    _add(table, -1, -1, text[place], 1)
     if place >= 1:
-        _add(found, -1, text[place - 1], text[place], 1)
+        _add(table, -1, text[place - 1], text[place], 1)
     if place >= 2:
-        _add(found, text[place - 2], text[place - 1], text[place], 1)
+        _add(table, text[place - 2], text[place - 1], text[place], 1)
 
 
 @borrowing_kernel
-def forget(found: Counts) -> None:
+def forget(table: NGramCounts) -> None:
     """Make a table empty again."""
-    for slot in range(found.slots.shape[0]):
-        found.slots[slot, _KEY], found.slots[slot, _VALUE] = -1, 0
-    found.totals[_NUM_TOKENS], found.totals[_NUM_TYPES] = 0, 0
+    for slot in range(table.slots.shape[0]):
+        table.slots[slot, _KEY], table.slots[slot, _VALUE] = -1, 0
+    table.totals[_NUM_TOKENS], table.totals[_NUM_TYPES] = 0, 0
 
 
 @borrowing_kernel
-def probability(found: Counts, first: int, second: int, third: int) -> float:
+def probability(table: NGramCounts, first: int, second: int, third: int) -> float:
     """How probable a token is after two others.
 
     Args:
-        found: the counts.
+        table: the counts.
         first: the token two places before; -1 if there is none.
         second: the token before; -1 if there is none.
         third: the token.
     """
-    two, one = context_of(found.slots, first, second)
-    return probability_after(found.slots, found.totals, two, one, first, second, third)
+    two, one = context_of(table.slots, first, second)
+    return probability_after(table.slots, table.totals, two, one, first, second, third)
 
 
 @borrowing_kernel
@@ -240,7 +240,7 @@ def context_of(slots: Longs, first: int, second: int) -> tuple[int, int]:
 def probability_after(slots: Longs, totals: Longs, two: int, one: int, first: int, second: int, third: int) -> float:
     """`probability`, where `context_of` the two tokens before is known.
 
-    It takes arrays, not `Counts`: handing on a tuple of arrays takes longer than all of this.
+    It takes arrays, not `NGramCounts`: handing on a tuple of arrays takes longer than all of this.
     """
     value, tokens, types = 1.0 / totals[_VOCAB_SIZE], totals[_NUM_TOKENS], totals[_NUM_TYPES]
     if types > 0:

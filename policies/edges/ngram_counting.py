@@ -12,7 +12,7 @@ _BITS = 21
 _SECOND, _FIRST = 1 << _BITS, 1 << (2 * _BITS)
 
 
-class Rows(NamedTuple):
+class NGramRows(NamedTuple):
     """Counts as a table, in the order of first, second and third.
 
     Attributes:
@@ -28,7 +28,7 @@ class Rows(NamedTuple):
     counts: Ints
 
 
-def count_texts(texts: Iterable[tuple[Ints, Ints]], vocab_size: int, min_count: int = 1) -> Rows:
+def count_texts(texts: Iterable[tuple[Ints, Ints]], vocab_size: int, min_count: int = 1) -> NGramRows:
     """How often tokens followed one and two others, and how often they came at all.
 
     Args:
@@ -50,7 +50,7 @@ def count_texts(texts: Iterable[tuple[Ints, Ints]], vocab_size: int, min_count: 
         raise ValueError(f"a token was counted {counts.max():,} times; int32 counts are held")
     columns = (keys // _FIRST, keys // _SECOND % _SECOND, keys % _SECOND)
     firsts, seconds, thirds = ((column - 1).astype(np.int32) for column in columns)
-    return Rows(firsts, seconds, thirds, counts.astype(np.int32))
+    return NGramRows(firsts, seconds, thirds, counts.astype(np.int32))
 
 
 def _keys(before: Ints, text: Ints, vocab_size: int) -> list[Longs]:

@@ -39,12 +39,12 @@ class LogTable(NamedTuple):
 
 
 def no_logs() -> LogTable:
-    """Of counts that may still grow."""
+    """An empty table, for counts that may still grow."""
     return LogTable(np.empty((0, 2), np.int64), np.empty(0, np.int32), np.empty(0, np.float64))
 
 
 @kernel
-def room_for_logs(keys: Longs, nums: Longs, num_singles: int) -> LogTable:
+def empty_log_table(keys: Longs, nums: Longs, num_singles: int) -> LogTable:
     """A table in which nothing follows yet.
 
     Args:

@@ -1,11 +1,45 @@
-"""Counts of prompt and text that grow from root to root, text after text."""
+"""Counts of the prompt and the committed text, which grow from round to round or from root to root.
+
+What was counted is not counted again: `counts_of_text` goes on with the text that its thread counted last,
+`count_up_to` with the roots of a text in their order.
+"""
+
+import threading
 
 import numpy as np
 
+from simlab.arrays import Ints
 from simlab.jit import kernel
 from simlab.policies.edges.correction import Correction
-from simlab.policies.edges.ngram import add_token, forget
+from simlab.policies.edges.ngram import NGramCounts, add_token, add_tokens, empty_counts, forget
 from simlab.recorded import Roots
+
+_FEWEST = 256
+_last = threading.local()
+"""The text that was counted last on this thread. A kernel is done with the counts before the thread asks again."""
+
+
+def counts_of_text(text: Ints, vocab_size: int) -> NGramCounts:
+    """The counts of a text, the same whatever was counted before; valid until the next call on this thread.
+
+    Args:
+        text: int32 ``[T]``, the prompt and what was committed.
+        vocab_size: ids are below it.
+
+    Raises:
+        ValueError: the vocabulary is too large for a key.
+    """
+    counts, counted, capacity = getattr(_last, "kept", (None, text[:0], 0))
+    num = len(counted)
+    goes_on = len(text) >= num and np.array_equal(counted, text[:num])
+    if counts is None or not goes_on or len(text) > capacity or counts.totals[0] != vocab_size:
+        capacity, num = max(2 * len(text), _FEWEST), 0
+        counts = empty_counts(vocab_size, capacity)
+    # Were this cut short, nobody could say what the table holds.
+    _last.kept = (None, text[:0], 0)
+    add_tokens(counts, text, num)
+    _last.kept = (counts, text.copy(), capacity)
+    return counts
 
 
 def longest_text(roots: Roots) -> int:

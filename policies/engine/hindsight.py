@@ -1,10 +1,22 @@
-"""The fewest rounds that any policy can have, told the answer: what `simlab.sequence_replay.hindsight_rounds` gives, at once."""
+"""Oracle upper bounds: what policies that knew the target's text could reach. No bound is a policy.
+
+`fewest_rounds` has the fewest rounds that any choice of trees can have, as `simlab.sequence_replay.hindsight_rounds`,
+at once. `best_budgets_in_hindsight` keeps an order of nodes and chooses, at every root at which a round starts, how
+many of them enter, so that the seconds of the whole text are the fewest: how much a better budget rule could still
+bring. No rule on the same order and prices is faster.
+"""
 
 import numpy as np
 
-from simlab.arrays import Ints, Longs
+from simlab.arrays import Ints, Longs, Shorts
 from simlab.columns import TextRounds
+from simlab.cost import CostTable
 from simlab.jit import kernel
+from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
+from simlab.policies.edges.models import Marginal
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.node_order import NodeOrder
+from simlab.policies.orders.walk import walk_layer
 from simlab.recorded import RecordedTexts
 
 
@@ -45,3 +57,47 @@ def _fewest(counts: Ints, true_ranks: Ints, budget: int, firsts: Longs) -> tuple
             root = best
         ends[text] = number
     return visited[:, :number].copy(), ends
+
+
+def best_budgets_in_hindsight(
+    texts: RecordedTexts, cost: CostTable, most: int, order: NodeOrder | None = None
+) -> TextRounds:
+    """The rounds of the fewest seconds that an order can have on each text, every size tried at every root.
+
+    A drafter pass is charged in each round, whatever its size.
+
+    Args:
+        texts: with draft rows.
+        cost: what a round costs.
+        most: the largest size.
+        order: which nodes enter; None: best-first on the marginals.
+
+    Raises:
+        ValueError: the prices end before ``most``, or there are no draft rows.
+    """
+    layer = (BestFirst(Marginal()) if order is None else order).layer(texts, most, False)
+    costs, firsts = round_costs(cost, ALL_STAGES, most), texts.roots.firsts
+    sizes = _sizes(layer.insertions, layer.num_available, texts.contexts, costs, most, firsts)
+    return walk_layer(layer.insertions, sizes, firsts)
+
+
+@kernel
+def _sizes(insertions: Shorts, available: Ints, contexts: Longs, costs: RoundCosts, most: int, firsts: Longs) -> Ints:
+    """From the last root of a text to the first, the smallest size with which the rest of it takes the least."""
+    num_roots, num_depths = insertions.shape
+    rest, sizes = np.zeros(num_roots + 1, np.float64), np.zeros(num_roots, np.int32)
+    seconds = np.empty(most + 1, np.float64)
+    for text in range(firsts.size - 1):
+        first, last = firsts[text], firsts[text + 1]
+        for root in range(last - 1, first - 1, -1):
+            costs_at(costs, int(contexts[root]), seconds)
+            accepted, deepest, best = 0, min(num_depths, last - root), np.inf
+            for n in range(min(available[root], most) + 1):
+                while accepted < deepest and insertions[root, accepted] <= n:
+                    accepted += 1
+                behind = root + accepted + 1
+                total = seconds[n] + (rest[behind] if behind < last else 0.0)
+                if total < best:
+                    best, sizes[root] = total, n
+            rest[root] = best
+    return sizes

@@ -1,8 +1,8 @@
 """Replays of texts that are served several at a time: each round is one round of all texts of the batch.
 
 A server's batch is full: when a text ends, the next takes its place, and behind the last one texts from the beginning
-run once more as company, uncounted, until every counted text has ended. So each round has as many texts as the prices
-are of.
+run once more as filler requests, uncounted, until every counted text has ended. So each round has as many texts as
+the prices are of.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,14 +14,12 @@ import numpy as np
 from simlab.arrays import Doubles, Longs
 from simlab.columns import TextRounds
 from simlab.cost import PLAIN, STAGES, CostTable
-from simlab.policies.composition import Composition
-from simlab.policies.engine.replay import Replay, Sums, stages_paid
-from simlab.policies.engine.visited_roots import sum_rounds
-from simlab.policies.rules.shared import check_batch, shared_composition, shares_of
+from simlab.policies.composition import Composition, check_batch, shared_composition, shared_tree_sizes
+from simlab.policies.engine.replay import Replay, ReplaySums, counts_of_rounds, stages_paid
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 
-Choose = Callable[[Longs], tuple[Longs, Longs]]
+TreeChoice = Callable[[Longs], tuple[Longs, Longs]]
 """From the roots of a round, int64 ``[B]``, in the order in which their texts came, to drafted and accepted tokens."""
 
 
@@ -34,7 +32,7 @@ class ServedRounds:
         num_drafted: int64 ``[N]``, the root not counted.
         num_accepted: int64 ``[N]``.
         of_batch: int64 ``[N]``, the round of the batch, from 0.
-        mean_drafted: float64 ``[M]``, over all texts in the batch, company too.
+        mean_drafted: float64 ``[M]``, over all texts in the batch, filler requests too.
         mean_context: float64 ``[M]``, likewise.
     """
 
@@ -68,19 +66,19 @@ class ServedRounds:
         contexts = np.rint(self.mean_context).astype(np.int64)
         low = np.floor(self.mean_drafted).astype(np.int64)
         high, share = np.ceil(self.mean_drafted).astype(np.int64), self.mean_drafted - low
-        order, found = self._by_text(), np.zeros((len(texts.sequences), len(STAGES)))
+        order, waited = self._by_text(), np.zeros((len(texts.sequences), len(STAGES)))
         text_of = np.searchsorted(texts.roots.firsts, self.roots[order], side="right") - 1
         for stage in paid:
             of_rounds = cost.at(stage, contexts, low) * (1 - share) + cost.at(stage, contexts, high) * share
-            column = found[:, STAGES.index("verify" if stage == PLAIN else stage)]
+            column = waited[:, STAGES.index("verify" if stage == PLAIN else stage)]
             np.add.at(column, text_of, of_rounds[self.of_batch[order]])
-        return found
+        return waited
 
     def _by_text(self) -> Longs:
         return np.argsort(self.roots, kind="stable")
 
 
-def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostTable | None) -> Sums:
+def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostTable | None) -> ReplaySums:
     """The sums over a policy's rounds on each text, the texts served ``batch`` at a time.
 
     Args:
@@ -95,39 +93,38 @@ def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostT
         SimlabError: as `simlab.sequence_replay.rounds` does.
     """
     check_batch(policy, batch)
-    served = serve(texts, batch, rounds_of_policy(policy, texts), with_company(len(texts.sequences)))
-    found = served.text_rounds(texts)
-    counts = sum_rounds(found.roots, found.num_drafted, found.num_accepted, found.ends, texts.roots.firsts)
+    served = serve(texts, batch, rounds_of_policy(policy, texts), with_filler_requests(len(texts.sequences)))
+    counts = counts_of_rounds(served.text_rounds(texts), texts)
     seconds = np.full((len(counts), len(STAGES)), np.nan)
     if cost is not None:
         seconds = served.seconds(texts, cost, stages_paid(policy))
-    return Sums(counts[None], seconds[None])
+    return ReplaySums(counts[None], seconds[None])
 
 
-def with_company(num_texts: int) -> Iterator[int]:
-    """All texts, and then the same again as company, without end."""
+def with_filler_requests(num_texts: int) -> Iterator[int]:
+    """The numbers of all texts, and then the same again as filler requests, without end."""
     return chain(range(num_texts), cycle(range(num_texts)))
 
 
-def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> Choose:
+def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> TreeChoice:
     """What a policy does at roots that are met together; a policy of single texts does there what it does alone."""
     shared = shared_composition(policy)
     if shared is not None:
         return _joint(shared, texts)
-    (found,) = Replay([(policy, None)]).rounds(texts)
+    (text_rounds,) = Replay([(policy, None)]).rounds(texts)
     num_roots = len(texts.roots.places)
     drafted, accepted = np.zeros(num_roots, np.int64), np.zeros(num_roots, np.int64)
-    drafted[found.roots], accepted[found.roots] = found.num_drafted, found.num_accepted
+    drafted[text_rounds.roots], accepted[text_rounds.roots] = text_rounds.num_drafted, text_rounds.num_accepted
     return lambda roots: (drafted[roots], accepted[roots])
 
 
-def _joint(shared: Composition, texts: RecordedTexts) -> Choose:
+def _joint(shared: Composition, texts: RecordedTexts) -> TreeChoice:
     layer, contexts = shared.order.layer(texts, shared.budget, with_scores=True), texts.contexts
     scores = layer.scores
     assert scores is not None
 
     def choose(roots: Longs) -> tuple[Longs, Longs]:
-        sizes = shares_of(shared, scores[roots], contexts[roots])
+        sizes = shared_tree_sizes(shared, scores[roots], contexts[roots])
         # Places of the true path rise, so those within the tree are its first.
         accepted = (layer.insertions[roots] <= sizes[:, None]).sum(axis=1)
         return sizes.astype(np.int64), accepted.astype(np.int64)
@@ -142,14 +139,14 @@ class _Running:
     counted: bool
 
 
-def serve(texts: RecordedTexts, batch: int, choose: Choose, queue: Iterable[int]) -> ServedRounds:
+def serve(texts: RecordedTexts, batch: int, choose: TreeChoice, queue: Iterable[int]) -> ServedRounds:
     """Go through texts, ``batch`` at a time, until each has ended once.
 
     Args:
         texts: all of them.
         batch: texts at a time, at least 1.
         choose: what happens at the roots of a round.
-        queue: texts by number, each once and then company, if any; where it ends the batch empties.
+        queue: texts by number, each once and then filler requests, if any; where it ends the batch empties.
     """
     firsts, contexts = texts.roots.firsts.tolist(), texts.contexts
     coming, num_came = iter(queue), 0

@@ -13,33 +13,49 @@ import numpy as np
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.columns import RoundColumns, TextRounds, columns_of, rounds_of_texts
 from simlab.cost import NO_STAGES, PLAIN, STAGES, CostTable
-from simlab.policies.composition import Composed, Composition
-from simlab.policies.engine.visited_roots import Known, nothing_known, sum_budgets, sum_rounds
+from simlab.policies.composition import Composition, composition_of
+from simlab.policies.engine.visited_roots import KnownRoots, no_known_roots, sum_budgets, sum_rounds
 from simlab.policies.kernels.true_places import EdgeScores
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.rules.budgets import Fixed
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.sequence_replay import rounds
+from simlab.totals import COUNTS, sum_columns
 
 _NO_EDGES = EdgeScores(0, None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class ReplaySums:
     """The sums over the rounds of each policy on each text.
 
     Attributes:
-        counts: int64 ``[P, S, 5]``, rounds, drafted, accepted and committed tokens, and clipped rounds.
+        counts: int64 ``[P, S, C]``, the `simlab.totals.COUNTS`.
         seconds: float64 ``[P, S, 4]``, of each of `simlab.cost.STAGES`; NaN for a policy without prices.
     """
 
     counts: Longs
     seconds: Doubles
 
+    def columns(self) -> dict[str, Longs | Doubles]:
+        """Sums and seconds by the names of result columns, each ``[P, S]``."""
+        stages = {f"{stage}_s": self.seconds[..., place] for place, stage in enumerate(STAGES)}
+        return {**sum_columns(self.counts), **stages}
 
-Priced = tuple[AnyPolicy, CostTable | None]
+    def fill(self, place: int, sums: "ReplaySums") -> None:
+        """Set the sums of one policy to those of an instance that has one."""
+        self.counts[place], self.seconds[place] = sums.counts[0], sums.seconds[0]
+
+
+def empty_replay_sums(num_policies: int, num_texts: int) -> ReplaySums:
+    """Sums of so many policies and texts, to be filled: no rounds, and seconds that are NaN."""
+    shape = num_policies, num_texts
+    return ReplaySums(np.zeros((*shape, len(COUNTS)), np.int64), np.full((*shape, len(STAGES)), np.nan))
+
+
+PricedPolicy = tuple[AnyPolicy, CostTable | None]
 """A policy, and what its rounds cost."""
 
 
@@ -77,11 +93,11 @@ class Replay:
         priced: the policies.
     """
 
-    def __init__(self, priced: Sequence[Priced]) -> None:
+    def __init__(self, priced: Sequence[PricedPolicy]) -> None:
         self._priced = list(priced)
-        found = {place: _composition(policy) for place, (policy, _) in enumerate(self._priced)}
-        self._composed = {place: one for place, one in found.items() if one is not None}
-        self._loose = [place for place, one in found.items() if one is None]
+        compositions = {place: composition_of(policy) for place, (policy, _) in enumerate(self._priced)}
+        self._composed = {place: one for place, one in compositions.items() if one is not None}
+        self._loose = [place for place, one in compositions.items() if one is None]
         by_order: dict[str, dict[int, Composition]] = {}
         for place, one in self._composed.items():
             by_order.setdefault(one.order.key, {})[place] = one
@@ -91,7 +107,7 @@ class Replay:
         fixed: dict[str | None, list[int]] = {}
         for place, one in group.items():
             cost = self._priced[place][1]
-            if isinstance(one.rule, Fixed) and (cost is None or one.rule.most <= cost.most_drafted):
+            if isinstance(one.rule, FixedBudget) and (cost is None or one.rule.most <= cost.most_drafted):
                 fixed.setdefault(None if cost is None else cost.cost_id, []).append(place)
         alike = [
             _Fixed(
@@ -113,41 +129,41 @@ class Replay:
         Raises:
             SimlabError: as `simlab.sequence_replay.rounds` does.
         """
-        found: dict[int, TextRounds] = {}
+        played: dict[int, TextRounds] = {}
         for group in self._groups:
             layer = group.order.layer(texts, group.most, group.scored)
             for place in (*group.others, *(place for some in group.fixed for place in some.places.tolist())):
-                found[place] = self._composed[place].walk(layer, texts)
-        found |= {place: _one_by_one(self._priced[place][0], texts) for place in self._loose}
-        return [found[place] for place in range(len(self._priced))]
+                played[place] = self._composed[place].walk(layer, texts)
+        played |= {place: _one_by_one(self._priced[place][0], texts) for place in self._loose}
+        return [played[place] for place in range(len(self._priced))]
 
-    def sums(self, texts: RecordedTexts) -> Sums:
+    def sums(self, texts: RecordedTexts) -> ReplaySums:
         """The sums over the rounds of each policy, in their order.
 
         Raises:
             CostError: a policy drafted more tokens, or a text is longer, than has a price.
             SimlabError: as `simlab.sequence_replay.rounds` does.
         """
-        shape = len(self._priced), len(texts.sequences)
-        sums = Sums(np.zeros((*shape, 5), np.int64), np.full((*shape, len(STAGES)), np.nan))
+        sums = empty_replay_sums(len(self._priced), len(texts.sequences))
         longest = int(texts.contexts.max(initial=0))
         for group in self._groups:
             self._sum_group(group, texts, longest, sums)
         for place in self._loose:
             policy, cost = self._priced[place]
-            _put(sums, place, sums_of_rounds(_one_by_one(policy, texts), texts, cost, stages_paid(policy)))
+            sums.fill(place, sums_of_rounds(_one_by_one(policy, texts), texts, cost, stages_paid(policy)))
         return sums
 
-    def _sum_group(self, group: _Group, texts: RecordedTexts, longest: int, sums: Sums) -> None:
+    def _sum_group(self, group: _Group, texts: RecordedTexts, longest: int, sums: ReplaySums) -> None:
         order, roots = group.order, texts.drafted()
         # Where a text is longer than was measured the rounds tell whether one of them is.
         fixed = [some for some in group.fixed if some.cost is None or longest <= some.cost.longest_context]
         slow = [some for some in group.fixed if some not in fixed]
         if isinstance(order, BestFirst) and not (order.edge.counts_text or group.others or slow):
-            edges, known, layer = order.edge_scores(roots), nothing_known(roots), None
+            edges, known, layer = order.edge_scores(roots), no_known_roots(roots), None
         else:
             layer = order.layer(texts, group.most, group.scored)
-            edges, known = _NO_EDGES, Known(layer.insertions, layer.num_available, np.ones(len(roots.places), np.bool_))
+            edges, every = _NO_EDGES, np.ones(len(roots.places), np.bool_)
+            known = KnownRoots(layer.insertions, layer.num_available, every)
         for some in fixed:
             table = NO_STAGES if some.cost is None else some.cost.stages(STAGES)
             counts, seconds = sum_budgets(roots, edges, group.most, some.budgets, known, texts.contexts, table)
@@ -156,8 +172,8 @@ class Replay:
                 sums.seconds[some.places] = seconds
         for place in (*group.others, *(place for some in slow for place in some.places.tolist())):
             assert layer is not None
-            found = self._composed[place].walk(layer, texts)
-            _put(sums, place, sums_of_rounds(found, texts, self._priced[place][1], STAGES))
+            text_rounds = self._composed[place].walk(layer, texts)
+            sums.fill(place, sums_of_rounds(text_rounds, texts, self._priced[place][1], STAGES))
 
 
 def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -> list[RoundColumns]:
@@ -167,15 +183,20 @@ def replay_policies(policies: Sequence[AnyPolicy], recorded: RecordedSequence) -
         SimlabError: as `simlab.sequence_replay.rounds` does.
     """
     texts = texts_of([recorded])
-    found = Replay([(policy, None) for policy in policies]).rounds(texts)
-    return [one.columns(texts)[0] for one in found]
+    played = Replay([(policy, None) for policy in policies]).rounds(texts)
+    return [one.columns(texts)[0] for one in played]
 
 
-def sums_of_rounds(found: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> Sums:
+def counts_of_rounds(played: TextRounds, texts: RecordedTexts) -> Longs:
+    """The sums over the rounds of one policy on each text, int64 ``[S, C]``, the `simlab.totals.COUNTS`."""
+    return sum_rounds(played.roots, played.num_drafted, played.num_accepted, played.ends, texts.roots.firsts)
+
+
+def sums_of_rounds(played: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> ReplaySums:
     """The sums over the rounds of one policy.
 
     Args:
-        found: the rounds.
+        played: the rounds.
         texts: the texts.
         cost: what they cost; None: nothing is priced.
         paid: stages that are; plain decoding's seconds count as those of verifying.
@@ -183,13 +204,13 @@ def sums_of_rounds(found: TextRounds, texts: RecordedTexts, cost: CostTable | No
     Raises:
         CostError: a round has a longer context or a larger tree than was measured.
     """
-    counts = sum_rounds(found.roots, found.num_drafted, found.num_accepted, found.ends, texts.roots.firsts)
+    counts = counts_of_rounds(played, texts)
     seconds = np.full((len(counts), len(STAGES)), np.nan)
     if cost is not None:
         seconds[:] = 0.0
         columns = [STAGES.index("verify" if stage == PLAIN else stage) for stage in paid]
-        seconds[:, columns] = cost.sums(paid, texts.contexts[found.roots], found.num_drafted, found.ends)
-    return Sums(counts[None], seconds[None])
+        seconds[:, columns] = cost.sums(paid, texts.contexts[played.roots], played.num_drafted, played.ends)
+    return ReplaySums(counts[None], seconds[None])
 
 
 def stages_paid(policy: AnyPolicy) -> tuple[str, ...]:
@@ -197,16 +218,6 @@ def stages_paid(policy: AnyPolicy) -> tuple[str, ...]:
     if is_plain_decoding(policy):
         return (PLAIN,)
     return STAGES if policy.needs.draft else STAGES[1:]
-
-
-def _put(sums: Sums, place: int, one: Sums) -> None:
-    sums.counts[place], sums.seconds[place] = one.counts[0], one.seconds[0]
-
-
-def _composition(policy: AnyPolicy) -> Composition | None:
-    if isinstance(policy, Composition):
-        return policy
-    return policy.own if isinstance(policy, Composed) else None
 
 
 def _one_by_one(policy: AnyPolicy, texts: RecordedTexts) -> TextRounds:

@@ -12,22 +12,22 @@ from simlab.cost import StageTable, add_seconds
 from simlab.jit import borrowing_kernel, kernel
 from simlab.policies.edges.correction import Correction
 from simlab.policies.kernels.true_places import (
-    Desk,
     EdgeScores,
-    desk_for,
-    look_corrected,
-    look_mapped,
-    look_plain,
+    Workspace,
+    find_corrected_true_places,
+    find_mapped_true_places,
+    find_true_places,
     num_kept_paths,
+    workspace_for,
 )
 from simlab.policies.orders.walk import num_accepted
 from simlab.recorded import Roots
+from simlab.totals import ACCEPTED, CLIPPED, COMMITTED, COUNTS, DRAFTED, ROUNDS
 
-ROUNDS, DRAFTED, ACCEPTED, COMMITTED, CLIPPED = 0, 1, 2, 3, 4
-"""The columns of sums."""
+_NUM_COUNTS = len(COUNTS)
 
 
-class Known(NamedTuple):
+class KnownRoots(NamedTuple):
     """What is known of each root.
 
     Attributes:
@@ -41,14 +41,14 @@ class Known(NamedTuple):
     is_known: Bools
 
 
-def nothing_known(roots: Roots) -> Known:
-    """Of no root."""
-    num_roots = len(roots.places)
-    return Known(np.empty(roots.counts.shape, np.uint16), np.zeros(num_roots, np.int32), np.zeros(num_roots, np.bool_))
+def no_known_roots(roots: Roots) -> KnownRoots:
+    """What is known before any root was met, with arrays to be filled."""
+    num = len(roots.places)
+    return KnownRoots(np.empty(roots.counts.shape, np.uint16), np.zeros(num, np.int32), np.zeros(num, np.bool_))
 
 
 def sum_budgets(
-    roots: Roots, edges: EdgeScores, most: int, budgets: Ints, known: Known, contexts: Longs, table: StageTable
+    roots: Roots, edges: EdgeScores, most: int, budgets: Ints, known: KnownRoots, contexts: Longs, table: StageTable
 ) -> tuple[Longs, Doubles]:
     """The sums over the rounds of trees of several budgets on each text.
 
@@ -62,8 +62,7 @@ def sum_budgets(
         table: what rounds cost, for every budget and context that there is; of no stage: nothing.
 
     Returns:
-        int64 ``[B, S, 5]``, rounds, drafted, accepted and committed tokens, and clipped rounds; float64 ``[B, S, P]``,
-        seconds of each stage of the table.
+        int64 ``[B, S, C]``, the `simlab.totals.COUNTS`; float64 ``[B, S, P]``, seconds of each stage of the table.
     """
     return _sums_of_budgets(roots, *edges, most, budgets, known, contexts, table)
 
@@ -76,14 +75,14 @@ def _sums_of_budgets(
     correction: Correction | None,
     most: int,
     budgets: Ints,
-    known: Known,
+    known: KnownRoots,
     contexts: Longs,
     table: StageTable,
 ) -> tuple[Longs, Doubles]:
     shape = (budgets.size, roots.firsts.size - 1)
-    sums, seconds = np.zeros((*shape, 5), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
-    desk = desk_for(roots, top_k, 0 if known.is_known.all() else most)
-    _sum_budgets(roots, top_k, edge_map, correction, most, budgets, known, contexts, table, desk, sums, seconds)
+    sums, seconds = np.zeros((*shape, _NUM_COUNTS), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
+    workspace = workspace_for(roots, top_k, 0 if known.is_known.all() else most)
+    _sum_budgets(roots, top_k, edge_map, correction, most, budgets, known, contexts, table, workspace, sums, seconds)
     return sums, seconds
 
 
@@ -95,10 +94,10 @@ def _sum_budgets(
     correction: Correction | None,
     most: int,
     budgets: Ints,
-    known: Known,
+    known: KnownRoots,
     contexts: Longs,
     table: StageTable,
-    desk: Desk,
+    workspace: Workspace,
     sums: Longs,
     seconds: Doubles,
 ) -> None:
@@ -112,11 +111,11 @@ def _sum_budgets(
                 if not is_known[root]:
                     is_known[root] = True
                     if correction is not None:
-                        look_corrected(roots, top_k, correction, text, root, most, desk, insertions)
+                        find_corrected_true_places(roots, top_k, correction, text, root, most, workspace, insertions)
                     elif edge_map is not None:
-                        look_mapped(roots, top_k, edge_map, root, most, desk, insertions)
+                        find_mapped_true_places(roots, top_k, edge_map, root, most, workspace, insertions)
                     else:
-                        look_plain(roots, top_k, root, most, desk, insertions)
+                        find_true_places(roots, top_k, root, most, workspace, insertions)
                     available[root] = num_kept_paths(roots.counts, root, top_k, most)
                 now_drafted = int(min(available[root], budgets[place]))
                 now_accepted = num_accepted(insertions, root, now_drafted)
@@ -142,9 +141,9 @@ def sum_rounds(roots: Longs, num_drafted: Longs, num_accepted: Longs, ends: Long
         firsts: int64 ``[S + 1]``, the first root of each text.
 
     Returns:
-        int64 ``[S, 5]``, as `sum_budgets` has them.
+        int64 ``[S, C]``, the `simlab.totals.COUNTS`.
     """
-    sums, start = np.zeros((ends.size, 5), np.int64), 0
+    sums, start = np.zeros((ends.size, _NUM_COUNTS), np.int64), 0
     for text in range(ends.size):
         for place in range(start, ends[text]):
             left = firsts[text + 1] - roots[place]

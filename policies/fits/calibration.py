@@ -48,7 +48,7 @@ class EdgeCounts(NamedTuple):
     hits: Longs
 
 
-class Quality(NamedTuple):
+class CalibrationQuality(NamedTuple):
     """How well predicted probabilities of candidates fit what came true.
 
     Attributes:
@@ -67,18 +67,18 @@ class Quality(NamedTuple):
     first_ece: float
 
 
-def no_edges(num_depths: int) -> EdgeCounts:
-    """Nothing counted yet."""
+def no_edge_counts(num_depths: int) -> EdgeCounts:
+    """Counts of candidates, all still 0."""
     shape = (num_depths, 2, NUM_CLASSES, _NUM_BINS)
     return EdgeCounts(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
 
 
-def add_edges(found: EdgeCounts, rows: DraftRows, top_k: int) -> None:
+def add_edges(counts: EdgeCounts, rows: DraftRows, top_k: int) -> None:
     """Count the candidates of one text, in place: the first ``top_k`` of each node of the true path, at every root."""
-    _add_edges(rows.log_probs, rows.counts, rows.true_ranks, top_k, found.numbers, found.hits)
+    _add_edges(rows.log_probs, rows.counts, rows.true_ranks, top_k, counts.numbers, counts.hits)
 
 
-def all_edges(parts: Sequence[EdgeCounts]) -> EdgeCounts:
+def total_edge_counts(parts: Sequence[EdgeCounts]) -> EdgeCounts:
     """The edges of several parts of a trace, at least one."""
     return EdgeCounts(
         np.stack([one.numbers for one in parts]).sum(axis=0),
@@ -125,7 +125,7 @@ def pooled_classes(num_true: Longs) -> list[slice]:
     return groups
 
 
-def held_out_quality(parts: Sequence[EdgeCounts]) -> list[tuple[Quality, Quality]]:
+def held_out_quality(parts: Sequence[EdgeCounts]) -> list[tuple[CalibrationQuality, CalibrationQuality]]:
     """Before and after calibration, each part under maps fitted to the other parts.
 
     Returns:
@@ -136,19 +136,19 @@ def held_out_quality(parts: Sequence[EdgeCounts]) -> list[tuple[Quality, Quality
     """
     if len(parts) < 2:
         raise ValueError("held-out figures need at least two parts")
-    maps = [fit_map(all_edges([*parts[:place], *parts[place + 1 :]])) for place in range(len(parts))]
+    maps = [fit_map(total_edge_counts([*parts[:place], *parts[place + 1 :]])) for place in range(len(parts))]
     identity = [np.broadcast_to(np.array([1.0, 0.0]), one.shape) for one in maps]
     num_depths = len(parts[0].numbers)
     spans = [slice(depth, depth + 1) for depth in range(num_depths)] + [slice(0, num_depths)]
     return [(_quality(parts, identity, span), _quality(parts, maps, span)) for span in spans]
 
 
-def quality(counts: EdgeCounts, edge_map: Doubles) -> Quality:
+def quality(counts: EdgeCounts, edge_map: Doubles) -> CalibrationQuality:
     """How well a map, float64 ``[D, 2, classes, 2]``, fits some candidates, all depths together."""
     return _quality([counts], [edge_map], slice(0, len(counts.numbers)))
 
 
-def _quality(parts: Sequence[EdgeCounts], maps: Sequence[Doubles], span: slice) -> Quality:
+def _quality(parts: Sequence[EdgeCounts], maps: Sequence[Doubles], span: slice) -> CalibrationQuality:
     loss, by_prob = 0.0, np.zeros((2, 3, _NUM_ECE_BINS))  # all and first candidates; number, sum of probs, hits
     for counts, edge_map in zip(parts, maps, strict=True):
         numbers, hits = counts.numbers[span], counts.hits[span]
@@ -159,7 +159,7 @@ def _quality(parts: Sequence[EdgeCounts], maps: Sequence[Doubles], span: slice) 
             by_prob[place] += _by_prob(probs[:, :, cut], numbers[:, :, cut], hits[:, :, cut])
     number, num_true = (int(by_prob[0, row].sum()) for row in (0, 2))
     errors = np.abs(by_prob[:, 1] - by_prob[:, 2]).sum(axis=1) / np.maximum(by_prob[:, 0].sum(axis=1), 1.0)
-    return Quality(number, num_true, loss / max(number, 1), float(errors[0]), float(errors[1]))
+    return CalibrationQuality(number, num_true, loss / max(number, 1), float(errors[0]), float(errors[1]))
 
 
 def _by_prob(probs: Doubles, numbers: Longs, hits: Longs) -> Doubles:
@@ -186,8 +186,8 @@ def _fit(numbers: Longs, hits: Longs) -> tuple[float, float]:
 
     scale = max(float(hit.sum()), 1.0)
     options = {"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000}
-    found = minimize(loss, np.array([1.0, 0.0]), jac=True, bounds=[(0.0, None), (None, None)], options=options)
-    slope, intercept = np.round(found.x, _DECIMALS) + 0.0
+    minimum = minimize(loss, np.array([1.0, 0.0]), jac=True, bounds=[(0.0, None), (None, None)], options=options)
+    slope, intercept = np.round(minimum.x, _DECIMALS) + 0.0
     return float(slope), float(intercept)
 
 

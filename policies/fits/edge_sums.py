@@ -20,15 +20,15 @@ from simlab.policies.edges.children import (
     EVERY_COST,
     SPINE,
     Children,
+    empty_children,
     fill_marginal,
     find_rank,
-    room_for_children,
 )
 from simlab.policies.edges.correction import Correction, fit_weights
 from simlab.policies.edges.models import EdgeModel
 from simlab.policies.edges.rank_classes import class_of, fill_children
 from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
-from simlab.policies.kernels.corrected_step import look_above, step_to
+from simlab.policies.kernels.corrected_step import candidate_cost, parent_context
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.static_order import StaticOrder
 from simlab.recorded import RecordedTexts, Roots
@@ -69,7 +69,7 @@ class EdgeSums(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Edges:
+class EdgeScoring:
     """What gives edges their scores in some order of nodes.
 
     Attributes:
@@ -90,16 +90,16 @@ class Edges:
         return self.edge is None or self.edge.is_corrected or len(self.edge.edge_map) > 0
 
 
-def edges_of(order: NodeOrder) -> Edges | None:
+def edge_scoring_of(order: NodeOrder) -> EdgeScoring | None:
     """What scores the edges of an order; None where it takes candidates by something else."""
     if isinstance(order, StaticOrder):
-        return Edges(order.key, order.has_probabilities, None, order.frequencies)
+        return EdgeScoring(order.key, order.has_probabilities, None, order.frequencies)
     edge = getattr(order, "edge", None)
-    return None if edge is None else Edges(edge.key, edge.has_probabilities, edge, None)
+    return None if edge is None else EdgeScoring(edge.key, edge.has_probabilities, edge, None)
 
 
-def no_sums(num_prompts: int, num_depths: int) -> EdgeSums:
-    """Nothing summed yet."""
+def no_edge_sums(num_prompts: int, num_depths: int) -> EdgeSums:
+    """Sums over candidates, all still 0."""
     places, ranks = (num_prompts, NUM_PLACES), len(RANK_CLASSES)
     return EdgeSums(
         np.zeros((*places, num_depths)),
@@ -109,18 +109,18 @@ def no_sums(num_prompts: int, num_depths: int) -> EdgeSums:
     )
 
 
-def add_edges(found: EdgeSums, texts: RecordedTexts, edges: Edges, width: int, prompts: Longs) -> None:
+def add_edges(sums: EdgeSums, texts: RecordedTexts, edges: EdgeScoring, width: int, prompts: Longs) -> None:
     """Add the candidates of all roots of some texts, in place.
 
     A path is true as far as its tokens are candidates of the edge model, and known as far as the text goes. Below a
     token that is none only marginals are looked at, at the place `LOST`.
 
     Args:
-        found: to be added to.
+        sums: to be added to.
         texts: with draft rows.
         edges: what scores them.
         width: at most so many ranks are looked at, those that a trace holds at every depth.
-        prompts: int64 ``[S]``, the place in ``found`` of each text's prompt.
+        prompts: int64 ``[S]``, the place in ``sums`` of each text's prompt.
 
     Raises:
         ValueError: there are no draft rows.
@@ -132,7 +132,7 @@ def add_edges(found: EdgeSums, texts: RecordedTexts, edges: Edges, width: int, p
         top_k = width if edge.top_k is None else min(width, edge.top_k)
         edge_map = edge.edge_map
         correction = edge.correction(roots.counts.shape[1], longest_text(roots)) if edge.is_corrected else None
-    _add(roots, top_k, edge_map, correction, table, not edges.reads_prefix, prompts, found)
+    _add(roots, top_k, edge_map, correction, table, not edges.reads_prefix, prompts, sums)
 
 
 def _costs(frequencies: Doubles) -> Ints:
@@ -151,10 +151,10 @@ def _add(
     table: Ints | None,
     goes_on: bool,
     prompts: Longs,
-    found: EdgeSums,
+    sums: EdgeSums,
 ) -> None:
     """All roots; what is None is not even compiled."""
-    children = room_for_children(roots.counts.shape[1], max(1, top_k))
+    children = empty_children(roots.counts.shape[1], max(1, top_k))
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             counts, start = roots.counts[root], roots.starts[root]
@@ -167,7 +167,7 @@ def _add(
             if correction is not None:
                 count_up_to(correction, roots, text, root)
                 fit_weights(correction, children)
-            _add_path(children, correction, roots, text, root, goes_on, prompts[text], found)
+            _add_path(children, correction, roots, text, root, goes_on, prompts[text], sums)
 
 
 @kernel
@@ -179,15 +179,15 @@ def _add_path(
     root: int,
     goes_on: bool,
     prompt: int,
-    found: EdgeSums,
+    sums: EdgeSums,
 ) -> None:
     """The candidates below each node of the true path of one root."""
     before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
     kind, place = SPINE, SPINE
     for depth in range(min(roots.counts.shape[1], roots.firsts[text + 1] - root)):
         true_rank = roots.true_ranks[root, depth]
-        found.nodes[prompt, place, depth] += 1
-        _add_node(children, correction, before, token, kind, depth, true_rank, found, prompt, place)
+        sums.nodes[prompt, place, depth] += 1
+        _add_node(children, correction, before, token, kind, depth, true_rank, sums, prompt, place)
         at = find_rank(children, kind, depth, true_rank)
         if at < 0 and not goes_on:
             break
@@ -208,21 +208,21 @@ def _add_node(
     kind: int,
     depth: int,
     true_rank: int,
-    found: EdgeSums,
+    sums: EdgeSums,
     prompt: int,
     place: int,
 ) -> None:
     """The candidates below one node, whose token is given with the one above."""
     first, last = children.starts[kind, depth], children.ends[kind, depth]
     if correction is not None:
-        above = look_above(children, correction, before, token, kind, depth)
+        above = parent_context(children, correction, before, token, kind, depth)
         for at in range(first, last):
-            cost = step_to(children, correction, above, at, EVERY_COST)
-            _count(found, prompt, place, depth, children.ranks[at], cost, children.ranks[at] == true_rank)
+            cost = candidate_cost(children, correction, above, at, EVERY_COST)
+            _count(sums, prompt, place, depth, children.ranks[at], cost, children.ranks[at] == true_rank)
     else:
         for at in range(first, last):
             is_true = children.ranks[at] == true_rank
-            _count(found, prompt, place, depth, children.ranks[at], children.costs[at], is_true)
+            _count(sums, prompt, place, depth, children.ranks[at], children.costs[at], is_true)
 
 
 @kernel
@@ -237,19 +237,19 @@ def _score_by_table(costs: Ints, starts: Ints, ends: Ints, table: Ints) -> None:
 
 
 @kernel
-def _count(found: EdgeSums, prompt: int, place: int, depth: int, rank: int, cost: int, is_true: bool) -> None:
-    """Add one candidate."""
+def _count(sums: EdgeSums, prompt: int, place: int, depth: int, rank: int, cost: int, is_true: bool) -> None:
+    """Add one candidate to the sums."""
     log_prob, group = cost / -STEPS_PER_NAT, min(class_of(rank), 4)
     prob = math.exp(log_prob)
     log_miss = math.log1p(-min(prob, 1.0 - _SURE))
     bin_ = int(min(max((log_prob - log_miss - _LOWEST) * _BINS_PER_LOGIT, 0), NUM_BINS - 1))
-    cell = found.cells[prompt, place, depth, group]
+    cell = sums.cells[prompt, place, depth, group]
     cell[EDGES] += 1.0
     cell[PREDICTED] += prob
     cell[TRUE] += is_true
     cell[LOG_LOSS] -= log_prob if is_true else log_miss
     cell[SQUARES] += (prob - is_true) ** 2
-    for sums in (found.by_depth[prompt, place, depth, bin_], found.by_rank[prompt, place, group, bin_]):
-        sums[EDGES] += 1.0
-        sums[PREDICTED] += prob
-        sums[TRUE] += is_true
+    for bins in (sums.by_depth[prompt, place, depth, bin_], sums.by_rank[prompt, place, group, bin_]):
+        bins[EDGES] += 1.0
+        bins[PREDICTED] += prob
+        bins[TRUE] += is_true

@@ -15,7 +15,7 @@ from simlab.columns import TextRounds
 from simlab.cost import CostTable
 from simlab.grid import path_weight
 from simlab.policies.composition import Composition
-from simlab.policies.orders.node_order import Layer
+from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import FixedPrice
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
@@ -50,12 +50,12 @@ class PricedRounds:
 
     @property
     def expected_per_s(self) -> float:
-        """Expected tokens a second."""
+        """Expected tokens per second of these rounds."""
         return self.expected / self.seconds
 
     @property
     def committed_per_s(self) -> float:
-        """Tokens a second."""
+        """Committed tokens per second of these rounds."""
         return self.committed / self.seconds
 
 
@@ -90,13 +90,13 @@ def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequen
     tried: dict[float, PricedRounds] = {}
     rate = 0.0
     for _ in range(MOST_STEPS):
-        found = priced_rounds(at_rate(policy, rate), texts())
-        if found.num_rounds == 0:
+        priced = priced_rounds(policy_at_rate(policy, rate), texts())
+        if priced.num_rounds == 0:
             raise ValueError("the texts have no rounds, so there is no price to find")
-        tried[rate] = found
-        if abs(found.expected_per_s - rate) <= _CLOSE * rate:
-            return FixedPoint(rate, found, tuple(tried), True)
-        rate = found.expected_per_s
+        tried[rate] = priced
+        if abs(priced.expected_per_s - rate) <= _CLOSE * rate:
+            return FixedPoint(rate, priced, tuple(tried), True)
+        rate = priced.expected_per_s
         if rate in tried:
             break
     prices = list(tried)
@@ -105,8 +105,8 @@ def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequen
     return FixedPoint(best, tried[best], tuple(tried), False)
 
 
-def at_rate(policy: Composition, rate: float) -> Composition:
-    """The same policy at a fixed price in tokens per second.
+def policy_at_rate(policy: Composition, rate: float) -> Composition:
+    """A policy with its rule at a fixed price in tokens per second.
 
     Raises:
         ValueError: its rule prices nothing.
@@ -130,19 +130,19 @@ def priced_rounds(policy: Composition, texts: Iterable[RecordedSequence]) -> Pri
 
 
 def rounds_of_layer(
-    layer: Layer, found: TextRounds, texts: RecordedTexts, cost: CostTable, stages: tuple[str, ...]
+    layer: OrderLayer, text_rounds: TextRounds, texts: RecordedTexts, cost: CostTable, stages: tuple[str, ...]
 ) -> PricedRounds:
     """The sums over the rounds of some texts.
 
     Args:
         layer: of all roots, with scores.
-        found: the rounds.
+        text_rounds: the rounds.
         texts: the texts.
         cost: what a round costs.
         stages: those that count.
     """
     assert layer.scores is not None
-    roots, sizes = found.roots, found.num_drafted
+    roots, sizes = text_rounds.roots, text_rounds.num_drafted
     within = np.arange(layer.scores.shape[1]) <= sizes[:, None]
     expected = float(np.where(within, path_weight(layer.scores[roots]), 0.0).sum())
     seconds = sum(float(cost.at(stage, texts.contexts[roots], sizes).sum()) for stage in stages)

@@ -24,14 +24,14 @@ class RankCounts(NamedTuple):
     hits: Longs
 
 
-def no_ranks(num_depths: int, num_ranks: int) -> RankCounts:
-    """Nothing counted yet."""
+def no_rank_counts(num_depths: int, num_ranks: int) -> RankCounts:
+    """Counts of ranks, all still 0."""
     return RankCounts(np.zeros(num_depths, np.int64), np.zeros((num_depths, num_ranks), np.int64))
 
 
-def add_ranks(found: RankCounts, rows: DraftRows) -> None:
+def add_ranks(counts: RankCounts, rows: DraftRows) -> None:
     """Count the true tokens of one text, in place, at every root; a path goes on as long as its ranks are below R."""
-    _add_ranks(rows.true_ranks, found.numbers, found.hits)
+    _add_ranks(rows.true_ranks, counts.numbers, counts.hits)
 
 
 def rank_frequencies(counts: RankCounts) -> Doubles:

@@ -14,14 +14,14 @@ from simlab.arrays import Ints, Longs, Shorts
 from simlab.jit import borrowing_kernel, inlined_kernel, kernel
 from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, find_rank
 from simlab.policies.edges.correction import Correction
-from simlab.policies.kernels.corrected_step import BEYOND, exact_step, look_above, step_to
+from simlab.policies.kernels.corrected_step import ABOVE_LIMIT, candidate_cost, exact_candidate_cost, parent_context
 from simlab.policies.kernels.insertion import NEVER
 
 _COST, _KIND, _TOKEN, _IS_TRUE, _BEHIND, _FROM, _NEXT, _NUM = 0, 1, 2, 3, 4, 5, 6, 7
 
 
-class Room(NamedTuple):
-    """Room to count in: for the true path, and for the path that a walk is on.
+class CorrectedCountBuffers(NamedTuple):
+    """Arrays to count in: for the true path, and for the path that a walk is on.
 
     Attributes:
         costs: int64 ``[D + 1]``, of the true path down to each node, the root's 0 first.
@@ -43,9 +43,9 @@ class Room(NamedTuple):
 
 
 @kernel
-def room_to_count(num_depths: int, most_kept: int) -> Room:
-    """Room for paths of so many tokens and as many candidates at each depth."""
-    return Room(
+def corrected_count_buffers_for(num_depths: int, most_kept: int) -> CorrectedCountBuffers:
+    """Buffers for paths of so many tokens and as many candidates at each depth."""
+    return CorrectedCountBuffers(
         np.empty(num_depths + 1, np.int64),
         np.empty(num_depths + 1, np.int64),
         np.empty(num_depths + 1, np.int64),
@@ -64,8 +64,8 @@ def corrected_insertions_into(
     true_ranks: Ints,
     num_true: int,
     most: int,
-    room: Room,
-    found: Shorts,
+    buffers: CorrectedCountBuffers,
+    places: Shorts,
 ) -> None:
     """The places of the nodes of the true path in the order of nodes, from 1.
 
@@ -77,16 +77,16 @@ def corrected_insertions_into(
         true_ranks: int32 ``[D]``, of the true tokens; -1 where a token is none of the drafter's.
         num_true: true tokens left in the text, or more.
         most: places above it are `NEVER`.
-        room: to work in.
-        found: uint16 ``[D]``, to be filled.
+        buffers: to work in.
+        places: uint16 ``[D]``, to be filled.
     """
-    found[:] = NEVER
-    deepest = _true_path(children, correction, before_root, root_token, true_ranks, num_true, room)
-    deepest = _count(children, correction, before_root, root_token, min(deepest, most), most, room)
+    places[:] = NEVER
+    deepest = _true_path(children, correction, before_root, root_token, true_ranks, num_true, buffers)
+    deepest = _count(children, correction, before_root, root_token, min(deepest, most), most, buffers)
     number = 0
     for depth in range(1, deepest + 1):
-        number += 1 + room.numbers[depth]
-        found[depth - 1] = number
+        number += 1 + buffers.numbers[depth]
+        places[depth - 1] = number
 
 
 @borrowing_kernel
@@ -97,17 +97,17 @@ def _true_path(
     root_token: int,
     true_ranks: Ints,
     num_true: int,
-    room: Room,
+    buffers: CorrectedCountBuffers,
 ) -> int:
     """Costs and places along the true path, as far as its tokens are the drafter's; how far that is."""
     first, second, kind, num_depths = before_root, root_token, SPINE, min(children.starts.shape[1], num_true)
-    room.costs[0] = 0
+    buffers.costs[0] = 0
     for depth in range(num_depths):
         place = find_rank(children, kind, depth, true_ranks[depth])
         if place < 0:
             return int(depth)
-        step = exact_step(children, correction, first, second, kind, depth, place)
-        room.places[depth], room.costs[depth + 1] = place, room.costs[depth] + step
+        step = exact_candidate_cost(children, correction, first, second, kind, depth, place)
+        buffers.places[depth], buffers.costs[depth + 1] = place, buffers.costs[depth] + step
         first, second = second, children.tokens[place]
         kind = kind if children.ranks[place] == 0 else ELSEWHERE
     return int(num_depths)
@@ -121,9 +121,9 @@ def _count(
     root_token: int,
     deepest: int,
     most: int,
-    room: Room,
+    buffers: CorrectedCountBuffers,
 ) -> int:
-    """Fill in ``room.numbers`` down to the deepest node of the true path whose place is at most ``most``.
+    """Fill in ``buffers.numbers`` down to the deepest node of the true path whose place is at most ``most``.
 
     Args:
         children: the candidates of one root.
@@ -132,13 +132,13 @@ def _count(
         root_token: the root.
         deepest: no deeper node of the true path is asked for; at most ``most``.
         most: the largest place of interest.
-        room: the costs and places of the true path.
+        buffers: the costs and places of the true path.
 
     Returns:
         The depth of that node; 0 if there is none.
     """
-    walked, level, num_before = room.walked, 0, 0
-    room.numbers[:] = 0
+    walked, level, num_before = buffers.walked, 0, 0
+    buffers.numbers[:] = 0
     walked[0, _COST], walked[0, _KIND], walked[0, _TOKEN], walked[0, _NEXT], walked[0, _NUM] = (
         0,
         SPINE,
@@ -150,11 +150,11 @@ def _count(
     while level >= 0 and deepest > 0:
         if walked[level, _NUM] < 0:
             above = walked[level - 1, _TOKEN] if level > 0 else before_root
-            deepest, num_before = _look_below(children, correction, level, above, deepest, num_before, most, room)
+            deepest, num_before = _look_below(children, correction, level, above, deepest, num_before, most, buffers)
         elif walked[level, _NEXT] == walked[level, _NUM]:
             level -= 1
         else:
-            level = _go_on(children, correction, level, deepest, room)
+            level = _go_on(children, correction, level, deepest, buffers)
     return deepest
 
 
@@ -167,7 +167,7 @@ def _look_below(
     deepest: int,
     num_before: int,
     most: int,
-    room: Room,
+    buffers: CorrectedCountBuffers,
 ) -> tuple[int, int]:
     """Count the children of a node that are before some node of the true path, and keep them to go on from.
 
@@ -179,19 +179,19 @@ def _look_below(
         deepest: of the nodes of the true path that are asked for.
         num_before: paths counted so far that are before it.
         most: the largest place of interest.
-        room: with the walk down to the node.
+        buffers: with the walk down to the node.
 
     Returns:
         Both as they are now.
     """
-    own, node, numbers, num = room.costs, room.walked[level], room.numbers, 0
+    own, node, numbers, num = buffers.costs, buffers.walked[level], buffers.numbers, 0
     kind, cost, is_true = node[_KIND], node[_COST], node[_IS_TRUE] == 1
-    true_place = room.places[level] if is_true else -1
+    true_place = buffers.places[level] if is_true else -1
     start, end = children.starts[kind, level], children.ends[kind, level]
-    above = look_above(children, correction, token_above, node[_TOKEN], kind, level)
+    above = parent_context(children, correction, token_above, node[_TOKEN], kind, level)
     for place in range(start, end):
-        step = step_to(children, correction, above, place, own[deepest] - cost)
-        if step == BEYOND:
+        step = candidate_cost(children, correction, above, place, own[deepest] - cost)
+        if step == ABOVE_LIMIT:
             break
         reached = cost + step
         if place != true_place:
@@ -206,23 +206,23 @@ def _look_below(
             while deepest + num_before > most:
                 num_before -= numbers[deepest]
                 deepest -= 1
-        room.reached[level, num], room.children[level, num] = reached, place
+        buffers.reached[level, num], buffers.children[level, num] = reached, place
         num += 1
     node[_NEXT], node[_NUM] = 0, num if level + 1 < children.starts.shape[1] else 0
     return deepest, num_before
 
 
 @inlined_kernel
-def _go_on(children: Children, correction: Correction, level: int, deepest: int, room: Room) -> int:
+def _go_on(children: Children, correction: Correction, level: int, deepest: int, buffers: CorrectedCountBuffers) -> int:
     """Go down to the next child of a node if nodes below it may count; the depth at which the walk is now."""
-    own, node, below = room.costs, room.walked[level], room.walked[level + 1]
-    reached, place = room.reached[level, node[_NEXT]], room.children[level, node[_NEXT]]
+    own, node, below = buffers.costs, buffers.walked[level], buffers.walked[level + 1]
+    reached, place = buffers.reached[level, node[_NEXT]], buffers.children[level, node[_NEXT]]
     node[_NEXT] += 1
     kind, is_true = node[_KIND] if children.ranks[place] == 0 else ELSEWHERE, node[_IS_TRUE] == 1
     behind, depth = node[_BEHIND], node[_FROM]
     if is_true:
-        behind = np.int64(place > room.places[level])
-        is_true = place == room.places[level]
+        behind = np.int64(place > buffers.places[level])
+        is_true = place == buffers.places[level]
     if is_true:
         depth = level + 2
         goes_down = depth <= deepest

@@ -13,11 +13,19 @@ import numpy as np
 from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, inlined_kernel
 from simlab.policies.edges.children import Children
-from simlab.policies.edges.correction import FLOOR, Before, Correction, before_of, cost_of, log_correction, shift_of
+from simlab.policies.edges.correction import (
+    FLOOR,
+    Correction,
+    PrecedingTokens,
+    cost_of,
+    log_correction,
+    preceding_tokens,
+    shift_of,
+)
 from simlab.policies.edges.ngram import key_of
 from simlab.policies.edges.ngram_logs import UNSEEN, log_after, region_of
 
-BEYOND = -1
+ABOVE_LIMIT = -1
 """In place of a cost that is above a limit whatever the correction, which is at most 0, adds."""
 
 _LOG_FLOOR = math.log(FLOOR)
@@ -26,7 +34,7 @@ _MOST_WEIGHT = 1000.0
 """Up to this weight the last bits of a logarithm are far less than what is left beside `_CLEAR`."""
 
 
-class Above(NamedTuple):
+class ParentContext(NamedTuple):
     """What is the same for all candidates below one node.
 
     Attributes:
@@ -41,13 +49,15 @@ class Above(NamedTuple):
     is_quick: bool
     two: int
     one: int
-    before: Before
+    before: PrecedingTokens
     weight: float
     shift: float
 
 
 @inlined_kernel
-def look_above(children: Children, correction: Correction, first: int, second: int, kind: int, depth: int) -> Above:
+def parent_context(
+    children: Children, correction: Correction, first: int, second: int, kind: int, depth: int
+) -> ParentContext:
     """Look up what is the same for all candidates below one node.
 
     Args:
@@ -61,21 +71,23 @@ def look_above(children: Children, correction: Correction, first: int, second: i
     weight, shift, two, one = correction.weights[depth], 0.0, UNSEEN, UNSEEN
     can_be_quick = correction.text_share == 0.0 and not correction.renormalised and weight <= _MOST_WEIGHT
     is_quick = can_be_quick and correction.corpus.logs.tokens.size > 0
-    before = Before(int(first), int(second), 0, 0, 0, 0)
+    before = PrecedingTokens(int(first), int(second), 0, 0, 0, 0)
     if is_quick:
         one = region_of(correction.corpus.logs.contexts, key_of(-1, second, -1))
         if first >= 0 and one != UNSEEN:
             two = region_of(correction.corpus.logs.contexts, key_of(first, second, -1))
     else:
-        before = before_of(correction, first, second)
+        before = preceding_tokens(correction, first, second)
     if correction.renormalised:
         shift = shift_of(children, correction, before, kind, depth)
-    return Above(is_quick, two, one, before, weight, shift)
+    return ParentContext(is_quick, two, one, before, weight, shift)
 
 
 @inlined_kernel
-def step_to(children: Children, correction: Correction, above: Above, place: int, limit: int) -> int:
-    """What a candidate adds to the cost of a path; `BEYOND` where it, and all behind it in its list, are above a limit.
+def candidate_cost(children: Children, correction: Correction, above: ParentContext, place: int, limit: int) -> int:
+    """What a candidate adds to the cost of a path.
+
+    `ABOVE_LIMIT` where it, and all behind it in its list, are above a limit.
 
     Args:
         children: the candidates.
@@ -84,30 +96,30 @@ def step_to(children: Children, correction: Correction, above: Above, place: int
         place: of the candidate.
         limit: as large a cost is told.
     """
-    log_prob, token, step = children.costs[place] / -STEPS_PER_NAT, children.tokens[place], BEYOND
+    log_prob, token, step = children.costs[place] / -STEPS_PER_NAT, children.tokens[place], ABOVE_LIMIT
     least = children.costs[place] if above.shift == 0.0 else cost_of(log_prob + above.shift)
     if least <= limit and above.is_quick:
         logs = correction.corpus.logs
         log = log_after(logs.tokens, logs.logs, above.two, above.one, token)
         step = clear_cost(log_prob + above.weight * max(log, _LOG_FLOOR))
     if least <= limit and step < 0:
-        step = _exact_step(correction, above, log_prob, token)
+        step = _exact_cost(correction, above, log_prob, token)
     return step
 
 
 @borrowing_kernel
-def _exact_step(correction: Correction, above: Above, log_prob: float, token: int) -> int:
+def _exact_cost(correction: Correction, above: ParentContext, log_prob: float, token: int) -> int:
     """What a candidate adds, as it is defined."""
     corpus, text, share, before = correction.corpus, correction.text, correction.text_share, above.before
     if above.is_quick:
-        before = before_of(correction, before.first, before.second)
+        before = preceding_tokens(correction, before.first, before.second)
     one, two, three, four = corpus.slots, corpus.totals, text.slots, text.totals
     added = log_correction(one, two, three, four, share, before, above.weight, token)
     return cost_of(log_prob + added + above.shift)
 
 
 @borrowing_kernel
-def exact_step(
+def exact_candidate_cost(
     children: Children, correction: Correction, first: int, second: int, kind: int, depth: int, place: int
 ) -> int:
     """What one candidate adds to the cost of a path, as it is defined.
@@ -121,10 +133,10 @@ def exact_step(
         depth: of the node.
         place: of the candidate below it.
     """
-    before = before_of(correction, first, second)
+    before = preceding_tokens(correction, first, second)
     shift = shift_of(children, correction, before, kind, depth) if correction.renormalised else 0.0
-    above = Above(False, UNSEEN, UNSEEN, before, correction.weights[depth], shift)
-    return _exact_step(correction, above, children.costs[place] / -STEPS_PER_NAT, children.tokens[place])
+    above = ParentContext(False, UNSEEN, UNSEEN, before, correction.weights[depth], shift)
+    return _exact_cost(correction, above, children.costs[place] / -STEPS_PER_NAT, children.tokens[place])
 
 
 @borrowing_kernel

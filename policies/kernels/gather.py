@@ -10,7 +10,7 @@ _NODE, _NOWHERE = -1, -2
 
 
 @inlined_kernel
-def gather_paths(children: Children, kind: int, first: int, last: int, limit: int, found: Ints) -> tuple[int, int, int]:
+def gather_paths(children: Children, kind: int, first: int, last: int, limit: int, sums: Ints) -> tuple[int, int, int]:
     """The costs of the paths below one node: shorter ones first, those of a depth as their parents and lists are.
 
     Args:
@@ -19,11 +19,11 @@ def gather_paths(children: Children, kind: int, first: int, last: int, limit: in
         first: its depth.
         last: the paths end at this depth or before it; below ``first``.
         limit: so much a path may cost, from the node on.
-        found: int32, to be filled.
+        sums: int32, to be filled.
 
     Returns:
         How many there are; where those of depth ``last`` begin; which of these has first candidates alone and is so on
-        the spine, or a negative number. If they do not fit, the first is one more than the size of ``found``, which is
+        the spine, or a negative number. If they do not fit, the first is one more than the size of ``sums``, which is
         full of paths within the limit.
     """
     costs, number, begin, end, spine = children.costs, 0, _NODE, 0, _NODE if kind == SPINE else _NOWHERE
@@ -32,14 +32,14 @@ def gather_paths(children: Children, kind: int, first: int, last: int, limit: in
         for parent in range(begin, end):
             base, first_child, own = np.int32(0), number, SPINE if parent == above else ELSEWHERE
             if parent != _NODE:
-                base = found[parent]
+                base = sums[parent]
             left, start = np.int32(limit - base), children.starts[own, depth]
             for place in range(start, children.ends[own, depth]):
                 if costs[place] > left:
                     break
-                if number == found.size:
+                if number == sums.size:
                     return number + 1, 0, _NOWHERE
-                found[number] = base + costs[place]
+                sums[number] = base + costs[place]
                 number += 1
             if parent == above:
                 spine = _first_candidate(children, start, first_child, number)

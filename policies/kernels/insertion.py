@@ -21,8 +21,8 @@ NEVER = 65535
 """Stands for a node that is not among the first ones; so many are never asked for."""
 
 
-class Room(NamedTuple):
-    """Room to count in, for places up to n.
+class CountBuffers(NamedTuple):
+    """Arrays to count paths in, for places up to n.
 
     Attributes:
         path: int32 ``[D + 1]``, costs along the true path, the root's 0 first.
@@ -39,8 +39,8 @@ class Room(NamedTuple):
     other: Ints
 
 
-class Gathered(NamedTuple):
-    """What lies in the room.
+class GatheredPaths(NamedTuple):
+    """How much of the buffers is filled.
 
     Attributes:
         num_upper: costs of upper paths; `FULL` or `TIES` where they or the lower ones do not fit.
@@ -62,15 +62,15 @@ FULL, TIES = -1, -2
 
 
 @kernel
-def room_for_places(num_depths: int, most: int) -> Room:
-    """Room for places up to ``most``."""
+def count_buffers_for(num_depths: int, most: int) -> CountBuffers:
+    """Buffers to count paths in, for places up to ``most``."""
     lists = np.empty((4, most + 1), np.int32)
-    return Room(np.zeros(num_depths + 1, np.int32), lists[0], lists[1], lists[2], lists[3])
+    return CountBuffers(np.zeros(num_depths + 1, np.int32), lists[0], lists[1], lists[2], lists[3])
 
 
 @borrowing_kernel
 def insertions_into(
-    children: Children, true_ranks: Ints, most: int, room: Room, found: Shorts, limit: int = EVERY_COST
+    children: Children, true_ranks: Ints, most: int, buffers: CountBuffers, places: Shorts, limit: int = EVERY_COST
 ) -> None:
     """The places of the nodes of the true path in the order of nodes, from 1.
 
@@ -78,30 +78,30 @@ def insertions_into(
         children: the candidates of one root.
         true_ranks: int32 ``[D]``, of the true tokens; -1 where a token is none of the drafter's, and behind the text.
         most: places above it are `NEVER`.
-        room: for so many.
-        found: uint16 ``[D]``, to be filled.
+        buffers: for so many places.
+        places: uint16 ``[D]``, to be filled.
         limit: nodes of a dearer path have places above ``most``, and the candidates may lack some that cost more.
     """
-    for depth in range(found.size):
-        found[depth] = NEVER
-    length = _follow(children, true_ranks, room.path, limit)
-    gathered = Gathered(FULL, 0, 0, 0, 0)
+    for depth in range(places.size):
+        places[depth] = NEVER
+    length = _follow(children, true_ranks, buffers.path, limit)
+    gathered = GatheredPaths(FULL, 0, 0, 0, 0)
     while length > 0:
-        gathered = _gather(children, room, int(room.path[length]))
+        gathered = _gather(children, buffers, int(buffers.path[length]))
         if gathered.num_upper >= 0:
             break
         if gathered.num_upper == TIES:
-            place = place_of(children, true_ranks, length, most, room)
-            found[length - 1] = place if place <= most else NEVER
+            place = place_of(children, true_ranks, length, most, buffers)
+            places[length - 1] = place if place <= most else NEVER
         length -= 1
     for depth in range(length):
-        before, equal = _count(gathered, room, room.path[depth + 1])
+        before, equal = _count(gathered, buffers, buffers.path[depth + 1])
         place = before + 1
         if equal > 1 and place <= most:
-            place = place_of(children, true_ranks, depth + 1, most, room)
+            place = place_of(children, true_ranks, depth + 1, most, buffers)
         if place > most:
             break
-        found[depth] = place
+        places[depth] = place
 
 
 @inlined_kernel
@@ -120,34 +120,34 @@ def _follow(children: Children, true_ranks: Ints, path: Ints, limit: int) -> int
 
 
 @inlined_kernel
-def _gather(children: Children, room: Room, own: int) -> Gathered:
+def _gather(children: Children, buffers: CountBuffers, own: int) -> GatheredPaths:
     """The costs of upper and lower paths whose sums may be at most the cost of a node."""
     num_depths = children.starts.shape[1]
-    middle, upper = (num_depths + 1) // 2, room.upper
+    middle, upper = (num_depths + 1) // 2, buffers.upper
     # One list lies below all nodes, unless those of the spine have their own.
     kind = SPINE if children.starts[SPINE, 0] != children.starts[ELSEWHERE, 0] else ELSEWHERE
     num_upper, begin, spine = gather_paths(children, kind, 0, middle, own, upper)
     if num_upper > upper.size:
-        return Gathered(_why_not(upper, own), 0, 0, 0, 0)
+        return GatheredPaths(_why_not(upper, own), 0, 0, 0, 0)
     least, num_lower, num_lower_spine = own + 1, 0, 0
     for place in range(begin, num_upper):
         if place != spine:
             least = min(least, upper[place])
     if least <= own:
-        num_lower, _, _ = gather_paths(children, ELSEWHERE, middle, num_depths, own - least, room.lower)
+        num_lower, _, _ = gather_paths(children, ELSEWHERE, middle, num_depths, own - least, buffers.lower)
         if num_lower > upper.size:
-            return Gathered(_why_not(room.lower, own - least), 0, 0, 0, 0)
+            return GatheredPaths(_why_not(buffers.lower, own - least), 0, 0, 0, 0)
     if spine >= 0:
         left = own - upper[spine]
-        num_lower_spine, _, _ = gather_paths(children, SPINE, middle, num_depths, left, room.lower_spine)
+        num_lower_spine, _, _ = gather_paths(children, SPINE, middle, num_depths, left, buffers.lower_spine)
         if num_lower_spine > upper.size:
-            return Gathered(_why_not(room.lower_spine, left), 0, 0, 0, 0)
-    return Gathered(num_upper, begin, spine, num_lower, num_lower_spine)
+            return GatheredPaths(_why_not(buffers.lower_spine, left), 0, 0, 0, 0)
+    return GatheredPaths(num_upper, begin, spine, num_lower, num_lower_spine)
 
 
 @inlined_kernel
 def _why_not(costs: Ints, own: int) -> int:
-    """Of one more path than there are places, do all but the node itself cost less?"""
+    """Why one more path than there are places was found: `FULL` if all but the node cost less, `TIES` if not."""
     limit, equal = np.int32(own), np.int32(0)
     for place in range(costs.size):
         equal += np.int32(costs[place] == limit)
@@ -155,10 +155,10 @@ def _why_not(costs: Ints, own: int) -> int:
 
 
 @inlined_kernel
-def _count(gathered: Gathered, room: Room, own: int) -> tuple[int, int]:
+def _count(gathered: GatheredPaths, buffers: CountBuffers, own: int) -> tuple[int, int]:
     """How many paths cost less than a node, and how many as much, itself among them."""
     limit, before, equal = np.int32(own), np.int32(0), np.int32(0)
-    upper, lower, lower_spine = room.upper, room.lower, room.lower_spine
+    upper, lower, lower_spine = buffers.upper, buffers.lower, buffers.lower_spine
     begin, num_upper, spine = gathered.begin, gathered.num_upper, gathered.spine
     num_lower, num_lower_spine = gathered.num_lower, gathered.num_lower_spine
     for place in range(num_upper):
@@ -179,7 +179,7 @@ def _count(gathered: Gathered, room: Room, own: int) -> tuple[int, int]:
 
 
 @borrowing_kernel
-def place_of(children: Children, true_ranks: Ints, depth: int, most: int, room: Room) -> int:
+def place_of(children: Children, true_ranks: Ints, depth: int, most: int, buffers: CountBuffers) -> int:
     """The place of a node of the true path, ties told apart; above ``most`` it may be any larger number.
 
     Args:
@@ -187,19 +187,19 @@ def place_of(children: Children, true_ranks: Ints, depth: int, most: int, room: 
         true_ranks: int32 ``[D]``.
         depth: of the node, from 1.
         most: places above it need not be told apart.
-        room: with the costs along the true path.
+        buffers: with the costs along the true path.
     """
-    num_depths, before, kind, own = children.starts.shape[1], 0, SPINE, room.path[depth]
+    num_depths, before, kind, own = children.starts.shape[1], 0, SPINE, buffers.path[depth]
     for level in range(depth):
         for place in range(children.starts[kind, level], children.ends[kind, level]):
-            reached, rank = room.path[level] + children.costs[place], children.ranks[place]
+            reached, rank = buffers.path[level] + children.costs[place], children.ranks[place]
             if reached > own:
                 break
             limit = own if rank < true_ranks[level] else own - 1
             if reached > limit or rank == true_ranks[level]:
                 continue
             below = kind if rank == 0 else ELSEWHERE
-            number, _, _ = gather_paths(children, below, level + 1, num_depths, limit - reached, room.other)
+            number, _, _ = gather_paths(children, below, level + 1, num_depths, limit - reached, buffers.other)
             before += 1 + number
             if before >= most:
                 return before + 1

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from simlab.arrays import Doubles, Ints, Longs
+from simlab.arrays import Doubles, Ints, Longs, Shorts
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, inlined_kernel, kernel
 from simlab.policies.edges.children import ELSEWHERE, SPINE, Children
 from simlab.policies.edges.correction import Correction, fit_weights
-from simlab.policies.kernels.corrected_step import BEYOND, look_above, step_to
+from simlab.policies.kernels.corrected_step import ABOVE_LIMIT, candidate_cost, parent_context
 
 TOKENS, PARENTS, DEPTHS, RANKS, KINDS = 0, 1, 2, 3, 4
 """The rows of a tree."""
@@ -143,10 +143,10 @@ def _take_corrected(
         if depth == num_depths or node == budget or num_taken[depth] > max(width, depth == 0):
             continue
         first = tree[TOKENS, tree[PARENTS, node]] if node > 0 else before_root
-        above = look_above(children, correction, first, tree[TOKENS, node], kind, depth)
+        above = parent_context(children, correction, first, tree[TOKENS, node], kind, depth)
         for place in range(children.starts[kind, depth], children.ends[kind, depth]):
-            step = step_to(children, correction, above, place, costs[num] - cost if num == budget else _NO_LIMIT)
-            if step == BEYOND:
+            step = candidate_cost(children, correction, above, place, costs[num] - cost if num == budget else _NO_LIMIT)
+            if step == ABOVE_LIMIT:
                 break
             num = _keep(children, tree, costs, waiting, num, node, place, cost + step)
     return num
@@ -250,3 +250,22 @@ def is_before(tree: Ints, parent: int, rank: int, other_parent: int, other_rank:
         parent, rank = tree[PARENTS, parent], tree[RANKS, parent]
         other_parent, other_rank = tree[PARENTS, other_parent], tree[RANKS, other_parent]
     return bool(rank < other_rank or (rank == other_rank and is_shallower))
+
+
+@kernel
+def insert_true_path(tree: Ints, true_ranks: Ints, insertions: Shorts) -> None:
+    """The places of the nodes of the true path.
+
+    Args:
+        tree: int32 ``[4, N + 1]`` or more rows, as `take_in_order` has them.
+        true_ranks: int32 ``[D]``, of the true tokens; -1 where a token is none of the drafter's, and behind the text.
+        insertions: uint16 ``[D]``, to be filled as far as the tree holds the path.
+    """
+    depth, here = 0, 0
+    for node in range(1, tree.shape[1]):
+        if depth == true_ranks.size:
+            break
+        if tree[PARENTS, node] == here and tree[RANKS, node] == true_ranks[depth]:
+            insertions[depth] = node
+            depth += 1
+            here = node

@@ -7,14 +7,17 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Longs, Shorts
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, inlined_kernel, kernel
-from simlab.policies.edges.children import SPINE, Children, fill_costs, fill_marginal, room_for_children
+from simlab.policies.edges.children import SPINE, Children, empty_children, fill_costs, fill_marginal
 from simlab.policies.edges.correction import Correction, fit_weights
 from simlab.policies.edges.rank_classes import fill_mapped, mapped_limit
 from simlab.policies.edges.text_counts import token_before
-from simlab.policies.kernels.corrected_insertion import Room as CorrectedRoom
-from simlab.policies.kernels.corrected_insertion import corrected_insertions_into, room_to_count
+from simlab.policies.kernels.corrected_insertion import (
+    CorrectedCountBuffers,
+    corrected_count_buffers_for,
+    corrected_insertions_into,
+)
 from simlab.policies.kernels.gather import gather_paths
-from simlab.policies.kernels.insertion import Room, insertions_into, room_for_places
+from simlab.policies.kernels.insertion import CountBuffers, count_buffers_for, insertions_into
 from simlab.recorded import Roots
 
 
@@ -32,28 +35,30 @@ class EdgeScores(NamedTuple):
     correction: Correction | None
 
 
-class Desk(NamedTuple):
-    """Room to work in.
+class Workspace(NamedTuple):
+    """Arrays that a search for true places works in, made once for many roots.
 
     Attributes:
         children: for the candidates of a root.
-        room: to count in.
-        corrected_room: to count in where a 3-gram corrects the scores.
+        buffers: to count paths in.
+        corrected_buffers: to count paths in where a 3-gram corrects the scores.
         guess: int64 ``[1]``, a limit of costs to begin with; it changes how long things take and nothing else.
     """
 
     children: Children
-    room: Room
-    corrected_room: CorrectedRoom
+    buffers: CountBuffers
+    corrected_buffers: CorrectedCountBuffers
     guess: Longs
 
 
 @kernel
-def desk_for(roots: Roots, top_k: int, most: int) -> Desk:
-    """Room for any of these roots, and places up to ``most``."""
+def workspace_for(roots: Roots, top_k: int, most: int) -> Workspace:
+    """A workspace for any of these roots, and places up to ``most``."""
     num_depths, widest = roots.counts.shape[1], _widest(roots.counts, top_k)
-    children, room = room_for_children(num_depths, widest), room_for_places(num_depths, most)
-    return Desk(children, room, room_to_count(num_depths, widest), np.full(1, 4 * STEPS_PER_NAT, np.int64))
+    children, buffers = empty_children(num_depths, widest), count_buffers_for(num_depths, most)
+    return Workspace(
+        children, buffers, corrected_count_buffers_for(num_depths, widest), np.full(1, 4 * STEPS_PER_NAT, np.int64)
+    )
 
 
 @kernel
@@ -63,7 +68,7 @@ def _widest(counts: Ints, top_k: int) -> int:
 
 
 @inlined_kernel
-def look_plain(roots: Roots, top_k: int, root: int, most: int, desk: Desk, insertions: Shorts) -> None:
+def find_true_places(roots: Roots, top_k: int, root: int, most: int, workspace: Workspace, insertions: Shorts) -> None:
     """The places of the true path at one root, by the drafter's own scores.
 
     Args:
@@ -71,46 +76,60 @@ def look_plain(roots: Roots, top_k: int, root: int, most: int, desk: Desk, inser
         top_k: ranks that are read at each depth.
         root: one of the roots.
         most: places above it are `simlab.policies.kernels.insertion.NEVER`.
-        desk: for as many.
+        workspace: for these roots and places.
         insertions: uint16 ``[R, D]``; the row of the root is filled.
     """
     counts, true_ranks, start = roots.counts[root], roots.true_ranks[root], roots.starts[root]
     limit = _limit(roots.log_probs, counts, true_ranks, start, top_k, most)
-    fill_costs(desk.children, roots.log_probs, counts, start, top_k, limit)
-    insertions_into(desk.children, true_ranks, most, desk.room, insertions[root], limit)
+    fill_costs(workspace.children, roots.log_probs, counts, start, top_k, limit)
+    insertions_into(workspace.children, true_ranks, most, workspace.buffers, insertions[root], limit)
 
 
 @borrowing_kernel
-def look_mapped(
-    roots: Roots, top_k: int, edge_map: Doubles, root: int, most: int, desk: Desk, insertions: Shorts
+def find_mapped_true_places(
+    roots: Roots, top_k: int, edge_map: Doubles, root: int, most: int, workspace: Workspace, insertions: Shorts
 ) -> None:
-    """The same after a map. It takes long, so only as many candidates are sent through it as the first nodes need."""
-    counts, true_ranks, start, children = roots.counts[root], roots.true_ranks[root], roots.starts[root], desk.children
+    """The places of the true path at one root, by mapped scores; arguments as of `find_true_places`.
+
+    A map takes long, so only as many candidates are sent through it as the first nodes need.
+    """
+    counts, true_ranks, start = roots.counts[root], roots.true_ranks[root], roots.starts[root]
+    children = workspace.children
     highest = mapped_limit(roots.log_probs, counts, true_ranks, start, top_k, edge_map)
-    limit = min(highest, desk.guess[0])
+    limit = min(highest, workspace.guess[0])
     fill_mapped(children, roots.ids, roots.log_probs, counts, start, top_k, edge_map, limit)
     while limit < highest:
-        number, _, _ = gather_paths(children, SPINE, 0, counts.size, limit, desk.room.other)
+        number, _, _ = gather_paths(children, SPINE, 0, counts.size, limit, workspace.buffers.other)
         if number > most:
-            desk.guess[0] = limit - limit // 32
+            workspace.guess[0] = limit - limit // 32
             break
         limit = min(highest, limit + limit // 4 + STEPS_PER_NAT // 4)
-        desk.guess[0] = limit
+        workspace.guess[0] = limit
         fill_mapped(children, roots.ids, roots.log_probs, counts, start, top_k, edge_map, limit)
-    insertions_into(children, true_ranks, most, desk.room, insertions[root], limit)
+    insertions_into(children, true_ranks, most, workspace.buffers, insertions[root], limit)
 
 
 @borrowing_kernel
-def look_corrected(
-    roots: Roots, top_k: int, correction: Correction, text: int, root: int, most: int, desk: Desk, insertions: Shorts
+def find_corrected_true_places(
+    roots: Roots,
+    top_k: int,
+    correction: Correction,
+    text: int,
+    root: int,
+    most: int,
+    workspace: Workspace,
+    insertions: Shorts,
 ) -> None:
-    """The same where a 3-gram corrects the scores; the text is counted up to the root, if its counts are read."""
-    children, room = desk.children, desk.corrected_room
+    """The places of the true path at one root, by scores that a 3-gram corrects; arguments as of `find_true_places`.
+
+    The text is counted up to the root, if its counts are read.
+    """
+    children, buffers = workspace.children, workspace.corrected_buffers
     fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], top_k)
     fit_weights(correction, children)
     before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
-    ranks, found = roots.true_ranks[root], insertions[root]
-    corrected_insertions_into(children, correction, before, token, ranks, ranks.size, most, room, found)
+    ranks, places = roots.true_ranks[root], insertions[root]
+    corrected_insertions_into(children, correction, before, token, ranks, ranks.size, most, buffers, places)
 
 
 @inlined_kernel

@@ -7,11 +7,11 @@ import numpy as np
 
 from simlab.arrays import Ints, Longs
 from simlab.grid import grid_scalar
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.named.chain import Spine
-from simlab.policies.orders.node_order import Layer
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.named.chain import SpineOrder
+from simlab.policies.orders.node_order import OrderLayer
+from simlab.policies.rules.budgets import FixedBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class ThroughDoubt:
     needs_probabilities: bool = field(default=True, init=False)
     needs_falling: bool = field(default=True, init=False)
 
-    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         assert layer.scores is not None
         lowest = grid_scalar(np.log1p(-self.threshold)) if self.threshold < 1.0 else -np.inf
         scores = layer.scores[:, 1 : self.most + 1]
         sure = ((scores >= lowest) & (scores > -np.inf)).sum(axis=1)
-        sizes: Ints = np.minimum(sure + 1, Fixed(self.most).sizes(layer, contexts)).astype(np.int32)
+        sizes: Ints = np.minimum(sure + 1, FixedBudget(self.most).sizes(layer, contexts)).astype(np.int32)
         return sizes
 
 
@@ -59,6 +59,11 @@ class AdaFlash(Composed):
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold must be a probability; got {self.threshold}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget={depth},threshold=0.1/0.3/0.5/0.7/0.8/0.9/0.95",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """A chain, cut behind the first doubtful token."""
-        return Composition(Spine(), ThroughDoubt(self.budget, self.threshold))
+        return Composition(SpineOrder(), ThroughDoubt(self.budget, self.threshold))

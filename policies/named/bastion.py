@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.layer_sizes import layer_sizes
 from simlab.policies.costs.roofline import roofline_rounds
@@ -10,7 +11,6 @@ from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FloorAndStep
-from simlab.policies.shelf import AUTO, Shelf
 
 MEASURED, ROOFLINE = "measured", "roofline"
 
@@ -50,6 +50,12 @@ class Bastion(Composed):
         "exact (from released code), but for precision and tie order; with fitted or measured prices of simlab's files"
     )
     reads: ClassVar[str] = "the first top_k candidates at each depth; prices"
+    variants: ClassVar[tuple[str, ...]] = (
+        "",
+        "floor=1,step=1,overhead=false",
+        "floor=4,doubling=true,top_k=16",
+        "floor=1,step=1,cost_model=roofline",
+    )
 
     def __post_init__(self) -> None:
         for name in ("budget", "floor", "step"):
@@ -60,19 +66,24 @@ class Bastion(Composed):
         if self.cost_model not in (MEASURED, ROOFLINE):
             raise ValueError(f"cost_model must be {MEASURED} or {ROOFLINE}; got {self.cost_model}")
 
-    def fitted(self, shelf: Shelf) -> "Bastion":
+    def fitted(self, artefacts: Artefacts) -> "Bastion":
         """With the candidates that the release reads, or as many as the trace at hand is sure to hold."""
-        return self if self.top_k is not None else replace(self, top_k=min(PUBLISHED_WIDTH, shelf.min_width()))
+        return self if self.top_k is not None else replace(self, top_k=min(PUBLISHED_WIDTH, artefacts.min_width()))
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget={budget},floor=4/8/16/32,step=4/8/16/32",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the ratio rule above a floor."""
-        table, cost_id = shelf.cost(self.cost)
+        table, cost_id = artefacts.cost(self.cost)
         stages = ALL_STAGES if self.overhead else MODEL_STAGES
-        artefacts, roofline = {"cost": cost_id}, None
+        artefact_ids, roofline = {"cost": cost_id}, None
         if self.cost_model == ROOFLINE:
             where = "the target's configuration" if self.target_config == AUTO else self.target_config
-            sizes = layer_sizes(shelf.target_config(self.target_config), where)
-            artefacts["target_config"] = sizes.sizes_id
+            sizes = layer_sizes(artefacts.target_config(self.target_config), where)
+            artefact_ids["target_config"] = sizes.sizes_id
             roofline = roofline_rounds(table, sizes, stages)
         rule = FloorAndStep(self.budget, table, stages, self.floor, self.step, self.doubling, roofline)
-        return Composition(BestFirst(Marginal(self.fitted(shelf).top_k)), rule, artefacts)
+        return Composition(BestFirst(Marginal(self.fitted(artefacts).top_k)), rule, artefact_ids)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FULL_SCAN, BestRatio
-from simlab.policies.shelf import AUTO, Shelf
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,19 @@ class CaDDTree(Composed):
         "exact (from released code), with measured prices in place of its convex fit; cost=auto:convex fits them"
     )
     reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+    variants: ClassVar[tuple[str, ...]] = ("", "look_ahead=0,overhead=true", "look_ahead=3", "tile=8")
 
     def __post_init__(self) -> None:
         check_sizes(self.budget, self.look_ahead, self.tile)
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget={budget},look_ahead=0/1/4,overhead=true/false",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the ratio rule."""
-        table, cost_id = shelf.cost(self.cost)
+        table, cost_id = artefacts.cost(self.cost)
         stages = ALL_STAGES if self.overhead else MODEL_STAGES
         rule = BestRatio(self.budget, table, stages, self.look_ahead or FULL_SCAN, self.tile)
         return Composition(BestFirst(Marginal()), rule, {"cost": cost_id})

@@ -7,14 +7,22 @@ from typing import ClassVar
 import numpy as np
 
 from simlab.arrays import Doubles
+from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.round_costs import ALL_STAGES
 from simlab.policies.edges.models import Calibrated
 from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, BudgetRule, Fixed, FixedPrice, FloorAndStep, Survival
+from simlab.policies.rules.budgets import (
+    FULL_SCAN,
+    BestRatio,
+    BudgetRule,
+    FixedBudget,
+    FixedPrice,
+    FloorAndStep,
+    SurvivalBudget,
+)
 from simlab.policies.rules.online_price import OnlinePrice
-from simlab.policies.shelf import AUTO, Shelf
 
 FIXED, SURVIVAL, RATIO, FLOOR, PRICE = "fixed", "survival", "ratio", "floor", "price"
 STOPS = (FIXED, SURVIVAL, RATIO, FLOOR, PRICE)
@@ -61,14 +69,22 @@ class CalibratedTree(Composed):
     reads: ClassVar[str] = (
         "the first top_k candidates at each depth; a fitted calibration; prices for ratio, floor, price"
     )
+    variants: ClassVar[tuple[str, ...]] = (
+        "budget=24",
+        "stop=survival",
+        "stop=ratio",
+        "stop=floor,floor=8,step=8",
+        "stop=price",
+        "stop=price,rate=60",
+    )
 
     def __post_init__(self) -> None:
         if self.stop not in STOPS:
             raise ValueError(f"stop must be one of {', '.join(STOPS)}; got {self.stop!r}")
-        for one in fields(self):
-            readers = _READ_BY.get(one.name, STOPS)
-            if self.stop not in readers and getattr(self, one.name) != one.default:
-                raise ValueError(f"{one.name} is read with stop={' or '.join(readers)} alone; stop is {self.stop}")
+        for setting in fields(self):
+            readers = _READ_BY.get(setting.name, STOPS)
+            if self.stop not in readers and getattr(self, setting.name) != setting.default:
+                raise ValueError(f"{setting.name} is read with stop={' or '.join(readers)} alone; stop is {self.stop}")
         for name in ("budget", "top_k", "floor", "step"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
@@ -81,29 +97,34 @@ class CalibratedTree(Composed):
         if self.look_ahead is not None and self.look_ahead < 0:
             raise ValueError(f"look_ahead must be at least 1, or 0 for all sizes; got {self.look_ahead}")
 
-    def compose(self, shelf: Shelf) -> Composition:
-        """Best-first on calibrated probabilities, one of the rules."""
-        table, table_id = shelf.table("calibration", self.table)
-        order = BestFirst(Calibrated(edge_map_of(table), table_id, self.top_k))
-        rule, artefacts = self._rule(shelf)
-        return Composition(order, rule, {"calibration": table_id, **artefacts})
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget=1..{budget}", f"stop=ratio/price,budget={budget}")
 
-    def _rule(self, shelf: Shelf) -> tuple[BudgetRule | OnlinePrice, dict[str, str]]:
+    def compose(self, artefacts: Artefacts) -> Composition:
+        """Best-first on calibrated probabilities, one of the rules."""
+        table, table_id = artefacts.table("calibration", self.table)
+        order = BestFirst(Calibrated(edge_map_of(table), table_id, self.top_k))
+        rule, artefact_ids = self._rule(artefacts)
+        return Composition(order, rule, {"calibration": table_id, **artefact_ids})
+
+    def _rule(self, artefacts: Artefacts) -> tuple[BudgetRule | OnlinePrice, dict[str, str]]:
         if self.stop == FIXED:
-            return Fixed(self.budget), {}
+            return FixedBudget(self.budget), {}
         if self.stop == SURVIVAL:
-            return Survival(self.budget, self.threshold), {}
-        cost, cost_id = shelf.cost(self.cost)
-        artefacts = {"cost": cost_id}
+            return SurvivalBudget(self.budget, self.threshold), {}
+        cost, cost_id = artefacts.cost(self.cost)
+        artefact_ids = {"cost": cost_id}
         if self.stop == RATIO:
             look_ahead = 1 if self.look_ahead is None else self.look_ahead or FULL_SCAN
-            return BestRatio(self.budget, cost, ALL_STAGES, look_ahead), artefacts
+            return BestRatio(self.budget, cost, ALL_STAGES, look_ahead), artefact_ids
         if self.stop == FLOOR:
-            return FloorAndStep(self.budget, cost, ALL_STAGES, self.floor, self.step), artefacts
+            return FloorAndStep(self.budget, cost, ALL_STAGES, self.floor, self.step), artefact_ids
         look_ahead = self.look_ahead or FULL_SCAN
         if self.rate is None:
-            return OnlinePrice(self.budget, cost, self.memory, ALL_STAGES, look_ahead), artefacts
-        return FixedPrice(self.budget, cost, self.rate, ALL_STAGES, look_ahead), artefacts
+            return OnlinePrice(self.budget, cost, self.memory, ALL_STAGES, look_ahead), artefact_ids
+        return FixedPrice(self.budget, cost, self.rate, ALL_STAGES, look_ahead), artefact_ids
 
 
 def edge_map_of(table: Mapping[str, object]) -> Doubles:

@@ -8,10 +8,10 @@ import numpy as np
 from simlab.arrays import Doubles, Ints, Shorts
 from simlab.draft import Draft
 from simlab.jit import kernel
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -35,7 +35,7 @@ def most_drafted(budget: int, depth: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Spine:
+class SpineOrder:
     """The first candidates, one below the other, as far as there are any."""
 
     has_probabilities: bool = field(default=True, init=False)
@@ -43,7 +43,7 @@ class Spine:
 
     @property
     def key(self) -> str:
-        """There is one."""
+        """A constant, as there is one chain."""
         return "spine"
 
     @property
@@ -51,19 +51,19 @@ class Spine:
         """The first candidate at each depth."""
         return Needs(top_k=1)
 
-    def nodes(self, draft: Draft, most: int) -> Nodes:
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals = draft.drafted()
         tokens = marginals.top_tokens(most)
         numbers = np.arange(len(tokens) + 1, dtype=np.int32)
         firsts = marginals.log_probs[marginals.offsets[: len(tokens)]]
         scores = np.concatenate([[0.0], np.cumsum(firsts, dtype=np.float64)])
-        return Nodes(
+        return OrderedNodes(
             np.append(np.int32(draft.root_token), tokens), numbers - 1, numbers, np.zeros_like(numbers), scores
         )
 
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of some texts; as the depth bounds a chain, its scores have no room for more."""
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
+        """The first nodes at all roots of some texts; scores are only as wide as the deepest chain."""
         roots = texts.drafted()
         deepest = min(most, roots.counts.shape[1])
         layer = empty_layer(roots, deepest, with_scores)
@@ -80,6 +80,7 @@ class Chain(Composed):
     source: ClassVar[str] = "DFlash 2026, arXiv 2602.06036"
     exactness: ClassVar[str] = "exact (from released code)"
     reads: ClassVar[str] = "the first candidate at each depth"
+    variants: ClassVar[tuple[str, ...]] = ("", "length=3")
 
     def __post_init__(self) -> None:
         if self.length is not None and self.length < 1:
@@ -90,9 +91,14 @@ class Chain(Composed):
         """``length``; without one the block bounds the chain, and this is only above any block."""
         return LONGEST_BLOCK if self.length is None else self.length
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"length=1..{depth}",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """First candidates, so many or all."""
-        return Composition(Spine(), Fixed(self.budget))
+        return Composition(SpineOrder(), FixedBudget(self.budget))
 
 
 @kernel

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.orders.chain_orders import EVERY_DEPTH, MISS, BranchedChain
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.rules.budgets import FixedBudget
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class D2SDBoundary(Composed):
     source: ClassVar[str] = "D2SD 2026, arXiv 2606.04446; its boundaries without its second drafter"
     exactness: ClassVar[str] = "reconstruction: the shape only, with second candidates in place of redrafts"
     reads: ClassVar[str] = "the first two candidates at each depth"
+    variants: ClassVar[tuple[str, ...]] = ("", "boundaries=2,below=0")
 
     def __post_init__(self) -> None:
         if self.budget < 1:
@@ -36,7 +37,12 @@ class D2SDBoundary(Composed):
         if self.below is not None and self.below < 0:
             raise ValueError(f"below must not be negative, or left out for the rest of the block; got {self.below}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"boundaries=1/2/4,budget=1..{min(budget, depth * (depth + 1))}",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """A branched chain, a fixed budget."""
         below = EVERY_DEPTH if self.below is None else self.below
-        return Composition(BranchedChain(MISS, self.boundaries, below), Fixed(self.budget))
+        return Composition(BranchedChain(MISS, self.boundaries, below), FixedBudget(self.budget))

@@ -6,11 +6,11 @@ Ringel and Romano, "DDTree" (2026), arXiv 2604.12989.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.rules.budgets import FixedBudget
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,6 @@ class DDTree(Composed):
         if self.budget < 1:
             raise ValueError(f"budget must be at least 1; got {self.budget}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, a fixed budget."""
-        return Composition(BestFirst(Marginal()), Fixed(self.budget))
+        return Composition(BestFirst(Marginal()), FixedBudget(self.budget))

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.beam import Beam
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.rules.budgets import FixedBudget
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Eagle2Beam(Composed):
     source: ClassVar[str] = "EAGLE-2 2024, arXiv 2406.16858; its shape on another drafter's marginals"
     exactness: ClassVar[str] = "exact (from released code), but for tie order"
     reads: ClassVar[str] = "the first `beam` candidates at each depth"
+    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,beam=3,depth=2")
 
     def __post_init__(self) -> None:
         for name in ("budget", "beam"):
@@ -35,6 +36,11 @@ class Eagle2Beam(Composed):
         if self.depth < 0:
             raise ValueError(f"depth must not be negative; got {self.depth}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"beam=2/4/10,depth={depth},budget=1..{budget}",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """A beam on the marginals, a fixed budget."""
-        return Composition(Beam(Marginal(self.beam), self.beam, self.depth + 1), Fixed(self.budget))
+        return Composition(Beam(Marginal(self.beam), self.beam, self.depth + 1), FixedBudget(self.budget))

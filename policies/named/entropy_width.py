@@ -15,13 +15,14 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft
 from simlab.jit import kernel
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.edges.children import fill_marginal, room_for_children
+from simlab.policies.edges.children import empty_children, fill_marginal
 from simlab.policies.edges.correction import Correction, no_correction
-from simlab.policies.kernels.best_scores import ROOM, best_scores_into
-from simlab.policies.kernels.insertion import insertions_into, num_paths, room_for_places
+from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
+from simlab.policies.kernels.insertion import count_buffers_for, insertions_into, num_paths
 from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
-from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policies.orders.width_caps import (
     HIGHEST_POWER,
     WidthCaps,
@@ -31,8 +32,7 @@ from simlab.policies.orders.width_caps import (
     least_prob_caps,
     proportional_caps,
 )
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -58,7 +58,7 @@ class WidthCapped:
 
     @property
     def key(self) -> str:
-        """Its caps and how much it reads."""
+        """The caps and the number of ranks that are read."""
         return f"width-capped:{self.caps.key}:{self.top_k}"
 
     @property
@@ -66,7 +66,7 @@ class WidthCapped:
         """So many ranks as caps are taken of."""
         return Needs(top_k=self.top_k)
 
-    def nodes(self, draft: Draft, most: int) -> Nodes:
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals = draft.drafted()
         tree, scores = _tree(
@@ -79,10 +79,10 @@ class WidthCapped:
             draft.root_token,
             most,
         )
-        return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of some texts."""
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer = empty_layer(roots, most, with_scores)
         _fill_layer(roots, self.caps, self.top_k, most, layer.insertions, layer.num_available, layer.score_rows)
@@ -119,6 +119,13 @@ class EntropyWidth(Composed):
     source: ClassVar[str] = "DDTree++ 2026, github.com/hxri/ddtreeplus"
     exactness: ClassVar[str] = "exact (from released code), but for what lies beyond top_k and rounding"
     reads: ClassVar[str] = "the first top_k candidates at each depth"
+    variants: ClassVar[tuple[str, ...]] = (
+        "budget=24",
+        "budget=24,power=2,base_width=2,most_width=5,top_k=16",
+        "budget=24,caps=coverage",
+        "budget=24,caps=probability",
+        'budget=24,caps=bins,entropies="0.5,2",widths="1,4,9"',
+    )
 
     def __post_init__(self) -> None:
         for name in ("budget", "base_width", "top_k"):
@@ -135,9 +142,9 @@ class EntropyWidth(Composed):
                 raise ValueError(f"{name} must be from 0 to 1; got {getattr(self, name)}")
         self._bins()
 
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """The capped order of this budget, as many nodes."""
-        return Composition(WidthCapped(self._caps(), self.top_k), Fixed(self.budget))
+        return Composition(WidthCapped(self._caps(), self.top_k), FixedBudget(self.budget))
 
     def _caps(self) -> WidthCaps:
         most = self.budget if self.most_width is None else min(self.most_width, self.budget)
@@ -176,7 +183,7 @@ def _tree(
     root_token: int,
     most: int,
 ) -> tuple[Ints, Doubles]:
-    children = room_for_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
+    children = empty_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
     fill_marginal(children, ids, log_probs, counts, 0, top_k)
     cap_widths(children, caps)
     return take_in_order(children, correction, -1, root_token, most)
@@ -194,12 +201,12 @@ def _fill_layer(
 ) -> None:
     """A row for each root, without building trees."""
     num_roots, num_depths = roots.counts.shape
-    children, counting = room_for_children(num_depths, top_k), room_for_places(num_depths, most)
-    room, guess = np.empty((2, ROOM * most), np.int32), 1 << 18
+    children, counting = empty_children(num_depths, top_k), count_buffers_for(num_depths, most)
+    buffers, guess = np.empty((2, GATHER_FACTOR * most), np.int32), 1 << 18
     for root in range(num_roots):
         fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], top_k)
         cap_widths(children, caps)
         insertions_into(children, roots.true_ranks[root], most, counting, insertions[root])
         available[root] = num_paths(children, most)
         if scores.shape[1] > 0:
-            guess = best_scores_into(children, most, guess, room, scores[root])
+            guess = best_scores_into(children, most, guess, buffers, scores[root])

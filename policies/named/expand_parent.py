@@ -14,13 +14,12 @@ from simlab.arrays import Doubles, Floats, Ints, Longs, Shorts
 from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import kernel
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.edges.children import SPINE, Children, fill_marginal, room_for_children
-from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, is_before
-from simlab.policies.kernels.true_path import insert_true_path
-from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.edges.children import SPINE, Children, empty_children, fill_marginal
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, is_before
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -48,7 +47,7 @@ class ExpandParent:
 
     @property
     def key(self) -> str:
-        """Its settings."""
+        """The name and the settings of this order."""
         return f"expand-parent:{self.width}:{self.caps}:{self.gap}"
 
     @property
@@ -56,7 +55,7 @@ class ExpandParent:
         """So many ranks as a node has children."""
         return Needs(top_k=self.width)
 
-    def nodes(self, draft: Draft, most: int) -> Nodes:
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals = draft.drafted()
         counts = np.diff(marginals.offsets)
@@ -70,21 +69,21 @@ class ExpandParent:
             draft.root_token,
             most,
         )
-        return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of some texts."""
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer, caps = empty_layer(roots, most, with_scores), self._caps(roots.counts.shape[1])
-        found = layer.insertions, layer.num_available, layer.score_rows
-        _fill_layer(roots, self.width, caps, self._gap(), most, *found)
+        columns = layer.insertions, layer.num_available, layer.score_rows
+        _fill_layer(roots, self.width, caps, self._gap(), most, *columns)
         return layer
 
     def _caps(self, num_depths: int) -> Ints:
         caps = self.caps or (self.width,)
-        found = np.full(num_depths, caps[-1], np.int32)
-        found[: len(caps)] = caps[:num_depths]
-        return np.clip(found, 1, self.width)
+        widths = np.full(num_depths, caps[-1], np.int32)
+        widths[: len(caps)] = caps[:num_depths]
+        return np.clip(widths, 1, self.width)
 
     def _gap(self) -> Doubles:
         return np.array(() if self.gap is None else self.gap, np.float64)
@@ -113,6 +112,12 @@ class ExpandParentTree(Composed):
         "shape exact (from released code), but for precision and tie order; without its chain extension"
     )
     reads: ClassVar[str] = "the first `width` candidates at each depth"
+    variants: ClassVar[tuple[str, ...]] = (
+        "budget=24",
+        "budget=24,caps=top2gap",
+        'budget=24,caps="4,3,1"',
+        'budget=24,caps="4,2.."',
+    )
 
     def __post_init__(self) -> None:
         for name in ("budget", "width"):
@@ -122,30 +127,35 @@ class ExpandParentTree(Composed):
             raise ValueError(f"gap_slope and gap_middle must be numbers; got {self.gap_slope} and {self.gap_middle}")
         self._listed()
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"width=2/3/4/7,budget=1..{budget}",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """The shape with its caps, a fixed budget."""
         gap = (self.gap_slope, self.gap_middle) if self.caps == BY_GAP else None
-        return Composition(ExpandParent(self.width, self._listed(), gap), Fixed(self.budget))
+        return Composition(ExpandParent(self.width, self._listed(), gap), FixedBudget(self.budget))
 
     def _listed(self) -> tuple[int, ...]:
         """The caps of a list, those of all deeper depths as the last one."""
         if self.caps in (NO_CAPS, BY_GAP):
             return ()
         try:
-            found = tuple(int(cap) for cap in self.caps.removesuffix("..").split(","))
+            listed = tuple(int(cap) for cap in self.caps.removesuffix("..").split(","))
         except ValueError:
-            found = (0,)
-        if min(found) < 1:
+            listed = (0,)
+        if min(listed) < 1:
             raise ValueError(f'caps must be {NO_CAPS}, {BY_GAP}, or numbers from 1 such as "7,7,1.."; got {self.caps}')
-        found = tuple(min(cap, self.width) for cap in found)
-        return found if self.caps.endswith("..") else (*found, self.width)
+        listed = tuple(min(cap, self.width) for cap in listed)
+        return listed if self.caps.endswith("..") else (*listed, self.width)
 
 
 @kernel
 def _tree(
     ids: Ints, log_probs: Floats, counts: Ints, width: int, caps: Ints, gap: Doubles, root_token: int, most: int
 ) -> tuple[Ints, Doubles]:
-    children = room_for_children(counts.size, width)
+    children = empty_children(counts.size, width)
     tree, costs, heap = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64), np.empty(most + 1, np.int32)
     fill_marginal(children, ids, log_probs, counts, 0, width)
     _cap(children, caps, gap)
@@ -165,7 +175,7 @@ def _fill_layer(
     scores: Doubles,
 ) -> None:
     """A row for each root."""
-    children = room_for_children(roots.counts.shape[1], width)
+    children = empty_children(roots.counts.shape[1], width)
     tree, costs, heap = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64), np.empty(most + 1, np.int32)
     for root in range(roots.counts.shape[0]):
         fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], width)
@@ -192,7 +202,7 @@ def _cap(children: Children, caps: Ints, gap: Doubles) -> None:
 
 @kernel
 def _expand(children: Children, root_token: int, tree: Ints, costs: Longs, heap: Ints) -> int:
-    """Build the tree.
+    """Fill in the tree of one root.
 
     Args:
         children: the candidates, cut to their caps.

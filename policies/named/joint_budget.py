@@ -8,11 +8,11 @@ the drafter's marginals, with a fixed number of tokens.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.shared import Shared
-from simlab.policies.shelf import Shelf
+from simlab.policies.rules.shared import SharedBudget
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,6 @@ class JointBudget(Composed):
         if self.budget < 1:
             raise ValueError(f"budget must be at least 1; got {self.budget}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the budget shared out; a text alone gets all of it."""
-        return Composition(BestFirst(Marginal()), Shared(self.budget))
+        return Composition(BestFirst(Marginal()), SharedBudget(self.budget))

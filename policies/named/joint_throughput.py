@@ -15,15 +15,15 @@ from simlab.cost import CostTable
 from simlab.errors import PolicyError
 from simlab.grid import weight_scalar
 from simlab.jit import kernel
+from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.named.caddtree import check_sizes
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.orders.node_order import Layer
+from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import FULL_SCAN, BestRatio
 from simlab.policies.rules.shared import next_text, shared_sizes
-from simlab.policies.shelf import AUTO, Shelf
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,14 @@ class JointThroughput(Composed):
         "equal trees in place of its profile of passes)"
     )
     reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,look_ahead=1")
 
     def __post_init__(self) -> None:
         check_sizes(self.budget, self.look_ahead, 1)
 
-    def compose(self, shelf: Shelf) -> Composition:
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the throughput rule."""
-        table, cost_id = shelf.cost(self.cost)
+        table, cost_id = artefacts.cost(self.cost)
         rule = SharedThroughput(self.budget, table, ALL_STAGES, self.look_ahead or FULL_SCAN)
         return Composition(BestFirst(Marginal()), rule, {"cost": cost_id})
 
@@ -80,7 +81,7 @@ class SharedThroughput:
     needs_probabilities: bool = field(default=True, init=False)
     needs_falling: bool = field(default=True, init=False)
 
-    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         self.check_batch(1)
         return BestRatio(self.most, self.cost, self.stages, self.look_ahead).sizes(layer, contexts)
 

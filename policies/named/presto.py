@@ -4,13 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import NGramCorrected
 from simlab.policies.edges.ngram import empty_counts
 from simlab.policies.orders.beam import Beam
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import AUTO, Shelf
+from simlab.policies.rules.budgets import FixedBudget
 
 SOURCES = ("corpus", "text", "both")
 BEST_FIRST, BEAM = "best-first", "beam"
@@ -49,6 +49,16 @@ class Presto(Composed):
     source: ClassVar[str] = "PRESTO 2026, arXiv 2607.22634"
     exactness: ClassVar[str] = "reconstruction: score and shapes from two accounts of the paper; the rest is simlab's"
     reads: ClassVar[str] = "the first top_k candidates at each depth; the tokens before the root; counts of a 3-gram"
+    variants: ClassVar[tuple[str, ...]] = (
+        "budget=24",
+        "budget=24,ngram_weight=0",
+        "budget=24,counts=text",
+        "budget=24,counts=both,text_share=0.3",
+        "budget=24,adaptive=true",
+        "budget=24,renormalised=true",
+        "budget=24,shape=beam,beam_width=4",
+        "budget=24,shape=beam,counts=both,adaptive=true,renormalised=true",
+    )
 
     def __post_init__(self) -> None:
         for name in ("budget", "top_k", "beam_width"):
@@ -62,12 +72,20 @@ class Presto(Composed):
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is one of {', '.join(values)}; got {getattr(self, name)}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (
+            f"ngram_weight=0.1/0.2/0.3/0.5,budget=1..{budget}",
+            f"counts=text,ngram_weight=0.1/0.2/0.3/0.5,budget=1..{budget}",
+        )
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first, or a beam, on corrected scores; a fixed budget."""
         share = {"corpus": 0.0, "text": 1.0, "both": self.text_share}[self.counts]
         # A weight of 0 is DDTree on the same ranks; and it needs no counts.
         needs_corpus = self.ngram_weight > 0 and share < 1
-        corpus, corpus_id = shelf.ngram(self.ngram) if needs_corpus else (empty_counts(ASSUMED_VOCABULARY, 0), "")
+        corpus, corpus_id = artefacts.ngram(self.ngram) if needs_corpus else (empty_counts(ASSUMED_VOCABULARY, 0), "")
         edge = NGramCorrected(self.ngram_weight, corpus, corpus_id, share, self.renormalised, self.adaptive, self.top_k)
         order = BestFirst(edge) if self.shape == BEST_FIRST else Beam(edge, self.beam_width)
-        return Composition(order, Fixed(self.budget), {"ngram": corpus_id} if needs_corpus else {})
+        return Composition(order, FixedBudget(self.budget), {"ngram": corpus_id} if needs_corpus else {})

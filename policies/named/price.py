@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.round_costs import ALL_STAGES
 from simlab.policies.edges.models import Marginal
@@ -10,7 +11,6 @@ from simlab.policies.named.caddtree import check_sizes
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FULL_SCAN, FixedPrice
 from simlab.policies.rules.online_price import OnlinePrice
-from simlab.policies.shelf import AUTO, Shelf
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Price(Composed):
     source: ClassVar[str] = "simlab; renewal-reward and Dinkelbach 1967, Management Science 13(7)"
     exactness: ClassVar[str] = "exact (by definition)"
     reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+    variants: ClassVar[tuple[str, ...]] = ("", "rate=60", "look_ahead=2,memory=0.5")
 
     def __post_init__(self) -> None:
         check_sizes(self.budget, self.look_ahead, 1)
@@ -40,9 +41,14 @@ class Price(Composed):
         if not 0 <= self.memory < 1:
             raise ValueError(f"memory must be from 0 to below 1; got {self.memory}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget={budget}",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, a price that is given or learnt."""
-        table, cost_id = shelf.cost(self.cost)
+        table, cost_id = artefacts.cost(self.cost)
         look_ahead = self.look_ahead or FULL_SCAN
         if self.rate is None:
             rule: FixedPrice | OnlinePrice = OnlinePrice(self.budget, table, self.memory, ALL_STAGES, look_ahead)

@@ -14,11 +14,11 @@ import numpy as np
 from simlab.arrays import Doubles
 from simlab.cost import CostTable
 from simlab.errors import PolicyError
+from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.costs.round_costs import ALL_STAGES
 from simlab.policies.orders.static_order import StaticOrder
-from simlab.policies.rules.budgets import Fixed, expected_tokens
-from simlab.policies.shelf import AUTO, Shelf
+from simlab.policies.rules.budgets import FixedBudget, expected_tokens
 
 FIXED, HARDWARE = "fixed", "hardware"
 
@@ -48,6 +48,7 @@ class Sequoia(Composed):
         "exact (from paper) for tree and size; frequencies by depth and rank, and one context for all, are simlab's"
     )
     reads: ClassVar[str] = "as many candidates at each depth as its table has ranks; the table; prices for hardware"
+    variants: ClassVar[tuple[str, ...]] = ("budget=24", "size=hardware")
 
     def __post_init__(self) -> None:
         if self.budget < 1:
@@ -59,22 +60,27 @@ class Sequoia(Composed):
         if self.context is not None and self.context < 0:
             raise ValueError(f"context must be at least 0; got {self.context}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget=1..{budget}",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """The order of the table, a budget that is the same in every round."""
-        table, table_id = shelf.table("ranks", self.table)
+        table, table_id = artefacts.table("ranks", self.table)
         if "values" not in table:
             raise PolicyError(f"the table of ranks {self.table} has no values")
         order = StaticOrder(np.array(table["values"], np.float64), table_id)
         if self.size == FIXED:
-            return Composition(order, Fixed(self.budget), {"ranks": table_id})
-        cost, cost_id = shelf.cost(self.cost)
+            return Composition(order, FixedBudget(self.budget), {"ranks": table_id})
+        cost, cost_id = artefacts.cost(self.cost)
         if self.budget > cost.most_drafted:
             raise PolicyError(
                 f"its size is searched up to {self.budget:,} tokens, and its prices end at {cost.most_drafted:,}; give "
                 "it a smaller budget, or measure more with `simlab profile --node-counts`"
             )
         size = fastest_size(order.scores(self.budget), round_seconds(cost, self.context))
-        return Composition(order, Fixed(size), {"ranks": table_id, "cost": cost_id})
+        return Composition(order, FixedBudget(size), {"ranks": table_id, "cost": cost_id})
 
 
 def round_seconds(cost: CostTable, context: int | None) -> Doubles:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.orders.chain_orders import GAP, BranchedChain
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import Shelf
+from simlab.policies.rules.budgets import FixedBudget
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,11 @@ class SpineGap(Composed):
         if self.budget < 1:
             raise ValueError(f"budget must be at least 1; got {self.budget}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"budget=1..{min(budget, 2 * depth)}",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """A branched chain, a fixed budget."""
-        return Composition(BranchedChain(GAP), Fixed(self.budget))
+        return Composition(BranchedChain(GAP), FixedBudget(self.budget))

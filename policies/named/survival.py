@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import Survival
-from simlab.policies.shelf import Shelf
+from simlab.policies.rules.budgets import SurvivalBudget
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,11 @@ class SurvivalThreshold(Composed):
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold must be a probability; got {self.threshold}")
 
-    def compose(self, shelf: Shelf) -> Composition:
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (f"threshold=0.01/0.02/0.05/0.1/0.2/0.3/0.5,budget={budget}",)
+
+    def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, a threshold."""
-        return Composition(BestFirst(Marginal()), Survival(self.budget, self.threshold))
+        return Composition(BestFirst(Marginal()), SurvivalBudget(self.budget, self.threshold))

@@ -1,1 +1,6 @@
-"""Orders of nodes: which node enters a tree next? Begin with node_order and best_first."""
+"""Orders of nodes: which node enters a tree next?
+
+Read `node_order` first: the protocol `NodeOrder`, and the `OrderLayer` that all budgets of an order share.
+`best_first`, `beam`, `chain_orders` and `static_order` are the orders, `width_caps` bounds the candidates of a depth,
+and `walk` makes rounds of a layer.
+"""

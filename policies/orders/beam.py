@@ -12,14 +12,13 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft
 from simlab.jit import kernel
-from simlab.policies.edges.children import room_for_children
+from simlab.policies.edges.children import empty_children
 from simlab.policies.edges.correction import Correction
-from simlab.policies.edges.models import EdgeModel, counted
+from simlab.policies.edges.models import EdgeModel, with_text_counts
 from simlab.policies.edges.rank_classes import fill_children
 from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
-from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
-from simlab.policies.kernels.true_path import insert_true_path
-from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, take_in_order
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -61,11 +60,11 @@ class Beam:
         """As the edge model says."""
         return self.edge.has_probabilities
 
-    def nodes(self, draft: Draft, most: int) -> Nodes:
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals, committed = draft.drafted(), draft.committed
         counts = np.diff(marginals.offsets)[: self.deepest]
-        correction = counted(self.edge.correction(len(counts), 0), committed)
+        correction = with_text_counts(self.edge.correction(len(counts), 0), committed)
         before = int(committed[-2]) if len(committed) > 1 else -1
         tree, scores = _beam_tree(
             marginals.ids,
@@ -80,10 +79,10 @@ class Beam:
             most,
             self.width,
         )
-        return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of some texts."""
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer, deepest = empty_layer(roots, most, with_scores), min(self.deepest, roots.counts.shape[1])
         correction = self.edge.correction(deepest, longest_text(roots))
@@ -110,7 +109,7 @@ def _beam_tree(
     most: int,
     width: int,
 ) -> tuple[Ints, Doubles]:
-    children = room_for_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
+    children = empty_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
     fill_children(children, ids, log_probs, counts, start, top_k, edge_map)
     return take_in_order(children, correction, before_root, root_token, most, width)
 
@@ -132,7 +131,7 @@ def _fill_layer(
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             count_up_to(correction, roots, text, root)
-            tree, found = _beam_tree(
+            tree, path_scores = _beam_tree(
                 roots.ids,
                 roots.log_probs,
                 roots.counts[root, :num_depths],
@@ -146,6 +145,6 @@ def _fill_layer(
                 width,
             )
             insert_true_path(tree, roots.true_ranks[root], insertions[root])
-            available[root] = found.size - 1
+            available[root] = path_scores.size - 1
             if scores.shape[1] > 0:
-                scores[root, : found.size] = found
+                scores[root, : path_scores.size] = path_scores

@@ -12,24 +12,23 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft, Marginals
 from simlab.jit import kernel
-from simlab.policies.edges.children import EVERY_COST, fill_marginal, room_for_children
+from simlab.policies.edges.children import EVERY_COST, empty_children, fill_marginal
 from simlab.policies.edges.correction import Correction, no_correction
-from simlab.policies.edges.models import NO_MAP, EdgeModel, counted
+from simlab.policies.edges.models import NO_MAP, EdgeModel, with_text_counts
 from simlab.policies.edges.rank_classes import fill_children, fill_mapped
 from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
-from simlab.policies.kernels.best_scores import ROOM, best_scores_into
+from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
 from simlab.policies.kernels.insertion import insertions_into, num_paths
-from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
-from simlab.policies.kernels.true_path import insert_true_path
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, take_in_order
 from simlab.policies.kernels.true_places import (
     EdgeScores,
-    desk_for,
-    look_corrected,
-    look_mapped,
-    look_plain,
+    find_corrected_true_places,
+    find_mapped_true_places,
+    find_true_places,
     num_kept_paths,
+    workspace_for,
 )
-from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -58,22 +57,22 @@ class BestFirst:
         """As the edge model says."""
         return self.edge.has_probabilities
 
-    def nodes(self, draft: Draft, most: int) -> Nodes:
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals, committed = draft.drafted(), draft.committed
-        correction = counted(self.edge.correction(marginals.depth, 0), committed)
+        correction = with_text_counts(self.edge.correction(marginals.depth, 0), committed)
         before = int(committed[-2]) if len(committed) > 1 else -1
         return _nodes(marginals, self._top_k, self.edge.edge_map, correction, before, draft.root_token, most)
 
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of some texts."""
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer = empty_layer(roots, most, with_scores)
-        edges, found = self.edge_scores(roots), (layer.insertions, layer.num_available)
+        edges, columns = self.edge_scores(roots), (layer.insertions, layer.num_available)
         if layer.scores is None:
-            _fill_places(roots, *edges, most, *found)
+            _fill_places(roots, *edges, most, *columns)
         else:
-            _fill_scores(roots, *edges, most, *found, layer.scores)
+            _fill_scores(roots, *edges, most, *columns, layer.scores)
         return layer
 
     def edge_scores(self, roots: Roots) -> EdgeScores:
@@ -87,7 +86,7 @@ class BestFirst:
         return _EVERY_RANK if self.edge.top_k is None else self.edge.top_k
 
 
-def best_first(root_token: int, marginals: Marginals, budget: int) -> Nodes:
+def best_first(root_token: int, marginals: Marginals, budget: int) -> OrderedNodes:
     """The best-first tree of at most ``budget`` drafted tokens; fewer where the candidates run out."""
     return _nodes(marginals, _EVERY_RANK, NO_MAP, no_correction(), -1, root_token, budget)
 
@@ -118,7 +117,7 @@ def _nodes(
     before_root: int,
     root_token: int,
     most: int,
-) -> Nodes:
+) -> OrderedNodes:
     tree, scores = _taken(
         marginals.ids,
         marginals.log_probs,
@@ -130,7 +129,7 @@ def _nodes(
         root_token,
         most,
     )
-    return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+    return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
 
 @kernel
@@ -146,7 +145,7 @@ def _taken(
     most: int,
 ) -> tuple[Ints, Doubles]:
     counts = offsets[1:] - offsets[:-1]
-    children = room_for_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
+    children = empty_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
     fill_children(children, ids, log_probs, counts, 0, top_k, edge_map)
     return take_in_order(children, correction, before_root, root_token, most)
 
@@ -162,16 +161,16 @@ def _fill_places(
     available: Ints,
 ) -> None:
     """A row for each root, without building trees; what is None is not even compiled."""
-    desk = desk_for(roots, top_k, most)
+    workspace = workspace_for(roots, top_k, most)
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             if correction is not None:
                 count_up_to(correction, roots, text, root)
-                look_corrected(roots, top_k, correction, text, root, most, desk, insertions)
+                find_corrected_true_places(roots, top_k, correction, text, root, most, workspace, insertions)
             elif edge_map is not None:
-                look_mapped(roots, top_k, edge_map, root, most, desk, insertions)
+                find_mapped_true_places(roots, top_k, edge_map, root, most, workspace, insertions)
             else:
-                look_plain(roots, top_k, root, most, desk, insertions)
+                find_true_places(roots, top_k, root, most, workspace, insertions)
             available[root] = num_kept_paths(roots.counts, root, top_k, most)
 
 
@@ -186,9 +185,10 @@ def _fill_scores(
     available: Ints,
     scores: Doubles,
 ) -> None:
-    """The same with path scores; trees are built for corrected ones alone."""
-    desk, room, guess = desk_for(roots, top_k, most), np.empty((2, ROOM * most), np.int32), 1 << 18
-    children = desk.children
+    """A row of places and path scores for each root; trees are built for corrected scores alone."""
+    workspace, guess = workspace_for(roots, top_k, most), 1 << 18
+    buffers = np.empty((2, GATHER_FACTOR * most), np.int32)
+    children = workspace.children
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             counts, start = roots.counts[root], roots.starts[root]
@@ -199,10 +199,10 @@ def _fill_scores(
             if correction is not None:
                 count_up_to(correction, roots, text, root)
                 before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
-                tree, found = take_in_order(children, correction, before, token, most)
+                tree, path_scores = take_in_order(children, correction, before, token, most)
                 insert_true_path(tree, roots.true_ranks[root], insertions[root])
-                available[root], scores[root, : found.size] = found.size - 1, found
+                available[root], scores[root, : path_scores.size] = path_scores.size - 1, path_scores
             else:
-                insertions_into(children, roots.true_ranks[root], most, desk.room, insertions[root])
+                insertions_into(children, roots.true_ranks[root], most, workspace.buffers, insertions[root])
                 available[root] = num_paths(children, most)
-                guess = best_scores_into(children, most, guess, room, scores[root])
+                guess = best_scores_into(children, most, guess, buffers, scores[root])

@@ -12,10 +12,9 @@ from simlab.arrays import Doubles, Floats, Ints, Longs, Shorts
 from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT, weight_scalar
 from simlab.jit import kernel
-from simlab.policies.edges.children import SPINE, Children, fill_marginal, room_for_children
-from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS
-from simlab.policies.kernels.true_path import insert_true_path
-from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
+from simlab.policies.edges.children import SPINE, Children, empty_children, fill_marginal
+from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -45,7 +44,7 @@ class BranchedChain:
 
     @property
     def key(self) -> str:
-        """Its settings."""
+        """The name and the settings of this order."""
         return f"branched-chain:{self.measure}:{self.num_branches}:{self.below}"
 
     @property
@@ -53,16 +52,16 @@ class BranchedChain:
         """The first two candidates at each depth."""
         return Needs(top_k=2)
 
-    def nodes(self, draft: Draft, most: int) -> Nodes:
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals = draft.drafted()
         counts = np.diff(marginals.offsets)
         settings = self.measure, self.num_branches, self.below
         tree, scores = _tree(marginals.ids, marginals.log_probs, counts, *settings, draft.root_token, most)
-        return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of some texts."""
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer, settings = empty_layer(roots, most, with_scores), (self.measure, self.num_branches, self.below)
         _fill_layer(roots, *settings, most, layer.insertions, layer.num_available, layer.score_rows)
@@ -80,7 +79,7 @@ def _tree(
     root_token: int,
     most: int,
 ) -> tuple[Ints, Doubles]:
-    children = room_for_children(counts.size, 2)
+    children = empty_children(counts.size, 2)
     tree, costs = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64)
     fill_marginal(children, ids, log_probs, counts, 0, 2)
     number = _grow(children, measure, num_branches, below, root_token, tree, costs)
@@ -99,7 +98,7 @@ def _fill_layer(
     scores: Doubles,
 ) -> None:
     """A row for each root."""
-    children = room_for_children(roots.counts.shape[1], 2)
+    children = empty_children(roots.counts.shape[1], 2)
     tree, costs = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64)
     for root in range(roots.counts.shape[0]):
         fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], 2)
@@ -115,7 +114,7 @@ def _fill_layer(
 def _grow(
     children: Children, measure: int, num_branches: int, below: int, root_token: int, tree: Ints, costs: Longs
 ) -> int:
-    """Build the tree.
+    """Fill in the tree of one root.
 
     Args:
         children: the first two candidates at each depth.
@@ -176,7 +175,7 @@ def _places(children: Children, measure: int, length: int, costs: Longs) -> Ints
         length: of the chain, whose nodes are the first ones.
         costs: int64, of the paths.
     """
-    found, urgencies, sums = np.empty(length, np.int32), np.empty(length, np.int64), np.empty(length, np.int64)
+    parents, urgencies, sums = np.empty(length, np.int32), np.empty(length, np.int64), np.empty(length, np.int64)
     number = 0
     for parent in range(length):
         start = children.starts[SPINE, parent]
@@ -192,8 +191,8 @@ def _places(children: Children, measure: int, length: int, costs: Longs) -> Ints
         while place > 0 and (
             urgencies[place - 1] > urgency or (urgencies[place - 1] == urgency and sums[place - 1] >= cost)
         ):
-            found[place], urgencies[place], sums[place] = found[place - 1], urgencies[place - 1], sums[place - 1]
+            parents[place], urgencies[place], sums[place] = parents[place - 1], urgencies[place - 1], sums[place - 1]
             place -= 1
-        found[place], urgencies[place], sums[place] = parent, urgency, cost
+        parents[place], urgencies[place], sums[place] = parent, urgency, cost
         number += 1
-    return found[:number]
+    return parents[:number]

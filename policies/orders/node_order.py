@@ -15,7 +15,7 @@ NEVER = 65535
 """Stands for a node that is not among the first ones; so many are never asked for."""
 
 
-class Nodes(NamedTuple):
+class OrderedNodes(NamedTuple):
     """Nodes in the order in which they enter, the root first; every beginning of them is a tree.
 
     Attributes:
@@ -34,7 +34,7 @@ class Nodes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class OrderLayer:
     """What every budget needs to know of some texts: whole numbers for each root, whatever the budget.
 
     Attributes:
@@ -77,16 +77,16 @@ class NodeOrder(Protocol):
     @property
     def scores_fall(self) -> bool: ...
 
-    def nodes(self, draft: Draft, most: int) -> Nodes:
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root, at most ``most`` and the root."""
         ...
 
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of some texts."""
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
+        """The first nodes at all roots of some texts, as a layer."""
         ...
 
 
-def layer_by_roots(order: NodeOrder, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
+def layer_by_roots(order: NodeOrder, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
     """The layer of any order, root by root: what its own faster way must give."""
     layer = empty_layer(texts.roots, most, with_scores)
     place = 0
@@ -103,14 +103,14 @@ def layer_by_roots(order: NodeOrder, texts: RecordedTexts, most: int, with_score
     return layer
 
 
-def empty_layer(roots: Roots, most: int, with_scores: bool) -> Layer:
+def empty_layer(roots: Roots, most: int, with_scores: bool) -> OrderLayer:
     """A layer to be filled: no node of the true path, and no node at all."""
     insertions = np.full(roots.counts.shape, NEVER, np.uint16)
     scores = np.full((len(insertions), most + 1), -np.inf) if with_scores else None
-    return Layer(insertions, np.zeros(len(insertions), np.int32), scores)
+    return OrderLayer(insertions, np.zeros(len(insertions), np.int32), scores)
 
 
-def true_path(nodes: Nodes, follows: Ints) -> list[int]:
+def true_path(nodes: OrderedNodes, follows: Ints) -> list[int]:
     """The nodes of the true path, from below the root, as far as they are among these."""
     path: list[int] = []
     for node, (token, parent) in enumerate(zip(nodes.tokens.tolist(), nodes.parents.tolist(), strict=True)):

@@ -14,12 +14,12 @@ from simlab.arrays import Doubles, Ints, Shorts
 from simlab.draft import Draft
 from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import kernel
-from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, room_for_children
+from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_children
 from simlab.policies.edges.correction import Correction, no_correction
-from simlab.policies.kernels.best_scores import ROOM, best_scores_into
-from simlab.policies.kernels.insertion import insertions_into, num_paths, room_for_places
+from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
+from simlab.policies.kernels.insertion import count_buffers_for, insertions_into, num_paths
 from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, take_in_order
-from simlab.policies.orders.node_order import Layer, Nodes, empty_layer
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 
@@ -53,7 +53,7 @@ class StaticOrder:
 
     @property
     def key(self) -> str:
-        """Its table."""
+        """The content id of the table that this order follows."""
         return f"static:{self.table_id}"
 
     @property
@@ -61,15 +61,15 @@ class StaticOrder:
         """So many ranks as the table has."""
         return Needs(top_k=self.frequencies.shape[1])
 
-    def nodes(self, draft: Draft, most: int) -> Nodes:
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
         marginals, (costs, ranks) = draft.drafted(), self._lists()
         counts = np.diff(marginals.offsets)
         tree, scores = _tree(marginals.ids, counts, costs, ranks, no_correction(), draft.root_token, most)
-        return Nodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
-    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> Layer:
-        """The same for all roots of some texts."""
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
+        """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
         layer, lists = empty_layer(roots, most, with_scores), self._lists()
         _fill_layer(roots, *lists, most, layer.insertions, layer.num_available, layer.score_rows)
@@ -111,7 +111,7 @@ def _fill_static(children: Children, ids: Ints, counts: Ints, start: int, costs:
 def _tree(
     ids: Ints, counts: Ints, costs: Ints, ranks: Ints, correction: Correction, root_token: int, most: int
 ) -> tuple[Ints, Doubles]:
-    children = room_for_children(counts.size, costs.shape[1])
+    children = empty_children(counts.size, costs.shape[1])
     _fill_static(children, ids, counts, 0, costs, ranks)
     return take_in_order(children, correction, -1, root_token, most)
 
@@ -128,11 +128,11 @@ def _fill_layer(
 ) -> None:
     """A row for each root, without building trees."""
     num_roots, num_depths = roots.counts.shape
-    children, counting = room_for_children(num_depths, costs.shape[1]), room_for_places(num_depths, most)
-    room, guess = np.empty((2, ROOM * most), np.int32), 1 << 18
+    children, counting = empty_children(num_depths, costs.shape[1]), count_buffers_for(num_depths, most)
+    buffers, guess = np.empty((2, GATHER_FACTOR * most), np.int32), 1 << 18
     for root in range(num_roots):
         _fill_static(children, roots.ids, roots.counts[root], roots.starts[root], costs, ranks)
         insertions_into(children, roots.true_ranks[root], most, counting, insertions[root])
         available[root] = num_paths(children, most)
         if scores.shape[1] > 0:
-            guess = best_scores_into(children, most, guess, room, scores[root])
+            guess = best_scores_into(children, most, guess, buffers, scores[root])

@@ -16,10 +16,10 @@ def walk_layer(insertions: Shorts, num_drafted: Ints, firsts: Longs) -> TextRoun
         firsts: int64 ``[S + 1]``, the first root of each text, and R.
     """
     visited, ends = _walk(insertions, num_drafted, firsts)
-    return rounds_of(visited, num_drafted, ends)
+    return rounds_of_walk(visited, num_drafted, ends)
 
 
-def rounds_of(visited: Longs, num_drafted: Ints, ends: Longs) -> TextRounds:
+def rounds_of_walk(visited: Longs, num_drafted: Ints, ends: Longs) -> TextRounds:
     """The rounds of a walk.
 
     Args:

@@ -47,7 +47,7 @@ class WidthCaps(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its settings."""
+        """The kind and the settings of these caps."""
         return ":".join(map(str, (*self[:6], self.entropies.tolist(), self.widths.tolist())))
 
 
@@ -96,7 +96,7 @@ def cap_widths(children: Children, caps: WidthCaps) -> None:
 
 @kernel
 def _shares(children: Children, caps: WidthCaps) -> tuple[Longs, int]:
-    """Of each depth, and their sum; if all entropies are 0 shares are equal."""
+    """The share of each depth, int64 ``[D]``, and their sum; if all entropies are 0 shares are equal."""
     shares = np.empty(children.starts.shape[1], np.int64)
     for depth in range(shares.size):
         # Whole numbers, so that equal entropies have equal shares and a share that is a whole number stays one.

@@ -112,7 +112,7 @@ def _class_of(name: str) -> Callable[..., AnyPolicy]:
 
 
 def _paragraphs(policy: object) -> list[str]:
-    """Of its docstring, up to the first section such as ``Attributes:``; the first is cut to one sentence.
+    """The paragraphs of a docstring up to the first section such as ``Attributes:``; the first is cut to one sentence.
 
     The docstring that a dataclass makes up for a class without one is the signature, which is shown anyway.
     """
@@ -120,11 +120,11 @@ def _paragraphs(policy: object) -> list[str]:
     if text.startswith(f"{getattr(policy, '__name__', '')}("):
         return []
     text = re.split(r"^[A-Z]\w+:$", text, maxsplit=1, flags=re.MULTILINE)[0]
-    found = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
-    if not found:
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+    if not paragraphs:
         return []
-    first = re.match(r"(.*?[\w`)]\.)\s+(?=[A-Z`])(.*)", found[0])
-    return found if first is None else [first[1], first[2], *found[1:]]
+    first = re.match(r"(.*?[\w`)]\.)\s+(?=[A-Z`])(.*)", paragraphs[0])
+    return paragraphs if first is None else [first[1], first[2], *paragraphs[1:]]
 
 
 def _said(policy: object, name: str) -> str:
@@ -147,7 +147,7 @@ def _setting(field: "dataclasses.Field[object]") -> SettingInfo:
 
 
 def _reads_of_needs(policy: Callable[..., AnyPolicy]) -> str:
-    """For a class that does not say: what a policy of its default settings declares, as far as one can be made."""
+    """What a policy of default settings declares that it reads, as far as one can be made."""
     made: dict[type, object] = {int: 1, float: 0.5, str: "", bool: False}
     try:
         hints = typing.get_type_hints(policy)

@@ -5,7 +5,7 @@ from one whole number to another, both included; several keys with several value
 combination. ``path/to/mine.py:MyPolicy`` names a class in a file, ``path/to/mine.py:MyPolicy:key=value``
 gives it settings. A value in double quotes is taken whole, with any ``,``, ``/`` or ``..`` in it.
 
-A recipe (`Composed`) is made with what stands on a shelf: prices, counts, fitted tables.
+A recipe (`Composed`) is made with the artefacts at hand: prices, counts, fitted tables.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ from simlab.cost import CostTable
 from simlab.errors import PolicyError
 from simlab.ids import content_id
 from simlab.policies import POLICIES
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.artefacts import Artefacts, FitsItsTrace, NoArtefacts
+from simlab.policies.composition import Composed, Composition, composition_of
 from simlab.policies.parsing.user_file import load_policy_class, split_user_file
 from simlab.policies.rules.shared import SharedRule
-from simlab.policies.shelf import EmptyShelf, FitsItsTrace, Shelf
 from simlab.policy import AnyPolicy
 
 Setting: TypeAlias = bool | int | float | str | None
@@ -68,31 +68,31 @@ class _Source:
     typed: str
     name: str
     make: Callable[..., AnyPolicy]
-    artefacts: Mapping[str, str]
+    artefact_ids: Mapping[str, str]
 
 
-def parse_policies(texts: Sequence[str], shelf: Shelf | None = None) -> list[NamedPolicy]:
+def parse_policies(texts: Sequence[str], artefacts: Artefacts | None = None) -> list[NamedPolicy]:
     """The policies that were asked for, in order; a point asked for twice is there once.
 
     Args:
         texts: as they were typed.
-        shelf: where recipes find what they were fitted or measured with; None: nothing is at hand.
+        artefacts: where recipes find what they were fitted or measured with; None: nothing is at hand.
 
     Raises:
         PolicyError: an unknown name or setting, or a value that does not fit.
-        SimlabError: what a recipe asks of the shelf is not there.
+        SimlabError: an artefact that a recipe asks for is not there.
 
     >>> [one.label for one in parse_policies(["ar", "ddtree:budget=16/32"])]
     ['autoregressive', 'ddtree:budget=16', 'ddtree:budget=32']
     """
     points: dict[str, NamedPolicy] = {}
-    at_hand = EmptyShelf() if shelf is None else shelf
+    at_hand = NoArtefacts() if artefacts is None else artefacts
     for point in (point for text in texts for point in _points(text.strip(), at_hand)):
         points.setdefault(point.policy_id, point)
     return list(points.values())
 
 
-def _points(text: str, shelf: Shelf) -> Iterator[NamedPolicy]:
+def _points(text: str, artefacts: Artefacts) -> Iterator[NamedPolicy]:
     source, settings = _source(text)
     grids = [(key, list(_grid(text, values))) for key, values in _pairs(text, settings)]
     _check_keys(source, [key for key, _ in grids])
@@ -100,7 +100,7 @@ def _points(text: str, shelf: Shelf) -> Iterator[NamedPolicy]:
         raise PolicyError(f"`{text}` makes more than {MOST_POINTS:,} policies; ask for fewer values")
     keys, hints = [key for key, _ in grids], _hints(source)
     for values in itertools.product(*(values for _, values in grids)):
-        yield _point(source, hints, dict(zip(keys, values, strict=True)), shelf)
+        yield _point(source, hints, dict(zip(keys, values, strict=True)), artefacts)
 
 
 def _source(text: str) -> tuple[_Source, str]:
@@ -149,13 +149,13 @@ def _grid(text: str, values: str) -> Iterator[str]:
         yield from (str(value) for value in range(low, high + 1))
 
 
-def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], shelf: Shelf) -> NamedPolicy:
+def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], artefacts: Artefacts) -> NamedPolicy:
     label = _label(source, typed)
     given = {key: _fitting(label, key, value, hints[key]) for key, value in typed.items()}
     try:
         made = source.make(**given)
         if isinstance(made, FitsItsTrace):
-            fitted = made.fitted(shelf)
+            fitted = made.fitted(artefacts)
             names = [one.name for one in _fields(source) if getattr(fitted, one.name) != getattr(made, one.name)]
             label = _label(source, typed | {name: json.dumps(getattr(fitted, name)) for name in names})
             made = cast(AnyPolicy, fitted)
@@ -165,9 +165,10 @@ def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], 
     for key, value in settings.items():
         if type(value) not in _KINDS:
             raise PolicyError(f"`{label}`: {key} is {value!r}; a setting must be {_one_of(_KINDS)}")
-    policy = _composition(label, made, shelf) if isinstance(made, Composed) else made
-    artefacts = dict(source.artefacts) | (dict(policy.artefacts) if isinstance(policy, Composition) else {})
-    policy_id = content_id({"name": source.name, "settings": settings, "artefacts": artefacts})
+    policy = _composition(label, made, artefacts) if isinstance(made, Composed) else made
+    composition = composition_of(policy)
+    artefact_ids = dict(source.artefact_ids) | ({} if composition is None else dict(composition.artefacts))
+    policy_id = content_id({"name": source.name, "settings": settings, "artefacts": artefact_ids})
     return NamedPolicy(LABELS.get(label, label), source.name, settings, policy, policy_id)
 
 
@@ -176,10 +177,10 @@ def _label(source: _Source, typed: Mapping[str, str]) -> str:
     return f"{source.typed}:{settings}" if typed else source.typed
 
 
-def _composition(label: str, recipe: Composed, shelf: Shelf) -> Composition:
+def _composition(label: str, recipe: Composed, artefacts: Artefacts) -> Composition:
     """What a recipe makes of what is at hand, under the label that messages name."""
     try:
-        made = dataclasses.replace(recipe.compose(shelf), label=label)
+        made = dataclasses.replace(recipe.compose(artefacts), label=label)
     except (PolicyError, ValueError, TypeError) as error:
         raise PolicyError(f"`{label}`: {error}") from error
     cost = getattr(made.rule, "cost", None)
@@ -207,15 +208,15 @@ def _fields(source: _Source) -> "list[dataclasses.Field[object]]":
 
 def _check_keys(source: _Source, keys: Sequence[str]) -> None:
     fields = _fields(source)
-    names = [one.name for one in fields]
+    names = [field.name for field in fields]
     for key in keys:
         if key not in names:
             valid = f"its settings are {', '.join(names)}" if names else "it has none"
             raise PolicyError(f"{source.typed} has no setting `{key}`; {valid}")
-    for one in fields:
-        optional = one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
-        if not optional and one.name not in keys:
-            raise PolicyError(f"{source.typed} needs a {one.name}: write {source.typed}:{one.name}=VALUE")
+    for field in fields:
+        optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if not optional and field.name not in keys:
+            raise PolicyError(f"{source.typed} needs a {field.name}: write {source.typed}:{field.name}=VALUE")
 
 
 def _fitting(label: str, key: str, text: str, hint: object) -> Setting:

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from simlab.errors import PolicyError
+from simlab.policies import POLICIES
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf'"(?:[^"\\]|\\.)*"|(?<=[:,])(?P<key>\w+)=(?P<low>{_NUMBER})~(?P<high>{_NUMBER})(?=,|$)')
@@ -13,8 +15,22 @@ DIGITS = 4
 """Significant digits of a number that is drawn from a range, so that a label can be typed again."""
 
 
+@runtime_checkable
+class IsSearched(Protocol):
+    """A policy's class that says which of its settings a search tries."""
+
+    def searched(self, budget: int, depth: int) -> tuple[str, ...]:
+        """Settings as they are typed, ranges and lists among them, an entry each.
+
+        Args:
+            budget: drafted tokens, at most.
+            depth: of the draft set.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Range:
+class SettingRange:
     """All numbers from ``low`` to ``high``, both included."""
 
     key: str
@@ -28,7 +44,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SearchEntry:
     """One ``-p``: ``NAME:key=value``, where a value may be a grid ``a/b`` or ``a..b``, or a range ``a~b``.
 
     Attributes:
@@ -37,15 +53,15 @@ class Entry:
     """
 
     text: str
-    ranges: tuple[Range, ...]
+    ranges: tuple[SettingRange, ...]
 
     def at(self, values: Mapping[str, str]) -> str:
         """The text with a value in place of each range."""
 
-        def one(found: re.Match[str]) -> str:
-            return found[0] if found["key"] is None else f"{found['key']}={values[found['key']]}"
+        def value_of(match: re.Match[str]) -> str:
+            return match[0] if match["key"] is None else f"{match['key']}={values[match['key']]}"
 
-        return _RANGE.sub(one, self.text)
+        return _RANGE.sub(value_of, self.text)
 
     def ends(self) -> tuple[str, str]:
         """The text at the lower and at the upper ends of its ranges."""
@@ -53,7 +69,7 @@ class Entry:
         return self.at(lows), self.at(highs)
 
 
-def parse_entry(text: str) -> Entry:
+def parse_entry(text: str) -> SearchEntry:
     """What was typed; names and settings are checked when policies are made of it.
 
     Raises:
@@ -63,16 +79,18 @@ def parse_entry(text: str) -> Entry:
     >>> entry.at({"ngram_weight": "0.25"})
     'presto:ngram_weight=0.25,budget=8/16'
     """
-    found = [match for match in _RANGE.finditer(text) if match["key"] is not None]
-    ranges = tuple(Range(one["key"], float(one["low"]), float(one["high"])) for one in found)
-    for one in ranges:
-        if not one.low < one.high:
-            raise PolicyError(f"`{text}`: {one.key}={one.low:g}~{one.high:g} should rise; write the smaller end first")
-    return Entry(text, ranges)
+    matches = [match for match in _RANGE.finditer(text) if match["key"] is not None]
+    ranges = tuple(SettingRange(span["key"], float(span["low"]), float(span["high"])) for span in matches)
+    for span in ranges:
+        if not span.low < span.high:
+            raise PolicyError(
+                f"`{text}`: {span.key}={span.low:g}~{span.high:g} should rise; write the smaller end first"
+            )
+    return SearchEntry(text, ranges)
 
 
-def shelf_entries(budget: int, depth: int) -> list[str]:
-    """What is searched where nothing is named: the shelf, each policy over its main settings.
+def built_in_entries(budget: int, depth: int) -> list[str]:
+    """What is searched where nothing is named: every policy of the table that says what is tried of it.
 
     Fixed budgets are tried one by one, since they cost next to nothing together; a rule that reads prices decides
     itself, so it has few settings to try. ``ddtree`` is searched in any case, and so are plain decoding and the whole
@@ -82,21 +100,11 @@ def shelf_entries(budget: int, depth: int) -> list[str]:
         budget: drafted tokens, at most.
         depth: of the draft set.
     """
-    sizes, thresholds = f"budget=1..{budget}", "threshold=0.01/0.02/0.05/0.1/0.2/0.3/0.5"
     return [
-        f"chain:length=1..{depth}",
-        f"adaflash:budget={depth},threshold=0.1/0.3/0.5/0.7/0.8/0.9/0.95",
-        f"survival:{thresholds},budget={budget}",
-        f"caddtree:budget={budget},look_ahead=0/1/4,overhead=true/false",
-        f"bastion:budget={budget},floor=4/8/16/32,step=4/8/16/32",
-        f"price:budget={budget}",
-        f"calibrated:{sizes}",
-        f"calibrated:stop=ratio/price,budget={budget}",
-        f"presto:ngram_weight=0.1/0.2/0.3/0.5,{sizes}",
-        f"presto:counts=text,ngram_weight=0.1/0.2/0.3/0.5,{sizes}",
-        f"expand-parent:width=2/3/4/7,{sizes}",
-        f"eagle2-beam:beam=2/4/10,depth={depth},{sizes}",
-        f"sequoia:{sizes}",
-        f"d2sd-boundary:boundaries=1/2/4,budget=1..{min(budget, depth * (depth + 1))}",
-        f"spine-gap:budget=1..{min(budget, 2 * depth)}",
+        f"{name}:{settings}" for name, policy in POLICIES.items() for settings in searched_of(policy, budget, depth)
     ]
+
+
+def searched_of(policy: object, budget: int, depth: int) -> tuple[str, ...]:
+    """The settings that a search tries of a policy's class; none of a class that says nothing of it."""
+    return policy.searched(budget, depth) if isinstance(policy, IsSearched) else ()

@@ -17,12 +17,12 @@ def split_user_file(text: str) -> tuple[Path, str, str] | None:
     >>> split_user_file("mine.py:Mine:width=2")[1:]
     ('Mine', 'width=2')
     """
-    found = re.fullmatch(r"(.+?\.py)(?::([^:=]*)(?::(.*))?)?", text)
-    if found is None:
+    match = re.fullmatch(r"(.+?\.py)(?::([^:=]*)(?::(.*))?)?", text)
+    if match is None:
         return None
-    if not found[2]:
-        raise PolicyError(f"`{text}` names a file but no class in it; write {found[1]}:MyPolicy")
-    return Path(found[1]).expanduser(), found[2], found[3] or ""
+    if not match[2]:
+        raise PolicyError(f"`{text}` names a file but no class in it; write {match[1]}:MyPolicy")
+    return Path(match[1]).expanduser(), match[2], match[3] or ""
 
 
 def load_policy_class(path: Path, class_name: str) -> tuple[Callable[..., AnyPolicy], str]:
@@ -36,10 +36,10 @@ def load_policy_class(path: Path, class_name: str) -> tuple[Callable[..., AnyPol
     except OSError as error:
         raise PolicyError(f"the policy file {path} cannot be read: {error.strerror}") from error
     digest = hashlib.sha256(source).hexdigest()
-    found = getattr(_module(path, digest), class_name, None)
-    if not isinstance(found, type) or not hasattr(found, "select"):
+    policy = getattr(_module(path, digest), class_name, None)
+    if not isinstance(policy, type) or not hasattr(policy, "select"):
         raise PolicyError(f"{path} holds no class {class_name} with a `select` method")
-    return found, digest
+    return policy, digest
 
 
 def _module(path: Path, digest: str) -> object:

@@ -15,7 +15,7 @@ from simlab.grid import grid_scalar, weight_scalar
 from simlab.jit import kernel
 from simlab.policies.costs.roofline import RooflineRounds
 from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
-from simlab.policies.orders.node_order import Layer
+from simlab.policies.orders.node_order import OrderLayer
 
 FULL_SCAN = 1 << 30
 """As a look-ahead: every size is tried."""
@@ -43,7 +43,7 @@ class BudgetRule(Protocol):
     @property
     def needs_falling(self) -> bool: ...
 
-    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         """int32 ``[R]``, how many nodes enter at each root.
 
         Args:
@@ -54,7 +54,7 @@ class BudgetRule(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedBudget:
     """So many, or as many as there are."""
 
     most: int
@@ -62,12 +62,12 @@ class Fixed:
     needs_probabilities: bool = field(default=False, init=False)
     needs_falling: bool = field(default=False, init=False)
 
-    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         return np.minimum(layer.num_available, self.most).astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class Survival:
+class SurvivalBudget:
     """As long as a path's probability is at least a threshold."""
 
     most: int
@@ -76,7 +76,7 @@ class Survival:
     needs_probabilities: bool = field(default=True, init=False)
     needs_falling: bool = field(default=True, init=False)
 
-    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         lowest = grid_scalar(np.log(self.threshold)) if self.threshold > 0 else -np.inf
         assert layer.scores is not None
         within = (layer.scores[:, 1 : self.most + 1] >= lowest) & (layer.scores[:, 1 : self.most + 1] > -np.inf)
@@ -107,7 +107,7 @@ class BestRatio:
     needs_probabilities: bool = field(default=True, init=False)
     needs_falling: bool = field(default=False, init=False)
 
-    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         assert layer.scores is not None
         costs = round_costs(self.cost, self.stages, self.most)
         return _best_ratios(layer.scores, contexts, costs, self.most, self.look_ahead, self.tile, self.discount)
@@ -138,7 +138,7 @@ class FloorAndStep:
     needs_probabilities: bool = field(default=True, init=False)
     needs_falling: bool = field(default=False, init=False)
 
-    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         assert layer.scores is not None
         if self.roofline is None:
             costs = round_costs(self.cost, self.stages, self.most)
@@ -160,28 +160,28 @@ class FixedPrice:
     needs_probabilities: bool = field(default=True, init=False)
     needs_falling: bool = field(default=False, init=False)
 
-    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         assert layer.scores is not None
         costs = round_costs(self.cost, self.stages, self.most)
         return _best_surpluses(layer.scores, contexts, costs, self.most, self.look_ahead, self.rate)
 
 
 @kernel
-def expected_tokens(scores: Doubles, found: Doubles) -> int:
+def expected_tokens(scores: Doubles, tokens: Doubles) -> int:
     """1 + the sum of the weights of the first nodes, for each number of them; exact.
 
     Args:
         scores: float64, the root's 0 first; they end with the last node or go on with -inf.
-        found: float64 ``[n + 1]``, to be filled as far as there are nodes.
+        tokens: float64 ``[n + 1]``, to be filled as far as there are nodes.
 
     Returns:
         How many nodes there are.
     """
-    found[0] = 1.0
+    tokens[0] = 1.0
     number = 0
-    while number + 1 < min(found.size, scores.size) and scores[number + 1] > -np.inf:
+    while number + 1 < min(tokens.size, scores.size) and scores[number + 1] > -np.inf:
         number += 1
-        found[number] = found[number - 1] + weight_scalar(scores[number])
+        tokens[number] = tokens[number - 1] + weight_scalar(scores[number])
     return number
 
 

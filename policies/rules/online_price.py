@@ -9,12 +9,12 @@ from simlab.columns import TextRounds
 from simlab.cost import CostTable
 from simlab.jit import kernel
 from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
-from simlab.policies.orders.node_order import Layer
-from simlab.policies.orders.walk import num_accepted, rounds_of
+from simlab.policies.orders.node_order import OrderLayer
+from simlab.policies.orders.walk import num_accepted, rounds_of_walk
 from simlab.policies.rules.budgets import FULL_SCAN, best_surplus, expected_tokens
 from simlab.policy import Outcome
 
-Memory = tuple[float, float]
+RateMemory = tuple[float, float]
 """Running means of committed tokens and of modelled seconds of a round; (0, 0) before the first."""
 
 
@@ -42,29 +42,29 @@ class OnlinePrice:
     needs_probabilities: bool = field(default=True, init=False)
     needs_falling: bool = field(default=False, init=False)
 
-    def start(self) -> Memory:
-        """Nothing is known."""
+    def start(self) -> RateMemory:
+        """The memory before the first round, in which nothing is known."""
         return 0.0, 0.0
 
-    def update(self, memory: Memory, outcome: Outcome) -> Memory:
+    def update(self, memory: RateMemory, outcome: Outcome) -> RateMemory:
         """What is known after a round."""
         tokens = remember(memory[0], float(outcome.num_committed), self.memory)
         return tokens, remember(memory[1], outcome.modelled_s, self.memory)
 
-    def size(self, layer: Layer, context: int, memory: Memory) -> int:
+    def size(self, layer: OrderLayer, context: int, memory: RateMemory) -> int:
         """How many nodes enter at one root."""
         assert layer.scores is not None
         costs = round_costs(self.cost, self.stages, self.most)
-        room = np.empty(self.most + 1), np.empty(self.most + 1)
-        return _size(layer.scores[0], context, costs, self.look_ahead, *memory, *room)
+        buffers = np.empty(self.most + 1), np.empty(self.most + 1)
+        return _size(layer.scores[0], context, costs, self.look_ahead, *memory, *buffers)
 
     def seconds(self, context: int, num_drafted: int) -> float:
         """What a round costs."""
-        found = np.empty(self.most + 1)
-        costs_at(round_costs(self.cost, self.stages, self.most), context, found)
-        return float(found[num_drafted])
+        seconds = np.empty(self.most + 1)
+        costs_at(round_costs(self.cost, self.stages, self.most), context, seconds)
+        return float(seconds[num_drafted])
 
-    def walk(self, layer: Layer, contexts: Longs, firsts: Longs) -> TextRounds:
+    def walk(self, layer: OrderLayer, contexts: Longs, firsts: Longs) -> TextRounds:
         """The rounds on some texts, as `size` and `update` would have them; each text begins with nothing known.
 
         Args:
@@ -76,7 +76,7 @@ class OnlinePrice:
         costs = round_costs(self.cost, self.stages, self.most)
         settings = self.most, self.look_ahead, self.memory
         visited, sizes, ends = _walk(layer.insertions, layer.scores, contexts, costs, *settings, firsts)
-        return rounds_of(visited, sizes, ends)
+        return rounds_of_walk(visited, sizes, ends)
 
 
 @kernel

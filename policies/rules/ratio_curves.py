@@ -34,28 +34,28 @@ def scan_curves(scores: Doubles, contexts: Longs, costs: RoundCosts, deep_share:
         by more than ``deep_share``; the size before the first that brings no more; the size of the highest point, of
         several the smallest.
     """
-    found = np.empty((scores.shape[0], 5), np.int32)
+    columns = np.empty((scores.shape[0], 5), np.int32)
     tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
     for row in range(scores.shape[0]):
         available = expected_tokens(scores[row], tokens)
         costs_at(costs, contexts[row], seconds)
         curve = tokens[: available + 1] / seconds[: available + 1]
-        found[row, AVAILABLE], found[row, MAXIMA] = available, num_maxima(curve, ROUNDING)
-        found[row, DEEP_MAXIMA] = num_maxima(curve, deep_share)
-        found[row, FIRST_STOP], found[row, BEST] = first_stop(curve), np.argmax(curve)
-    return found
+        columns[row, AVAILABLE], columns[row, MAXIMA] = available, num_maxima(curve, ROUNDING)
+        columns[row, DEEP_MAXIMA] = num_maxima(curve, deep_share)
+        columns[row, FIRST_STOP], columns[row, BEST] = first_stop(curve), np.argmax(curve)
+    return columns
 
 
 @kernel
 def first_stops(scores: Doubles, contexts: Longs, costs: RoundCosts) -> Ints:
     """Where the first size that brings no more ends each root's tree, int32 ``[R]``; arguments as `scan_curves`."""
-    found = np.empty(scores.shape[0], np.int32)
+    sizes = np.empty(scores.shape[0], np.int32)
     tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
     for row in range(scores.shape[0]):
         available = expected_tokens(scores[row], tokens)
         costs_at(costs, contexts[row], seconds)
-        found[row] = first_stop(tokens[: available + 1] / seconds[: available + 1])
-    return found
+        sizes[row] = first_stop(tokens[: available + 1] / seconds[: available + 1])
+    return sizes
 
 
 @kernel
@@ -68,13 +68,13 @@ def price_sizes(scores: Doubles, contexts: Longs, costs: RoundCosts, rate: float
         costs: likewise.
         rate: tokens per second.
     """
-    found = np.empty(scores.shape[0], np.int32)
+    sizes = np.empty(scores.shape[0], np.int32)
     tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
     for row in range(scores.shape[0]):
         available = expected_tokens(scores[row], tokens)
         costs_at(costs, contexts[row], seconds)
-        found[row] = best_surplus(tokens, seconds, available, FULL_SCAN, rate)
-    return found
+        sizes[row] = best_surplus(tokens, seconds, available, FULL_SCAN, rate)
+    return sizes
 
 
 @kernel

@@ -1,19 +1,14 @@
 """Budgets that the texts of a batch share."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from simlab.arrays import Doubles, Ints, Longs
-from simlab.draft import Draft
 from simlab.jit import kernel
-from simlab.policies.composition import Composed, Composition
-from simlab.policies.orders.node_order import Layer
+from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import BudgetRule
-from simlab.policy import AnyPolicy
-from simlab.tree import DraftTree
 
 
 @runtime_checkable
@@ -40,7 +35,7 @@ class SharedRule(BudgetRule, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedBudget:
     """So many over all texts of a batch; for a text alone as `Fixed`."""
 
     most: int
@@ -48,7 +43,7 @@ class Shared:
     needs_probabilities: bool = field(default=True, init=False)
     needs_falling: bool = field(default=True, init=False)
 
-    def sizes(self, layer: Layer, contexts: Longs) -> Ints:
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         return np.minimum(layer.num_available, self.most).astype(np.int32)
 
     def shares(self, scores: Doubles, contexts: Longs) -> Ints:
@@ -56,45 +51,6 @@ class Shared:
 
     def check_batch(self, batch: int) -> None:
         pass
-
-
-def shared_composition(policy: AnyPolicy) -> Composition | None:
-    """What a policy of the batch is composed of; None for a policy of single texts."""
-    found = policy.own if isinstance(policy, Composed) else policy
-    return found if isinstance(found, Composition) and isinstance(found.rule, SharedRule) else None
-
-
-def shares_of(shared: Composition, scores: Doubles, contexts: Longs) -> Ints:
-    """How many nodes of each text enter; see `SharedRule.shares`."""
-    assert isinstance(shared.rule, SharedRule)
-    return shared.rule.shares(scores, contexts)
-
-
-def check_batch(policy: AnyPolicy, batch: int) -> None:
-    """Refuse a policy of the batch that has no prices for so many texts at a time; any other policy passes.
-
-    Raises:
-        PolicyError: it has none.
-    """
-    shared = shared_composition(policy)
-    if shared is not None and isinstance(shared.rule, SharedRule):
-        shared.rule.check_batch(batch)
-
-
-def select_together(shared: Composition, drafts: Sequence[Draft]) -> list[DraftTree]:
-    """The trees of all texts of a batch.
-
-    Args:
-        shared: see `shared_composition`.
-        drafts: in the order in which the texts came.
-    """
-    found = [shared.order.nodes(draft, shared.budget) for draft in drafts]
-    scores = np.full((len(found), shared.budget + 1), -np.inf)
-    for row, nodes in zip(scores, found, strict=True):
-        row[: len(nodes.scores)] = nodes.scores
-    contexts = np.array([draft.context_length for draft in drafts], np.int64)
-    ends = (shares_of(shared, scores, contexts) + 1).tolist()
-    return [DraftTree(nodes.tokens[:end], nodes.parents[:end]) for nodes, end in zip(found, ends, strict=True)]
 
 
 @kernel

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simlab.draft import Draft, Prompt
-from simlab.policies.composition import Composition
-from simlab.policies.engine.lock_step import with_company
-from simlab.policies.rules.shared import select_together, shared_composition
+from simlab.policies.composition import Composition, select_together, shared_composition
+from simlab.policies.engine.lock_step import with_filler_requests
 from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.real_runner.confirm.batch_serving import ServedGroup
 from simlab.real_runner.decoding.own_rows import Unequal, first_unequal, own_sequence
@@ -154,7 +153,7 @@ def _trees_on_record(shared: Composition, texts: Sequence[RecordedSequence], bat
     """What the policy chooses for each text as it comes in a batch on the record, all its rounds."""
     sources = [draft_source(shared.needs, one) for one in texts]
     found: list[dict[int, DraftTree]] = [{} for _ in texts]
-    queue, num_came, running = with_company(len(texts)), 0, list[tuple[int, int, int]]()
+    queue, num_came, running = with_filler_requests(len(texts)), 0, list[tuple[int, int, int]]()
     left = {number for number, one in enumerate(texts) if len(one.text) > 1}
     while left:
         while len(running) < batch:

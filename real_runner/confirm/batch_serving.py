@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
-from simlab.policies.engine.lock_step import with_company
-from simlab.policies.rules.shared import check_batch
+from simlab.policies.composition import check_batch
+from simlab.policies.engine.lock_step import with_filler_requests
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.batched_decode import decoded_of
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
@@ -98,7 +98,7 @@ def serve_group(
         check_runs(models, policy, prompt, max_new_tokens)
     longest = max(len(prompt.token_ids) for prompt in prompts)
     served = BatchedSpeculation(models, policy, sampling, max_new_tokens, clock, batch, longest)
-    queue, ended, rounds = with_company(len(prompts)), dict[int, RunningText](), list[BatchRound]()
+    queue, ended, rounds = with_filler_requests(len(prompts)), dict[int, RunningText](), list[BatchRound]()
     while not set(range(len(prompts))) <= ended.keys():
         if served.has_place:
             while served.has_place:

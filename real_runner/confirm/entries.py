@@ -7,6 +7,7 @@ from typing import cast
 import numpy as np
 
 from simlab.arrays import Longs
+from simlab.columns import RoundColumns
 from simlab.cost import STAGES, StageSeconds
 from simlab.ids import content_id
 from simlab.real_runner.decoding.decoded import Decoded
@@ -49,11 +50,9 @@ class FinishedRun:
     @property
     def totals(self) -> Totals:
         """Sums over the rounds. A round that committed no bonus token was clipped."""
-        _, drafted, accepted, committed = (self.rounds[:, column] for column in range(4))
-        num = len(self.rounds)
-        clipped = int(np.sum(accepted == committed))
-        sums = int(drafted.sum()), int(accepted.sum()), int(committed.sum())
-        return Totals(num, sums[0], sums[0] + num, sums[1], sums[2], clipped)
+        names = ("position", "drafted", "accepted", "committed")
+        position, drafted, accepted, committed = (self.rounds[:, ROUND_COLUMNS.index(name)] for name in names)
+        return RoundColumns(position, drafted, accepted, committed, accepted == committed).totals()
 
     def to_json(self) -> Json:
         """As it stands in the log."""

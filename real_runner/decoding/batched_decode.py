@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
-from simlab.policies.rules.shared import check_batch
+from simlab.policies.composition import check_batch
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decode import check_runs

@@ -14,7 +14,7 @@ from torch import Tensor
 from simlab.arrays import read_only
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Marginals, Prompt
-from simlab.policies.rules.shared import select_together, shared_composition
+from simlab.policies.composition import select_together, shared_composition
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.batched_drafter import BatchedDrafter

@@ -13,7 +13,7 @@ from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import curves_text
 from simlab.arrays import Longs
 from simlab.errors import CostError, PolicyError, TraceError, UsageError
-from simlab.policies.composition import Composition
+from simlab.policies.composition import order_of
 from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
 from simlab.policies.costs.views import convex_view
 from simlab.policies.engine.replay import Replay
@@ -63,9 +63,9 @@ class CurveInputs:
         """By the names of their edge models."""
         found = {}
         for name, one in self.named.items():
-            assert isinstance(one.policy, Composition)
-            assert isinstance(one.policy.order, BestFirst)
-            found[name] = one.policy.order
+            order = order_of(one.policy)
+            assert isinstance(order, BestFirst)
+            found[name] = order
         return found
 
     @cached_property

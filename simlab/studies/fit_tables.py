@@ -10,10 +10,17 @@ import polars as pl
 
 from simlab.arrays import Doubles
 from simlab.errors import UsageError, at_the_door
-from simlab.policies.composition import Composition
-from simlab.policies.fits.calibration import Quality, add_edges, all_edges, fit_map, held_out_quality, no_edges
+from simlab.policies.composition import composition_of
+from simlab.policies.fits.calibration import (
+    CalibrationQuality,
+    add_edges,
+    fit_map,
+    held_out_quality,
+    no_edge_counts,
+    total_edge_counts,
+)
 from simlab.policies.fits.price import FixedPoint, fixed_point
-from simlab.policies.fits.ranks import RankCounts, add_ranks, no_ranks, rank_frequencies
+from simlab.policies.fits.ranks import RankCounts, add_ranks, no_rank_counts, rank_frequencies
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.recorded import RecordedSequence
@@ -141,7 +148,7 @@ class CalibrationFit(StudyResult):
     path: Path
     file: TableFile
     num_parts: int
-    held_out: tuple[tuple[Quality, Quality], ...]
+    held_out: tuple[tuple[CalibrationQuality, CalibrationQuality], ...]
 
     ROWS: ClassVar[str] = "held_out"
 
@@ -177,7 +184,7 @@ class CalibrationFit(StudyResult):
         return [_quality_json(depth, *pair) for depth, pair in zip(depths, self.held_out, strict=True)]
 
 
-def _quality_json(depth: int | None, before: Quality, after: Quality) -> dict[str, object]:
+def _quality_json(depth: int | None, before: CalibrationQuality, after: CalibrationQuality) -> dict[str, object]:
     """Flat values of one depth; None: of all together."""
     values: dict[str, object] = {"depth": depth, "num_edges": before.num_edges, "num_true": before.num_true}
     for name in ("nll", "ece", "first_ece"):
@@ -204,11 +211,11 @@ def fit_calibration(
     _check_width(source, top_k)
     if source.num_prompts < 2:
         raise UsageError(f"{source.trace.place} has fewer than 2 prompts, so none can be held out; record more")
-    parts = [no_edges(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
+    parts = [no_edge_counts(source.kept.depth) for _ in range(min(NUM_PARTS, source.num_prompts))]
     for one in source.recorded():
         if one.rows is not None:
             add_edges(parts[source.prompts[one.index] % len(parts)], one.rows, top_k)
-    file = _write_table(Path(out), "calibration", source, fit_map(all_edges(parts)))
+    file = _write_table(Path(out), "calibration", source, fit_map(total_edge_counts(parts)))
     return CalibrationFit(source, Path(out), file, len(parts), tuple(held_out_quality(parts)))
 
 
@@ -280,7 +287,7 @@ def fit_ranks(
     """
     source = _source(trace, draft, limit)
     _check_width(source, top_k)
-    counts = no_ranks(source.kept.depth, top_k)
+    counts = no_rank_counts(source.kept.depth, top_k)
     for one in source.recorded():
         if one.rows is not None:
             add_ranks(counts, one.rows)
@@ -360,8 +367,8 @@ def fit_price(
     source = _source(trace, draft, limit)
     prices = prices_for_trace(None if cost is None else Path(cost), source.trace, source.draft, limit)
     named = parse_policies([policy], TraceArtefacts(prices, source.trace, source.draft))
-    built = named[0].policy
-    if len(named) != 1 or not isinstance(built, Composition) or not isinstance(built.rule, OnlinePrice):
+    built = composition_of(named[0].policy)
+    if len(named) != 1 or built is None or not isinstance(built.rule, OnlinePrice):
         raise UsageError(f"expected one policy that learns a rate, such as price:budget=64; got `{policy}`")
     check_needs(built, source.kept.exact_budget, source.kept.min_width)
     with at_the_door():

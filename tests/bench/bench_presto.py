@@ -18,10 +18,10 @@ from bench_replay import Case, Table, fast, flat, real, tables_of
 
 from simlab.policies.composition import Composition
 from simlab.policies.edges.models import NGramCorrected
-from simlab.policies.edges.ngram import Counts, counts_from_rows
+from simlab.policies.edges.ngram import NGramCounts, counts_from_rows
 from simlab.policies.engine.replay import Replay, replay_policies
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import Fixed
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import draft_source
 from simlab.traces.artefacts.ngram import NGramFile, find_packaged_ngram
@@ -125,12 +125,12 @@ def walk(tables: Sequence[Table], one: RecordedSequence, logs: PlainLogs, weight
     return num_rounds
 
 
-def policy(counts: Counts, weight: float, budget: int, text_share: float = 0.0) -> Composition:
+def policy(counts: NGramCounts, weight: float, budget: int, text_share: float = 0.0) -> Composition:
     edge = NGramCorrected(weight, counts, "packaged", text_share, top_k=TOP_K)
-    return Composition(BestFirst(edge), Fixed(budget))
+    return Composition(BestFirst(edge), FixedBudget(budget))
 
 
-def compare_presto(case: Case, file: NGramFile, counts: Counts, budget: int, weight: float = 0.2) -> None:
+def compare_presto(case: Case, file: NGramFile, counts: NGramCounts, budget: int, weight: float = 0.2) -> None:
     """One line for one and for two threads: the heap and simlab at one budget."""
     some = [(tables_of(one), one) for one in case.texts[: case.num_slow]]
     logs = plain_logs(file)
@@ -148,7 +148,7 @@ def compare_presto(case: Case, file: NGramFile, counts: Counts, budget: int, wei
         )
 
 
-def many_weights(case: Case, counts: Counts, threads: int = 2) -> None:
+def many_weights(case: Case, counts: NGramCounts, threads: int = 2) -> None:
     """100 weights, each with 10 budgets, on all texts of a case; scaled to 100,000 positions."""
     policies = [policy(counts, 0.01 * n, budget) for n in range(1, 101) for budget in range(16, 65, 5)][:1000]
     replay = Replay([(one, None) for one in policies])
@@ -162,7 +162,7 @@ def many_weights(case: Case, counts: Counts, threads: int = 2) -> None:
     )
 
 
-def presto_select_times(case: Case, counts: Counts) -> None:
+def presto_select_times(case: Case, counts: NGramCounts) -> None:
     """Microseconds of one `select` at a budget of 64, as the runner calls it."""
     one = case.texts[0]
     for share in (0.0, 0.5, 1.0):

@@ -24,10 +24,11 @@ from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import Fixed
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import AnyPolicy
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.totals import ROUNDS
 from simlab.traces.reader import open_trace, packaged_trace
 
 Table = list[list[tuple[int, float]]]
@@ -133,7 +134,7 @@ def fast(case: Case, policies: Sequence[AnyPolicy], threads: int) -> tuple[float
             found = list(pool.map(replay.sums, case.batches))
             seconds = time.perf_counter() - start
             best = min(best, seconds) if turn else best
-            rounds = np.sum([sums.counts[:, :, 0].sum(axis=1) for sums in found], axis=0).tolist()
+            rounds = np.sum([sums.counts[:, :, ROUNDS].sum(axis=1) for sums in found], axis=0).tolist()
     return best, rounds
 
 
@@ -196,7 +197,7 @@ def many_scores(case: Case, num_maps: int, num_positions: int) -> None:
         shape = (case.texts[0].rows.counts.shape[1], 2, NUM_CLASSES)  # type: ignore[union-attr]
         edge_map = np.stack([generator.uniform(0.7, 1.3, shape), 0.2 * generator.normal(size=shape)], -1)
         order = BestFirst(Calibrated(edge_map, str(number)))
-        policies += [Composition(order, Fixed(budget)) for budget in budgets]
+        policies += [Composition(order, FixedBudget(budget)) for budget in budgets]
     times = -(-num_positions // case.num_positions)
     replay = Replay([(policy, None) for policy in policies])
     replay.sums(case.batches[0])

@@ -1,8 +1,8 @@
 """Every policy of the table, and one that learns from its rounds."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 
-from made_up_shelf import FullShelf
+from made_up_artefacts import FullArtefacts
 
 from simlab import Draft, DraftTree, Needs, Outcome, Prompt
 from simlab.policies import POLICIES
@@ -10,7 +10,7 @@ from simlab.policies.composition import Composed
 from simlab.policies.named.chain import Chain
 from simlab.policy import AnyPolicy
 
-# Settings under which each policy is checked; a new policy needs a line here only if it has required settings.
+# Settings under which each policy is checked; one that is not here is so with its defaults.
 SETTINGS: dict[str, list[dict[str, object]]] = {
     "chain": [{}, {"length": 1}, {"length": 3}],
     "ddtree": [{"budget": 1}, {"budget": 5}, {"budget": 16}, {"budget": 64}],
@@ -22,12 +22,14 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
 }
 
 
-SHELF = FullShelf()
+ARTEFACTS = FullArtefacts()
 
 
 def made(name: str, given: dict[str, object]) -> AnyPolicy:
-    policy = POLICIES[name](**given)
-    return replace(policy.compose(SHELF), label=f"{name}:{given}") if isinstance(policy, Composed) else policy
+    """A policy; settings that must be given, and are not, are 16."""
+    required = {one.name: 16 for one in fields(POLICIES[name]) if one.init and one.default is MISSING}  # type: ignore[arg-type]
+    policy = POLICIES[name](**{**required, **given})
+    return replace(policy.compose(ARTEFACTS), label=f"{name}:{given}") if isinstance(policy, Composed) else policy
 
 
 EVERY_POLICY = [made(name, given) for name in POLICIES for given in SETTINGS.get(name, [{}])]

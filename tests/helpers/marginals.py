@@ -5,7 +5,7 @@ import oracle
 from hypothesis import strategies as st
 
 from simlab import Marginals
-from simlab.policies.orders.node_order import Nodes
+from simlab.policies.orders.node_order import OrderedNodes
 
 STEP = 2.0**-16
 
@@ -33,7 +33,7 @@ def marginals_of(rows: list[oracle.Row]) -> Marginals:
     )
 
 
-def paths_of(nodes: Nodes) -> list[oracle.Path]:
+def paths_of(nodes: OrderedNodes) -> list[oracle.Path]:
     paths: list[oracle.Path] = [()]
     for parent, rank in zip(nodes.parents[1:].tolist(), nodes.ranks[1:].tolist(), strict=True):
         paths.append((*paths[parent], rank))

@@ -8,7 +8,7 @@ from simlab import Draft, rounds
 from simlab.columns import columns_of
 from simlab.grid import to_grid
 from simlab.policies.engine.replay import replay_policies
-from simlab.policies.orders.node_order import NodeOrder, Nodes, layer_by_roots
+from simlab.policies.orders.node_order import NodeOrder, OrderedNodes, layer_by_roots
 from simlab.policy import AnyPolicy
 from simlab.random_texts import random_sequence
 from simlab.recorded import DraftRows, RecordedSequence, texts_of
@@ -27,7 +27,7 @@ def as_rows(draft: Draft) -> list[oracle.Row]:
     return [list(zip(ids.tolist(), values.tolist(), strict=True)) for ids, values in pairs]
 
 
-def check_nodes(nodes: Nodes, rows: list[oracle.Row], expected: list[oracle.Path]) -> None:
+def check_nodes(nodes: OrderedNodes, rows: list[oracle.Row], expected: list[oracle.Path]) -> None:
     """The nodes are these paths, with their tokens, depths and exact scores."""
     assert paths_of(nodes) == expected
     assert nodes.depths.tolist() == [0, *map(len, expected)]
@@ -79,7 +79,7 @@ def check_columns(policies: list[AnyPolicy], recorded: RecordedSequence) -> None
 def check_nested(order: NodeOrder, draft: Draft, small: int, large: int) -> None:
     """A smaller tree is the beginning of a larger one, and parents come before children."""
     one, other = order.nodes(draft, small), order.nodes(draft, large)
-    for name in Nodes._fields:
+    for name in OrderedNodes._fields:
         values = getattr(one, name)
         np.testing.assert_array_equal(values, getattr(other, name)[: len(values)])
     assert np.all(other.parents < np.arange(len(other.parents)))

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 
-from simlab.policies.orders.node_order import Nodes
+from simlab.policies.orders.node_order import OrderedNodes
 from simlab.recorded import RecordedSequence
 
 Row = list[tuple[int, float]]
@@ -60,7 +60,7 @@ def edge_sums(
     return nodes, cells
 
 
-def paths_of(nodes: Nodes) -> list[Path]:
+def paths_of(nodes: OrderedNodes) -> list[Path]:
     """The path of each node but the root, in order."""
     paths: list[Path] = [()]
     for token, parent in zip(nodes.tokens[1:].tolist(), nodes.parents[1:].tolist(), strict=True):

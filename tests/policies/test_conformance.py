@@ -20,10 +20,10 @@ from places import REPOSITORY, TESTS
 from simlab.cli.main import main
 from simlab.cost import CostTable
 from simlab.policies import POLICIES, conformance
+from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.conformance import conformance_rounds
 from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.price import Price
-from simlab.policies.shelf import EmptyShelf
 from simlab.policy import AnyPolicy
 from simlab.random_texts import random_sequence
 from simlab.traces.artefacts.cost import write_cost_file
@@ -374,7 +374,7 @@ def test_the_reader_agrees_on_any_text(
     generator = np.random.default_rng(seed)
     recorded, table = random_sequence(generator, most_kept), random_table(generator)
 
-    class Shelf(EmptyShelf):
+    class Shelf(NoArtefacts):
         def cost(self, name: str) -> tuple[CostTable, str]:
             return table, "made-up"
 

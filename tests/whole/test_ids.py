@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from made_up_shelf import FullShelf
+from made_up_artefacts import FullArtefacts
 from places import GOLDEN
 from policy_variants import every_policy
 
@@ -56,7 +56,7 @@ def all_ids() -> dict[str, object]:
     """Of all policies, and of everything that comes with simlab."""
     trace = open_trace(packaged_trace())
     return {
-        "policies": {one.label: one.policy_id for one in every_policy(FullShelf())},
+        "policies": {one.label: one.policy_id for one in every_policy(FullArtefacts())},
         "trace": {"text": trace.text_id, **dict(trace.draft_ids)},
         "costs": {path.name: read_cost_file(path).cost_id for path in packaged_cost_files()},
         "ngrams": {path.name: read_ngram_file(path).ngram_id for path in packaged_ngram_files()},

@@ -9,7 +9,7 @@ import pytest
 import random_trees
 import tiny_models
 import torch
-from made_up_shelf import FullShelf
+from made_up_artefacts import FullArtefacts
 from policy_variants import VARIANTS, every_policy
 from recorded_texts import record_texts
 from replay_is_the_runner import (
@@ -135,8 +135,8 @@ def test_on_the_real_models(models: Models, records: list[SequenceRecord], tempe
 def test_every_policy_of_the_table_is_verified() -> None:
     """A policy of a later day too; and no variant is of a policy that is gone."""
     assert set(VARIANTS) <= set(NAMED)
-    assert {one.name for one in every_policy(FullShelf())} == set(NAMED)
-    assert every_policy(FullShelf(), {})[0].label == PLAIN
+    assert {one.name for one in every_policy(FullArtefacts())} == set(NAMED)
+    assert every_policy(FullArtefacts(), {})[0].label == PLAIN
 
 
 def test_every_switch_of_every_policy_is_verified() -> None:
@@ -145,13 +145,13 @@ def test_every_switch_of_every_policy_is_verified() -> None:
     for one in describe_policies():
         switches = {field.name for field in one.fields if field.kind in ("str", "bool")} - names_of_files
         named = {pair.partition("=")[0] for settings in VARIANTS.get(one.name, ()) for pair in settings.split(",")}
-        assert switches <= named, f"{one.name}: name a variant for {', '.join(switches - named)} in policy_variants"
+        assert switches <= named, f"{one.name}: name {', '.join(switches - named)} in its `variants`"
 
 
 def test_every_policy_on_tiny_models(tmp_path: Path) -> None:
     """At temperature 1 a random drafter is seldom right, and at 0 texts of random models repeat themselves."""
     models, target32 = tiny(tmp_path, "qwen3", torch.bfloat16)
-    policies = every_policy(FullShelf())
+    policies = every_policy(FullArtefacts())
     for temperature in (0.0, 1.0):
         sampling = sampling_at(temperature)
         record = record_texts(models, tiny_prompts(1), sampling, NUM_TOKENS)[0]
@@ -184,7 +184,7 @@ def test_every_policy_on_the_real_models(
 def test_an_engine_that_accepts_other_tokens_is_named(tmp_path: Path) -> None:
     """It is told that no true token was kept, and then its rounds are not those of the trees."""
     models, _ = tiny(tmp_path, "llama", torch.float32)
-    (named,) = parse_policies(["calibrated:stop=survival,threshold=0"], FullShelf())
+    (named,) = parse_policies(["calibrated:stop=survival,threshold=0"], FullArtefacts())
     decoded = decode(models, named.policy, tiny_prompts(1)[0], sampling_at(0.0), NUM_TOKENS)
     assert decoded.totals.accepted > 0
     own = own_sequence(decoded)

@@ -7,8 +7,8 @@ import numpy as np
 from tqdm import tqdm
 
 from simlab.analysis.confirm.groups import MachineSpeed, machine_speed
+from simlab.policies.composition import check_batch
 from simlab.policies.engine.lock_step import served_sums
-from simlab.policies.rules.shared import check_batch
 from simlab.real_runner.confirm.batch_entries import finished_groups
 from simlab.real_runner.confirm.batch_groups import Group, of_groups
 from simlab.real_runner.confirm.log import ConfirmLog

@@ -39,6 +39,7 @@ from simlab.studies.export.notes import about, notes_of, short_name, stamp, widt
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE
+from simlab.totals import COMMITTED, COUNTS, ROUNDS
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "modelopt")
 
@@ -188,10 +189,10 @@ def _modelopt(one: Exported, notes: list[str], texts: ExportedTexts, draft_token
 def _by_length(longest: int, texts: ExportedTexts) -> dict[int, float]:
     """Acceptance length of the chains up to a length."""
     named = chains(longest)
-    replay, totals = Replay([(one.policy, None) for one in named]), np.zeros((len(named), 5), np.int64)
+    replay, totals = Replay([(one.policy, None) for one in named]), np.zeros((len(named), len(COUNTS)), np.int64)
     for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):
         totals += replay.sums(some).counts.sum(axis=1)
-    rounds, committed = totals[:, 0], totals[:, 3]
+    rounds, committed = totals[:, ROUNDS], totals[:, COMMITTED]
     return {length: float(committed[length] / rounds[length]) for length in range(1, longest + 1)}
 
 

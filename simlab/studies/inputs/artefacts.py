@@ -14,10 +14,10 @@ from pathlib import Path
 
 from simlab.cost import CostTable
 from simlab.errors import PolicyError, SimlabError
-from simlab.policies.costs.views import name_and_view, seen
-from simlab.policies.edges.ngram import Counts, counts_from_rows
+from simlab.policies.artefacts import LEAST_WIDTH
+from simlab.policies.costs.views import cost_in_view, name_and_view
+from simlab.policies.edges.ngram import NGramCounts, counts_from_rows
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.policies.shelf import LEAST_WIDTH
 from simlab.studies.inputs.prices import Prices, check_models, cost_table_of
 from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.artefacts.model_config import find_packaged_config, read_model_config
@@ -27,7 +27,7 @@ from simlab.traces.format.manifest import ModelInfo
 from simlab.traces.reader import Trace
 
 AUTO = "auto"
-"""As `simlab.policies.shelf.AUTO`."""
+"""As `simlab.policies.artefacts.AUTO`."""
 
 
 _SLASHES = (
@@ -76,7 +76,7 @@ class TraceArtefacts:
     def _cost(self, name: str) -> tuple[CostTable, str]:
 
         file, view = name_and_view(name)
-        cost = seen(self._measured(file), view)
+        cost = cost_in_view(self._measured(file), view)
         return cost, cost.cost_id
 
     def _measured(self, name: str) -> CostTable:
@@ -92,7 +92,7 @@ class TraceArtefacts:
             check_models(path, file, self._trace, self._draft)
         return cost_table_of(file, path)
 
-    def _ngram(self, name: str) -> tuple[Counts, str]:
+    def _ngram(self, name: str) -> tuple[NGramCounts, str]:
 
         digest = None if self._trace is None else self._trace.manifest.tokenizer_digest
         again = "count one with `simlab train ngram --out FILE`, and name it: ngram=FILE"

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from simlab.policies.artefacts import Artefacts
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.policies.shelf import Shelf
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace, prices_of_batch, what_if_prices
 from simlab.traces.reader import Trace
@@ -70,7 +70,7 @@ def _changed(prices: Prices, change: str | None, batch: int | None) -> Prices:
     return changed if batch is None else prices_of_batch(changed, batch)
 
 
-def with_references(typed: Sequence[str], artefacts: Shelf | None = None) -> list[NamedPolicy]:
+def with_references(typed: Sequence[str], artefacts: Artefacts | None = None) -> list[NamedPolicy]:
     """The policies that were asked for, after plain decoding and the whole chain where these were not.
 
     The hindsight bound may be asked for by name; it is no policy and is always there.

@@ -8,15 +8,16 @@ import numpy as np
 from simlab.analysis.optimize.candidate_sums import CandidateSums, best_places, figures
 from simlab.analysis.optimize.halving import halved, mixed_order
 from simlab.arrays import Longs
-from simlab.policies.composition import Composition
-from simlab.policies.engine.replay import Priced, Replay, Sums
+from simlab.policies.composition import order_key, rule_of
+from simlab.policies.engine.replay import PricedPolicy, Replay, ReplaySums
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.rules.budgets import Fixed
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedTexts
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.optimize.inputs import PromptSet
 from simlab.studies.optimize.space import Point, Space, is_reference
 from simlab.studies.replay.run import ROOTS_AT_ONCE, ROWS_AT_ONCE, in_order, num_cores
+from simlab.totals import DRAFTED, ROUNDS
 
 HALVING_FROM = 20_000
 """From so many policies that are worked out apart times prompts, about a minute of a core, a search drops the worse."""
@@ -57,8 +58,8 @@ class SumsOfPolicies:
         for texts, which, found in self._found(priced, list(sequences)):
             for number, one in enumerate(texts.sequences):
                 at = sequences[one.index]
-                sums[0, which, at] += found.counts[:, number, 0]
-                sums[1, which, at] += found.counts[:, number, 1]
+                sums[0, which, at] += found.counts[:, number, ROUNDS]
+                sums[1, which, at] += found.counts[:, number, DRAFTED]
                 sums[2, which, at] += found.seconds[:, number].sum(axis=1)
                 committed[at] += (len(one.text) - 1) if which[0] == 0 else 0
         machines = len(side.prices)
@@ -66,19 +67,21 @@ class SumsOfPolicies:
         names = tuple(side.prompts[place] for place in prompts)
         return CandidateSums(names, committed, rounds[:, 1:], drafted[:, 1:], seconds[:, 1:], seconds[:, 0])
 
-    def _priced(self, places: Sequence[int]) -> list[Priced]:
+    def _priced(self, places: Sequence[int]) -> list[PricedPolicy]:
         """Plain decoding and the policies, machine by machine."""
         (plain,) = parse_policies(["ar"])
-        found: list[Priced] = []
+        found: list[PricedPolicy] = []
         for machine, prices in enumerate(self._side.prices):
             named = [plain, *(self._points[place].policies[machine] for place in places)]
             found += [(one.policy, prices.cost) for one in named]
         return found
 
-    def _found(self, priced: list[Priced], sequences: list[int]) -> Iterator[tuple[RecordedTexts, Longs, Sums]]:
+    def _found(
+        self, priced: list[PricedPolicy], sequences: list[int]
+    ) -> Iterator[tuple[RecordedTexts, Longs, ReplaySums]]:
         """Sums of some of the policies on some of the texts; the first of all is in the first of each texts."""
         orders: dict[str, int] = {}
-        near = sorted(range(len(priced)), key=lambda place: orders.setdefault(_order_key(priced[place]), len(orders)))
+        near = sorted(range(len(priced)), key=lambda place: orders.setdefault(order_key(priced[place][0]), len(orders)))
         chunks = [np.array(near[at : at + ROWS_AT_ONCE], np.int64) for at in range(0, len(near), ROWS_AT_ONCE)]
         ready = [(which, Replay([priced[place] for place in which])) for which in chunks]
         lengths = {record.index: len(record.text) for record in self._side.trace.sequences()}
@@ -87,7 +90,7 @@ class SumsOfPolicies:
             for texts in self._side.trace.recorded_texts(self._side.draft, sequences, ROOTS_AT_ONCE):
                 yield from ((texts, one) for one in ready)
 
-        def work(unit: tuple[RecordedTexts, tuple[Longs, Replay]]) -> tuple[RecordedTexts, Longs, Sums]:
+        def work(unit: tuple[RecordedTexts, tuple[Longs, Replay]]) -> tuple[RecordedTexts, Longs, ReplaySums]:
             texts, (which, replay) = unit
             return texts, which, replay.sums(texts)
 
@@ -99,20 +102,13 @@ class SumsOfPolicies:
                 bar.update(sum(len(one.text) for one in texts.sequences) * len(which))
 
 
-def _order_key(priced: Priced) -> str:
-
-    policy = priced[0]
-    return policy.order.key if isinstance(policy, Composition) else ""
-
-
 def units_of(points: Sequence[Point]) -> Longs:
     """Which policies are worked out together, as `simlab.analysis.optimize.halving.halved` reads it."""
     numbers: dict[str, int] = {}
     found = []
     for one in points:
-        policy = one.policies[0].policy
-        together = isinstance(policy, Composition) and isinstance(policy.rule, Fixed)
-        key = policy.order.key if isinstance(policy, Composition) and together else f"alone {one.policies[0].policy_id}"
+        named = one.policies[0]
+        key = order_key(named.policy) if isinstance(rule_of(named.policy), FixedBudget) else f"alone {named.policy_id}"
         found.append(numbers.setdefault(key, len(numbers)))
     return np.array(found, np.int64)
 

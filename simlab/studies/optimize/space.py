@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from simlab.errors import CostError, SimlabError, UsageError
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.policies.parsing.search_space import Entry, parse_entry, shelf_entries
+from simlab.policies.parsing.search_space import SearchEntry, built_in_entries, parse_entry
 from simlab.sequence_replay import check_needs
 from simlab.studies.optimize.inputs import DEFAULT_BUDGET, PromptSet, SearchInputs
 
@@ -43,7 +43,7 @@ class Space:
         capped: points that the node cap left out.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SearchEntry, ...]
     points: tuple[Point, ...]
     ranged: tuple[int, ...]
     left_out: tuple[str, ...]
@@ -60,7 +60,7 @@ def space_of(texts: Sequence[str], inputs: SearchInputs) -> Space:
     most = min(DEFAULT_BUDGET, dev.most_drafted, inputs.evaluation.most_drafted, inputs.node_cap or DEFAULT_BUDGET)
     chain = "chain" if inputs.node_cap is None or dev.depth <= inputs.node_cap else f"chain:length={inputs.node_cap}"
     references = (chain, "ar", f"ddtree:budget=1..{most}")
-    entries = [parse_entry(text) for text in (*references, *(texts or shelf_entries(most, dev.depth)))]
+    entries = [parse_entry(text) for text in (*references, *(texts or built_in_entries(most, dev.depth)))]
     points: dict[str, Point] = {}
     left_out, capped = [], 0
     for place, entry in enumerate(entries):

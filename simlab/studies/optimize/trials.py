@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from simlab.analysis.optimize.candidate_sums import best_places, figures
 from simlab.errors import SimlabError, UsageError
 from simlab.ids import content_id
-from simlab.policies.parsing.search_space import Entry
+from simlab.policies.parsing.search_space import SearchEntry
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.optimize.inputs import SearchInputs
 from simlab.studies.optimize.search import SearchOptions, SumsOfPolicies
@@ -71,7 +71,7 @@ def run_trials(space: Space, inputs: SearchInputs, plan: Plan, options: SearchOp
     return list(found.values()), number
 
 
-def _study(entry: "Entry", inputs: SearchInputs, plan: Plan) -> "optuna.Study":
+def _study(entry: "SearchEntry", inputs: SearchInputs, plan: Plan) -> "optuna.Study":
     """One for each entry on these prompts, at these prices, by this objective."""
     with _explained(plan.storage):
         import optuna
@@ -115,7 +115,7 @@ def _explained(storage: str | None) -> Iterator[None]:
 
 
 def _trials(
-    entry: "Entry",
+    entry: "SearchEntry",
     study: "optuna.Study",
     plan: Plan,
     inputs: SearchInputs,
@@ -158,7 +158,7 @@ def _trials(
     return [(one.user_attrs[_TYPED], one.user_attrs[_BEST]) for one in finished]
 
 
-def _whole_settings(entry: "Entry", points: Callable[[str], list[Point]]) -> set[str]:
+def _whole_settings(entry: "SearchEntry", points: Callable[[str], list[Point]]) -> set[str]:
     """The ranges of settings that are whole numbers; a range of these ends at whole numbers."""
     first = points(entry.ends()[0])
     if not first:

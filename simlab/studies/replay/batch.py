@@ -7,10 +7,10 @@ from dataclasses import replace
 from tqdm import tqdm
 
 from simlab.ids import content_id
+from simlab.policies.composition import check_batch
 from simlab.policies.engine.lock_step import served_sums
-from simlab.policies.engine.replay import Sums
+from simlab.policies.engine.replay import ReplaySums
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.policies.rules.shared import check_batch
 from simlab.recorded import RecordedTexts, texts_of
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
@@ -78,7 +78,7 @@ def policy_id_at(policy_id: str, batch: int) -> str:
     return content_id({"policy": policy_id, "batch": batch})
 
 
-def _sums(row: Row, texts: RecordedTexts, batch: int) -> Sums:
+def _sums(row: Row, texts: RecordedTexts, batch: int) -> ReplaySums:
 
     assert row.policy is not None
     return served_sums(row.policy.policy, texts, batch, row.prices.cost)

@@ -5,13 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-import numpy as np
-
 from simlab.cost import STAGES
 from simlab.ids import content_id
-from simlab.policies.engine.hindsight import fewest_rounds
-from simlab.policies.engine.hindsight_budget import best_budgets_in_hindsight
-from simlab.policies.engine.replay import Replay, Sums, sums_of_rounds
+from simlab.policies.engine.hindsight import best_budgets_in_hindsight, fewest_rounds
+from simlab.policies.engine.replay import Replay, ReplaySums, empty_replay_sums, sums_of_rounds
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedSequence, RecordedTexts
 from simlab.studies.inputs.priced_policies import BEST_BUDGET, HINDSIGHT, PricedPolicies, largest_budget
@@ -93,7 +90,7 @@ class ReadyRows:
         self._played = [place for place, row in enumerate(rows) if row.policy is not None]
         self._replay = Replay([(row.policy.policy, row.prices.cost) for row in rows if row.policy is not None])
 
-    def sums(self, texts: RecordedTexts) -> Sums:
+    def sums(self, texts: RecordedTexts) -> ReplaySums:
         """The sums of each row over the rounds of each text.
 
         Raises:
@@ -101,17 +98,15 @@ class ReadyRows:
             SimlabError: as `simlab.sequence_replay.rounds` does.
         """
         played = self._replay.sums(texts)
-        shape = len(self.rows), len(texts.sequences)
-        sums = Sums(np.empty((*shape, 5), np.int64), np.empty((*shape, len(STAGES)), np.float64))
+        sums = empty_replay_sums(len(self.rows), len(texts.sequences))
         sums.counts[self._played], sums.seconds[self._played] = played.counts, played.seconds
         for place, row in enumerate(self.rows):
             if row.policy is None:
-                bound = _bound_sums(row, texts)
-                sums.counts[place], sums.seconds[place] = bound.counts[0], bound.seconds[0]
+                sums.fill(place, _bound_sums(row, texts))
         return sums
 
 
-def _bound_sums(row: Row, texts: RecordedTexts) -> Sums:
+def _bound_sums(row: Row, texts: RecordedTexts) -> ReplaySums:
 
     cost = row.prices.cost
     if row.identity["name"] == BEST_BUDGET and cost is not None:
@@ -121,7 +116,7 @@ def _bound_sums(row: Row, texts: RecordedTexts) -> Sums:
     return sums_of_rounds(rounds, texts, cost, STAGES)
 
 
-def results_of(rows: Sequence[Row], sums: Sums, texts: RecordedTexts, trace: Trace, draft: str) -> Results:
+def results_of(rows: Sequence[Row], sums: ReplaySums, texts: RecordedTexts, trace: Trace, draft: str) -> Results:
     """Result rows of some texts.
 
     Args:
@@ -131,13 +126,9 @@ def results_of(rows: Sequence[Row], sums: Sums, texts: RecordedTexts, trace: Tra
         trace: which holds them.
         draft: the draft set.
     """
-    rounds, drafted, accepted, committed, clipped = np.moveaxis(sums.counts, -1, 0)
-    columns = {"rounds": rounds, "drafted": drafted, "verified": drafted + rounds, "accepted": accepted}
-    columns |= {"committed": committed, "clipped": clipped}
-    stages = {f"{stage}_s": sums.seconds[..., place] for place, stage in enumerate(STAGES)}
     policies: dict[str, list[str | None]] = {name: [row.identity[name] for row in rows] for name in rows[0].identity}
     policies["cost_id"] = [row.prices.cost_id for row in rows]
-    return results_of_texts(policies, _text_columns(texts), {**columns, **stages}, columns_of_trace(trace, draft))
+    return results_of_texts(policies, _text_columns(texts), sums.columns(), columns_of_trace(trace, draft))
 
 
 def _text_columns(texts: RecordedTexts) -> dict[str, list[object]]:

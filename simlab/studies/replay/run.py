@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from simlab.policies.composition import Composition
+from simlab.policies.composition import order_key
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
@@ -156,8 +156,7 @@ def _groups(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
 
 def _order_key(row: Row) -> str:
 
-    policy = None if row.policy is None else row.policy.policy
-    return policy.order.key if isinstance(policy, Composition) else ""
+    return "" if row.policy is None else order_key(row.policy.policy)
 
 
 def _unit_rows(trace: Trace, draft: str, unit: _Unit, with_rounds: bool) -> tuple[Results, RoundRows | None]:

@@ -16,7 +16,7 @@ from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart,
 from simlab.analysis.report.verdict import Choice, Verdict, verdict_of
 from simlab.analysis.scoring.score import Limits, scoring
 from simlab.analysis.table.summaries import Summary
-from simlab.policies.composition import Composition
+from simlab.policies.composition import order_of
 from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
 from simlab.policies.costs.views import convex_view
 from simlab.policies.engine.replay import Replay
@@ -216,8 +216,9 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
     orders: dict[str, BestFirst] = {}
     for name, typed in zip(_EDGES, (f"ddtree:budget={most}", f"calibrated:budget={most}"), strict=True):
         for one in inputs.named([typed]):
-            if isinstance(one.policy, Composition) and isinstance(one.policy.order, BestFirst):
-                orders[name] = one.policy.order
+            order = order_of(one.policy)
+            if isinstance(order, BestFirst):
+                orders[name] = order
     if "calibrated" not in orders:
         missing.append("No calibrated curves: no calibration comes with simlab for these models.")
     convex = round_costs(convex_view(cost), ALL_STAGES, most)

@@ -12,12 +12,11 @@ from lossless_checks import assert_same_rounds
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Prompt
 from simlab.errors import ModelError
-from simlab.policies.composition import Composition
+from simlab.policies.composition import Composition, select_together
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_budget import JointBudget
-from simlab.policies.rules.shared import select_together
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.batch_check import first_unequal_of_each
 from simlab.real_runner.confirm.batch_groups import groups_of, of_groups, units_of

@@ -14,13 +14,13 @@ from simlab.analysis.scoring.reliability import (
 )
 from simlab.analysis.statistics.intervals import intervals_of
 from simlab.analysis.statistics.prompt_spread import prompt_spread, ratios, share_intervals, sum_of_distances
-from simlab.policies.fits.edge_sums import no_sums
+from simlab.policies.fits.edge_sums import no_edge_sums
 
 
 def planted(num_prompts: int, wrong: float, seed: int = 1, per_prompt: int = 400) -> ScoredEdges:
     """Nodes with one candidate each, at depth 1, whose frequency is its probability to the power ``wrong``."""
     generator = np.random.default_rng(seed)
-    sums = no_sums(num_prompts, 1)
+    sums = no_edge_sums(num_prompts, 1)
     for prompt in range(num_prompts):
         probs = generator.uniform(0.02, 0.98, per_prompt)
         hits = generator.random(per_prompt) < probs**wrong

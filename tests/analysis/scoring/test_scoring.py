@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import scoring_oracles as oracle
-from made_up_shelf import FullShelf
+from made_up_artefacts import FullArtefacts
 from order_checks import texts
 
-from simlab.analysis.scoring.gap_and_waste import ACCEPTED, DRAFTED, ROUNDS, SIBLINGS, policy_figures, wrong_siblings
+from simlab.analysis.scoring.gap_and_waste import SIBLINGS, policy_figures, wrong_siblings
 from simlab.analysis.scoring.path_places import OrderPlaces, TruePlaces, coverage, order_figures, root_areas
 from simlab.analysis.scoring.reliability import (
     ANY,
@@ -26,12 +26,13 @@ from simlab.policies.composition import Composition
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import draft_source, hindsight_rounds, rounds
+from simlab.totals import ACCEPTED, DRAFTED, ROUNDS
 
 
 def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:
     recorded = next(one for one in texts(21, 9) if len(one.text) > 8)
-    shelf = FullShelf()
-    policies = parse_policies(["ddtree:budget=5", "calibrated:budget=5", "sequoia:budget=5"], shelf)
+    artefacts = FullArtefacts()
+    policies = parse_policies(["ddtree:budget=5", "calibrated:budget=5", "sequoia:budget=5"], artefacts)
     scored = scoring(policies, [("made-up", "made-up")], [texts_of([recorded])], Limits(9, (3, 9), 9))
     marginal = scored.edges[0]
     parts = [calibration(marginal, EdgeSlice(place)) for place in (ON_SPINE, OFF_SPINE)]
@@ -49,7 +50,7 @@ def test_slices_add_up_and_models_are_compared_on_the_same_nodes() -> None:
 
 def scored_texts(typed: Sequence[str], recorded: Sequence[RecordedSequence], most: int) -> Scoring:
     """Each text a prompt of its own."""
-    policies = parse_policies(typed, FullShelf())
+    policies = parse_policies(typed, FullArtefacts())
     renamed = [
         RecordedSequence(place, type(one.prompt)(f"p{place}", "made-up", 0, 0, one.prompt.token_ids), one.text,
                          one.stop_reason, one.rows)
@@ -72,7 +73,7 @@ def test_places_areas_and_coverage_by_listing() -> None:
     places = scored.places
     assert places is not None
     assert [one.label for one in places.orders] == ["ddtree", "calibrated", "presto"]
-    for number, named in enumerate(parse_policies(typed, FullShelf())):
+    for number, named in enumerate(parse_policies(typed, FullArtefacts())):
         assert isinstance(named.policy, Composition)
         order = named.policy.order
         areas: list[float | None] = []
@@ -123,7 +124,7 @@ def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:
     recorded = DEEP[:8]
     typed = ["ddtree:budget=3/9", "chain", "calibrated:budget=9"]
     scored = scored_texts(typed, recorded, 9).rounds
-    for own, named in zip(scored.policies, parse_policies(typed, FullShelf()), strict=True):
+    for own, named in zip(scored.policies, parse_policies(typed, FullArtefacts()), strict=True):
         for prompt, one in enumerate(recorded):
             spent = np.zeros(3, int)
             found = list(rounds(named.policy, one))
@@ -174,7 +175,7 @@ def test_labels_lose_their_budget(label: str, short: str) -> None:
 
 def test_an_edge_model_is_scored_once_and_labels_stay_different() -> None:
     typed = ["ddtree:budget=3/5", "eagle2-beam:total=4", "entropy-width:budget=4/6"]
-    policies = parse_policies([typed[0], typed[2]], FullShelf())
+    policies = parse_policies([typed[0], typed[2]], FullArtefacts())
     recorded = DEEP[0]
     found = scoring(policies, [("made-up", "made-up")], [texts_of([recorded])], Limits(9, (9,), 9))
     assert [one.label for one in found.edges] == ["ddtree"]

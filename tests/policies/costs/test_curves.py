@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracle import seconds_at
 
 from simlab.cost import PLAIN, STAGES
-from simlab.policies.costs.curves import Samples, cells_s, cost_table, undisturbed_s
+from simlab.policies.costs.curves import CostSamples, cells_s, cost_table, undisturbed_s
 
 
 def random_samples(seed: int) -> tuple[list[int], list[int], dict[tuple[str, int, int], tuple[float, ...]]]:
@@ -46,7 +46,7 @@ def test_between_cells_it_is_straight_both_ways(seed: int, data: st.DataObject) 
 
 
 def test_a_busy_machine_does_not_move_a_price() -> None:
-    samples: Samples = {("verify", 0, 10): (1.0, 100.0, 1.1, 1.2, 100.0)}
+    samples: CostSamples = {("verify", 0, 10): (1.0, 100.0, 1.1, 1.2, 100.0)}
     assert cells_s("verify", (10,), (0,), samples).tolist() == [[1.1]]
 
 

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_artefacts import TARGET_CONFIG
 from made_up_costs import random_table
-from made_up_shelf import TARGET_CONFIG
 from scipy.optimize import least_squares
 
 from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.errors import PolicyError
 from simlab.grid import path_weight
+from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.costs.layer_sizes import LayerSizes, layer_sizes
 from simlab.policies.costs.roofline import Roofline, RooflineRounds, fit_roofline, roofline_of, roofline_rounds
 from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES, costs_at
-from simlab.policies.orders.node_order import Layer
+from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import FloorAndStep
-from simlab.policies.shelf import EmptyShelf
 
 SMALL = layer_sizes(TARGET_CONFIG, "made up")
 QWEN3_4B = LayerSizes(36, 2560, 32 * 128, 8 * 128, 32, 9728, 151936)
@@ -188,7 +188,7 @@ def test_the_rule_stops_at_the_best_size_of_all_above_its_floor(
     rounds = RooflineRounds(planted_roofline(np.random.default_rng(seed), QWEN3_4B), 0.01)
     scores = np.full((1, 61), -np.inf)
     scores[0, : len(path_costs) + 1] = np.array([0, *path_costs]) / -65536
-    layer = Layer(np.zeros((1, 0), np.uint16), np.array([len(path_costs)], np.int32), scores)
+    layer = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(path_costs)], np.int32), scores)
     table = random_table(np.random.default_rng(seed), 60)
     rule = FloorAndStep(60, table, ALL_STAGES, floor, 1, False, rounds)
     (size,) = rule.sizes(layer, np.array([context])).tolist()
@@ -268,4 +268,4 @@ def test_shipped_sizes_are_those_of_the_weights() -> None:
 
 def test_the_shelf_gives_no_sizes_unasked() -> None:
     with pytest.raises(PolicyError, match=r"give it the target's config\.json"):
-        EmptyShelf().target_config("auto")
+        NoArtefacts().target_config("auto")

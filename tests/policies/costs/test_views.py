@@ -14,7 +14,7 @@ from scipy.optimize import LinearConstraint, minimize
 from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.errors import PolicyError
-from simlab.policies.costs.views import closest_convex, convex_view, name_and_view, seen
+from simlab.policies.costs.views import closest_convex, convex_view, cost_in_view, name_and_view
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 
@@ -111,8 +111,8 @@ def test_a_table_is_convex_at_every_context(seed: int, data: st.DataObject) -> N
     np.testing.assert_array_equal(view.seconds[PLAIN], cost.seconds[PLAIN])
     assert view.cost_id != cost.cost_id
     assert convex_view(cost) is view
-    assert seen(cost, "raw") is cost
-    assert seen(cost, "convex") is view
+    assert cost_in_view(cost, "raw") is cost
+    assert cost_in_view(cost, "convex") is view
 
 
 def test_ids_name_the_prices_and_the_view() -> None:

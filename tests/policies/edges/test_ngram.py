@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from ngram_oracle import PlainNGram
 
 from simlab.arrays import Ints
-from simlab.policies.edges.counted_text import counts_of_text
 from simlab.policies.edges.ngram import (
     MOST_TOKENS,
-    Counts,
+    NGramCounts,
     add_token,
     counts_from_rows,
     counts_of,
@@ -24,6 +23,7 @@ from simlab.policies.edges.ngram import (
 )
 from simlab.policies.edges.ngram_counting import count_texts
 from simlab.policies.edges.ngram_logs import UNSEEN, log_after, region_of
+from simlab.policies.edges.text_counts import counts_of_text
 
 VOCAB = 5
 texts_strategy = st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=30), max_size=4)
@@ -33,12 +33,12 @@ def ints(values: list[int]) -> Ints:
     return np.array(values, np.int32)
 
 
-def after(counts: Counts, context: tuple[int, ...], token: int) -> float:
+def after(counts: NGramCounts, context: tuple[int, ...], token: int) -> float:
     first, second = (-1, -1, *context)[-2:]
     return probability(counts, first, second, token)
 
 
-def assert_same(counts: Counts, plain: PlainNGram, tokens: range = range(VOCAB)) -> None:
+def assert_same(counts: NGramCounts, plain: PlainNGram, tokens: range = range(VOCAB)) -> None:
     for length in range(3):
         for context in itertools.product(tokens, repeat=length):
             for token in tokens:
@@ -90,7 +90,7 @@ def test_nothing_seen_is_one_in_the_vocabulary() -> None:
         assert {after(counts, context, 3) for context in ((), (1,), (4, 1))} == {1 / VOCAB}
 
 
-def log_of(counts: Counts, first: int, second: int, token: int) -> float:
+def log_of(counts: NGramCounts, first: int, second: int, token: int) -> float:
     contexts, tokens, logs = counts.logs
     one = region_of(contexts, key_of(-1, second, -1))
     two = region_of(contexts, key_of(first, second, -1)) if first >= 0 and one != UNSEEN else UNSEEN

@@ -10,13 +10,14 @@ from simlab.columns import TextRounds
 from simlab.cost import STAGES
 from simlab.draft import Draft
 from simlab.errors import CostError
-from simlab.policies.engine.lock_step import rounds_of_policy, serve, served_sums, with_company
+from simlab.policies.composition import select_together, shared_composition
+from simlab.policies.engine.lock_step import rounds_of_policy, serve, served_sums, with_filler_requests
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_budget import JointBudget
-from simlab.policies.rules.shared import select_together, shared_composition, shared_sizes
+from simlab.policies.rules.shared import shared_sizes
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.sequence_replay import draft_source
@@ -42,7 +43,7 @@ def listed(found: TextRounds, texts: RecordedTexts) -> list[list[tuple[int, int,
 def test_a_joint_budget_is_the_servers(seed: int, num: int, batch: int, budget: int, coarse: bool) -> None:
     texts = random_texts(seed, num, coarse)
     rounds, batches = served_by_hand(texts, batch, budget, lambda scores, contexts: budget)
-    served = serve(texts, batch, rounds_of_policy(JointBudget(budget), texts), with_company(num))
+    served = serve(texts, batch, rounds_of_policy(JointBudget(budget), texts), with_filler_requests(num))
     assert listed(served.text_rounds(texts), texts) == rounds
     assert served.mean_drafted.tolist() == [sum(sizes) / len(sizes) for sizes, _ in batches]
     assert served.mean_context.tolist() == pytest.approx([sum(places) / len(places) for _, places in batches])
@@ -82,7 +83,7 @@ def test_policies_of_single_texts_have_the_same_rounds_in_any_batch(
 
 def test_a_text_waits_for_the_whole_round_of_its_batch() -> None:
     texts, cost, batch, budget = random_texts(3, 5, coarse=False), cost_table(), 3, 7
-    served = serve(texts, batch, rounds_of_policy(JointBudget(budget), texts), with_company(5))
+    served = serve(texts, batch, rounds_of_policy(JointBudget(budget), texts), with_filler_requests(5))
     expected = np.zeros((5, 4))
     for root, number in zip(served.roots.tolist(), served.of_batch.tolist(), strict=True):
         text = int(np.searchsorted(texts.roots.firsts, root, side="right")) - 1
@@ -112,7 +113,7 @@ def test_texts_without_rounds_are_no_company() -> None:
     assert one.rows is not None
     empty = one.rows.part(0, 0, one.rows.starts())
     short = RecordedSequence(0, one.prompt, one.text[:1], "stop", empty)
-    served = serve(texts_of([short]), 3, rounds_of_policy(JointBudget(2), texts_of([short])), with_company(1))
+    served = serve(texts_of([short]), 3, rounds_of_policy(JointBudget(2), texts_of([short])), with_filler_requests(1))
     assert len(served.roots) == len(served.mean_drafted) == 0
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_artefacts import FullArtefacts
 from made_up_costs import filled, random_table
-from made_up_shelf import FullShelf
 from one_depth import of_one_depth
 from order_checks import check_columns, check_layer
 
@@ -26,6 +26,7 @@ from simlab.sequence_replay import check_needs, rounds
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, cost_table_of
 from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.totals import COUNTS
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace
 
@@ -57,7 +58,7 @@ def text_of(name: str, given_settings: str) -> str:
 
 def parsed(name: str) -> list[NamedPolicy]:
     texts = [text_of(name, one) for one in SETTINGS.get(name, [""])]
-    return parse_policies(texts, FullShelf())
+    return parse_policies(texts, FullArtefacts())
 
 
 EVERY = {name: parsed(name) for name in POLICIES}
@@ -119,7 +120,7 @@ def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int
         for text, one in enumerate(sequences):
             found = columns_of(rounds(policy, one))
             totals = found.totals()
-            expected = [totals.rounds, totals.drafted, totals.accepted, totals.committed, totals.clipped]
+            expected = [getattr(totals, name) for name in COUNTS]
             assert sums.counts[place, text].tolist() == expected, policy
             if own is None:
                 assert np.all(np.isnan(sums.seconds[place, text]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scoring_oracles as oracle
 from calibration_oracle import class_by_hand, mapped_by_hand
-from made_up_shelf import FullShelf
+from made_up_artefacts import FullArtefacts
 from ngram_oracle import PlainNGram, PlainPresto
 from order_checks import texts
 
@@ -15,7 +15,7 @@ from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Calibrated, Marginal, NGramCorrected
 from simlab.policies.edges.ngram import counts_of
 from simlab.policies.edges.rank_classes import NUM_CLASSES
-from simlab.policies.fits.edge_sums import EDGES, TRUE, Edges, EdgeSums, add_edges, edges_of, no_sums
+from simlab.policies.fits.edge_sums import EDGES, TRUE, EdgeScoring, EdgeSums, add_edges, edge_scoring_of, no_edge_sums
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.static_order import StaticOrder
@@ -25,16 +25,16 @@ from simlab.recorded import RecordedSequence, texts_of
 VOCAB = 40
 
 
-def sums_of(recorded: RecordedSequence, edges: Edges, width: int) -> EdgeSums:
+def sums_of(recorded: RecordedSequence, edges: EdgeScoring, width: int) -> EdgeSums:
     found = texts_of([recorded])
-    sums = no_sums(2, found.roots.counts.shape[1])
+    sums = no_edge_sums(2, found.roots.counts.shape[1])
     add_edges(sums, found, edges, width, np.array([1]))
     return sums
 
 
 def check_edges(recorded: RecordedSequence, order: NodeOrder, scores: oracle.Scores, width: int) -> None:
     """All sums are those of plain Python, and the binned ones are the same candidates."""
-    edges = edges_of(order)
+    edges = edge_scoring_of(order)
     assert edges is not None
     sums = sums_of(recorded, edges, width)
     nodes, cells = oracle.edge_sums(recorded, scores, width, not edges.reads_prefix)
@@ -108,10 +108,10 @@ def test_probabilities_that_a_3_gram_corrects(recorded: RecordedSequence, renorm
 
 
 def test_orders_without_edges_have_none() -> None:
-    (chain, tree) = parse_policies(["chain", "presto:ngram_weight=0,budget=4"], FullShelf())
+    (chain, tree) = parse_policies(["chain", "presto:ngram_weight=0,budget=4"], FullArtefacts())
     assert isinstance(chain.policy, Composition)
     assert isinstance(tree.policy, Composition)
-    assert edges_of(chain.policy.order) is None
-    edges = edges_of(tree.policy.order)
+    assert edge_scoring_of(chain.policy.order) is None
+    edges = edge_scoring_of(tree.policy.order)
     assert edges is not None
     assert not edges.reads_prefix

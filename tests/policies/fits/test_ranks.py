@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.policies.fits.ranks import add_ranks, no_ranks, rank_frequencies
+from simlab.policies.fits.ranks import add_ranks, no_rank_counts, rank_frequencies
 from simlab.random_texts import random_sequence
 from simlab.recorded import DraftRows
 
@@ -32,7 +32,7 @@ def test_frequencies_are_those_counted_by_hand(seed: int, num_ranks: int) -> Non
     drawn = [random_sequence(generator, most_kept=10).rows for _ in range(4)]
     depth = max(rows.counts.shape[1] for rows in drawn if rows is not None)
     texts = [rows for rows in drawn if rows is not None and rows.counts.shape[1] == depth]
-    counts = no_ranks(depth, num_ranks)
+    counts = no_rank_counts(depth, num_ranks)
     for rows in texts:
         add_ranks(counts, rows)
     found = rank_frequencies(counts)
@@ -44,7 +44,7 @@ def test_frequencies_are_those_counted_by_hand(seed: int, num_ranks: int) -> Non
 def test_a_small_case() -> None:
     true_ranks = np.array([[0, 2, 1], [1, -1, -1], [0, -1, -1]], np.int32)
     kept = np.full((3, 3), 4, np.int32)
-    counts = no_ranks(3, 2)
+    counts = no_rank_counts(3, 2)
     add_ranks(counts, DraftRows(np.zeros(36, np.int32), np.zeros(36, np.float32), kept, true_ranks))
     # Root 0 knows three tokens, but rank 2 is none of two; root 1 knows two, root 2 one.
     assert counts.numbers.tolist() == [3, 2, 0]

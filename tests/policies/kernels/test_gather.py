@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simlab.jit import kernel
-from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, room_for_children
+from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_children
 from simlab.policies.kernels.gather import gather_paths
 
 compiled = kernel(gather_paths.py_func)  # type: ignore[attr-defined]
@@ -15,7 +15,7 @@ compiled = kernel(gather_paths.py_func)  # type: ignore[attr-defined]
 
 def drawn(generator: np.random.Generator, num_depths: int, with_spine: bool) -> Children:
     """Lists of few distinct costs, some of them empty; below the spine they are others, and ranks are in disorder."""
-    children = room_for_children(num_depths, 6)
+    children = empty_children(num_depths, 6)
     place = 0
     for kind in (SPINE, ELSEWHERE):
         for depth in range(num_depths):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
-from made_up_shelf import MadeUpShelf
 from order_checks import check_columns, texts
 
 from simlab.cli.main import main
@@ -24,7 +24,7 @@ PRICES = random_table(np.random.default_rng(1), most_drafted=80, longest=700)
 
 
 def named(text: str, width: int) -> NamedPolicy:
-    (one,) = parse_policies([text], MadeUpShelf(PRICES, width=width))
+    (one,) = parse_policies([text], MadeUpArtefacts(PRICES, width=width))
     return one
 
 
@@ -37,7 +37,7 @@ def test_it_reads_as_many_candidates_as_the_release_where_the_trace_holds_them(w
     assert one.settings["top_k"] == read
     typed = named(one.label, 64)
     assert (typed.label, typed.policy_id) == (one.label, one.policy_id)
-    assert Bastion(budget=80).compose(MadeUpShelf(PRICES, width=width)).needs.top_k == read
+    assert Bastion(budget=80).compose(MadeUpArtefacts(PRICES, width=width)).needs.top_k == read
 
 
 def test_two_widths_are_two_policies() -> None:
@@ -62,10 +62,10 @@ ROOFLINES = [
 
 @pytest.mark.parametrize("recipe", ROOFLINES, ids=repr)
 def test_with_a_roofline_it_keeps_the_contract_and_replays(recipe: Bastion) -> None:
-    policy = recipe.compose(MadeUpShelf(PRICES))
+    policy = recipe.compose(MadeUpArtefacts(PRICES))
     check_policy(policy, draws=15)
     for recorded in texts(3, 15):
-        check_columns([policy, recipe.compose(MadeUpShelf(PRICES))], recorded)
+        check_columns([policy, recipe.compose(MadeUpArtefacts(PRICES))], recorded)
 
 
 def test_the_prices_it_weighs_are_part_of_its_id() -> None:
@@ -78,7 +78,7 @@ def test_the_prices_it_weighs_are_part_of_its_id() -> None:
     assert ids(measured) == {"cost": "made-up"}
     assert set(ids(modelled)) == {"cost", "target_config"}
 
-    class OtherTarget(MadeUpShelf):
+    class OtherTarget(MadeUpArtefacts):
         def target_config(self, name: str) -> dict[str, object]:
             return {**super().target_config(name), "vocab_size": 301}
 

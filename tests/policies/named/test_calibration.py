@@ -11,8 +11,8 @@ import pytest
 from calibration_oracle import STEPS, class_by_hand, mapped_by_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
-from made_up_shelf import MadeUpShelf
 
 from simlab import Marginals
 from simlab.arrays import Doubles
@@ -28,12 +28,12 @@ from simlab.policies.fits.calibration import (
     FEWEST_TRUE,
     EdgeCounts,
     add_edges,
-    all_edges,
     fit_map,
     held_out_quality,
-    no_edges,
+    no_edge_counts,
     pooled_classes,
     quality,
+    total_edge_counts,
 )
 from simlab.policies.named.bastion import Bastion
 from simlab.policies.named.caddtree import CaDDTree
@@ -42,7 +42,7 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.price import Price
 from simlab.policies.named.survival import SurvivalThreshold
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.orders.node_order import Nodes, layer_by_roots
+from simlab.policies.orders.node_order import OrderedNodes, layer_by_roots
 from simlab.random_texts import random_sequence
 from simlab.recorded import DraftRows, texts_of
 from simlab.sequence_replay import rounds
@@ -102,7 +102,7 @@ def draft_of(rows: list[Row]) -> Draft:
     return Draft(marginals, 5, np.array([5], np.int32), 0)
 
 
-def paths_of(nodes: Nodes) -> list[Path]:
+def paths_of(nodes: OrderedNodes) -> list[Path]:
     paths: list[Path] = [()]
     for parent, rank in zip(nodes.parents[1:].tolist(), nodes.ranks[1:].tolist(), strict=True):
         paths.append((*paths[parent], rank))
@@ -140,7 +140,7 @@ def random_map(generator: np.random.Generator) -> Doubles:
 def test_the_identity_is_best_first_on_the_same_ranks(rows: list[Row], budget: int) -> None:
     found = BestFirst(Calibrated(identity(2), "none", 64)).nodes(draft_of(rows), budget)
     expected = BestFirst(Marginal(64)).nodes(draft_of(rows), budget)
-    for name in Nodes._fields:
+    for name in OrderedNodes._fields:
         assert np.array_equal(getattr(found, name), getattr(expected, name))
 
 
@@ -150,7 +150,7 @@ def same(one: RoundColumns, other: RoundColumns) -> bool:
 
 def test_the_identity_has_the_rounds_of_ddtree() -> None:
     generator = np.random.default_rng(4)
-    recipe = CalibratedTree(budget=20).compose(MadeUpShelf(values={"calibration": identity(8)}))
+    recipe = CalibratedTree(budget=20).compose(MadeUpArtefacts(values={"calibration": identity(8)}))
     for _ in range(50):
         recorded = random_sequence(generator, most_kept=12)
         calibrated, plain = replay_policies([recipe, DDTree(20)], recorded)
@@ -178,8 +178,8 @@ def test_the_layer_is_that_of_the_roots() -> None:
 
 def calibrated(given_settings: dict[str, Any]) -> Composition:
     generator = np.random.default_rng(6)
-    shelf = MadeUpShelf(random_table(generator, 40), {"calibration": random_map(generator)})
-    return CalibratedTree(budget=40, **given_settings).compose(shelf)
+    artefacts = MadeUpArtefacts(random_table(generator, 40), {"calibration": random_map(generator)})
+    return CalibratedTree(budget=40, **given_settings).compose(artefacts)
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -205,7 +205,7 @@ def test_with_every_rule_it_keeps_the_contract_and_replays(name: str) -> None:
 
 
 def test_the_defaults_of_its_rules_are_those_of_the_named_policies() -> None:
-    shelf = MadeUpShelf(random_table(np.random.default_rng(6), 600), {"calibration": identity(2)})
+    artefacts = MadeUpArtefacts(random_table(np.random.default_rng(6), 600), {"calibration": identity(2)})
     pairs = {
         "survival": SurvivalThreshold(budget=64),
         "ratio": CaDDTree(budget=64, overhead=True),
@@ -213,7 +213,7 @@ def test_the_defaults_of_its_rules_are_those_of_the_named_policies() -> None:
         "price": Price(budget=64),
     }
     for stop, other in pairs.items():
-        found, expected = (one.compose(shelf).rule for one in (CalibratedTree(stop=stop), other))
+        found, expected = (one.compose(artefacts).rule for one in (CalibratedTree(stop=stop), other))
         assert type(found) is type(expected)
         for name in (
             "most",
@@ -256,7 +256,7 @@ def test_settings_that_say_nothing_are_refused(given_settings: dict[str, Any], m
 
 def test_it_needs_a_table_of_its_classes() -> None:
     with pytest.raises(PolicyError, match="simlab train calibration"):
-        CalibratedTree().compose(MadeUpShelf())
+        CalibratedTree().compose(MadeUpArtefacts())
     with pytest.raises(ValueError, match="fit it again"):
         edge_map_of({"values": np.ones((3, 2, 5, 2)).tolist()})
 
@@ -281,7 +281,7 @@ def test_edges_are_counted_as_by_hand(seed: int, top_k: int) -> None:
     generator = np.random.default_rng(seed)
     rows = random_sequence(generator, most_kept=int(generator.choice([3, 70]))).rows
     assert rows is not None
-    found = no_edges(rows.counts.shape[1])
+    found = no_edge_counts(rows.counts.shape[1])
     add_edges(found, rows, top_k)
     for values, expected in zip(found, edges_by_hand(rows, top_k), strict=True):
         sums = values.sum(axis=3)
@@ -318,10 +318,10 @@ def test_a_planted_map_is_found_again() -> None:
     planted[1, 0] = (0.6, -2.0)
     planted[1, 1] = (0.4, -2.5)
     planted[:, :, 0, 1] += 0.5
-    parts = [no_edges(2) for _ in range(2)]
+    parts = [no_edge_counts(2) for _ in range(2)]
     for part in parts:
         add_edges(part, planted_rows(generator, 60_000, planted), 64)
-    found = fit_map(all_edges(parts))
+    found = fit_map(total_edge_counts(parts))
     tested = [(0, 0), (1, 0), (1, 1)]
     for depth, place in tested:
         assert found[depth, place, :5] == pytest.approx(planted[depth, place, :5], abs=0.25)
@@ -344,7 +344,7 @@ def test_a_drafter_that_is_right_keeps_its_probabilities() -> None:
     drawn = generator.random((80_000, 1, 1))
     true_ranks = np.minimum((drawn > np.cumsum(np.exp(log_probs), axis=2)).sum(axis=2), 7).astype(np.int32)
     counts = np.full((80_000, 1), 8, np.int32)
-    found = no_edges(1)
+    found = no_edge_counts(1)
     add_edges(
         found, DraftRows(np.tile(np.arange(8, dtype=np.int32), 80_000), log_probs.ravel(), counts, true_ranks), 64
     )
@@ -355,7 +355,7 @@ def test_a_drafter_that_is_right_keeps_its_probabilities() -> None:
 
 def counted_by_hand(edges: list[tuple[float, bool]]) -> EdgeCounts:
     """First candidates at depth 1 with these probabilities, true or not."""
-    found = no_edges(1)
+    found = no_edge_counts(1)
     for prob, is_true in edges:
         rows = DraftRows(
             np.zeros(1, np.int32),
@@ -393,7 +393,7 @@ def test_a_fit_is_where_the_loss_is_flat() -> None:
 
 
 def test_without_candidates_the_map_is_the_identity() -> None:
-    assert np.array_equal(fit_map(no_edges(3)), identity(3))
+    assert np.array_equal(fit_map(no_edge_counts(3)), identity(3))
 
 
 def test_few_true_candidates_move_the_map_little_and_slopes_are_not_negative() -> None:
@@ -416,7 +416,7 @@ def test_sparse_classes_are_pooled_with_neighbours(num_true: list[int]) -> None:
 
 def test_pooled_classes_share_a_map() -> None:
     generator = np.random.default_rng(11)
-    found = no_edges(2)
+    found = no_edge_counts(2)
     add_edges(found, planted_rows(generator, 300, np.full((2, 2, NUM_CLASSES, 2), (0.5, -2.0))), 64)
     groups = pooled_classes(found.hits[1, 1].sum(axis=1))
     fitted = fit_map(found)[1, 1]
@@ -436,17 +436,19 @@ def test_held_out_figures_are_of_maps_that_did_not_see_the_part() -> None:
 
 def test_held_out_figures_need_two_parts() -> None:
     with pytest.raises(ValueError, match="two parts"):
-        held_out_quality([no_edges(1)])
+        held_out_quality([no_edge_counts(1)])
 
 
 def test_maps_of_the_same_counts_are_the_same() -> None:
     generator = np.random.default_rng(12)
-    found = no_edges(2)
+    found = no_edge_counts(2)
     add_edges(found, planted_rows(generator, 2_000, np.full((2, 2, NUM_CLASSES, 2), (0.5, -2.0))), 64)
     assert np.array_equal(fit_map(found), fit_map(EdgeCounts(*(values.copy() for values in found))))
 
 
 def test_top_k_of_the_recipe_is_read() -> None:
-    shelf = MadeUpShelf(values={"calibration": identity(2)})
-    assert CalibratedTree(top_k=3).compose(shelf).needs.top_k == 3
-    assert replace(CalibratedTree(), top_k=5).compose(shelf).order.key != CalibratedTree().compose(shelf).order.key
+    artefacts = MadeUpArtefacts(values={"calibration": identity(2)})
+    assert CalibratedTree(top_k=3).compose(artefacts).needs.top_k == 3
+    assert (
+        replace(CalibratedTree(), top_k=5).compose(artefacts).order.key != CalibratedTree().compose(artefacts).order.key
+    )

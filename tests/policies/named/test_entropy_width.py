@@ -21,13 +21,13 @@ from order_checks import (
 )
 
 from simlab.grid import path_weight, to_grid
+from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
-from simlab.policies.edges.children import SPINE, entropy_at, fill_marginal, room_for_children
+from simlab.policies.edges.children import SPINE, empty_children, entropy_at, fill_marginal
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.entropy_width import EntropyWidth, WidthCapped
 from simlab.policies.orders.width_caps import WidthCaps, bin_caps, coverage_caps, least_prob_caps, proportional_caps
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.shelf import EmptyShelf
 from simlab.testing import check_policy
 
 POLICIES = [
@@ -130,7 +130,7 @@ def test_what_lies_on_a_border() -> None:
     for least_prob, width in ((0.25, 2), (0.2501, 1), (0.9, 1), (0.125, 3), (0.0, 3)):
         assert widths_of(least_prob_caps(least_prob, 9), [row]) == [width]
     marginals = draft_of([row]).drafted()
-    children = room_for_children(1, 3)
+    children = empty_children(1, 3)
     fill_marginal(children, marginals.ids, marginals.log_probs, np.diff(marginals.offsets), 0, 3)
     border = entropy_at(children, SPINE, 0)
     assert widths_of(bin_caps((border,), (1, 3), 9), [row]) == [1]
@@ -140,9 +140,9 @@ def test_what_lies_on_a_border() -> None:
 def test_caps_as_they_are_typed() -> None:
     (one,) = parse_policies(['entropy-width:caps=bins,entropies="0.3,1.2,2.4",widths="1,4,12,32"'])
     assert one.settings["widths"] == "1,4,12,32"
-    keys = {policy.compose(EmptyShelf()).order.key for policy in POLICIES}
+    keys = {policy.compose(NoArtefacts()).order.key for policy in POLICIES}
     assert len(keys) == len(POLICIES)
-    wide = EntropyWidth(budget=9, caps="probability", least_prob=0.0).compose(EmptyShelf())
+    wide = EntropyWidth(budget=9, caps="probability", least_prob=0.0).compose(NoArtefacts())
     assert isinstance(wide.order, WidthCapped)
     assert wide.order.caps.most_width == 9
 
@@ -164,7 +164,7 @@ def test_a_small_budget_leaves_the_base_width() -> None:
 @given(rows_strategy(4, 9, fewest_ranks=1), st.integers(1, 9))
 def test_an_entropy_is_of_what_is_read_and_one_lump(rows: list[oracle.Row], top_k: int) -> None:
     marginals = draft_of(rows).drafted()
-    children = room_for_children(len(rows), top_k)
+    children = empty_children(len(rows), top_k)
     counts = np.diff(marginals.offsets)
     fill_marginal(children, marginals.ids, marginals.log_probs, counts, 0, top_k)
     for depth, row in enumerate(rows):
@@ -184,13 +184,13 @@ def test_two_budgets_are_two_orders() -> None:
     rows = real_rows(3, 7, 9)
     small, large = (EntropyWidth(budget).select(draft_of(rows)) for budget in (12, 40))
     assert small.parents.tolist() != large.parents.tolist()[: len(small.parents)]
-    keys = {EntropyWidth(budget, most_width=5).compose(EmptyShelf()).order.key for budget in (12, 40)}
+    keys = {EntropyWidth(budget, most_width=5).compose(NoArtefacts()).order.key for budget in (12, 40)}
     assert len(keys) == 2
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
-    compositions: list[Composition] = [policy.compose(EmptyShelf()) for policy in POLICIES]
+    compositions: list[Composition] = [policy.compose(NoArtefacts()) for policy in POLICIES]
     for recorded in texts(seed, 12):
         for one in compositions:
             for most in (1, 7, 40):

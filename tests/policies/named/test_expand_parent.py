@@ -16,9 +16,9 @@ from order_checks import (
     texts,
 )
 
+from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.expand_parent import ExpandParent, ExpandParentTree
-from simlab.policies.shelf import EmptyShelf
 from simlab.testing import check_policy
 
 POLICIES = [
@@ -73,7 +73,7 @@ def test_a_smaller_tree_is_the_beginning_of_a_larger_one(rows: list[oracle.Row],
 def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
     for recorded in texts(seed, 12):
         for policy in POLICIES:
-            composition = policy.compose(EmptyShelf())
+            composition = policy.compose(NoArtefacts())
             for most in (1, 7, 40):
                 check_layer(composition.order, recorded, most)
         check_columns([*POLICIES, DDTree(8)], recorded)

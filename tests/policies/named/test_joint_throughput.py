@@ -6,29 +6,29 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_shelf import MadeUpShelf
+from made_up_artefacts import MadeUpArtefacts
 from served_oracle import HowMany, random_texts, served_by_hand
 
 from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.draft import Draft
 from simlab.errors import PolicyError
-from simlab.policies.composition import Composition
+from simlab.policies.composition import Composition, check_batch, select_together, shared_composition, shared_tree_sizes
 from simlab.policies.costs.round_costs import round_costs
-from simlab.policies.engine.lock_step import ServedRounds, rounds_of_policy, serve, served_sums, with_company
+from simlab.policies.engine.lock_step import ServedRounds, rounds_of_policy, serve, served_sums, with_filler_requests
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named import joint_throughput
 from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.rules.shared import check_batch, select_together, shared_composition, shared_sizes, shares_of
+from simlab.policies.rules.shared import shared_sizes
 from simlab.recorded import texts_of
 from simlab.sequence_replay import draft_source
 
 
 def priced(budget: int, cost: CostTable, look_ahead: int = 0) -> Composition:
-    return JointThroughput(budget, look_ahead).compose(MadeUpShelf(cost))
+    return JointThroughput(budget, look_ahead).compose(MadeUpArtefacts(cost))
 
 
 def prices(seed: int, jagged: bool) -> CostTable:
@@ -84,7 +84,7 @@ def check_served(seed: int, num: int, batch: int, budget: int, coarse: bool, cos
     texts = random_texts(seed, num, coarse)
     rounds, batches = served_by_hand(texts, batch, budget, by_throughput(cost, look_ahead))
     policy = priced(budget, cost, look_ahead)
-    served = serve(texts, batch, rounds_of_policy(policy, texts), with_company(num))
+    served = serve(texts, batch, rounds_of_policy(policy, texts), with_filler_requests(num))
     found = [
         list(zip(one.positions.tolist(), one.num_drafted.tolist(), one.num_accepted.tolist(), strict=True))
         for one in served.text_rounds(texts).columns(texts)
@@ -138,7 +138,7 @@ def test_no_fixed_number_has_more_tokens_per_second_at_the_prices_of_the_replay(
         one = ServedRounds(nothing, nothing, nothing, nothing, mean, np.array([contexts.mean()]))
         return float(tokens / one.seconds(texts, cost, STAGES).sum())
 
-    chosen = shares_of(priced(budget, cost), scores, contexts).tolist()
+    chosen = shared_tree_sizes(priced(budget, cost), scores, contexts).tolist()
     fixed = [shared_sizes(scores, n).tolist() for n in range(budget + 1)]
     assert chosen in fixed
     assert rate(chosen) >= max(rate(sizes) for sizes in fixed) * (1 - 1e-12)
@@ -158,26 +158,26 @@ def test_of_equal_numbers_the_smallest_is_taken(num_texts: int, look_ahead: int)
     """Each certain token costs what it brings: n of them are expected to take (S + n) / S seconds."""
     contexts = np.zeros(num_texts, np.int64)
     policy = priced(16, flat_table([1.0 + n for n in range(17)]), look_ahead)
-    assert shares_of(policy, certain(num_texts, 16), contexts).sum() == 0
+    assert shared_tree_sizes(policy, certain(num_texts, 16), contexts).sum() == 0
     # Better up to one token of each, and from there on as good.
     cheaper = priced(16, flat_table([1.0, *(0.75 * (1 + n) for n in range(1, 17))]), look_ahead)
-    assert shares_of(cheaper, certain(num_texts, 16), contexts).sum() == num_texts
+    assert shared_tree_sizes(cheaper, certain(num_texts, 16), contexts).sum() == num_texts
 
 
 def test_equal_nodes_enter_from_the_first_text_on() -> None:
     """Three of five fit in what is all but free."""
     policy = priced(8, flat_table([1.0, 1.0 + 1e-9, 90.0, *[90.0] * 6]))
     scores = np.array([[0.0, -1.0, -1.5], [0.0, -1.0, -1.0], [0.0, -1.0, -1.0]])
-    assert shares_of(policy, scores, np.zeros(3, np.int64)).tolist() == [1, 2, 0]
+    assert shared_tree_sizes(policy, scores, np.zeros(3, np.int64)).tolist() == [1, 2, 0]
 
 
 def test_every_number_is_tried_unless_it_stops_at_the_first() -> None:
     """A step in the prices hides a better number behind a worse one."""
     table = flat_table([1.0, 3.0, 1.1])
     scores, contexts = certain(1, 2), np.zeros(1, np.int64)
-    assert shares_of(priced(2, table), scores, contexts).tolist() == [2]
-    assert shares_of(priced(2, table, look_ahead=1), scores, contexts).tolist() == [0]
-    assert shares_of(priced(2, table, look_ahead=2), scores, contexts).tolist() == [2]
+    assert shared_tree_sizes(priced(2, table), scores, contexts).tolist() == [2]
+    assert shared_tree_sizes(priced(2, table, look_ahead=1), scores, contexts).tolist() == [0]
+    assert shared_tree_sizes(priced(2, table, look_ahead=2), scores, contexts).tolist() == [2]
 
 
 # One text
@@ -194,7 +194,7 @@ def test_every_number_is_tried_unless_it_stops_at_the_first() -> None:
 def test_one_text_at_a_time_is_caddtree(seed: int, num: int, coarse: bool, jagged: bool, look_ahead: int) -> None:
     texts, cost = random_texts(seed, num, coarse), prices(seed, jagged)
     policy = priced(30, cost, look_ahead)
-    alone = CaDDTree(30, look_ahead, overhead=True).compose(MadeUpShelf(cost))
+    alone = CaDDTree(30, look_ahead, overhead=True).compose(MadeUpArtefacts(cost))
     expected = Replay([(alone, cost)]).sums(texts)
     for found in (served_sums(policy, texts, 1, cost), Replay([(policy, cost)]).sums(texts)):
         assert found.counts.tolist() == expected.counts.tolist()
@@ -231,12 +231,12 @@ def test_numbers_without_a_price_are_refused_for_a_full_batch_and_not_tried_for_
     with pytest.raises(PolicyError, match="with 1 text"):
         Replay([(policy, None)]).sums(random_texts(0, 2, coarse=False))
     for num_texts, total in ((4, 8), (3, 6), (1, 2)):
-        assert shares_of(policy, certain(num_texts, 8), np.zeros(num_texts, np.int64)).sum() == total
+        assert shared_tree_sizes(policy, certain(num_texts, 8), np.zeros(num_texts, np.int64)).sum() == total
     check_batch(DDTree(900), 1)
 
 
 def test_it_is_a_policy_of_the_batch_and_needs_prices() -> None:
-    (named,) = parse_policies(["joint-throughput:budget=50"], MadeUpShelf(flat_table([1.0] * 17)))
+    (named,) = parse_policies(["joint-throughput:budget=50"], MadeUpArtefacts(flat_table([1.0] * 17)))
     assert shared_composition(named.policy) is named.policy
     assert named.policy.budget == 50
     with pytest.raises(PolicyError, match="weighs tokens against seconds and needs prices"):
@@ -245,7 +245,7 @@ def test_it_is_a_policy_of_the_batch_and_needs_prices() -> None:
         parse_policies(["joint-throughput"])
     for wrong in ("budget=0", "budget=3,look_ahead=-1"):
         with pytest.raises(PolicyError, match="at least 1"):
-            parse_policies([f"joint-throughput:{wrong}"], MadeUpShelf(flat_table([1.0])))
+            parse_policies([f"joint-throughput:{wrong}"], MadeUpArtefacts(flat_table([1.0])))
 
 
 # A planted fault

@@ -10,23 +10,23 @@ from ngram_oracle import PlainNGram, PlainPresto, Row, share_of_entropy
 
 from simlab.columns import columns_of
 from simlab.cost import CostTable
+from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
-from simlab.policies.edges.children import fill_marginal, room_for_children
+from simlab.policies.edges.children import empty_children, fill_marginal
 from simlab.policies.edges.correction import Correction, cost_of, fit_weights
 from simlab.policies.edges.models import Marginal, NGramCorrected
-from simlab.policies.edges.ngram import Counts, counts_from_rows, empty_counts
+from simlab.policies.edges.ngram import NGramCounts, counts_from_rows, empty_counts
 from simlab.policies.edges.ngram_counting import count_texts
 from simlab.policies.edges.ngram_logs import no_logs
 from simlab.policies.engine.replay import Replay, replay_policies
-from simlab.policies.kernels.corrected_insertion import corrected_insertions_into, room_to_count
+from simlab.policies.kernels.corrected_insertion import corrected_count_buffers_for, corrected_insertions_into
 from simlab.policies.kernels.corrected_step import clear_cost
 from simlab.policies.kernels.take_in_order import RANKS, TOKENS, take_in_order
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.presto import Presto
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.orders.node_order import NEVER, Layer, NodeOrder, Nodes, layer_by_roots, true_path
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import EmptyShelf
+from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer, layer_by_roots, true_path
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import draft_source, rounds
@@ -38,12 +38,12 @@ VOCAB = 16
 
 
 @dataclass(frozen=True)
-class OneShelf(EmptyShelf):
-    """A shelf with counts alone."""
+class CountsAlone(NoArtefacts):
+    """Artefacts of which there are counts alone."""
 
-    counts: Counts
+    counts: NGramCounts
 
-    def ngram(self, name: str) -> tuple[Counts, str]:
+    def ngram(self, name: str) -> tuple[NGramCounts, str]:
         return self.counts, "counts"
 
     def cost(self, name: str) -> tuple[CostTable, str]:
@@ -56,12 +56,12 @@ def corpus_texts(generator: np.random.Generator) -> list[tuple[list[int], list[i
     return [([], walk.tolist()) for walk in walks]
 
 
-def counts_for(texts: list[tuple[list[int], list[int]]]) -> Counts:
+def counts_for(texts: list[tuple[list[int], list[int]]]) -> NGramCounts:
     pairs = [(np.array(before, np.int32), np.array(text, np.int32)) for before, text in texts]
     return counts_from_rows(*count_texts(pairs, VOCAB), VOCAB)
 
 
-def edge_of(kind: str, counts: Counts, weight: float = 0.4, top_k: int = 6) -> NGramCorrected:
+def edge_of(kind: str, counts: NGramCounts, weight: float = 0.4, top_k: int = 6) -> NGramCorrected:
     share = {"corpus": 0.0, "text": 1.0}.get(kind, 0.25 if kind == "both" else 0.0)
     return NGramCorrected(weight, counts, "counts", share, kind == "renormalised", kind == "adaptive", top_k)
 
@@ -87,14 +87,14 @@ def expected_paths(
     return PlainPresto(rows, tuple(committed[-2:]), probability, weights, edge.renormalised).best_paths(budget)
 
 
-def paths_of(nodes: Nodes) -> list[tuple[int, tuple[int, ...]]]:
+def paths_of(nodes: OrderedNodes) -> list[tuple[int, tuple[int, ...]]]:
     paths: list[tuple[int, ...]] = [()]
     for parent, rank in zip(nodes.parents[1:].tolist(), nodes.ranks[1:].tolist(), strict=True):
         paths.append((*paths[parent], rank))
     return [(round(-65536 * score), path) for score, path in zip(nodes.scores.tolist(), paths, strict=True)][1:]
 
 
-def assert_layers_equal(one: Layer, other: Layer) -> None:
+def assert_layers_equal(one: OrderLayer, other: OrderLayer) -> None:
     assert one.insertions.tolist() == other.insertions.tolist()
     assert one.num_available.tolist() == other.num_available.tolist()
     assert (one.scores is None) == (other.scores is None)
@@ -134,7 +134,7 @@ def test_the_layer_is_that_of_every_root(kind: str, seed: int, most: int, weight
         assert_layers_equal(order.layer(alone, most, with_scores), layer_by_roots(order, alone, most, with_scores))
 
 
-def exactly(counts: Counts) -> Counts:
+def exactly(counts: NGramCounts) -> NGramCounts:
     """Counts of which no logarithm was taken beforehand."""
     return counts._replace(logs=no_logs())
 
@@ -183,7 +183,7 @@ def test_places_are_the_trees_when_everything_ties() -> None:
                 assert_layers_equal(order.layer(alone, most, False), layer_by_roots(order, alone, most, False))
 
 
-def counts_of_steps() -> Counts:
+def counts_of_steps() -> NGramCounts:
     return counts_for([([], [VOCAB - 1, VOCAB - 2, VOCAB - 1])])
 
 
@@ -214,7 +214,7 @@ def test_a_weight_of_nothing_changes_nothing_in_the_corrected_kernel(seed: int, 
         draft = source(t)
         marginals = draft.drafted()
         counts = np.diff(marginals.offsets)
-        children = room_for_children(marginals.depth, int(counts.max()))
+        children = empty_children(marginals.depth, int(counts.max()))
         fill_marginal(children, marginals.ids, marginals.log_probs, counts, 0, 6)
         weightless = edge.correction(marginals.depth, 0)._replace(weights=np.zeros(marginals.depth))
         tree, scores = take_in_order(children, weightless, -1, draft.root_token, budget)
@@ -224,8 +224,12 @@ def test_a_weight_of_nothing_changes_nothing_in_the_corrected_kernel(seed: int, 
         assert scores.tolist() == nodes.scores.tolist()
         rows, num_depths = recorded.rows, marginals.depth
         assert rows is not None
-        counted, room, ranks = np.empty(num_depths, np.uint16), room_to_count(num_depths, 6), rows.true_ranks[t]
-        given = (children, weightless, -1, draft.root_token, ranks, num_depths, budget, room)
+        counted, buffers, ranks = (
+            np.empty(num_depths, np.uint16),
+            corrected_count_buffers_for(num_depths, 6),
+            rows.true_ranks[t],
+        )
+        given = (children, weightless, -1, draft.root_token, ranks, num_depths, budget, buffers)
         corrected_insertions_into(*given, counted)
         path = true_path(nodes, recorded.text[t + 1 :])
         assert counted.tolist() == path + [NEVER] * (num_depths - len(path))
@@ -234,7 +238,7 @@ def test_a_weight_of_nothing_changes_nothing_in_the_corrected_kernel(seed: int, 
 def test_a_bound_goes_before_a_score_that_it_equals() -> None:
     # The second child of the root is worked out before its first child has children; one of those has the same score.
     log_probs = np.array([-1.0, -1.125, -0.125], np.float32)
-    children = room_for_children(2, 2)
+    children = empty_children(2, 2)
     fill_marginal(children, np.array([3, 4, 5], np.int32), log_probs, np.array([2, 1], np.int32), 0, 6)
     edge = edge_of("corpus", empty_counts(VOCAB, 0))
     correction = edge.correction(2, 0)._replace(weights=np.array([0.4, 0.0]))
@@ -268,7 +272,7 @@ def test_the_weight_follows_the_entropy() -> None:
     edge = edge_of("adaptive", empty_counts(VOCAB, 0), weight=0.5)
     for shares, expected in ([1.0], 0.0), ([0.5], 1.0), ([0.25] * 3, 1.0), ([0.5, 0.25], 0.94639463):
         log_probs = np.log(np.array(shares, np.float32))
-        children = room_for_children(1, len(shares))
+        children = empty_children(1, len(shares))
         fill_marginal(
             children, np.arange(len(shares), dtype=np.int32), log_probs, np.array([len(shares)], np.int32), 0, 64
         )
@@ -283,7 +287,7 @@ def test_the_weight_follows_the_entropy() -> None:
 def test_only_roots_that_some_budget_comes_to_are_enough(kind: str, seed: int, budgets: list[int]) -> None:
     generator = np.random.default_rng(seed)
     edge, recorded = edge_of(kind, counts_for(corpus_texts(generator))), random_sequence(generator, VOCAB - 2)
-    policies = [Composition(BestFirst(edge), Fixed(budget)) for budget in budgets]
+    policies = [Composition(BestFirst(edge), FixedBudget(budget)) for budget in budgets]
     sums = Replay([(policy, None) for policy in policies]).sums(texts_of([recorded]))
     for policy, found in zip(policies, sums.counts[:, 0].tolist(), strict=True):
         expected = columns_of(rounds(policy, recorded)).totals()
@@ -304,7 +308,7 @@ def test_only_roots_that_some_budget_comes_to_are_enough(kind: str, seed: int, b
 def test_it_keeps_the_promises_of_a_policy(settings_of: dict[str, object]) -> None:
     counts = counts_for(corpus_texts(np.random.default_rng(1)))
     presto = Presto(budget=12, top_k=6, ngram_weight=0.5, **settings_of)  # type: ignore[arg-type]
-    policy = presto.compose(OneShelf(counts))
+    policy = presto.compose(CountsAlone(counts))
     check_policy(policy, draws=20)
     for seed in range(15):
         recorded = random_sequence(np.random.default_rng(seed), VOCAB - 2)
@@ -317,9 +321,10 @@ def test_the_text_alone_needs_no_corpus() -> None:
 
 
 def test_a_beam_as_wide_as_the_budget_is_best_first() -> None:
-    shelf = OneShelf(counts_for(corpus_texts(np.random.default_rng(2))))
+    artefacts = CountsAlone(counts_for(corpus_texts(np.random.default_rng(2))))
     orders: list[NodeOrder] = [
-        Presto(budget=20, top_k=6, shape=shape, beam_width=20).compose(shelf).order for shape in ("best-first", "beam")
+        Presto(budget=20, top_k=6, shape=shape, beam_width=20).compose(artefacts).order
+        for shape in ("best-first", "beam")
     ]
     for seed in range(20):
         recorded = random_sequence(np.random.default_rng(seed), VOCAB - 2)

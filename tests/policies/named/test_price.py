@@ -13,9 +13,9 @@ from simlab.grid import path_weight
 from simlab.policies.composition import Composition
 from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Marginal
-from simlab.policies.fits.price import PricedRounds, at_rate, fixed_point, priced_rounds, rounds_of_layer
+from simlab.policies.fits.price import PricedRounds, fixed_point, policy_at_rate, priced_rounds, rounds_of_layer
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import Fixed, FixedPrice
+from simlab.policies.rules.budgets import FixedBudget, FixedPrice
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
@@ -64,7 +64,7 @@ def by_hand(policy: Composition, texts: list[RecordedSequence]) -> tuple[int, fl
 def test_rounds_are_priced_as_by_hand(stages: tuple[str, ...], rate: float) -> None:
     generator = np.random.default_rng(1)
     texts, table = drawn_texts(generator, 15), random_table(generator, MOST)
-    policy = at_rate(learning(table, stages), rate)
+    policy = policy_at_rate(learning(table, stages), rate)
     found = priced_rounds(policy, texts)
     number, expected, committed, seconds = by_hand(policy, texts)
     assert (found.num_rounds, found.committed) == (number, committed)
@@ -89,7 +89,7 @@ def test_at_the_rate_of_a_fixed_budget_the_price_never_loses_to_it(seed: int, bu
     for recorded in texts:
         one = texts_of([recorded])
         layer = ORDER.layer(one, MOST, True)
-        found = Composition(ORDER, Fixed(budget)).walk(layer, one)
+        found = Composition(ORDER, FixedBudget(budget)).walk(layer, one)
         visited.append((layer, one, found))
         sums = rounds_of_layer(layer, found, one, table, ALL_STAGES)
         own += (sums.expected, sums.seconds)
@@ -108,7 +108,7 @@ def test_the_rounds_at_the_fixed_point_bring_its_rate(seed: int) -> None:
     generator = np.random.default_rng(seed)
     texts, table = drawn_texts(generator, 8), random_table(generator, MOST)
     found = fixed_point(learning(table), lambda: iter(texts))
-    again = priced_rounds(at_rate(learning(table), found.rate), texts)
+    again = priced_rounds(policy_at_rate(learning(table), found.rate), texts)
     assert again == found.rounds
     assert found.rates[0] == 0.0
     if found.settled:
@@ -122,7 +122,9 @@ def test_the_rounds_at_the_fixed_point_bring_its_rate(seed: int) -> None:
             one, two = (rounds_of_layer(layer, all_roots(sizes), its, table, ALL_STAGES) for sizes in (best, other))
             assert one.expected - found.rate * one.seconds >= two.expected - found.rate * two.seconds - 1e-9
     else:
-        brings = {rate: priced_rounds(at_rate(learning(table), rate), texts).expected_per_s for rate in found.rates}
+        brings = {
+            rate: priced_rounds(policy_at_rate(learning(table), rate), texts).expected_per_s for rate in found.rates
+        }
         turns = [brings[found.rates[-1]]]
         while turns[0] not in turns[1:]:
             turns.append(brings[turns[-1]])
@@ -152,7 +154,7 @@ def test_on_fixed_rounds_the_search_is_dinkelbachs() -> None:
 def test_other_rules_and_no_rounds_are_refused() -> None:
     table = random_table(np.random.default_rng(4), MOST)
     with pytest.raises(ValueError, match="whose rule prices seconds"):
-        fixed_point(Composition(ORDER, Fixed(3)), list)
+        fixed_point(Composition(ORDER, FixedBudget(3)), list)
     with pytest.raises(ValueError, match="no rounds"):
         fixed_point(learning(table), list)
 
@@ -160,7 +162,7 @@ def test_other_rules_and_no_rounds_are_refused() -> None:
 def test_a_policy_keeps_its_order_and_look_ahead_at_a_rate() -> None:
     table = random_table(np.random.default_rng(5), MOST)
     policy = Composition(ORDER, OnlinePrice(7, table, 0.5, MODEL_STAGES, 3), {"cost": "made-up"}, "a label")
-    found = at_rate(policy, 2.0)
+    found = policy_at_rate(policy, 2.0)
     assert isinstance(found.rule, FixedPrice)
     assert (found.order, found.artefacts) == (policy.order, policy.artefacts)
     rule = found.rule

@@ -8,31 +8,31 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
-from made_up_shelf import MadeUpShelf
 from order_checks import check_columns, draft_of, real_rows, texts
 
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.errors import CostError, PolicyError
 from simlab.grid import path_weight
+from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
 from simlab.policies.named.sequoia import Sequoia, fastest_size, round_seconds
 from simlab.policies.orders.static_order import StaticOrder
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.shelf import EmptyShelf
 from simlab.testing import check_policy
 
 TABLE = np.array([[0.5, 0.25, 0.1], [0.25, 0.5, 0.0], [0.5, 0.125, 0.125], [1.0, 0.0, 0.0]])
 PRICES = random_table(np.random.default_rng(2), 40, longest=900)
-SHELF = MadeUpShelf(PRICES, {"ranks": TABLE})
+ARTEFACTS = MadeUpArtefacts(PRICES, {"ranks": TABLE})
 
 
-def fixed_size(recipe: Sequoia, shelf: MadeUpShelf = SHELF) -> int:
-    return recipe.compose(shelf).budget
+def fixed_size(recipe: Sequoia, artefacts: MadeUpArtefacts = ARTEFACTS) -> int:
+    return recipe.compose(artefacts).budget
 
 
 def test_a_fixed_size_is_the_beginning_of_the_order() -> None:
-    policy = Sequoia(9).compose(SHELF)
+    policy = Sequoia(9).compose(ARTEFACTS)
     check_policy(policy, draws=15)
     assert policy.needs.top_k == 3
     assert policy.artefacts == {"ranks": "made-up-ranks"}
@@ -94,33 +94,33 @@ def priced(verify: "list[float]") -> CostTable:
 
 def test_the_size_is_chosen_once_at_one_context() -> None:
     """In the middle of the measured contexts more tokens are free; where they cost a second each, one is enough."""
-    shelf = MadeUpShelf(priced([1.0] * 11 + [5.0] * 10), {"ranks": TABLE})
-    assert fixed_size(Sequoia(20, size="hardware"), shelf) == 10
-    assert fixed_size(Sequoia(20, size="hardware", context=100), shelf) == 10
-    assert fixed_size(Sequoia(20, size="hardware", context=2000), shelf) == 1
-    assert fixed_size(Sequoia(size="hardware", budget=4), shelf) == 4
-    assert fixed_size(Sequoia(size="fixed", budget=7), shelf) == 7
-    half = round_seconds(shelf.cost("auto")[0], 550)
+    artefacts = MadeUpArtefacts(priced([1.0] * 11 + [5.0] * 10), {"ranks": TABLE})
+    assert fixed_size(Sequoia(20, size="hardware"), artefacts) == 10
+    assert fixed_size(Sequoia(20, size="hardware", context=100), artefacts) == 10
+    assert fixed_size(Sequoia(20, size="hardware", context=2000), artefacts) == 1
+    assert fixed_size(Sequoia(size="hardware", budget=4), artefacts) == 4
+    assert fixed_size(Sequoia(size="fixed", budget=7), artefacts) == 7
+    half = round_seconds(artefacts.cost("auto")[0], 550)
     assert half.tolist() == [1.0 + n / 2 if n < 11 else 5.0 + n / 2 for n in range(21)]
 
 
 def test_where_time_stands_still_it_is_the_whole_tree() -> None:
-    shelf = MadeUpShelf(priced([1.0] * 21), {"ranks": np.full((3, 2), 0.3)})
-    assert fixed_size(Sequoia(20, size="hardware"), shelf) == 2 + 4 + 8
+    artefacts = MadeUpArtefacts(priced([1.0] * 21), {"ranks": np.full((3, 2), 0.3)})
+    assert fixed_size(Sequoia(20, size="hardware"), artefacts) == 2 + 4 + 8
 
 
 @pytest.mark.parametrize("recipe", [Sequoia(40, size="hardware"), Sequoia(budget=30, size="hardware", context=700)])
 def test_it_replays_and_keeps_the_contract(recipe: Sequoia) -> None:
-    policy = recipe.compose(SHELF)
+    policy = recipe.compose(ARTEFACTS)
     check_policy(policy, draws=15)
     assert policy.artefacts == {"ranks": "made-up-ranks", "cost": "made-up"}
     for recorded in texts(5, 12):
-        check_columns([policy, Sequoia(policy.budget).compose(SHELF)], recorded)
+        check_columns([policy, Sequoia(policy.budget).compose(ARTEFACTS)], recorded)
 
 
 def test_names_make_it() -> None:
     fixed, fast, there = parse_policies(
-        ["sequoia:budget=8", "sequoia:size=hardware,budget=40", "sequoia:size=hardware,budget=40,context=5"], SHELF
+        ["sequoia:budget=8", "sequoia:size=hardware,budget=40", "sequoia:size=hardware,budget=40,context=5"], ARTEFACTS
     )
     assert (fixed.label, fast.label) == ("sequoia:budget=8", "sequoia:size=hardware,budget=40")
     assert len({one.policy_id for one in (fixed, fast, there)}) == 3
@@ -131,14 +131,14 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(PolicyError, match="simlab train ranks"):
         _ = Sequoia().needs
     with pytest.raises(PolicyError, match="needs prices"):
-        Sequoia(size="hardware").compose(MadeUpShelf(None, {"ranks": TABLE}))
+        Sequoia(size="hardware").compose(MadeUpArtefacts(None, {"ranks": TABLE}))
     with pytest.raises(PolicyError, match="searched up to 41 tokens, and its prices end at 40"):
-        Sequoia(41, size="hardware").compose(SHELF)
+        Sequoia(41, size="hardware").compose(ARTEFACTS)
     with pytest.raises(CostError, match="901 tokens before its root"):
-        Sequoia(40, size="hardware", context=901).compose(SHELF)
+        Sequoia(40, size="hardware", context=901).compose(ARTEFACTS)
     with pytest.raises(PolicyError, match="makes no tree"):
         fastest_size(np.zeros(1), np.ones(3))
-    assert EmptyShelf().min_width() == 64
+    assert NoArtefacts().min_width() == 64
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from order_checks import (
 )
 
 from simlab import Draft
+from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected
 from simlab.policies.edges.ngram import counts_of
@@ -30,8 +31,7 @@ from simlab.policies.named.eagle2_beam import Eagle2Beam
 from simlab.policies.orders.beam import Beam
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import EmptyShelf
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import texts_of
 from simlab.testing import check_policy
 
@@ -99,7 +99,7 @@ def test_a_layer_is_its_roots_and_the_engine_its_rounds(edge: EdgeModel) -> None
         for order in orders:
             for most in (1, 25):
                 check_layer(order, recorded, most)
-        check_columns([Composition(order, Fixed(budget)) for order in orders for budget in (3, 12)], recorded)
+        check_columns([Composition(order, FixedBudget(budget)) for order in orders for budget in (3, 12)], recorded)
 
 
 @given(rows_strategy(5, 6), st.integers(0, 30), st.integers(0, 30))
@@ -118,12 +118,12 @@ def test_the_published_beam_of_ten() -> None:
     assert len(scores) == 10 + 100 * 5
     best = sorted(scores, key=lambda path: (-scores[path], path))
     for budget in (59, 400, 510):
-        tree = Composition(Beam(Marginal(10), 10, 6), Fixed(budget)).select(draft_of(rows))
-        nodes = Eagle2Beam(budget).compose(EmptyShelf()).order.nodes(draft_of(rows), budget)
+        tree = Composition(Beam(Marginal(10), 10, 6), FixedBudget(budget)).select(draft_of(rows))
+        nodes = Eagle2Beam(budget).compose(NoArtefacts()).order.nodes(draft_of(rows), budget)
         check_nodes(nodes, rows, best[:budget])
         assert tree.num_drafted == budget
     assert Eagle2Beam().select(draft_of(rows)).num_drafted == 59
-    assert len(best) == len(Eagle2Beam(9999).compose(EmptyShelf()).order.nodes(draft_of(rows), 9999).tokens) - 1
+    assert len(best) == len(Eagle2Beam(9999).compose(NoArtefacts()).order.nodes(draft_of(rows), 9999).tokens) - 1
 
 
 def test_it_keeps_the_contract_and_the_engine_its_rounds() -> None:

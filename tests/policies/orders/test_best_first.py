@@ -11,10 +11,10 @@ from simlab import Marginals
 from simlab.grid import path_weight, to_grid
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.orders.best_first import best_first, ranks_used
-from simlab.policies.orders.node_order import Nodes
+from simlab.policies.orders.node_order import OrderedNodes
 
 
-def as_lists(nodes: Nodes) -> list[list[float]]:
+def as_lists(nodes: OrderedNodes) -> list[list[float]]:
     integers = (nodes.tokens, nodes.parents, nodes.depths, nodes.ranks)
     return [*(values.tolist() for values in integers), nodes.scores.tolist()]
 

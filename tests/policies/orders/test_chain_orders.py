@@ -27,13 +27,13 @@ from simlab import Draft, DraftTree
 from simlab.grid import path_weight
 from simlab.policies.composition import Composition
 from simlab.policies.named.adaflash import AdaFlash
-from simlab.policies.named.chain import Chain, Spine
+from simlab.policies.named.chain import Chain, SpineOrder
 from simlab.policies.named.d2sd_boundary import D2SDBoundary
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.spine_gap import SpineGap
 from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain
 from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.rules.budgets import BestRatio, BudgetRule, Survival
+from simlab.policies.rules.budgets import BestRatio, BudgetRule, SurvivalBudget
 from simlab.policy import AnyPolicy
 from simlab.recorded import texts_of
 from simlab.testing import check_policy
@@ -50,7 +50,7 @@ POLICIES: list[AnyPolicy] = [
     SpineGap(budget=5),
 ]
 PRICES = random_table(np.random.default_rng(2), 40)
-ORDERS: list[NodeOrder] = [Spine(), BranchedChain(MISS, 4, 99), BranchedChain(MISS, 2, 1), BranchedChain(GAP)]
+ORDERS: list[NodeOrder] = [SpineOrder(), BranchedChain(MISS, 4, 99), BranchedChain(MISS, 2, 1), BranchedChain(GAP)]
 
 
 def misses(rows: list[oracle.Row]) -> list[Fraction]:
@@ -67,7 +67,7 @@ def closeness(rows: list[oracle.Row]) -> list[Fraction]:
 
 @given(rows_strategy(6, 3), st.integers(0, 9))
 def test_a_chain_is_the_first_candidates(rows: list[oracle.Row], budget: int) -> None:
-    check_nodes(Spine().nodes(draft_of(rows), budget), rows, shape_oracles.chain(rows)[:budget])
+    check_nodes(SpineOrder().nodes(draft_of(rows), budget), rows, shape_oracles.chain(rows)[:budget])
 
 
 @settings(max_examples=200)
@@ -138,8 +138,13 @@ def test_a_smaller_tree_is_the_beginning_of_a_larger_one(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
-    rules: list[BudgetRule] = [Survival(9, 0.3), Survival(2**15, 0.1), BestRatio(40, PRICES), BestRatio(3, PRICES)]
-    composed = [Composition(Spine(), rule) for rule in rules]
+    rules: list[BudgetRule] = [
+        SurvivalBudget(9, 0.3),
+        SurvivalBudget(2**15, 0.1),
+        BestRatio(40, PRICES),
+        BestRatio(3, PRICES),
+    ]
+    composed = [Composition(SpineOrder(), rule) for rule in rules]
     for recorded in texts(seed, 12):
         for order in ORDERS:
             for most in (1, 4, 30):
@@ -150,7 +155,7 @@ def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
 def test_the_scores_of_a_chain_have_no_room_for_more_than_the_block() -> None:
     recorded = next(one for one in texts(0, 9) if len(one.text) > 2)
     assert recorded.rows is not None
-    scores = Spine().layer(texts_of([recorded]), Chain().budget, True).scores
+    scores = SpineOrder().layer(texts_of([recorded]), Chain().budget, True).scores
     assert scores is not None
     assert scores.shape[1] == recorded.rows.counts.shape[1] + 1
 

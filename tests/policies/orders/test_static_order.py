@@ -14,7 +14,7 @@ from simlab.grid import to_grid
 from simlab.policies.composition import Composition
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.orders.static_order import StaticOrder
-from simlab.policies.rules.budgets import BestRatio, BudgetRule, Fixed, Survival
+from simlab.policies.rules.budgets import BestRatio, BudgetRule, FixedBudget, SurvivalBudget
 from simlab.policy import AnyPolicy
 
 TABLE = np.array([[0.5, 0.25, 0.1], [0.25, 0.5, 0.0], [0.5, 0.125, 0.125], [1.0, 0.0, 0.0]])
@@ -60,7 +60,7 @@ def test_a_smaller_tree_is_the_beginning_of_a_larger_one(seed: int, one: int, ot
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
-    rules: list[BudgetRule] = [Fixed(1), Fixed(20), Survival(30, 0.1), BestRatio(40, PRICES)]
+    rules: list[BudgetRule] = [FixedBudget(1), FixedBudget(20), SurvivalBudget(30, 0.1), BestRatio(40, PRICES)]
     policies: list[AnyPolicy] = [*(Composition(ORDER, rule) for rule in rules), DDTree(8)]
     for recorded in texts(seed, 12):
         for most in (1, 7, 60):

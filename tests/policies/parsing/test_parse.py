@@ -8,13 +8,13 @@ from made_up_costs import random_table
 
 from simlab.cost import CostTable
 from simlab.errors import PolicyError
+from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Marginal
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import parse_policies
-from simlab.policies.rules.budgets import Fixed
-from simlab.policies.shelf import EmptyShelf
+from simlab.policies.rules.budgets import FixedBudget
 from simlab.testing import check_policy
 
 MINE = """
@@ -75,7 +75,7 @@ def test_names_and_settings() -> None:
     assert plain == Autoregressive()
     assert [repr(one) for one in others] == ["chain", "chain:length=5", "ddtree:budget=64"]
     assert isinstance(others[-1], Composition)
-    assert (others[-1].order, others[-1].rule) == (BestFirst(Marginal()), Fixed(64))
+    assert (others[-1].order, others[-1].rule) == (BestFirst(Marginal()), FixedBudget(64))
     assert [one.label for one in found] == ["autoregressive", "chain", "chain:length=5", "ddtree:budget=64"]
     assert [one.name for one in found] == ["ar", "chain", "chain", "ddtree"]
     assert [dict(one.settings) for one in found] == [{}, {"length": None}, {"length": 5}, {"budget": 64}]
@@ -214,7 +214,7 @@ class Priced(Composed):
 """
 
 
-class OneShelf(EmptyShelf):
+class OneShelf(NoArtefacts):
     """Prices under any name, each with its own id."""
 
     def __init__(self, most_drafted: int = 20) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
-from made_up_shelf import MadeUpShelf
 
 from simlab.columns import RoundColumns, columns_of
 from simlab.cost import PLAIN, STAGES, CostTable
@@ -25,8 +25,8 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.price import Price
 from simlab.policies.named.survival import SurvivalThreshold
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.orders.node_order import Layer
-from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, Fixed, FixedPrice, FloorAndStep, Survival
+from simlab.policies.orders.node_order import OrderLayer
+from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, FixedBudget, FixedPrice, FloorAndStep, SurvivalBudget
 from simlab.policies.rules.online_price import OnlinePrice
 from simlab.random_texts import random_sequence
 from simlab.recorded import RecordedSequence, texts_of
@@ -45,11 +45,11 @@ class Case:
     table: CostTable
     context: int
 
-    def layer(self) -> Layer:
+    def layer(self) -> OrderLayer:
         scores = np.full((1, MOST + 1), -np.inf)
         scores[0, 0] = 0.0
         scores[0, 1 : len(self.path_costs) + 1] = np.array(self.path_costs) / -STEPS
-        return Layer(np.zeros((1, 0), np.uint16), np.array([len(self.path_costs)], np.int32), scores)
+        return OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(self.path_costs)], np.int32), scores)
 
     def contexts(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
         return np.array([self.context], np.int64)
@@ -152,7 +152,7 @@ def test_floor_and_step(case: Case, most: int, floor: int, step: int, doubling: 
 def test_survival(case: Case, most: int, threshold: float) -> None:
     lowest = math.inf if threshold == 0 else round(-math.log(threshold) * STEPS)
     expected = sum(cost <= lowest for cost in case.path_costs[:most])
-    assert Survival(most, threshold).sizes(case.layer(), case.contexts()).tolist() == [expected]
+    assert SurvivalBudget(most, threshold).sizes(case.layer(), case.contexts()).tolist() == [expected]
 
 
 @settings(max_examples=300)
@@ -173,11 +173,11 @@ def test_a_fixed_price(case: Case, most: int, eighths: int, look_ahead: int | No
 
 @given(cases(), st.integers(1, MOST))
 def test_a_fixed_budget(case: Case, most: int) -> None:
-    assert Fixed(most).sizes(case.layer(), case.contexts()).tolist() == [min(most, len(case.path_costs))]
+    assert FixedBudget(most).sizes(case.layer(), case.contexts()).tolist() == [min(most, len(case.path_costs))]
 
 
 def online_price_by_hand(
-    layer: Layer, table: CostTable, rule: OnlinePrice, recorded: RecordedSequence
+    layer: OrderLayer, table: CostTable, rule: OnlinePrice, recorded: RecordedSequence
 ) -> list[tuple[int, int]]:
     """Position and size of each round."""
     assert layer.scores is not None
@@ -246,7 +246,7 @@ NAMED = {
 
 @pytest.mark.parametrize("name", list(NAMED))
 def test_named_policies_keep_the_contract_and_replay(name: str) -> None:
-    policy = NAMED[name].compose(MadeUpShelf(random_table(np.random.default_rng(1), most_drafted=40)))
+    policy = NAMED[name].compose(MadeUpArtefacts(random_table(np.random.default_rng(1), most_drafted=40)))
     check_policy(policy, draws=15)
     for recorded in texts(4, 20):
         assert same(replay_policies([policy], recorded)[0], columns_of(rounds(policy, recorded)))
@@ -256,8 +256,8 @@ def test_named_policies_keep_the_contract_and_replay(name: str) -> None:
 def test_they_need_prices() -> None:
     for recipe in (CaDDTree(), Bastion(), Price()):
         with pytest.raises(PolicyError, match="give it a cost file"):
-            recipe.compose(MadeUpShelf())
-    policy = CaDDTree(budget=41).compose(MadeUpShelf(random_table(np.random.default_rng(1), most_drafted=40)))
+            recipe.compose(MadeUpArtefacts())
+    policy = CaDDTree(budget=41).compose(MadeUpArtefacts(random_table(np.random.default_rng(1), most_drafted=40)))
     with pytest.raises(ValueError, match="its prices end at 40"):
         replay_policies([policy], next(one for one in texts(4, 20) if len(one.text) > 1))
 
@@ -270,8 +270,8 @@ def constant_table(seconds: float, most_drafted: int) -> CostTable:
 @pytest.mark.parametrize("look_ahead", [1, 0])
 def test_where_sizes_cost_the_same_caddtree_is_ddtree_at_its_cap(look_ahead: int) -> None:
     """As long as the next weight is not 0."""
-    shelf, lighter = MadeUpShelf(constant_table(0.25, 30)), 0
-    policy = CaDDTree(budget=30, look_ahead=look_ahead).compose(shelf)
+    artefacts, lighter = MadeUpArtefacts(constant_table(0.25, 30)), 0
+    policy = CaDDTree(budget=30, look_ahead=look_ahead).compose(artefacts)
     for recorded in texts(5, 60):
         if len(recorded.text) < 2:
             continue
@@ -291,7 +291,7 @@ def test_where_sizes_cost_the_same_caddtree_is_ddtree_at_its_cap(look_ahead: int
 def test_bastion_in_single_steps_from_the_root_is_caddtree(overhead: bool) -> None:
     generator = np.random.default_rng(6)
     for recorded in texts(7, 60):
-        shelf = MadeUpShelf(random_table(generator, most_drafted=30))
-        bastion = Bastion(budget=30, floor=1, step=1, overhead=overhead).compose(shelf)
-        caddtree = CaDDTree(budget=30, overhead=overhead).compose(shelf)
+        artefacts = MadeUpArtefacts(random_table(generator, most_drafted=30))
+        bastion = Bastion(budget=30, floor=1, step=1, overhead=overhead).compose(artefacts)
+        caddtree = CaDDTree(budget=30, overhead=overhead).compose(artefacts)
         assert same(*replay_policies([bastion, caddtree], recorded))

@@ -22,7 +22,7 @@ from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, round_cost
 from simlab.policies.costs.views import convex_view
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.orders.node_order import Layer
+from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import FULL_SCAN, BestRatio, FixedPrice
 from simlab.policies.rules.ratio_curves import (
     AVAILABLE,
@@ -260,6 +260,6 @@ def test_over_whole_tiles_a_staircase_has_one_maximum(path: list[int], first: in
 
 
 def test_a_layer_without_roots_has_no_curve() -> None:
-    layer = Layer(np.zeros((0, 3), np.uint16), np.zeros(0, np.int32), np.zeros((0, MOST + 1)))
+    layer = OrderLayer(np.zeros((0, 3), np.uint16), np.zeros(0, np.int32), np.zeros((0, MOST + 1)))
     costs = RoundCosts(np.array([8.0]), np.ones((1, MOST + 1)))
     assert scan_curves(layer.score_rows, np.zeros(0, np.int64), costs, 0.0).shape == (0, 5)

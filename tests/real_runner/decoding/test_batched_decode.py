@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossless_checks import assert_same_rounds, check_rounds
-from made_up_shelf import MadeUpShelf
+from made_up_artefacts import MadeUpArtefacts
 from torch import Tensor
 
 from simlab.arrays import Doubles
@@ -212,7 +212,7 @@ def by_throughput(budget: int, most_priced: int) -> Composition:
     each: Doubles = 1 + 0.25 * np.arange(most_priced + 1, dtype=np.float64)[None]
     seconds = dict.fromkeys(STAGES, each)
     cost = CostTable("made-up", np.array([8]), seconds | {PLAIN: np.ones((1, 1))})
-    return JointThroughput(budget).compose(MadeUpShelf(cost))
+    return JointThroughput(budget).compose(MadeUpArtefacts(cost))
 
 
 OF_THE_BATCH: tuple[AnyPolicy, ...] = (JointBudget(9), by_throughput(24, 24))

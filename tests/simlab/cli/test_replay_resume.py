@@ -57,7 +57,7 @@ class Counted:
         self._most, self._real = most, engine.Replay.sums
         counted = self
 
-        def sums(replay: engine.Replay, texts: RecordedTexts) -> engine.Sums:
+        def sums(replay: engine.Replay, texts: RecordedTexts) -> engine.ReplaySums:
             if len(counted.texts) == counted._most:
                 raise KeyboardInterrupt
             found = counted._real(replay, texts)

@@ -10,8 +10,8 @@ from made_up_costs import SYNTHETIC, filled
 
 from simlab.cli.main import main
 from simlab.policies import POLICIES
-from simlab.policies.fits.calibration import add_edges, fit_map, no_edges
-from simlab.policies.fits.ranks import add_ranks, no_ranks, rank_frequencies
+from simlab.policies.fits.calibration import add_edges, fit_map, no_edge_counts
+from simlab.policies.fits.ranks import add_ranks, no_rank_counts, rank_frequencies
 from simlab.policies.named.calibrated import CalibratedTree, edge_map_of
 from simlab.policies.named.price import Price
 from simlab.policies.named.sequoia import Sequoia
@@ -57,7 +57,7 @@ def test_a_calibration_is_fitted_written_and_judged_on_prompts_held_out(
     out = tmp_path / "new" / "calibration.json"
     found = output(capsys, "calibration", "--trace", trace, "--out", out, "--top-k", 16)
     file, opened = read_table_file(out, "calibration"), open_trace(trace)
-    counts, number = no_edges(7), 0
+    counts, number = no_edge_counts(7), 0
     for recorded in opened.recorded("synthetic"):
         assert recorded.rows is not None
         add_edges(counts, recorded.rows, 16)
@@ -91,7 +91,7 @@ def test_the_same_trace_gives_the_same_file(trace: Path, tmp_path: Path) -> None
 def test_ranks_are_counted_and_written(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "ranks.json"
     found = output(capsys, "ranks", "--trace", trace, "--out", out, "--top-k", 10, "--limit", 5)
-    counts, opened = no_ranks(7, 10), open_trace(trace)
+    counts, opened = no_rank_counts(7, 10), open_trace(trace)
     prompts = [(one.prompt.dataset, one.prompt.prompt_id) for one in opened.sequences()]
     first_five = list(dict.fromkeys(prompts))[:5]
     wanted = [place for place, prompt in enumerate(prompts) if prompt in first_five]

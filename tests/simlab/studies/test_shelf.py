@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from simlab.cli.main import main
+from simlab.policies.artefacts import LEAST_WIDTH
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.policies.shelf import LEAST_WIDTH
 from simlab.studies.confirm.artefacts import artefacts_of_models
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import Prices

@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from simlab.cost import CostTable
 from simlab.errors import PolicyError
-from simlab.policies.edges.ngram import Counts
+from simlab.policies.edges.ngram import NGramCounts
 
 Value = TypeVar("Value")
 
@@ -16,7 +16,7 @@ LEAST_WIDTH = 64
 """Candidates that every trace holds at each depth, where its drafter has as many."""
 
 
-class Shelf(Protocol):
+class Artefacts(Protocol):
     """Artefacts by the name that a setting gives: a file, the name of a shipped one, or `AUTO`.
 
     Each comes with its content id, which is part of the policy's identity.
@@ -29,7 +29,7 @@ class Shelf(Protocol):
         """Measured seconds; `AUTO`: those that speeds are predicted with."""
         ...
 
-    def ngram(self, name: str) -> tuple[Counts, str]:
+    def ngram(self, name: str) -> tuple[NGramCounts, str]:
         """Counts of a fixed text."""
         ...
 
@@ -50,28 +50,44 @@ class Shelf(Protocol):
 class FitsItsTrace(Protocol):
     """A recipe with settings that the trace decides where they are left out; its label and its id then name them."""
 
-    def fitted(self, shelf: Shelf) -> "FitsItsTrace":
-        """The same with these settings filled in."""
+    def fitted(self, artefacts: Artefacts) -> "FitsItsTrace":
+        """A recipe with the settings filled in that the trace decides."""
         ...
 
 
-class EmptyShelf:
-    """Nothing is at hand: for policies that need nothing."""
+class NoArtefacts:
+    """Artefacts of which there is none: for policies that need nothing."""
 
     def cost(self, name: str) -> tuple[CostTable, str]:
-        """None."""
+        """Refused, as there are no prices.
+
+        Raises:
+            PolicyError: always.
+        """
         raise PolicyError("this policy weighs tokens against seconds and needs prices: give it a cost file")
 
-    def ngram(self, name: str) -> tuple[Counts, str]:
-        """None."""
+    def ngram(self, name: str) -> tuple[NGramCounts, str]:
+        """Refused, as there are no counts.
+
+        Raises:
+            PolicyError: always.
+        """
         raise PolicyError("this policy needs the counts of a 3-gram: make them with `simlab train ngram`")
 
     def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:
-        """None."""
+        """Refused, as there is no fitted table.
+
+        Raises:
+            PolicyError: always.
+        """
         raise PolicyError(f"this policy needs a fitted table of {kind}: make one with `simlab train {kind}`")
 
     def target_config(self, name: str) -> Mapping[str, object]:
-        """None."""
+        """Refused, as no target is at hand.
+
+        Raises:
+            PolicyError: always.
+        """
         raise PolicyError("this policy needs the sizes of the target's layers: give it the target's config.json")
 
     def min_width(self) -> int:

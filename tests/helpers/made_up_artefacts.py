@@ -1,4 +1,4 @@
-"""A shelf with made-up prices and tables, for recipes that need them."""
+"""Artefacts: made-up prices and tables, for recipes that need them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from made_up_costs import random_table
 
 from simlab.arrays import Doubles
 from simlab.cost import CostTable
-from simlab.policies.edges.ngram import Counts, counts_of
+from simlab.policies.artefacts import LEAST_WIDTH, NoArtefacts
+from simlab.policies.edges.ngram import NGramCounts, counts_of
 from simlab.policies.edges.rank_classes import NUM_CLASSES
-from simlab.policies.shelf import LEAST_WIDTH, EmptyShelf
 
 TARGET_CONFIG: Mapping[str, object] = {
     "num_hidden_layers": 3,
@@ -25,8 +25,8 @@ TARGET_CONFIG: Mapping[str, object] = {
 
 
 @dataclass(frozen=True)
-class MadeUpShelf(EmptyShelf):
-    """One price list, and values of tables by kind; what it does not hold is refused as an empty shelf does."""
+class MadeUpArtefacts(NoArtefacts):
+    """One price list, and values of tables by kind; what it does not hold is refused as `NoArtefacts` does."""
 
     prices: CostTable | None = None
     values: Mapping[str, Doubles] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class MadeUpShelf(EmptyShelf):
         return self.width
 
 
-class FullShelf(EmptyShelf):
+class FullArtefacts(NoArtefacts):
     """Made-up prices, counts and tables of every kind."""
 
     def __init__(self) -> None:
@@ -57,14 +57,14 @@ class FullShelf(EmptyShelf):
         )
         ranks = np.sort(generator.dirichlet(np.full(64, 0.3), size=7) * 0.9, axis=1)[:, ::-1]
         tables: Mapping[str, Doubles] = {"calibration": classes, "ranks": ranks}
-        self._own = MadeUpShelf(random_table(generator, 512, longest=700), tables)
+        self._own = MadeUpArtefacts(random_table(generator, 512, longest=700), tables)
         texts = [generator.integers(40, size=200, dtype=np.int32) for _ in range(5)]
         self._counts = counts_of(texts, 50_000)
 
     def cost(self, name: str) -> tuple[CostTable, str]:
         return self._own.cost(name)
 
-    def ngram(self, name: str) -> tuple[Counts, str]:
+    def ngram(self, name: str) -> tuple[NGramCounts, str]:
         return self._counts, "made-up"
 
     def table(self, kind: str, name: str) -> tuple[Mapping[str, object], str]:

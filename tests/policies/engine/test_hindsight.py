@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from made_up_costs import random_table
 
 from simlab.cost import STAGES, CostTable, price_rounds
-from simlab.policies.engine.hindsight_budget import best_budgets_in_hindsight
+from simlab.policies.engine.hindsight import best_budgets_in_hindsight
 from simlab.policies.engine.replay import replay_policies
 from simlab.policies.parsing.parse import parse_policies
 from simlab.random_texts import random_sequence
