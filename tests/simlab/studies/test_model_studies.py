@@ -21,9 +21,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def profiled(made: Made) -> ProfileTable:
-    grid: dict[str, tuple[int, ...]] = {"node_counts": (0, 4, 8), "contexts": (16, 64)}
-    models = (str(made.folder / "target"), str(made.folder / "drafter"))
-    return simlab.profile(*models, out=made.folder / "cost.json", repeats=2, **grid)
+    target, drafter, out = str(made.folder / "target"), str(made.folder / "drafter"), made.folder / "cost.json"
+    return simlab.profile(target, drafter, out=out, node_counts=(0, 4, 8), contexts=(16, 64), repeats=2)
 
 
 def test_a_profile_has_a_row_per_cell(profiled: ProfileTable) -> None:
