@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from simlab.draft import Draft, Marginals, Prompt
     from simlab.errors import SimlabError
     from simlab.policy import Needs, Outcome, Policy, Stateless
-    from simlab.real_runner.profile.profile import profile
-    from simlab.real_runner.record.record import record
     from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
     from simlab.sequence_replay import (
         Round,
@@ -30,13 +28,15 @@ if TYPE_CHECKING:
         rounds,
     )
     from simlab.studies.compare import compare
-    from simlab.studies.confirm.run import confirm
+    from simlab.studies.confirm.confirm import confirm
     from simlab.studies.curves import curves
     from simlab.studies.export.export import export
     from simlab.studies.inputs.trace import sample_trace
     from simlab.studies.inspect.inspect import inspect
     from simlab.studies.optimize.optimize import optimize
     from simlab.studies.policies import list_policies
+    from simlab.studies.profile import profile
+    from simlab.studies.record import record
     from simlab.studies.replay.replay import replay
     from simlab.studies.report.report import report
     from simlab.studies.reproduce import reproduce

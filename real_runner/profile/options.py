@@ -75,12 +75,44 @@ def node_counts_for(execution: str) -> tuple[int, ...]:
     return node_counts_at_steps(NODE_COUNTS[-1]) if execution == CUDA_GRAPHS else NODE_COUNTS
 
 
-def options_of(file: CostFile) -> dict[str, object]:
-    """The options under which a file was begun, by name; its device is a name that torch does not know."""
-    grid, sampling = ("node_counts", "contexts", "repeats", "batch"), ("temperature", "top_p", "top_k")
-    named = {"target": file.target, "draft": file.drafter}
-    models: dict[str, object] = {name: at_revision(model.name, model.revision) for name, model in named.items()}
-    return models | {name: getattr(file, name) for name in (*grid, *sampling, "dtype", "threads", "execution")}
+@dataclass(frozen=True, slots=True)
+class ProfileSettings:
+    """What a profile measures, apart from its device and its files; see `ProfileOptions`.
+
+    Attributes:
+        node_counts: None: those that go with the execution; see `node_counts_for`.
+    """
+
+    target: str
+    draft: str
+    node_counts: tuple[int, ...] | None = None
+    contexts: tuple[int, ...] = CONTEXTS
+    repeats: int = 6
+    batch: int = 1
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    dtype: str = "float32"
+    threads: int | None = None
+    execution: str = EAGER
+
+
+def settings_of(file: CostFile) -> ProfileSettings:
+    """The settings with which a file was begun; its device is a name that torch does not know."""
+    return ProfileSettings(
+        target=at_revision(file.target.name, file.target.revision),
+        draft=at_revision(file.drafter.name, file.drafter.revision),
+        node_counts=file.node_counts,
+        contexts=file.contexts,
+        repeats=file.repeats,
+        batch=file.batch,
+        temperature=file.temperature,
+        top_p=file.top_p,
+        top_k=file.top_k,
+        dtype=file.dtype,
+        threads=file.threads,
+        execution=file.execution,
+    )
 
 
 def _rise(values: Sequence[int]) -> bool:

@@ -3,29 +3,26 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
+from simlab.cli.options import (
+    Options,
+    add_by,
+    add_device,
+    add_dtype,
+    add_execution,
+    add_json,
+    add_limit,
+    add_model_threads,
+    add_policies,
+    add_sampling,
+    add_tap_offset,
+)
 from simlab.cli.parser import Parser, positive
-from simlab.cli.record import add_execution, add_sampling, add_tap_offset, check_sampling
-from simlab.errors import UsageError, at_the_door, needing_models
-from simlab.policies.parsing.parse import NamedPolicy
-from simlab.studies.confirm.chosen import Chosen, chosen_of
-from simlab.studies.confirm.run import confirm
-from simlab.studies.inputs.artefacts import shelf_of_models
-from simlab.studies.inputs.priced_policies import with_references
-from simlab.studies.inputs.trace import first_prompts
-from simlab.traces.artefacts.optimum import Optimum, read_optimum
-from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.errors import needing_models
+from simlab.studies.inputs.models import AnswerOptions
 
 FAILED = 1
-_WITHOUT_CHOICE = ("ddtree:budget=16",)
-_MIN_WIDTH, _EXACT_BUDGET = 64, 512
-_SAMPLING = ("temperature", "top_p", "top_k", "seed", "max_new_tokens", "chat_template_kwargs")
-_MODELS = ("target", "draft", "dtype", "device", "execution", "threads")
-_RUN = (*_MODELS, "out", "limit", "repeats", "batch", "batch_invariant", "resume", "until_interval")
-_MOST_REPEATS = 10
-"""Where a stop rule decides, and nothing else was asked for: repeats make the clock's noise small, and no more."""
 
 DETAILS = """Decodes the prompts of a trace with the real models, every policy in turn, and says whether the
 prediction was true: how fast, which rounds, and whether the text is the target's own.
@@ -52,9 +49,7 @@ are those of this mode, and nothing is predicted.
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
-    parser.add_argument(
-        "-p", "--policy", action="append", default=[], metavar="POLICY", help="see `simlab policies`; may be repeated"
-    )
+    add_policies(parser)
     parser.add_argument(
         "--from", dest="choice", type=Path, metavar="FILE", help="run what `simlab optimize --out FILE` chose"
     )
@@ -67,9 +62,9 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="prices: a cost file of just what is run, or a shipped one",
     )
-    parser.add_argument("--limit", type=positive, metavar="N", help="the first N prompts only")
+    add_limit(parser)
     parser.add_argument("--batch", type=positive, metavar="N", help="serve N texts at a time; without it each alone")
-    parser.add_argument("--by", choices=("dataset", "context", "turn"), help="a table for each, and one of all")
+    add_by(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -78,19 +73,19 @@ def add_arguments(parser: Parser) -> None:
         help="log, result rows and summary (default runs/confirm)",
     )
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted run stopped")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     _add_running(parser.add_argument_group("running"))
     add_sampling(parser.add_argument_group("sampling, with --prompts; a trace brings its own"))
 
 
-def _add_running(group: argparse._ArgumentGroup) -> None:
+def _add_running(group: Options) -> None:
     group.add_argument("--target", metavar="T", help="a folder, or a Hub id (default: as the trace names it)")
     group.add_argument(
         "--draft", metavar="D", help="a folder, a *.safetensors file, or a Hub id (default: as the trace names it)"
     )
     add_tap_offset(group, "as the trace was recorded")
-    group.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default float32")
-    group.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
+    add_dtype(group)
+    add_device(group)
     add_execution(group)
     group.add_argument(
         "--batch-invariant",
@@ -98,12 +93,12 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
         help="passes of one fixed shape: the same text in any dtype, slower; caddtree, bastion and price may draft 512 "
         "tokens unless told less, and then every pass has 520 rows: give them budget=16",
     )
-    group.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
+    add_model_threads(group)
     group.add_argument(
         "--repeats",
         type=positive,
         metavar="N",
-        help=f"how often each text is decoded (default 1; with a stop rule at most {_MOST_REPEATS})",
+        help="how often each text is decoded (default 1; with a stop rule at most 10)",
     )
     group.add_argument(
         "--until-interval",
@@ -120,118 +115,53 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    typed = {name: value for name, value in vars(options).items() if value is not None}
-    _check_typed(typed)
-    optimum = _optimum(options.choice)
-    asked = [*(() if optimum is None else optimum.run), *options.policy] or list(_WITHOUT_CHOICE)
-    trace = _trace(typed)
-    policies, in_sample = _policies(asked, options, trace if trace is not None else _same_models(typed))
+    """Run policies with the real models, and print what came out."""
+    answers = AnswerOptions(
+        options.temperature,
+        options.top_p,
+        options.top_k,
+        options.seed,
+        options.max_new_tokens,
+        options.chat_template_kwargs,
+    )
+    answers.check_prompts(options.prompts)
     with needing_models("confirm"):
-        from simlab.real_runner.confirm.log import check_out
-        from simlab.real_runner.confirm.options import ConfirmOptions
-    with at_the_door():
-        # What is recorded first says in its manifest which layers were read.
-        read_as = {} if "prompts" in typed or "tap_offset" not in typed else {"tap_offset": typed["tap_offset"]}
-        asked_of = {name: typed[name] for name in _RUN if name in typed}
-        wanted = ConfirmOptions(**{**asked_of, **_ending(typed), **read_as})
-    check_out(wanted.out, wanted.resume)
+        from simlab.studies.confirm.confirm import confirm  # noqa: PLC0415 - loads torch
     try:
-        if trace is None:
-            trace = _recorded(typed, policies)
-            policies, in_sample = _policies(asked, options, trace)
-        chosen = None if optimum is None else _chosen(options, optimum, trace, policies)
-        done = confirm(wanted, trace, policies, options.cost, in_sample, options.by, chosen)
+        confirmation = confirm(
+            options.trace,
+            options.policy,
+            choice=options.choice,
+            prompts=options.prompts,
+            cost=options.cost,
+            target=options.target,
+            draft=options.draft,
+            tap_offset=options.tap_offset,
+            dtype=options.dtype,
+            device=options.device,
+            execution=options.execution,
+            batch_invariant=options.batch_invariant,
+            threads=options.threads,
+            repeats=options.repeats,
+            batch=options.batch,
+            until_interval=options.until_interval,
+            time_limit=options.time_limit,
+            limit=options.limit,
+            by=options.by,
+            out=options.out,
+            resume=options.resume,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+            seed=options.seed,
+            max_new_tokens=options.max_new_tokens,
+            chat_template_kwargs=options.chat_template_kwargs,
+        )
     except KeyboardInterrupt:
-        print(f"\nsimlab: interrupted; finished parts are in {wanted.out}: add --resume to go on", file=sys.stderr)
+        print(f"\nsimlab: interrupted; finished parts are in {options.out}: add --resume to go on", file=sys.stderr)
         raise
-    print(json.dumps(done.value(), indent=1, allow_nan=False) if options.json else done.text())
-    if not options.json:
-        print(f"\nLog, result rows and summary: {wanted.out}")
-    return FAILED if done.has_failed else 0
-
-
-def _chosen(
-    options: argparse.Namespace, optimum: "Optimum", trace: "Trace", policies: "Sequence[NamedPolicy]"
-) -> "Chosen":
-    wanted = set(first_prompts(trace, options.limit))
-    records = [record for record in trace.sequences() if record.index in wanted]
-    return chosen_of(options.choice, optimum, records, policies)
-
-
-def _optimum(path: Path | None) -> "Optimum | None":
-
-    return None if path is None else read_optimum(path)
-
-
-def _ending(typed: dict[str, object]) -> dict[str, object]:
-    """When the run ends: repeats, unless they were typed, and the seconds of the time limit."""
-    found: dict[str, object] = {}
-    if {"until_interval", "time_limit"} & set(typed) and "repeats" not in typed:
-        found["repeats"] = _MOST_REPEATS
-    if "time_limit" in typed:
-        minutes = float(str(typed["time_limit"]))
-        if not minutes >= 0:
-            raise UsageError(f"--time-limit is in minutes and must not be negative; got {minutes:g}")
-        found["time_limit_s"] = 60 * minutes
-    return found
-
-
-def _policies(
-    asked: "Sequence[str]", options: argparse.Namespace, trace: "Trace | None"
-) -> "tuple[list[NamedPolicy], tuple[str, ...]]":
-    """Those that were asked for, and the labels of those that are judged in sample.
-
-    Args:
-        asked: as they were typed, or read from a file.
-        options: as they were typed.
-        trace: whose models artefacts must be of; None where they are not known yet.
-    """
-    shelf = shelf_of_models(options.cost, trace, options.draft, options.dtype, options.batch or 1)
-    found = with_references(list(dict.fromkeys(asked)), shelf)
-    return found, shelf.in_sample(found)
-
-
-def _same_models(typed: dict[str, object]) -> "Trace | None":
-    """Before prompts are recorded a trace of the models that will record them, if it is the packaged one."""
-    packaged = open_trace(packaged_trace())
-    drafters = {one.model.name for one in packaged.manifest.draft_sets.values()}
-    is_same = typed.get("target", packaged.manifest.target.name) == packaged.manifest.target.name
-    return packaged if is_same and typed.get("draft", *drafters) in drafters else None
-
-
-def _check_typed(typed: dict[str, object]) -> None:
-    given = [name for name in _SAMPLING if name in typed]
-    if given and "prompts" not in typed:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise UsageError(f"{names} can change nothing about a trace; leave it out, or record anew with --prompts FILE")
-    check_sampling(typed)
-
-
-def _trace(typed: dict[str, object]) -> "Trace | None":
-    """The trace that was asked for; None with --prompts, of which it is still to be recorded."""
-    if "prompts" in typed:
-        return None
-    trace = typed.get("trace")
-    return open_trace(str(trace) if trace is not None else packaged_trace())
-
-
-def _recorded(typed: dict[str, object], policies: "list[NamedPolicy]") -> "Trace":
-    """A recording in which every policy finds what it reads."""
-    with needing_models("confirm"):
-        from simlab.real_runner.checkpoints import files as dflash_files
-        from simlab.real_runner.record.options import RecordOptions
-        from simlab.real_runner.record.record import record
-        from simlab.real_runner.targets import builtin
-    needs = [one.policy.needs for one in policies]
-    whole = [one.policy.budget for one in policies if one.policy.needs.draft and one.policy.needs.top_k is None]
-    given: dict[str, object] = {
-        "target": builtin.NAME,
-        "draft": dflash_files.PACKAGED,
-        "min_width": max([_MIN_WIDTH, *(one.top_k or 0 for one in needs)]),
-        "exact_budget": max([_EXACT_BUDGET, *whole]),
-    }
-    names = ("target", "draft", "dtype", "device", "limit", "prompts", "resume", "tap_offset", *_SAMPLING)
-    given |= {name: typed[name] for name in names if name in typed}
-    with at_the_door():
-        chosen = RecordOptions(out=Path(str(typed["out"])) / "trace", **given)  # type: ignore[arg-type]
-    return open_trace(record(chosen))
+    if options.json:
+        print(json.dumps(confirmation.to_json(), indent=1, allow_nan=False))
+    else:
+        print(f"{confirmation.text()}\n\nLog, result rows and summary: {options.out}")
+    return FAILED if confirmation.has_failed else 0

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from simlab.cli.parser import not_negative, positive
-from simlab.errors import UsageError
+from simlab.errors import UsageError, needing_models
 
 SLICES = ("dataset", "context", "turn")
 """What ``--by`` cuts results by; as `simlab.analysis.statistics.slices.SLICES`."""
@@ -119,6 +119,37 @@ def add_law(parser: Options) -> None:
     parser.add_argument("--temperature", type=float, metavar="X", help="0 takes the likeliest (default 0)")
     parser.add_argument("--top-p", type=float, metavar="X", help="1 for no cut (default 1)")
     parser.add_argument("--top-k", type=not_negative, metavar="N", help="0 for no cut (default 0)")
+
+
+def add_sampling(parser: Options) -> None:
+    """Add the options of text that the target is to write; not given, they are None."""
+    add_law(parser)
+    parser.add_argument("--seed", type=not_negative, metavar="N", help="default 0")
+    parser.add_argument("--max-new-tokens", type=positive, metavar="N", help="per answer (default 256)")
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=_template_kwargs,
+        metavar="JSON",
+        help="such as '{\"enable_thinking\": false}'",
+    )
+
+
+def _template_kwargs(text: str) -> dict[str, object]:
+    """Read the arguments of a chat template.
+
+    Raises:
+        PromptError: the text is no JSON object, or sets what simlab sets itself.
+    """
+    with needing_models("record"):
+        from simlab.real_runner.record.prompts import parse_template_kwargs  # noqa: PLC0415 - needs jinja2
+    return parse_template_kwargs(text)
+
+
+def add_execution(parser: Options) -> None:
+    """Add ``--execution``, which says how the models' operations are started; not given, it is None."""
+    from simlab.real_runner.execution.prepare import EXECUTIONS, execution_help  # noqa: PLC0415 - commands without models
+
+    parser.add_argument("--execution", choices=tuple(EXECUTIONS), help=execution_help())
 
 
 def check_file_to_write(option: str, path: Path | None, example: str) -> None:

@@ -1,15 +1,22 @@
-"""``simlab train``: a drafter for a target, from text or from the target's own answers."""
+"""``simlab train``: a drafter for a target, and what policies are fitted with."""
 
 import argparse
+import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from simlab.cli.options import Options, add_cost, add_device, add_draft_set, add_json, add_limit
 from simlab.cli.parser import Parser, add_command, not_negative, positive
 from simlab.errors import UsageError, at_the_door, needing_models
-from simlab.studies import fit_ngram as command_train_ngram
-from simlab.studies import fit_tables as command_train_tables
+from simlab.studies.fit_ngram import fit_ngram
+from simlab.studies.fit_tables import CalibrationFit, PriceFit, RankFit, fit_calibration, fit_price, fit_ranks
+from simlab.studies.inputs.models import TARGET
 
-_DETAILS = """The text is a Parquet table of token ids (columns prompt_ids, text_ids), a JSONL file of prompts
+DETAILS = ""
+
+_DFLASH = """The text is a Parquet table of token ids (columns prompt_ids, text_ids), a JSONL file of prompts
 with their answers, or, with --prompts, what the target itself answers.
 
   simlab train dflash --prompts prompts.jsonl --dev dev.jsonl --steps 5000 --out runs/drafter
@@ -25,40 +32,72 @@ and the optimiser's moments of FOLDER/state.safetensors where there is one, else
 model.safetensors and a new optimiser. It says on stderr which."""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the command to the list."""
-    parser = add_command(commands, "train", "Train a drafter for a target.")
+_CALIBRATION = """A logistic map of a drafter's probabilities, by depth and class of rank, for policies like calibrated.
+Fit it on other prompts than those it is judged on. The figures it prints are held out: prompts are dealt
+into four parts, and each part is judged under maps fitted to the other three. The file is fitted to all.
+
+  simlab train calibration --trace runs/dev --out runs/calibration.json
+  simlab replay -p 'calibrated:budget=64,table="runs/calibration.json"'"""
+
+_RANKS = """How often the drafter's candidate of each rank is the true token, by depth, for policies such as sequoia.
+
+  simlab train ranks --trace runs/dev --out runs/ranks.json"""
+
+_PRICE = """The price of a second at which the policy's own rounds bring as many expected tokens.
+
+  simlab train price --trace runs/dev -p price:budget=256"""
+
+
+_NGRAM = """The text is a table of token ids: Parquet with lists in the columns prompt_ids and text_ids, or JSONL with
+one object a line that has them. What the target wrote is counted; a prompt only stands before it.
+
+  simlab train ngram --text text.parquet --min-count 2 --out runs/mine.parquet
+  simlab replay --trace other -p 'presto:ngram="runs/mine.parquet"'
+
+Its tokens are those of --like, a trace: the tokenizer's digest is kept with the counts, and a trace of another one
+refuses them. Pairs and triples that came less often than --min-count are left out, and what they had goes to shorter
+contexts. With --trace the texts of a trace are counted: they hold its answers, so replay another one with them."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the kinds, each with its options."""
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
-    dflash = add_command(kinds, "dflash", "Train a block-diffusion drafter.", _DETAILS)
-    dflash.add_argument(
+    for name, kind in KINDS.items():
+        kind.add_arguments(add_command(kinds, name, kind.summary, kind.details))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train what was asked for."""
+    return KINDS[options.kind].run(options)
+
+
+def _add_dflash(parser: Parser) -> None:
+    parser.add_argument(
         "--target",
-        default="smollm2-135m",
+        default=TARGET,
         metavar="T",
         help="the model to draft for: a Hugging Face id, a folder, or smollm2-135m (default)",
     )
-    source = dflash.add_mutually_exclusive_group(required=True)
+    source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", type=Path, metavar="FILE", help="text to learn from: .parquet or .jsonl")
     source.add_argument("--prompts", type=Path, metavar="FILE", help="prompts that the target answers first")
-    dflash.add_argument(
+    parser.add_argument(
         "--dev", type=Path, action="append", default=[], metavar="FILE", help="prompts to score on; repeats"
     )
-    dflash.add_argument(
+    parser.add_argument(
         "--dev-limit", type=positive, default=48, metavar="N", help="prompts of each --dev (default 48)"
     )
-    dflash.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the run")
-    dflash.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    dflash.add_argument("--limit", type=positive, metavar="N", help="the first N texts only")
-    dflash.add_argument("--device", default="cpu", metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
-    _add_text(dflash.add_argument_group("text"))
-    _add_sizes(dflash.add_argument_group("drafter"))
-    _add_plan(dflash.add_argument_group("plan"))
-    _add_loss(dflash.add_argument_group("loss"))
-    dflash.set_defaults(run=_run)
-    command_train_tables.add_parsers(kinds)
-    command_train_ngram.add_parser(kinds)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the run")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    add_limit(parser, "the first N texts only")
+    add_device(parser)
+    _add_answers(parser.add_argument_group("text"))
+    _add_sizes(parser.add_argument_group("drafter"))
+    _add_plan(parser.add_argument_group("plan"))
+    _add_loss(parser.add_argument_group("loss"))
 
 
-def _add_text(group: argparse._ArgumentGroup) -> None:
+def _add_answers(group: Options) -> None:
     group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="of generated text (default 0)")
     group.add_argument(
         "--max-new-tokens", type=positive, default=256, metavar="N", help="of a generated answer (default 256)"
@@ -71,7 +110,7 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_sizes(group: argparse._ArgumentGroup) -> None:
+def _add_sizes(group: Options) -> None:
     group.add_argument(
         "--init",
         default="target",
@@ -86,7 +125,7 @@ def _add_sizes(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_plan(group: argparse._ArgumentGroup) -> None:
+def _add_plan(group: Options) -> None:
     group.add_argument(
         "--steps", type=positive, default=5000, metavar="N", help="optimiser steps in all (default 5000)"
     )
@@ -125,7 +164,7 @@ def _add_plan(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_loss(group: argparse._ArgumentGroup) -> None:
+def _add_loss(group: Options) -> None:
     group.add_argument(
         "--decay",
         type=float,
@@ -141,13 +180,15 @@ def _add_loss(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run_dflash(options: argparse.Namespace) -> int:
+    """Train a drafter, and say where it is."""
     taps = _taps(options.taps)
     with needing_models("train"):
-        from simlab.real_runner.record.prompts import parse_template_kwargs
-        from simlab.real_runner.train.dflash import TrainingPlan
-        from simlab.real_runner.train.losses import LossWeights
-        from simlab.real_runner.train.train import TrainOptions, train
+        # These load torch.
+        from simlab.real_runner.record.prompts import parse_template_kwargs  # noqa: PLC0415
+        from simlab.real_runner.train.dflash import TrainingPlan  # noqa: PLC0415
+        from simlab.real_runner.train.losses import LossWeights  # noqa: PLC0415
+        from simlab.real_runner.train.train import TrainOptions, train  # noqa: PLC0415
     with at_the_door():
         chosen = TrainOptions(
             target=options.target,
@@ -195,3 +236,101 @@ def _taps(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(f"--taps takes layer numbers such as 1,8,14,20,27; got {text!r}") from error
+
+
+def _add_source(parser: Parser) -> None:
+    """Add the recording that is fitted on."""
+    parser.add_argument("--trace", required=True, metavar="DIR", help="a recorded trace of prompts to fit on")
+    add_draft_set(parser)
+    add_limit(parser)
+    add_json(parser)
+
+
+def _add_table(parser: Parser) -> None:
+    """Add the options of a table by rank."""
+    _add_source(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the table to write")
+    parser.add_argument(
+        "--top-k", type=positive, default=64, metavar="N", help="ranks that are read at each depth (default 64)"
+    )
+
+
+def _add_price(parser: Parser) -> None:
+    _add_source(parser)
+    parser.add_argument("-p", "--policy", default="price", metavar="POLICY", help="without its rate (default price)")
+    add_cost(parser)
+
+
+def _add_ngram(parser: Parser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--text", type=Path, metavar="FILE", help="token ids to count: .parquet or .jsonl")
+    source.add_argument("--trace", metavar="DIR", help="a trace whose texts to count")
+    parser.add_argument("--like", metavar="DIR", help="a trace of the same tokenizer (default: the packaged one)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file of counts: .parquet")
+    parser.add_argument(
+        "--min-count", type=positive, default=1, metavar="N", help="leave rarer pairs and triples out (default 1: none)"
+    )
+    add_limit(parser, "the first N texts only")
+
+
+def _run_calibration(options: argparse.Namespace) -> int:
+    fit = fit_calibration(options.trace, out=options.out, draft=options.draft, limit=options.limit, top_k=options.top_k)
+    return _print_fit(fit, options.json)
+
+
+def _run_ranks(options: argparse.Namespace) -> int:
+    fit = fit_ranks(options.trace, out=options.out, draft=options.draft, limit=options.limit, top_k=options.top_k)
+    return _print_fit(fit, options.json)
+
+
+def _run_price(options: argparse.Namespace) -> int:
+    fit = fit_price(options.trace, options.policy, cost=options.cost, draft=options.draft, limit=options.limit)
+    return _print_fit(fit, options.json)
+
+
+def _run_ngram(options: argparse.Namespace) -> int:
+    fit = fit_ngram(
+        out=options.out,
+        trace=options.trace,
+        text=options.text,
+        like=options.like,
+        min_count=options.min_count,
+        limit=options.limit,
+    )
+    print(fit.text())
+    return 0
+
+
+def _print_fit(fit: CalibrationFit | RankFit | PriceFit, as_json: bool) -> int:
+    """Print what was fitted, for people or for scripts."""
+    print(json.dumps(fit.to_json(), indent=1, allow_nan=False) if as_json else fit.text())
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Something that can be trained.
+
+    Attributes:
+        summary: its line in the list of kinds.
+        details: its help below the summary.
+        add_arguments: declares its options.
+        run: trains it under these, and gives back the exit code.
+    """
+
+    summary: str
+    details: str
+    add_arguments: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+KINDS = {
+    "dflash": _Kind("Train a block-diffusion drafter.", _DFLASH, _add_dflash, _run_dflash),
+    "calibration": _Kind(
+        "Fit the probabilities of a drafter to what came true.", _CALIBRATION, _add_table, _run_calibration
+    ),
+    "ranks": _Kind("Count which of a drafter's candidates came true.", _RANKS, _add_table, _run_ranks),
+    "price": _Kind("Find the rate that a policy should price its seconds at.", _PRICE, _add_price, _run_price),
+    "ngram": _Kind("Count a 3-gram of the target's texts.", _NGRAM, _add_ngram, _run_ngram),
+}
+"""Everything that can be trained, by the word that is typed behind ``simlab train``."""

@@ -1,81 +1,116 @@
-"""``simlab train ngram``: the counts of a 3-gram, from texts of the target."""
+"""The counts of a 3-gram, from texts of a target."""
 
-import argparse
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from simlab.arrays import Ints
-from simlab.cli.parser import Parser, add_command, positive
 from simlab.errors import PromptError, UsageError, at_the_door
 from simlab.policies.edges.ngram_counting import count_texts
+from simlab.studies.inputs.trace import TraceSource, opened
+from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.ngram import NGramFile, write_ngram_file
 from simlab.traces.format.files import file_sha256
 from simlab.traces.format.manifest import Manifest, read_manifest
-from simlab.traces.reader import open_trace, packaged_trace
+from simlab.traces.reader import packaged_trace
 from simlab.traces.texts import read_text_lines, read_text_table
 
 Texts = Iterator[tuple[Ints, Ints]]
-
-_DETAILS = """The text is a table of token ids: Parquet with lists in the columns prompt_ids and text_ids, or JSONL with
-one object a line that has them. What the target wrote is counted; a prompt only stands before it.
-
-  simlab train ngram --text text.parquet --min-count 2 --out runs/mine.parquet
-  simlab replay --trace other -p 'presto:ngram="runs/mine.parquet"'
-
-Its tokens are those of --like, a trace: the tokenizer's digest is kept with the counts, and a trace of another one
-refuses them. Pairs and triples that came less often than --min-count are left out, and what they had goes to shorter
-contexts. With --trace the texts of a trace are counted: they hold its answers, so replay another one with them."""
+"""Token ids of a prompt and of what the target wrote, both int32."""
 
 
-def add_parser(kinds: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the kind to the list of what can be trained."""
-    parser = add_command(kinds, "ngram", "Count a 3-gram of the target's texts.", _DETAILS)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--text", type=Path, metavar="FILE", help="token ids to count: .parquet or .jsonl")
-    source.add_argument("--trace", metavar="DIR", help="a trace whose texts to count")
-    parser.add_argument("--like", metavar="DIR", help="a trace of the same tokenizer (default: the packaged one)")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file of counts: .parquet")
-    parser.add_argument(
-        "--min-count", type=positive, default=1, metavar="N", help="leave rarer pairs and triples out (default 1: none)"
-    )
-    parser.add_argument("--limit", type=positive, metavar="N", help="the first N texts only")
-    parser.set_defaults(run=_run)
+@dataclass(frozen=True, eq=False)
+class NGramFit(StudyResult):
+    """Counts of a 3-gram, and where they were written.
+
+    Attributes:
+        path: of the file.
+        file: what is in it.
+    """
+
+    path: Path
+    file: NGramFile
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """One row, with the keys of the JSON as columns."""
+        return pl.from_dicts([self.to_json()])
+
+    def to_json(self) -> dict[str, object]:
+        """What was counted, as flat values."""
+        file = self.file
+        return {
+            "kind": "ngram",
+            "path": str(self.path),
+            "ngram_id": file.ngram_id,
+            "num_texts": file.num_texts,
+            "num_tokens": file.num_tokens,
+            "min_count": file.min_count,
+            "num_counts": len(file.counts),
+        }
+
+    def text(self) -> str:
+        """The line that ``simlab train ngram`` prints."""
+        file = self.file
+        return (
+            f"{self.path}: {len(file.counts):,} counts of {file.num_tokens:,} tokens in {file.num_texts:,} texts, "
+            f"{self.path.stat().st_size / 1e6:.1f} MB, id {file.ngram_id}"
+        )
 
 
-def _run(options: argparse.Namespace) -> int:
+def fit_ngram(
+    *,
+    out: str | Path,
+    trace: TraceSource | None = None,
+    text: str | Path | None = None,
+    like: str | Path | None = None,
+    min_count: int = 1,
+    limit: int | None = None,
+) -> NGramFit:
+    """Count pairs and triples of tokens in texts of a target, and write them to a file.
 
-    texts, manifest, source = _source(options)
-    chosen = list(itertools.islice(texts, options.limit))
+    Args:
+        out: the Parquet file of counts.
+        trace: whose texts are counted.
+        text: a table of token ids, Parquet or JSONL, instead of a trace.
+        like: a trace of the tokenizer of ``text``; None: the one that comes with simlab.
+        min_count: rarer pairs and triples are left out.
+        limit: the first so many texts only.
+
+    Raises:
+        SimlabError: not exactly one of trace and text was given, the text cannot be read, or holds no token, or one
+            outside the vocabulary; nothing is written.
+    """
+    texts, manifest, source = _source(trace, text, like)
+    chosen = list(itertools.islice(texts, limit))
     with at_the_door():
-        rows = count_texts(chosen, manifest.vocab_size, options.min_count)
-    num_tokens = sum(len(text) for _, text in chosen)
-    file = NGramFile(
-        manifest.tokenizer_digest, manifest.vocab_size, options.min_count, len(chosen), num_tokens, source, *rows
-    )
-    write_ngram_file(options.out, file)
-    print(
-        f"{options.out}: {len(rows.counts):,} counts of {num_tokens:,} tokens in {len(chosen):,} texts, "
-        f"{options.out.stat().st_size / 1e6:.1f} MB, id {file.ngram_id}"
-    )
-    return 0
+        rows = count_texts(chosen, manifest.vocab_size, min_count)
+    num_tokens = sum(len(written) for _, written in chosen)
+    file = NGramFile(manifest.tokenizer_digest, manifest.vocab_size, min_count, len(chosen), num_tokens, source, *rows)
+    write_ngram_file(Path(out), file)
+    return NGramFit(Path(out), file)
 
 
-def _source(options: argparse.Namespace) -> "tuple[Texts, Manifest, str]":
+def _source(trace: TraceSource | None, text: str | Path | None, like: str | Path | None) -> tuple[Texts, Manifest, str]:
     """Texts, the manifest of a trace of their tokenizer, and what they are known by."""
-    if options.trace is not None:
-        if options.like is not None:
-            raise UsageError("--like says of which tokenizer --text is; a --trace knows its own, so leave it out")
-        trace = open_trace(options.trace)
-        return ((one.prompt.token_ids, one.text) for one in trace.sequences()), trace.manifest, trace.text_id
-    manifest = read_manifest(packaged_trace() if options.like is None else options.like)
-    return _texts(options.text), manifest, _digest(options.text)
+    if (trace is None) == (text is None):
+        raise UsageError("a 3-gram is counted in the texts of a trace or in a file of token ids; give one of them")
+    if text is not None:
+        manifest = read_manifest(packaged_trace() if like is None else str(like))
+        return _texts_of_file(Path(text)), manifest, _digest(Path(text))
+    if like is not None:
+        raise UsageError("--like says of which tokenizer --text is; a --trace knows its own, so leave it out")
+    recording = opened(trace)
+    return ((one.prompt.token_ids, one.text) for one in recording.sequences()), recording.manifest, recording.text_id
 
 
-def _texts(path: Path) -> "Texts":
-
+def _texts_of_file(path: Path) -> Texts:
+    """Read the texts of a file of token ids."""
     read = {".parquet": read_text_table, ".jsonl": read_text_lines}.get(path.suffix)
     if read is None:
         raise UsageError(f"--text takes token ids as .parquet or .jsonl; got {path}")
@@ -84,7 +119,7 @@ def _texts(path: Path) -> "Texts":
 
 
 def _digest(path: Path) -> str:
-
+    """The sha256 of a file's content."""
     try:
         return file_sha256(path)
     except OSError as error:

@@ -13,8 +13,8 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup, load_setup
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
-from simlab.studies.confirm.result import Confirmation
-from simlab.studies.confirm.run import confirm
+from simlab.studies.confirm.confirmation import Confirmation
+from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.priced_policies import with_references
 from simlab.traces.reader import Trace, open_trace
 
@@ -54,7 +54,7 @@ def make(folder: Path, temperature: float = 0.0, num_prompts: int = 3) -> Made:
 
 
 def confirmed(made: Made, options: ConfirmOptions, policies: Sequence[str] = POLICIES) -> Confirmation:
-    return confirm(options, made.trace, with_references(policies))
+    return run_confirmation(options, made.trace, with_references(policies))
 
 
 def setup_of(made: Made, options: ConfirmOptions, policies: Sequence[str] = POLICIES) -> ConfirmSetup:

@@ -38,7 +38,7 @@ from simlab.real_runner.decoding.own_rows import own_sequence
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-from simlab.studies.inputs.artefacts import shelf_of_models
+from simlab.studies.confirm.artefacts import artefacts_of_models
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import open_trace, packaged_trace
 
@@ -174,7 +174,7 @@ def test_every_policy_on_the_real_models(
     """A few tokens each, with the prices, 3-gram and tables that come with simlab; all variants in the faster dtype."""
     ran = models if dtype == "float32" else load_models("smollm2-135m", PACKAGED, dtype, "cpu")
     record, sampling = min(records, key=lambda one: len(one.prompt.token_ids)), sampling_at(temperature)
-    policies = every_policy(shelf_of_models(None, open_trace(packaged_trace()), None, dtype), variants)
+    policies = every_policy(artefacts_of_models(None, open_trace(packaged_trace()), None, dtype), variants)
     found = check_prompt(ran, models.target, record, sampling, FEW_TOKENS, against=False, policies=policies)
     assert_no_faults([found], ran, FEW_TOKENS)
     assert {one.name for one in policies} == set(NAMED)

@@ -34,7 +34,7 @@ from simlab.real_runner.record.sources import Retold, Sources
 from simlab.real_runner.targets.hub_files import files_digest
 from simlab.real_runner.targets.machine import hardware_name, library_versions
 from simlab.real_runner.targets.model import Target
-from simlab.studies.inputs.artefacts import shelf_of_models
+from simlab.studies.confirm.artefacts import artefacts_of_models
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.records import SequenceRecord
@@ -124,7 +124,7 @@ def parts_of(trace: Trace, given: argparse.Namespace) -> list[Part]:
         (LONG, given.tokens, chosen(trace, given.prompts, given.tokens)),
     ):
         policies = {
-            dtype: tuple(every_policy(shelf_of_models(None, trace, None, dtype)) if name == EVERY else POLICIES)
+            dtype: tuple(every_policy(artefacts_of_models(None, trace, None, dtype)) if name == EVERY else POLICIES)
             for dtype in DTYPES
         }
         folder = given.runs / _fingerprint(trace, given.device, tokens, policies)

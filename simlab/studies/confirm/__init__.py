@@ -1,1 +1,1 @@
-"""Predictions beside runs of the real models: what is run, measured, audited and judged. Begin with run."""
+"""Predictions beside runs of the real models: what is run, measured, audited and judged. First confirm, then run."""

@@ -9,7 +9,8 @@ from tqdm import tqdm
 from simlab.analysis.confirm.groups import MachineSpeed, machine_speed
 from simlab.policies.composition import check_batch
 from simlab.policies.engine.lock_step import served_sums
-from simlab.real_runner.confirm.batch_groups import Group
+from simlab.real_runner.confirm.batch_entries import finished_groups
+from simlab.real_runner.confirm.batch_groups import Group, of_groups
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.recorded import texts_of
@@ -21,8 +22,8 @@ from simlab.traces.results.rows import Results, joined_results, rows_in_order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BatchRan:
-    """How texts were served.
+class BatchFacts:
+    """How texts were served several at a time.
 
     Attributes:
         batch: texts at a time.
@@ -34,15 +35,15 @@ class BatchRan:
     batch: int
     groups: int
     group_runs: int
-    machine: "tuple[MachineSpeed, ...]"
+    machine: tuple[MachineSpeed, ...]
 
     def text(self) -> str:
-        """For the heading, behind the number of prompts."""
+        """Groups and their runs, which stand in the heading behind the number of prompts."""
         runs = "" if self.group_runs == self.groups else f", {self.group_runs} runs of a group"
         return f" in {self.groups} group{'' if self.groups == 1 else 's'}{runs}"
 
     def note(self) -> str:
-        """What to know of the numbers."""
+        """What to know of numbers that were measured with several texts at a time."""
         return (
             f"{self.batch} texts at a time: a text waits for each whole round of its batch, and tokens/s are those of "
             "each text;\nthe machine writes all of them together. Where a text ends the next of its group begins, and "
@@ -50,20 +51,18 @@ class BatchRan:
             "group share the seconds of their\nrounds, so [95 %] resample groups."
         )
 
-    def value(self) -> dict[str, object]:
-        """For scripts."""
+    def to_json(self) -> dict[str, object]:
+        """The values of ``simlab confirm --json`` under ``ran`` that tell how texts were served."""
         return {"batch": self.batch, "groups": self.groups, "group_runs": self.group_runs}
 
 
-def predicted_groups(
-    trace: "Trace", draft: str, asked: PricedPolicies, groups: "Sequence[Group]", batch: int
-) -> "Results":
-    """Result rows, for each sequence one per policy, of just the groups that run.
+def predicted_groups(trace: Trace, draft: str, priced: PricedPolicies, groups: Sequence[Group], batch: int) -> Results:
+    """Replay just the groups that run: result rows, for each sequence one per policy.
 
     Args:
         trace: the recording.
         draft: the draft set.
-        asked: policies, and prices of ``batch`` texts at a time.
+        priced: policies, and prices of ``batch`` texts at a time.
         groups: each is served by itself.
         batch: texts at a time.
 
@@ -72,19 +71,17 @@ def predicted_groups(
         CostError: a round has a longer context or larger trees than has a price.
         PolicyError: a policy of the batch has no prices for as many texts; nothing was replayed.
     """
-    from simlab.real_runner.confirm.batch_groups import of_groups
-
-    kept, cost = trace.manifest.draft_sets[draft], asked.prices.cost
-    for one in asked.policies:
+    kept, cost = trace.manifest.draft_sets[draft], priced.prices.cost
+    for one in priced.policies:
         check_needs(one.policy, kept.exact_budget, kept.min_width)
         check_batch(one.policy, batch)
-    rows = [policy_row(one, asked.prices) for one in asked.policies]
+    rows = [policy_row(one, priced.prices) for one in priced.policies]
     served = [record.index for group in groups for record in group]
     parts: list[Results] = []
     with tqdm(total=len(groups), desc="replay", unit="group", delay=2) as bar:
         for read in of_groups(groups, trace.recorded(draft, served)):
             texts = texts_of(read)
-            for row, one in zip(rows, asked.policies, strict=True):
+            for row, one in zip(rows, priced.policies, strict=True):
                 sums = served_sums(one.policy, texts, batch, cost)
                 parts.append(results_of([row], sums, texts, trace, draft))
             bar.update()
@@ -92,21 +89,19 @@ def predicted_groups(
     return rows_in_order(joined_results(parts), order, served)
 
 
-def batch_ran(setup: "ConfirmSetup", log: "ConfirmLog") -> BatchRan | None:
-    """How the texts in the log were served; None where they ran one at a time."""
-    from simlab.real_runner.confirm.batch_entries import finished_groups
-
+def batch_facts(setup: ConfirmSetup, log: ConfirmLog) -> BatchFacts | None:
+    """Tell how the texts in the log were served; None where they ran one at a time."""
     if setup.options.batch == 1:
         return None
-    found = list(finished_groups(log))
-    places = {number: place for place, number in enumerate(sorted({one.group for one in found}))}
+    finished = list(finished_groups(log))
+    places = {number: place for place, number in enumerate(sorted({group.group for group in finished}))}
     speeds = []
     for policy in setup.policies:
         tokens, seconds = np.zeros(len(places), np.int64), np.zeros(len(places))
-        for one in found:
-            for run in one.machine:
+        for group in finished:
+            for run in group.machine:
                 if run.policy_id == policy.policy_id:
-                    tokens[places[one.group]] += run.committed
-                    seconds[places[one.group]] += run.total_s
+                    tokens[places[group.group]] += run.committed
+                    seconds[places[group.group]] += run.total_s
         speeds.append(machine_speed(policy.label, policy.policy_id, tokens, seconds))
-    return BatchRan(setup.options.batch, len(places), len(found), tuple(speeds))
+    return BatchFacts(setup.options.batch, len(places), len(finished), tuple(speeds))

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from simlab.errors import CostError
 from simlab.real_runner.confirm.setup import ConfirmSetup
+from simlab.real_runner.execution.prepare import EAGER
 from simlab.studies.inputs.priced_policies import largest_budget
-from simlab.studies.inputs.prices import Prices, check_models
+from simlab.studies.inputs.prices import Prices, check_models, no_prices, prices_for_trace
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 
 _NO_PRICES = (
@@ -19,8 +20,8 @@ _OTHER_PASSES = (
 )
 
 
-def prices_for(path: Path | None, setup: "ConfirmSetup") -> Prices:
-    """The prices of a file that was measured with just what is run, or shipped ones of that kind.
+def prices_for(path: Path | None, setup: ConfirmSetup) -> Prices:
+    """Find the prices at which a confirmation predicts: of a file, or shipped ones; measured with just what is run.
 
     Passes of one fixed shape have none; a file of the models then serves the policies that read prices alone.
 
@@ -31,42 +32,48 @@ def prices_for(path: Path | None, setup: "ConfirmSetup") -> Prices:
     Raises:
         CostError: the file that was asked for was measured with anything else, or does not reach far enough.
     """
-    asked = (setup.trace, setup.draft, setup.policies, setup.options.limit)
     if setup.options.batch_invariant:
         if path is not None:
             check_models(path, read_cost_file(path), setup.trace, setup.draft)
-        return Prices(None, "none", _OTHER_PASSES)
-    if path is not None:
-        found = setup.price_difference(read_cost_file(path))
-        if found is not None:
-            raise CostError(
-                f"{path} was measured with {found}; a prediction that is to be confirmed needs prices of just what is "
-                f"run: measure them with `simlab profile{_profile_options(setup)} --out FILE`, or leave --cost out"
-            )
-        return replay_prices(path, *asked)
+        return no_prices(_OTHER_PASSES)
+    return _shipped_prices(setup) if path is None else _prices_of_file(path, setup)
+
+
+def _prices_of_file(path: Path, setup: ConfirmSetup) -> Prices:
+    """The prices of a file that was asked for, if it was measured with just what is run."""
+    difference = setup.price_difference(read_cost_file(path))
+    if difference is not None:
+        raise CostError(
+            f"{path} was measured with {difference}; a prediction that is to be confirmed needs prices of just what is "
+            f"run: measure them with `simlab profile{_profile_options(setup)} --out FILE`, or leave --cost out"
+        )
+    return prices_for_trace(path, setup.trace, setup.draft, setup.options.limit)
+
+
+def _shipped_prices(setup: ConfirmSetup) -> Prices:
+    """The prices that come with simlab and were measured with just what is run; or none, and why."""
     fitting = [one for one in packaged_cost_files() if setup.price_difference(read_cost_file(one)) is None]
     if not fitting:
-        return Prices(None, "none", _NO_PRICES.format(options=_profile_options(setup)))
+        return no_prices(_NO_PRICES.format(options=_profile_options(setup)))
     try:
-        prices = replay_prices(fitting[0], *asked)
+        prices = prices_for_trace(fitting[0], setup.trace, setup.draft, setup.options.limit)
     except CostError as error:
-        return Prices(None, "none", f"Nothing is predicted: {error}")
+        return no_prices(f"Nothing is predicted: {error}")
     most = largest_budget(setup.policies, setup.draft_set.depth)
     if prices.cost is not None and most > prices.cost.most_drafted:
-        return Prices(None, "none", _too_small(most, prices.cost.most_drafted))
+        return no_prices(_too_small(most, prices.cost.most_drafted))
     return prices
 
 
-def _profile_options(setup: "ConfirmSetup") -> str:
-    """What a profile of just this run is to be given, where that is not what it has anyway."""
-    from simlab.real_runner.execution.prepare import EAGER
-
+def _profile_options(setup: ConfirmSetup) -> str:
+    """What `simlab profile` of just this run is to be given, where that is not what it has anyway."""
     options = setup.options
     batch = "" if options.batch == 1 else f" --batch {options.batch}"
     return batch if options.execution == EAGER else f"{batch} --execution {options.execution}"
 
 
 def _too_small(most: int, priced: int) -> str:
+    """Why shipped prices do not do: policies may draft more than was priced."""
     return (
         f"Nothing is predicted: a policy may draft {most:,} tokens, and the shipped prices reach {priced:,}; measure "
         "more with `simlab profile --node-counts ...`, and give the file with --cost."

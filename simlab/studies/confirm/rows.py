@@ -12,8 +12,8 @@ from simlab.real_runner.confirm.verdict import Verdict
 from simlab.studies.replay.rows import columns_of_text, columns_of_trace
 
 
-def measured_rows(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]") -> list[dict[str, object]]:
-    """A result row for each text that was decoded; a repeat is a further row of the same sequence."""
+def measured_rows(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) -> list[dict[str, object]]:
+    """Make a result row for each text that was decoded; a repeat is a further row of the same sequence."""
     records = {record.index: record for record in setup.records}
     rows: list[dict[str, object]] = []
     for sequence in sequences:
@@ -37,12 +37,12 @@ def measured_rows(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]"
 
 
 def judged_by_policy(
-    setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]", verdicts: "Mapping[str, Verdict]"
-) -> "dict[str, TextFindings]":
-    """What was found of each policy's texts, by the policy's id."""
+    setup: ConfirmSetup, sequences: Sequence[FinishedSequence], verdicts: Mapping[str, Verdict]
+) -> dict[str, TextFindings]:
+    """Judge each policy by its texts: lossless, as the replay, as plain decoding; by the policy's id."""
     prompts = {record.index: record.prompt for record in setup.records}
     plain = [run.text for seq in sequences for run in seq.runs if run.policy_id == setup.plain_id]
-    found = {}
+    judged = {}
     for one in setup.policies:
         runs = [(seq.index, run) for seq in sequences for run in seq.runs if run.policy_id == one.policy_id]
         unequal = [
@@ -51,7 +51,7 @@ def judged_by_policy(
             if run.unequal
         ]
         verdict = verdicts[one.policy_id]
-        found[one.policy_id] = TextFindings(
+        judged[one.policy_id] = TextFindings(
             lossless=str(verdict),
             num_ties=verdict.num_ties,
             worst_gap=verdict.worst_gap,
@@ -62,11 +62,11 @@ def judged_by_policy(
             unequal=unequal[0] if unequal else "",
             num_same_texts=sum(run.text == text for (_, run), text in zip(runs, plain, strict=True)),
         )
-    return found
+    return judged
 
 
-def differences_of(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]") -> Iterator[dict[str, object]]:
-    """Where the texts, rounds and rows of the run are not those of the trace."""
+def differences_of(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) -> Iterator[dict[str, object]]:
+    """List where the texts, rounds and rows of the run are not those of the trace, as flat values."""
     prompts = {record.index: record.prompt for record in setup.records}
     for sequence in sequences:
         prompt = prompts[sequence.index]
@@ -76,7 +76,7 @@ def differences_of(setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]
             yield from ({**place, **difference} for difference in run.differences)
 
 
-def _named(setup: "ConfirmSetup", sequence: "FinishedSequence") -> "Iterator[tuple[NamedPolicy, FinishedRun]]":
-    """The runs of a sequence, each with its policy."""
+def _named(setup: ConfirmSetup, sequence: "FinishedSequence") -> Iterator[tuple[NamedPolicy, FinishedRun]]:
+    """Pair each run of a sequence with its policy."""
     policies = {one.policy_id: one for one in setup.policies}
     return ((policies[run.policy_id], run) for run in sequence.runs)

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import cast
 
 from simlab.analysis.compare.rank_agreement import rank_agreement
 from simlab.analysis.confirm.errors import prediction_errors
@@ -18,16 +17,21 @@ from simlab.analysis.confirm.table import (
     measured_runs,
     widest_half_width,
 )
-from simlab.errors import TraceError, needing_models
+from simlab.errors import TraceError
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.real_runner.confirm.audit import audit, bound_of, verdicts
+from simlab.real_runner.confirm.batch import measure_groups
+from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.entries import FinishedSequence
+from simlab.real_runner.confirm.log import ConfirmLog, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.confirm.setup import ConfirmSetup
-from simlab.real_runner.confirm.stop import StopRule
-from simlab.studies.confirm.batch import BatchRan, batch_ran, predicted_groups
-from simlab.studies.confirm.chosen import Chosen
+from simlab.real_runner.confirm.setup import ConfirmSetup, check_trace, load_setup
+from simlab.real_runner.confirm.stop import Ending, StopRule
+from simlab.real_runner.models import within_memory
+from simlab.studies.confirm.batch import BatchFacts, batch_facts, predicted_groups
+from simlab.studies.confirm.choice import PriorChoice
+from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
 from simlab.studies.confirm.prices import prices_for
-from simlab.studies.confirm.result import Confirmation, Ran
 from simlab.studies.confirm.rows import differences_of, judged_by_policy, measured_rows
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices
@@ -36,6 +40,7 @@ from simlab.studies.replay.batch import policies_at
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.replay.text import heading
 from simlab.traces.format.files import write_beside
+from simlab.traces.format.json_fields import JsonFields
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, results_frame, write_results
 
@@ -45,14 +50,12 @@ RESULTS, SUMMARY = "results.parquet", "confirm.json"
 _SMALLER = "give --dtype bfloat16, or policies of smaller budgets"
 
 
-def confirm(
-    options: "ConfirmOptions",
-    trace: "Trace",
-    policies: "Sequence[NamedPolicy]",
+def run_confirmation(
+    options: ConfirmOptions,
+    trace: Trace,
+    policies: Sequence[NamedPolicy],
     cost: Path | None = None,
-    in_sample: tuple[str, ...] = (),
-    by: str | None = None,
-    chosen: Chosen | None = None,
+    context: SummaryContext | None = None,
 ) -> Confirmation:
     """Replay policies on a trace, run them on its prompts, and hold the two against each other.
 
@@ -65,22 +68,13 @@ def confirm(
         policies: plain decoding among them; see `simlab.studies.inputs.priced_policies.with_references`.
         cost: the prices of the prediction; None: those that come with simlab, if they are of just this. With passes
             of one fixed shape nothing is predicted; see `simlab.studies.confirm.prices`.
-        in_sample: labels to be marked; see `simlab.studies.inputs.artefacts`.
-        by: a table for each dataset, context or turn as well.
-        chosen: what was chosen beforehand; its best policy is held against the others.
+        context: what the summary says beside its numbers; None: nothing. The best policy of a choice is held against
+            the others.
 
     Raises:
         SimlabError: models, trace, policies, prices and log do not fit each other; nothing was run.
     """
-    with needing_models("confirm"):
-        from simlab.real_runner.confirm.audit import audit, bound_of, verdicts
-        from simlab.real_runner.confirm.batch import measure_groups
-        from simlab.real_runner.confirm.confirm import finished, measure
-        from simlab.real_runner.confirm.log import ConfirmLog, check_out
-        from simlab.real_runner.confirm.setup import check_trace, load_setup
-        from simlab.real_runner.confirm.stop import StopRule
-        from simlab.real_runner.models import within_memory
-
+    context = SummaryContext() if context is None else context
     policies = policies_at(policies, options.batch)
     check_out(options.out, options.resume)
     check_trace(trace, policies)
@@ -91,51 +85,45 @@ def confirm(
     with within_memory(_SMALLER):
         setup = load_setup(options, trace, policies, records)
         prices = prices_for(cost, setup)
-        asked = PricedPolicies(prices, tuple(policies))
-        if options.batch == 1:
-            predicted = replay_trace(trace, setup.draft, [asked], options.limit, ReplayOptions(best_budgets=False))
-        else:
-            predicted = predicted_groups(trace, setup.draft, asked, setup.groups, options.batch)
+        predicted = _predicted(setup, prices)
         log = ConfirmLog(options.out, setup.key(), options.resume)
         rule = StopRule(widest_half_width, options.until_interval, options.time_limit_s)
         (measure if options.batch == 1 else measure_groups)(setup, log, rule)
         audit(setup, log)
     sequences = finished(log)
-    ran = replace(ran_of(setup, sequences, rule, batch_ran(setup, log)), bound=bound_of(log))
+    ran = replace(run_facts(setup, sequences, rule, batch_facts(setup, log)), bound=bound_of(log))
     predicted = predicted.filter(predicted["sequence"].is_in([one.index for one in sequences]))
     results = joined_results([predicted, results_frame(measured_rows(setup, sequences))])
     judged = judged_by_policy(setup, sequences, verdicts(setup, log))
-    first = f"{heading(trace, setup.draft, predicted, prices)}\n{_run_lines(setup, ran, prices, chosen)}"
-    marks = Marks(in_sample, by, chosen)
-    done = _judged(setup, prices, first, ran, results, judged, marks)
+    first_lines = f"{heading(trace, setup.draft, predicted, prices)}\n{_run_lines(setup, ran, prices, context.chosen)}"
+    confirmation = _summary(setup, prices, first_lines, ran, results, judged, context)
     if setup.is_reference:
-        done = replace(done, differences=tuple(differences_of(setup, sequences)))
-    _write(options.out, results, done)
-    return done
+        confirmation = replace(confirmation, differences=tuple(differences_of(setup, sequences)))
+    _write(options.out, results, confirmation)
+    return confirmation
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """What a summary says beside its numbers; see `Confirmation`."""
+def _predicted(setup: ConfirmSetup, prices: Prices) -> Results:
+    """Result rows of the replay of just what is run."""
+    priced, batch, limit = PricedPolicies(prices, setup.policies), setup.options.batch, setup.options.limit
+    if batch == 1:
+        return replay_trace(setup.trace, setup.draft, [priced], limit, ReplayOptions(best_budgets=False))
+    return predicted_groups(setup.trace, setup.draft, priced, setup.groups, batch)
 
-    in_sample: tuple[str, ...]
-    by: str | None
-    chosen: Chosen | None
 
-
-def _judged(
-    setup: "ConfirmSetup",
+def _summary(
+    setup: ConfirmSetup,
     prices: Prices,
     first_lines: str,
-    ran: Ran,
-    results: "Results",
-    judged: "Mapping[str, TextFindings]",
-    marks: Marks,
+    ran: RunFacts,
+    results: Results,
+    judged: Mapping[str, TextFindings],
+    context: SummaryContext,
 ) -> Confirmation:
     """Everything that result rows and verdicts say."""
-    found = _policies(setup, results, judged)
-    predicted = {one.policy: one.predicted.speed.tokens_per_s for one in found}
-    chosen_id = None if marks.chosen is None else marks.chosen.id_at(setup.options.batch)
+    policies = _confirmed_policies(setup, results, judged)
+    predicted = {one.policy: one.predicted.speed.tokens_per_s for one in policies}
+    chosen_id = None if context.chosen is None else context.chosen.id_at(setup.options.batch)
     units = _by_unit(setup, results)
     return Confirmation(
         simlab_version=metadata.version("simlab"),
@@ -144,44 +132,41 @@ def _judged(
         prices=prices,
         heading=first_lines,
         ran=ran,
-        policies=tuple(found),
-        won=compare_winner(found, units, chosen_id),
+        policies=tuple(policies),
+        won=compare_winner(policies, units, chosen_id),
         errors=tuple(prediction_errors(units)),
-        order=rank_agreement(measured_runs(found, units), predicted),
+        order=rank_agreement(measured_runs(policies, units), predicted),
         differences=None,
-        in_sample=marks.in_sample,
-        by=marks.by,
-        slices=() if marks.by is None else tuple(_policies(setup, results, judged, marks.by)),
-        chosen=marks.chosen,
+        context=context,
+        slices=() if context.by is None else tuple(_confirmed_policies(setup, results, judged, context.by)),
     )
 
 
-def _policies(
-    setup: "ConfirmSetup", results: "Results", judged: "Mapping[str, TextFindings]", by: str | None = None
-) -> "list[ConfirmedPolicy]":
+def _confirmed_policies(
+    setup: ConfirmSetup, results: Results, judged: Mapping[str, TextFindings], by: str | None = None
+) -> list[ConfirmedPolicy]:
     """A row per policy, with intervals over what was run whole."""
-    found = confirmed_policies(_by_unit(setup, results, by), judged, by)
-    return found if setup.options.batch == 1 else with_prompts(found, results, by)
+    policies = confirmed_policies(_by_unit(setup, results, by), judged, by)
+    return policies if setup.options.batch == 1 else with_prompts(policies, results, by)
 
 
-def _by_unit(setup: "ConfirmSetup", results: "Results", by: str | None = None) -> "Results":
+def _by_unit(setup: ConfirmSetup, results: Results, by: str | None = None) -> Results:
     """The rows under the names of what was run whole: prompts, or groups of several texts at a time."""
     return results if setup.options.batch == 1 else by_group(results, setup.units, by)
 
 
-def ran_of(
-    setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]", rule: "StopRule", batch: BatchRan | None = None
-) -> Ran:
-    """How far a run came, and why it ended."""
-    from simlab.real_runner.confirm.stop import Ending
-
-    ending, options, key = Ending(setup, rule, sequences), setup.options, setup.key()
+def run_facts(
+    setup: ConfirmSetup, sequences: Sequence[FinishedSequence], rule: StopRule, batch: BatchFacts | None = None
+) -> RunFacts:
+    """Tell what was run, how far it came, and why it ended."""
+    ending, options = Ending(setup, rule, sequences), setup.options
+    key = JsonFields(setup.key(), "the key of the run")
     is_all = len(sequences) == len(setup.records) * options.repeats
     prompts = {record.index: (record.prompt.dataset, record.prompt.prompt_id) for record in setup.records}
-    return Ran(
+    return RunFacts(
         machine={
-            "device": str(key["--device"]),
-            "threads": int(str(key["threads"])),
+            "device": key.text("--device"),
+            "threads": key.integer("threads"),
             "dtype": options.dtype,
             "execution": options.execution,
             "fixed_rows": setup.models.fixed_rows,
@@ -189,7 +174,7 @@ def ran_of(
             "drafter": setup.draft_set.model.name,
             "repeats": options.repeats,
         },
-        versions={name: str(version) for name, version in cast(Mapping[str, object], key["versions"]).items()},
+        versions=key.texts("versions"),
         prompts=len({prompts[one.index] for one in sequences}),
         prompt_runs=ending.num_whole if batch is None else len({(one.repeat, prompts[one.index]) for one in sequences}),
         ended="interval" if ending.is_tight else "all" if is_all else "time",
@@ -200,8 +185,8 @@ def ran_of(
     )
 
 
-def _run_lines(setup: "ConfirmSetup", ran: Ran, prices: Prices, chosen: Chosen | None) -> str:
-    """What was run, in the form of the heading."""
+def _run_lines(setup: ConfirmSetup, ran: RunFacts, prices: Prices, chosen: PriorChoice | None) -> str:
+    """What was run, as lines that follow the heading of the replay."""
     options, machine = setup.options, ran.machine
     line = f"{options.dtype} on {machine['device']}, threads {machine['threads']}, repeats {options.repeats}"
     if machine["execution"] != "eager":
@@ -218,8 +203,8 @@ def _run_lines(setup: "ConfirmSetup", ran: Ran, prices: Prices, chosen: Chosen |
     return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
 
 
-def _write(out: Path, rows: "Results", done: Confirmation) -> None:
-
+def _write(out: Path, rows: Results, confirmation: Confirmation) -> None:
+    """Write the result rows and the summary beside the log."""
     write_results(out / RESULTS, rows)
-    text = json.dumps(done.value(), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(confirmation.to_json(), indent=1, allow_nan=False) + "\n"
     write_beside(out / SUMMARY, lambda file: file.write(text.encode()))

@@ -13,13 +13,13 @@ from functools import cache
 from pathlib import Path
 
 from simlab.cost import CostTable
-from simlab.errors import CostError, PolicyError, SimlabError
+from simlab.errors import PolicyError, SimlabError
 from simlab.policies.artefacts import LEAST_WIDTH
 from simlab.policies.costs.views import cost_in_view, name_and_view
 from simlab.policies.edges.ngram import NGramCounts, counts_from_rows
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.studies.inputs.prices import Prices, check_models, cost_table_of
-from simlab.traces.artefacts.cost import find_packaged, read_cost_file
+from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.artefacts.model_config import find_packaged_config, read_model_config
 from simlab.traces.artefacts.ngram import find_packaged_ngram, read_ngram_file
 from simlab.traces.artefacts.table import find_packaged_table, read_table_file
@@ -33,7 +33,6 @@ AUTO = "auto"
 _SLASHES = (
     "A path with slashes stands in double quotes, -p 'NAME:key=\"runs/FILE\"'; without them a/b lists two values."
 )
-_NAME_PRICES = "Measure them with `simlab profile{options}`, and give the file with --cost."
 
 
 class TraceArtefacts:
@@ -169,41 +168,3 @@ def _models(trace: Trace, draft: str) -> tuple[ModelInfo, ModelInfo, int]:
     """Target, drafter and block."""
     kept = trace.manifest.draft_sets[draft]
     return trace.manifest.target, kept.model, kept.block_size
-
-
-def shelf_of_models(
-    cost: Path | None, trace: Trace | None, draft: str | None, dtype: str, batch: int = 1
-) -> TraceArtefacts:
-    """The artefacts for running models: prices of a file, else those that come with simlab for the trace's models.
-
-    Args:
-        cost: the cost file that was asked for.
-        trace: None where it is still to be recorded.
-        draft: the drafter as it was asked for; None: the only one of the trace. That one may have any name: files move,
-            and what they are is seen when they are loaded.
-        dtype: in which the models run.
-        batch: texts at a time; those that come with simlab are prices of one.
-
-    Raises:
-        CostError: the cost file cannot be read, is not finished, or is of another number of texts at a time.
-    """
-    from simlab.real_runner.targets.hub_files import repository_of
-
-    sets = {} if trace is None else trace.manifest.draft_sets
-    asked = None if draft is None else repository_of(draft)
-    named = [name for name, kept in sets.items() if asked in (name, kept.model.name)]
-    names = list(sets) if len(sets) == 1 else named
-    name = names[0] if len(names) == 1 else None
-    found = None
-    options = "" if batch == 1 else f" --batch {batch}"
-    if cost is not None:
-        found = read_cost_file(cost)
-        if found.batch != batch:
-            raise CostError(
-                f"{cost} was measured with batch {found.batch}, and this run has {batch}; measure just what is run "
-                f"with `simlab profile{options} --out FILE`, or leave --cost out"
-            )
-    elif trace is not None and name is not None and batch == 1:
-        found = find_packaged(*_models(trace, name), dtype)
-    table = None if found is None else cost_table_of(found, cost)
-    return TraceArtefacts(Prices(table, "none", _NAME_PRICES.format(options=options)), trace, name)

@@ -74,7 +74,7 @@ def run_trials(space: Space, inputs: SearchInputs, plan: Plan, options: SearchOp
 def _study(entry: "SearchEntry", inputs: SearchInputs, plan: Plan) -> "optuna.Study":
     """One for each entry on these prompts, at these prices, by this objective."""
     with _explained(plan.storage):
-        import optuna
+        import optuna  # noqa: PLC0415 - an extra of its own, which searches without ranges do without
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         side = inputs.dev
@@ -123,7 +123,7 @@ def _trials(
     options: SearchOptions,
 ) -> list[tuple[str, str]]:
     """The text and the best policy of each finished trial, earlier ones included."""
-    import optuna
+    import optuna  # noqa: PLC0415 - as above
 
     done = (optuna.trial.TrialState.COMPLETE,)
     whole = _whole_settings(entry, points)

@@ -1,6 +1,5 @@
 """The replay of policies on a recorded trace, and the table of what they did."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,16 +130,10 @@ def replay(
     store = None if out is None else ResultStore(Path(out), resume)
     file_of_rounds = None if rounds is None else RoundsFile(Path(rounds))
     options = ReplayOptions(threads, progress, store, file_of_rounds)
-    try:
-        if batch is None:
-            rows = replay_trace(recording, draft, machines, limit, options)
-        else:
-            rows = replay_batches(recording, draft, machines, limit, batch, options)
-    except KeyboardInterrupt:
-        if store is not None:
-            said = f"simlab: interrupted; finished rows are kept: add --resume to go on with {out}"
-            print(f"\n{said}", file=sys.stderr)
-        raise
+    if batch is None:
+        rows = replay_trace(recording, draft, machines, limit, options)
+    else:
+        rows = replay_batches(recording, draft, machines, limit, batch, options)
     if store is not None:
         store.finish(rows)
     if file_of_rounds is not None:

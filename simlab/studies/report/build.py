@@ -149,9 +149,10 @@ def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, mi
 
 
 def _announce(what: str) -> None:
-    """What happens now, for the person who waits."""
+    """Say on a terminal what happens now, for the person who waits."""
     if sys.stderr.isatty():
-        print(f"report: {what} ...", file=sys.stderr, flush=True)
+        sys.stderr.write(f"report: {what} ...\n")
+        sys.stderr.flush()
 
 
 def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:

@@ -48,7 +48,7 @@ def _spread(inputs: ReportInputs, number: int) -> list[int]:
 def _decoder(target: ModelInfo) -> Decode | None:
     """From ids to text, where the tokenizer is at hand; nothing is fetched."""
     try:
-        from simlab.real_runner.targets.token_text import decoder_at_hand
+        from simlab.real_runner.targets.token_text import decoder_at_hand  # noqa: PLC0415 - the extra models may be absent
     except ModuleNotFoundError:
         return None
     try:

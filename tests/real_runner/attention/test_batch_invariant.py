@@ -293,7 +293,7 @@ def test_a_confirmation_counts_the_texts(made: Made, tmp_path: Path) -> None:
 
 def test_without_the_mode_they_are_counted_too(made: Made, tmp_path: Path) -> None:
     done = confirmed(made, ConfirmOptions(tmp_path))
-    assert done.ran.value()["fixed_rows"] == 0
+    assert done.ran.to_json()["fixed_rows"] == 0
     assert "token for token: chain 6 of 6, ddtree:budget=8 6 of 6." in done.text()
     assert "not over its fastest path" not in done.text()
 

@@ -157,11 +157,13 @@ def test_intervals_are_over_groups(made: Made, tmp_path: Path) -> None:
 def test_prices_of_another_batch_are_refused(
     batch: int, priced: int, said: str, made: Made, costs: dict[int, Path], tmp_path: Path
 ) -> None:
-    from simlab.studies.confirm.run import confirm
+    from simlab.studies.confirm.run import run_confirmation
     from simlab.studies.inputs.priced_policies import with_references
 
     with pytest.raises(CostError, match=said):
-        confirm(ConfirmOptions(tmp_path / "out", batch=batch), made.trace, with_references(ASKED), costs[priced])
+        run_confirmation(
+            ConfirmOptions(tmp_path / "out", batch=batch), made.trace, with_references(ASKED), costs[priced]
+        )
 
 
 def test_texts_are_read_once_for_a_prediction_and_once_for_each_repeat(

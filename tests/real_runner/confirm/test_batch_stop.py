@@ -22,7 +22,7 @@ from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decoded import Decoded
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
-from simlab.studies.confirm.result import Confirmation
+from simlab.studies.confirm.confirmation import Confirmation
 from simlab.traces.results.rows import read_results
 
 
@@ -81,7 +81,7 @@ def test_a_killed_run_goes_on_after_its_last_whole_group(
     assert "3 groups, 6 runs of a group" in done.text()
     monkeypatch.setattr(confirm_audit, "audit_text", None)
     monkeypatch.setattr(confirm_batch, "serve_group", None)
-    assert confirmed(made, replace(options, resume=True), ASKED).value() == done.value()
+    assert confirmed(made, replace(options, resume=True), ASKED).to_json() == done.to_json()
 
 
 def test_it_stops_after_a_whole_group(made: Made, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_a_finished_run_does_nothing_again(made: Made, tmp_path: Path, monkeypat
     monkeypatch.setattr(confirm_audit, "audit_text", unwanted)
     monkeypatch.setattr(confirm_audit, "measured_bound", unwanted)
     again = confirmed(made, replace(options, resume=True))
-    assert again.value() == first.value()
+    assert again.to_json() == first.to_json()
     assert (tmp_path / "out" / LOG).read_bytes() == log
 
 
@@ -274,7 +274,7 @@ def test_an_infinite_loss_survives_the_log_and_the_largest_bound_holds(
         judged = [one.judged for one in done.policies if one.judged is not None]
         assert [(one.lossless, one.worst_gap, one.bound) for one in judged] == [("FAILED", np.inf, 3.0)] * 3
         assert all(one.fault.startswith("prompt 'p1', turn 1: token 1 of the text loses by inf") for one in judged)
-        assert json.loads(json.dumps(done.value(), allow_nan=False))["rows"][0]["worst_gap"] is None
+        assert json.loads(json.dumps(done.to_json(), allow_nan=False))["rows"][0]["worst_gap"] is None
         assert done.won is None
 
 

@@ -130,7 +130,7 @@ def test_an_interrupted_run_ends_where_it_would_have_ended(
     assert "the intervals are tight: 3 prompts, 20 runs of a prompt; widest interval" in done.heading
     assert "not after a number of prompts fixed beforehand" in done.text()
     monkeypatch.setattr(confirm, "decode", stop)
-    assert confirmed(made, replace(options, resume=True)).value() == done.value()
+    assert confirmed(made, replace(options, resume=True)).to_json() == done.to_json()
     assert path.read_bytes() == after
 
 

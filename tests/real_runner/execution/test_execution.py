@@ -37,7 +37,7 @@ from simlab.real_runner.execution.prepare import (
 )
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile.key import setting_of
-from simlab.real_runner.profile.options import ProfileOptions, options_of
+from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
 from simlab.real_runner.profile.rounds import RoundsAt
 from simlab.real_runner.targets.loading import load_target
@@ -287,7 +287,7 @@ def test_a_profile_says_how_it_ran(pair: tuple[str, str], tmp_path: Path, capsys
     options = ProfileOptions(*pair, out, TEXT, (0, 5), (24,), repeats=2, execution=COMPILED)
     file = profile(options).file
     assert file.execution == COMPILED == read_cost_file(out).execution
-    assert options_of(file)["execution"] == COMPILED
+    assert settings_of(file).execution == COMPILED
     assert main(["inspect", str(out)]) == 0
     assert ", compiled" in capsys.readouterr().out
     # Under the options it was begun with, without being asked for them again.

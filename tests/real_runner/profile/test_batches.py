@@ -16,7 +16,7 @@ from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decoded import RanRound
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile.batches import BatchPlainAt, BatchRoundsAt
-from simlab.real_runner.profile.options import ProfileOptions, options_of
+from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS, TreesOfSize
 from simlab.sampling.choice import Sampling
@@ -69,7 +69,7 @@ def test_a_file_of_batches_has_every_cell_and_says_so(options: ProfileOptions) -
     assert file == read_cost_file(options.out)
     assert file.is_complete
     assert file.batch == BATCH
-    assert options_of(file)["batch"] == BATCH
+    assert settings_of(file).batch == BATCH
     assert profile(replace(options, resume=True)).num_visits == 0
     with pytest.raises(CostError, match="batch 3, and this run has 1"):
         profile(replace(options, resume=True, batch=1))

@@ -7,7 +7,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile import profile as profiling
 from simlab.real_runner.profile import rounds as profile_rounds
 from simlab.real_runner.profile.key import empty_file
-from simlab.real_runner.profile.options import ProfileOptions, options_of
+from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import Profiled, profile
 from simlab.real_runner.profile.rounds import (
     MEASURED_ROUNDS,
@@ -367,15 +367,15 @@ def test_a_complete_file_is_left_alone_until_more_is_wanted(options: ProfileOpti
 def test_a_file_names_the_options_it_was_begun_with(options: ProfileOptions) -> None:
     begun = replace(options, temperature=0.5, top_p=0.9, top_k=7, threads=1)
     file = profile(begun).file
-    told = ProfileOptions(out=options.out, text=TEXT, **options_of(file))  # type: ignore[arg-type]
-    assert told == begun
+    told = asdict(settings_of(file))
+    assert ProfileOptions(out=options.out, text=TEXT, **told) == begun
 
 
 def test_a_file_names_the_commits_of_models_from_the_hub() -> None:
     """The branch may have moved on since."""
     hub, here = ModelInfo("org/target", "0123abc", "x"), ModelInfo("runs/drafter", "", "y")
-    told = options_of(replace(EMPTY, target=hub, drafter=here))
-    assert (told["target"], told["draft"]) == ("org/target@0123abc", "runs/drafter")
+    told = settings_of(replace(EMPTY, target=hub, drafter=here))
+    assert (told.target, told.draft) == ("org/target@0123abc", "runs/drafter")
 
 
 # Refusals

@@ -21,6 +21,7 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import Decoded
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.key import setting_of
+from simlab.studies.confirm.confirmation import SummaryContext
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.rows import read_results
@@ -307,11 +308,11 @@ def test_prompts_for_the_packaged_models_find_what_ships_with_them(
     """Prices, tables and counts, before anything is recorded; for other models a sentence says what to do."""
     asked: list[NamedPolicy] = []
 
-    def noted(typed: dict[str, object], policies: list[NamedPolicy]) -> None:
+    def noted(_prompts: Path, policies: list[NamedPolicy], *_others: object) -> None:
         asked.extend(policies)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simlab.cli.confirm._recorded", noted)
+    monkeypatch.setattr("simlab.studies.confirm.confirm._recorded", noted)
     command = ["confirm", "--prompts", str(made.folder / "prompts.jsonl"), "--out", str(tmp_path / "out")]
     wanted = ["-p", "caddtree", "-p", "sequoia", "-p", "presto"]
     assert main([*command, *wanted]) == 130
@@ -378,8 +379,8 @@ def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monke
         asked.append((options, trace.manifest.target.name, [one.label for one in policies], *others))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simlab.cli.confirm.confirm", noted)
+    monkeypatch.setattr("simlab.studies.confirm.confirm.run_confirmation", noted)
     monkeypatch.chdir(tmp_path)
     assert main(["confirm"]) == 130
     labels = ["autoregressive", "chain", "ddtree:budget=16"]
-    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, (), None, None)]
+    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, SummaryContext())]

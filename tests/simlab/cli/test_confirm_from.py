@@ -15,7 +15,7 @@ from made_up_costs import random_table
 from simlab.cli.main import main
 from simlab.errors import TraceError
 from simlab.policies.parsing.parse import parse_policies
-from simlab.studies.confirm.chosen import chosen_of
+from simlab.studies.confirm.choice import prior_choice
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.artefacts.confirmation import SUMMARY, read_confirmation
 from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, write_optimum
@@ -119,7 +119,7 @@ def test_texts_that_were_searched_are_marked(
 def test_a_choice_at_other_prices_says_so(made: Made, optimum: Optimum) -> None:
     """So does one whose best policy is another here, because what it reads is."""
     policies = parse_policies(list(RUN))
-    chosen = chosen_of(Path("x"), optimum, made.trace.sequences(), policies)
+    chosen = prior_choice(Path("x"), optimum, made.trace.sequences(), policies)
     cost = random_table(np.random.default_rng(1))
     assert [name for name, _ in chosen.lines(Prices(None, "none", ""), 1)] == ["chosen", "optimize"]
     (line,) = [text for name, text in chosen.lines(Prices(cost, "made up", ""), 1) if not name]
@@ -127,11 +127,13 @@ def test_a_choice_at_other_prices_says_so(made: Made, optimum: Optimum) -> None:
     (served,) = [text for name, text in chosen.lines(Prices(None, "none", ""), 4) if not name]
     assert served == "chosen for one text at a time, and run here 4 at a time"
     same = replace(optimum, cost_ids=(cost.cost_id,))
-    assert len(chosen_of(Path("x"), same, made.trace.sequences(), policies).lines(Prices(cost, "made up", ""), 1)) == 2
+    assert (
+        len(prior_choice(Path("x"), same, made.trace.sequences(), policies).lines(Prices(cost, "made up", ""), 1)) == 2
+    )
     other = ChosenPolicy(BEST, "another id")
-    unsaid = chosen_of(Path("x"), replace(optimum, rows=()), made.trace.sequences(), policies)
+    unsaid = prior_choice(Path("x"), replace(optimum, rows=()), made.trace.sequences(), policies)
     assert "predicted" not in str(unsaid.lines(Prices(None, "none", ""), 1))
-    moved = chosen_of(Path("x"), replace(optimum, best=other, winner=None), made.trace.sequences(), policies)
+    moved = prior_choice(Path("x"), replace(optimum, best=other, winner=None), made.trace.sequences(), policies)
     assert moved.policy_id == optimum.best.policy_id
     assert moved.lines(Prices(None, "none", ""), 1)[-1][1].startswith("the best policy here reads other prices")
 

@@ -2,18 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tiny_models import make_pair
 
 from simlab.cli import demo as command_demo
-from simlab.cli import demo_live as command_demo_live
-from simlab.cli.demo_round import chain_accepted, most_telling_round, round_text
 from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.record.record import record
-from simlab.real_runner.targets import machine
-from simlab.traces import reader
+from simlab.real_runner.record.options import RecordOptions
+from simlab.studies.demo import live
+from simlab.studies.demo.demo import DemoResult, demo
+from simlab.studies.demo.one_round import chain_accepted, most_telling_round, round_text
 from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.synthetic import DRAFT, synthetic_sequences, write_synthetic_trace
 
@@ -43,8 +43,7 @@ def test_where_the_tree_is_never_better_there_is_nothing_to_show() -> None:
 
 def test_dev_prompts_and_fresh_prompts_are_apart() -> None:
     dev, fresh = (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for path in (command_demo_live.DEV, command_demo_live.FRESH)
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in (live.DEV, live.FRESH)
     )
     for rows in (dev, fresh):
         assert sorted(row["dataset"] for row in rows) == ["chat"] * 2 + ["code"] * 3 + ["maths"] * 3
@@ -55,17 +54,17 @@ def test_dev_prompts_and_fresh_prompts_are_apart() -> None:
 def packaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A made-up trace in place of the packaged one."""
     trace = write_synthetic_trace(tmp_path / "packaged", num_sequences=4, length=16)
-    monkeypatch.setattr(reader, "packaged_trace", lambda: trace)
+    monkeypatch.setattr("simlab.studies.inputs.trace.packaged_trace", lambda: trace)
     return trace
 
 
 def test_without_models_the_offline_part_is_done(
     packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def unreachable(*_arguments: object) -> command_demo_live.Story:
+    def unreachable(*_arguments: object) -> NoReturn:
         raise ModelError("the target could not be fetched with pip (no network)")
 
-    monkeypatch.setattr(command_demo_live, "live_story", unreachable)
+    monkeypatch.setattr(live, "live_parts", unreachable)
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     out = capsys.readouterr().out
     assert str(packaged) in out
@@ -79,13 +78,16 @@ def test_without_models_the_offline_part_is_done(
 def tiny(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Tiny models in place of the real ones, and less to do."""
     target, drafter = make_pair(tmp_path)
-    monkeypatch.setattr(command_demo, "TARGET", str(target))
-    monkeypatch.setattr(command_demo, "DRAFT", str(drafter))
-    monkeypatch.setattr(command_demo_live, "MAX_NEW_TOKENS", 24)
-    monkeypatch.setattr(command_demo_live, "_REPEATS", 1)
-    monkeypatch.setattr(command_demo_live, "SEARCHED", ("chain:length=3", "caddtree:budget=48"))
-    monkeypatch.setattr(command_demo_live, "_CONTEXTS", (64, 512))
-    monkeypatch.setattr(machine, "has_fast_bfloat16", lambda: False)
+
+    def with_tiny_models(out: Path) -> DemoResult:
+        return demo(out, str(target), str(drafter))
+
+    monkeypatch.setattr(command_demo, "demo", with_tiny_models)
+    monkeypatch.setattr(live, "MAX_NEW_TOKENS", 24)
+    monkeypatch.setattr(live, "_REPEATS", 1)
+    monkeypatch.setattr(live, "SEARCHED", ("chain:length=3", "caddtree:budget=48"))
+    monkeypatch.setattr(live, "_CONTEXTS", (64, 512))
+    monkeypatch.setattr(live, "has_fast_bfloat16", lambda: False)
     return packaged
 
 
@@ -106,11 +108,15 @@ def test_the_whole_story_on_tiny_models(tiny: Path, tmp_path: Path, capsys: pyte
     assert str(tiny) in shown.out
 
 
+def recorded_again(_options: RecordOptions) -> NoReturn:
+    pytest.fail("it recorded again")
+
+
 def test_a_second_run_uses_what_is_there(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     first = capsys.readouterr().out
-    monkeypatch.setattr(record, "record", lambda _options: pytest.fail("it recorded again"))
+    monkeypatch.setattr("simlab.studies.record.write_recording", recorded_again)
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     assert capsys.readouterr().out == first

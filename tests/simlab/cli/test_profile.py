@@ -1,8 +1,6 @@
 """``simlab profile``: what is typed arrives, a file tells how to go on, mistakes are met at the door."""
 
 import json
-import sys
-import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +8,11 @@ import pytest
 import tiny_models
 
 from simlab.cli.main import main
-from simlab.cli.profile import reading_text
-from simlab.cli.profile_text import profile_text
 from simlab.cost import PLAIN
 from simlab.errors import ModelError
 from simlab.real_runner.profile.options import CONTEXTS, NODE_COUNTS, ProfileOptions
+from simlab.real_runner.profile.profile import Profiled
+from simlab.studies.profile import ProfileTable, reading_text
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
 from simlab.traces.format.manifest import ModelInfo
 
@@ -51,14 +49,12 @@ def cost_file(**changes: object) -> CostFile:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[ProfileOptions]:
     """The options that reach a profile that measures nothing."""
     found: list[ProfileOptions] = []
-    fake = types.ModuleType("simlab.real_runner.profile.profile")
 
-    def profile(options: ProfileOptions) -> types.SimpleNamespace:
+    def profile(options: ProfileOptions) -> Profiled:
         found.append(options)
-        return types.SimpleNamespace(file=cost_file(), num_visits=1)
+        return Profiled(cost_file(), 1)
 
-    vars(fake).update(profile=profile)
-    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    monkeypatch.setattr("simlab.studies.profile.run_profile", profile)
     return found
 
 
@@ -159,7 +155,7 @@ def test_a_refusal_is_passed_on(
     def refuse(_options: object) -> None:
         raise ModelError("the drafter does not fit the target")
 
-    monkeypatch.setattr(sys.modules["simlab.real_runner.profile.profile"], "profile", refuse)
+    monkeypatch.setattr("simlab.studies.profile.run_profile", refuse)
     assert main(["profile"]) == 2
     assert capsys.readouterr().err == "simlab: the drafter does not fit the target\n"
 
@@ -170,13 +166,13 @@ def test_an_interrupted_profile_says_how_to_go_on(
     def stop(_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["simlab.real_runner.profile.profile"], "profile", stop)
+    monkeypatch.setattr("simlab.studies.profile.run_profile", stop)
     assert main(["profile", "--out", "x.json"]) == 130
     assert "interrupted; what was measured is in x.json: add --resume to go on" in capsys.readouterr().err
 
 
 def test_the_report() -> None:
-    lines = profile_text(Path("runs/cost.json"), cost_file()).splitlines()
+    lines = ProfileTable(Path("runs/cost.json"), cost_file(), 0).text().splitlines()
     assert lines[:3] == [
         "machine  Fast CPU 9000, threads 3, Linux x86_64, torch 2.11.0",
         "target   m, bfloat16, temperature 0.5",

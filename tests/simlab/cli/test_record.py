@@ -1,7 +1,5 @@
 """``simlab record``: what is typed arrives at the recorder, and mistakes are met at the door."""
 
-import sys
-import types
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +24,6 @@ class Calls:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """A recorder that only remembers."""
     found = Calls()
-    recording, trying = (types.ModuleType(f"simlab.real_runner.{name}") for name in ("record", "dry_run"))
 
     def dry_run(options: RecordOptions) -> str:
         found.tried.append(options)
@@ -36,10 +33,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         found.recorded.append(options)
         return options.out
 
-    vars(recording).update(record=record)
-    vars(trying).update(dry_run=dry_run)
-    for fake in (recording, trying):
-        monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    monkeypatch.setattr("simlab.studies.record.write_recording", record)
+    monkeypatch.setattr("simlab.studies.record.open_trace", lambda folder: folder)
+    monkeypatch.setattr("simlab.real_runner.record.dry_run.dry_run", dry_run)
     return found
 
 
@@ -117,7 +113,7 @@ def test_an_interrupted_recording_says_how_to_go_on(
     def stop(_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["simlab.real_runner.record.record"], "record", stop)
+    monkeypatch.setattr("simlab.studies.record.write_recording", stop)
     assert main(list(NEEDED)) == 130
     assert "interrupted; finished batches are in runs/x: add --resume to go on" in capsys.readouterr().err
 
@@ -128,6 +124,6 @@ def test_a_refusal_of_the_recorder_is_passed_on(
     def refuse(_options: object) -> None:
         raise ModelError("the drafter does not fit the target")
 
-    monkeypatch.setattr(sys.modules["simlab.real_runner.record.record"], "record", refuse)
+    monkeypatch.setattr("simlab.studies.record.write_recording", refuse)
     assert main(list(NEEDED)) == 2
     assert capsys.readouterr().err == "simlab: the drafter does not fit the target\n"

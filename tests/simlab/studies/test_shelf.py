@@ -10,7 +10,8 @@ import pytest
 from simlab.cli.main import main
 from simlab.policies.artefacts import LEAST_WIDTH
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note, shelf_of_models
+from simlab.studies.confirm.artefacts import artefacts_of_models
+from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.artefacts.ngram import read_ngram_file
 from simlab.traces.artefacts.table import read_table_file
@@ -60,7 +61,7 @@ def test_a_policy_that_does_not_ask_is_not_marked(traces: tuple[Trace, Trace], t
 def test_the_only_draft_set_of_a_trace_is_meant_by_any_name(draft: str | None) -> None:
     """Whether that drafter made it is seen when it is loaded; until then its prices and tables are at hand."""
     trace = open_trace(packaged_trace())
-    shelf = shelf_of_models(None, trace, draft, trace.manifest.dtype)
+    shelf = artefacts_of_models(None, trace, draft, trace.manifest.dtype)
     found = parse_policies(["caddtree", "calibrated:budget=8"], shelf)
     assert len(found) == 2
 
@@ -74,9 +75,9 @@ def test_of_several_draft_sets_the_named_one_is_meant() -> None:
         for name, width in (("one", 3), ("two", 5))
     }
     both = cast(Trace, SimpleNamespace(manifest=replace(trace.manifest, draft_sets=sets)))
-    widths = {asked: shelf_of_models(None, both, asked, "float32").min_width() for asked in ("org/one@v1", "two")}
+    widths = {asked: artefacts_of_models(None, both, asked, "float32").min_width() for asked in ("org/one@v1", "two")}
     assert widths == {"org/one@v1": 3, "two": 5}
-    assert shelf_of_models(None, both, None, "float32").min_width() == LEAST_WIDTH
+    assert artefacts_of_models(None, both, None, "float32").min_width() == LEAST_WIDTH
 
 
 def test_the_note_names_them() -> None:

@@ -1,7 +1,7 @@
 """What a confirmation found: as people read it, and as the file that a report is made from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text
 from simlab.analysis.confirm.errors import PredictionErrors
@@ -20,10 +20,11 @@ from simlab.analysis.confirm.text import (
     verdict_text,
 )
 from simlab.analysis.table.text import SPEEDUP
-from simlab.studies.confirm.batch import BatchRan
-from simlab.studies.confirm.chosen import Chosen
+from simlab.studies.confirm.batch import BatchFacts
+from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.prices import Prices
+from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.confirmation import FORMAT, FORMAT_VERSION
 
 _STOPPED = (
@@ -35,8 +36,8 @@ _OVER_BATCH = "Speedup: over plain decoding of as many texts at a time, one toke
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What was run.
+class RunFacts:
+    """What was run, how far it came and why it ended.
 
     Attributes:
         machine: flat facts: device, threads, dtype, execution, names of target and drafter, repeats at most; and as
@@ -59,7 +60,7 @@ class Ran:
     half_width: float
     until_interval: float | None
     time_limit_s: float | None
-    batch: BatchRan | None = None
+    batch: BatchFacts | None = None
     bound: float = 0.0
 
     @property
@@ -82,11 +83,11 @@ class Ran:
         num = f"{self.prompts} prompt{'' if self.prompts == 1 else 's'}"
         return f"{why}: {num}{runs}{width}"
 
-    def value(self) -> dict[str, object]:
-        """For scripts."""
+    def to_json(self) -> dict[str, object]:
+        """The values of ``simlab confirm --json`` under ``ran``."""
         return {
             **self.machine,
-            **({"batch": 1} if self.batch is None else self.batch.value()),
+            **({"batch": 1} if self.batch is None else self.batch.to_json()),
             "bound": self.bound,
             "versions": dict(self.versions),
             "prompts": self.prompts,
@@ -98,9 +99,24 @@ class Ran:
         }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Confirmation:
-    """What came out.
+@dataclass(frozen=True, slots=True)
+class SummaryContext:
+    """What a summary says beside its numbers.
+
+    Attributes:
+        in_sample: labels of policies whose tables or counts are of the very texts of the trace.
+        by: what tables are cut by: ``dataset``, ``context`` or ``turn``; None: one table of all.
+        chosen: what was chosen beforehand, and where; None: nothing was.
+    """
+
+    in_sample: tuple[str, ...] = ()
+    by: str | None = None
+    chosen: PriorChoice | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Confirmation(StudyResult):
+    """What a confirmation found: predictions, measurements, verdicts, and how far they agree.
 
     Attributes:
         heading: what was replayed and run, in lines.
@@ -109,10 +125,8 @@ class Confirmation:
         errors: of the prediction, of each policy that was measured.
         order: whether the prediction orders policies as the measurement does.
         differences: from the trace, as flat values; None where the two are not held against each other.
-        in_sample: labels of policies whose tables or counts are of the very texts of the trace.
-        by: what the slices are cut by; None: no slices.
-        slices: rows of each slice.
-        chosen: what was chosen beforehand, and where.
+        context: what is said beside the numbers.
+        slices: rows of each slice; empty where the tables are not cut.
     """
 
     simlab_version: str
@@ -120,16 +134,14 @@ class Confirmation:
     draft_ids: dict[str, str]
     prices: Prices
     heading: str
-    ran: Ran
-    policies: "tuple[ConfirmedPolicy, ...]"
-    won: "WinnerComparison | None"
-    errors: "tuple[PredictionErrors, ...]"
-    order: "RankAgreement"
+    ran: RunFacts
+    policies: tuple[ConfirmedPolicy, ...]
+    won: WinnerComparison | None
+    errors: tuple[PredictionErrors, ...]
+    order: RankAgreement
     differences: tuple[dict[str, object], ...] | None
-    in_sample: tuple[str, ...] = ()
-    by: str | None = None
-    slices: "tuple[ConfirmedPolicy, ...]" = field(default=())
-    chosen: Chosen | None = None
+    context: SummaryContext = SummaryContext()
+    slices: tuple[ConfirmedPolicy, ...] = ()
 
     @property
     def has_failed(self) -> bool:
@@ -150,24 +162,28 @@ class Confirmation:
     @property
     def all_in_sample(self) -> tuple[str, ...]:
         """Labels of policies that were fitted or chosen on the very texts that were run."""
-        chosen = () if self.chosen is None else self.chosen.in_sample
-        return tuple(one.policy for one in self.policies if one.policy in {*self.in_sample, *chosen})
+        chosen = () if self.context.chosen is None else self.context.chosen.in_sample
+        return tuple(one.policy for one in self.policies if one.policy in {*self.context.in_sample, *chosen})
 
     def text(self) -> str:
-        """All of it, for people."""
+        """Everything, as ``simlab confirm`` prints it: the verdict, tables, and what to know of them."""
         parts = ["\n".join(filter(None, [self.verdict, self.prediction])), self.heading]
-        if self.by is None:
+        if self.context.by is None:
             parts.append(confirm_table(self.policies))
         else:
-            parts.append(confirm_blocks(self.slices, self.policies, self.by))
-        parts += [self._same_texts(), self._machine()]
+            parts.append(confirm_blocks(self.slices, self.policies, self.context.by))
+        parts += [same_texts_sentence(self.policies), self._machine_table()]
         parts += [stage_table(self.policies), error_table(self.errors), agreement_text(self.order)]
         parts += [] if self.differences is None else [differences_text(self.differences)]
-        parts += [self._notes(), in_sample_note(self.in_sample), self.chosen.note() if self.chosen is not None else ""]
+        parts += [
+            self._notes(),
+            in_sample_note(self.context.in_sample),
+            self.context.chosen.note() if self.context.chosen is not None else "",
+        ]
         return "\n\n".join(filter(None, parts))
 
-    def value(self) -> dict[str, object]:
-        """All of it, for scripts and for a report; see `simlab.traces.artefacts.confirmation`."""
+    def to_json(self) -> dict[str, object]:
+        """The value that ``simlab confirm --json`` prints; see `simlab.traces.artefacts.confirmation`."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -184,18 +200,19 @@ class Confirmation:
                 "why_none": self.prices.why_none,
                 "key_match": None if self.prices.cost_id is None else True,
             },
-            "ran": self.ran.value(),
-            "chosen": None if self.chosen is None else self.chosen.value(),
+            "ran": self.ran.to_json(),
+            "chosen": None if self.context.chosen is None else self.context.chosen.to_json(),
             "first": None if self.won is None else self.won.first.policy,
             "comparisons": [] if self.won is None else [one.row() for one in self.won.comparisons],
             "rank_agreement": self.order.value(),
             "rows": self._rows(),
-            "by": self.by,
+            "by": self.context.by,
             "slices": [one.row() for one in self.slices],
             "differences": list(self.differences or ()),
         }
 
     def _rows(self) -> list[dict[str, object]]:
+        """Flat values of each policy: what was predicted, measured, judged and wrong."""
         errors = {one.policy_id: one.row() for one in self.errors}
         names: Sequence[str] = list(next(iter(errors.values()), {}))
         served = () if self.ran.batch is None else self.ran.batch.machine
@@ -210,27 +227,23 @@ class Confirmation:
             for one in self.policies
         ]
 
-    def _same_texts(self) -> str:
-
-        return same_texts_sentence(self.policies)
-
-    def _machine(self) -> str:
-        """What all texts together were written at; empty where they ran alone."""
+    def _machine_table(self) -> str:
+        """The speed at which all texts together were written; empty where each ran alone."""
         served = self.ran.batch
         return "" if served is None else machine_table(served.machine, served.batch)
 
     def _notes(self) -> str:
-
+        """What to know of the numbers, below the tables."""
         served = self.ran.batch
         num_groups = None if served is None else served.groups
         notes = [] if served is None else [served.note()]
-        notes += [confirm_notes(self.policies, self.prices.why_none, self._over(), num_groups)]
+        notes += [confirm_notes(self.policies, self.prices.why_none, self._speedup_note(), num_groups)]
         notes += [ERROR_NOTES] if self.prediction else []
         notes += [_STOPPED.format(units=f"{self.ran.unit}s")] if self.ran.ended == "interval" else []
         return "\n".join(notes)
 
-    def _over(self) -> str:
-        """Over what speedups are, in a sentence."""
+    def _speedup_note(self) -> str:
+        """What a speedup is over, in a sentence."""
         if self.ran.machine["fixed_rows"]:
             return _OVER_FIXED
         return SPEEDUP if self.ran.batch is None else _OVER_BATCH

@@ -35,7 +35,7 @@ def most_telling_round(
 
 
 def _tree_rounds(recorded: RecordedSequence, budget: int) -> Iterable[Round]:
-
+    """The rounds of the tree of that budget on a text."""
     return rounds(DDTree(budget), recorded)
 
 
@@ -49,7 +49,7 @@ def chain_accepted(recorded: RecordedSequence, position: int) -> int:
 
 
 def round_text(recorded: RecordedSequence, one: Round, decode: Decode) -> str:
-    """The round for a person who reads it.
+    """Show a round to a person: the text before it, the tree, what was accepted.
 
     Args:
         recorded: the sequence.
@@ -94,10 +94,12 @@ def _notes(recorded: RecordedSequence, one: Round) -> list[str]:
 
 
 def _marginals(recorded: RecordedSequence, position: int) -> Marginals:
+    """What the drafter proposed at a root."""
     if recorded.rows is None:
         raise ValueError("a round can be shown only where the drafter's rows were read")
     return recorded.rows.row(position, int(recorded.rows.starts()[position]))
 
 
 def _quoted(text: str) -> str:
+    """A token's text in double quotes, its line ends escaped."""
     return json.dumps(text, ensure_ascii=False)

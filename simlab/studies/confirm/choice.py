@@ -21,8 +21,8 @@ _BY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A choice, beside the trace whose prompts are run.
+class PriorChoice:
+    """What was chosen beforehand, beside the trace whose prompts are run.
 
     Attributes:
         path: of the file.
@@ -31,7 +31,7 @@ class Chosen:
     """
 
     path: Path
-    optimum: "Optimum"
+    optimum: Optimum
     policy_id: str | None
     in_sample: tuple[str, ...]
 
@@ -39,8 +39,8 @@ class Chosen:
         """The id of the best policy where so many texts run at a time."""
         return self.policy_id if self.policy_id is None or batch == 1 else policy_id_at(self.policy_id, batch)
 
-    def lines(self, prices: "Prices", batch: int) -> list[tuple[str, str]]:
-        """For the heading: what was chosen where, and what was predicted of it.
+    def lines(self, prices: Prices, batch: int) -> list[tuple[str, str]]:
+        """Lines of the heading, each with its name: what was chosen where, and what was predicted of it.
 
         Args:
             prices: at which the confirmation predicts.
@@ -49,8 +49,8 @@ class Chosen:
         made = self.optimum
         best = f"{made.best.policy}, best of {made.searched} by {_BY[made.objective]}"
         lines = [
-            ("chosen", f"{best}, on {_read(made.chosen_on)}"),
-            ("optimize", f"{made.verdict.rstrip('.')}; on {_read(made.reported_on)}{self._foreseen()}"),
+            ("chosen", f"{best}, on {_prompts_text(made.chosen_on)}"),
+            ("optimize", f"{made.verdict.rstrip('.')}; on {_prompts_text(made.reported_on)}{self._predicted()}"),
         ]
         if batch != 1:
             lines.append(("", f"chosen for one text at a time, and run here {batch} at a time"))
@@ -62,7 +62,7 @@ class Chosen:
             )
         return lines
 
-    def _foreseen(self) -> str:
+    def _predicted(self) -> str:
         """What the file predicts of the best policy on the prompts of its report; empty where it does not say."""
         row = next((row for row in self.optimum.rows if row.get("policy") == self.optimum.best.policy), {})
         speedup, tokens_per_s = row.get("evaluation_speedup"), row.get("evaluation_tokens_per_s")
@@ -83,8 +83,8 @@ class Chosen:
             "its best policy looks better than it is; confirm it on others."
         )
 
-    def value(self) -> dict[str, object]:
-        """For scripts."""
+    def to_json(self) -> dict[str, object]:
+        """The values of ``simlab confirm --json`` under ``chosen``."""
         made = self.optimum
         return {
             "policy": made.best.policy,
@@ -93,18 +93,18 @@ class Chosen:
             "objective": made.objective,
             "searched": made.searched,
             "verdict": made.verdict,
-            "chosen_on": _json(made.chosen_on),
-            "reported_on": _json(made.reported_on),
+            "chosen_on": _prompts_json(made.chosen_on),
+            "reported_on": _prompts_json(made.reported_on),
             "cost_ids": list(made.cost_ids),
             "in_sample": bool(self.in_sample),
             "rows": [dict(row) for row in made.rows],
         }
 
 
-def chosen_of(
-    path: Path, optimum: "Optimum", records: "Sequence[SequenceRecord]", policies: "Sequence[NamedPolicy]"
-) -> Chosen:
-    """A choice beside the prompts that are run; whether it was made on any of these tells their names.
+def prior_choice(
+    path: Path, optimum: Optimum, records: Sequence[SequenceRecord], policies: Sequence[NamedPolicy]
+) -> PriorChoice:
+    """Hold a choice beside the prompts that are run, whose names tell whether it was made on any of these.
 
     Args:
         path: of the file.
@@ -117,12 +117,14 @@ def chosen_of(
     run = {(record.prompt.dataset, record.prompt.prompt_id) for record in records}
     is_seen = bool(run & optimum.chosen_on.names)
     labels = [one.label for one in policies if one.label in optimum.run and one.name not in REFERENCES]
-    return Chosen(path, optimum, None if best is None else best.policy_id, tuple(labels) if is_seen else ())
+    return PriorChoice(path, optimum, None if best is None else best.policy_id, tuple(labels) if is_seen else ())
 
 
-def _read(one: "PromptSource") -> str:
+def _prompts_text(one: PromptSource) -> str:
+    """The prompts that something was read from, in words."""
     return f"{one.prompts} prompts ({', '.join(one.datasets)}; text {one.text_id})"
 
 
-def _json(one: "PromptSource") -> dict[str, object]:
+def _prompts_json(one: PromptSource) -> dict[str, object]:
+    """The prompts that something was read from, for scripts."""
     return {"text_id": one.text_id, "draft_id": one.draft_id, "prompts": one.prompts, "datasets": list(one.datasets)}

@@ -1,0 +1,106 @@
+"""The demo, from beginning to end: replay, profile, record, choose, confirm, report."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from simlab.errors import SimlabError, needing_models
+from simlab.studies.demo.steps import LiveParts, Part, announce
+from simlab.studies.inputs.models import DRAFTER, TARGET
+from simlab.studies.replay.replay import replay
+from simlab.studies.report.report import report
+from simlab.traces.results.rows import write_results
+
+POLICIES = ("ar", "chain", "ddtree:budget=16/64")
+"""What is replayed on the trace that comes with simlab."""
+
+_TITLE = "simlab demo"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What the demo found.
+
+    Attributes:
+        parts: of the text; the verdict first, where models could be run.
+        files: that were made, the report apart.
+        page: the report.
+        has_failed: whether a text of the confirmation is not the target's, or rounds are not those of their replay.
+    """
+
+    parts: tuple[Part, ...]
+    files: tuple[Path, ...]
+    page: Path
+    has_failed: bool = False
+
+    def text(self) -> str:
+        """Everything that ``simlab demo`` prints."""
+        blocks = [f"\n{part.title}\n{'-' * len(part.title)}\n\n{part.text}" for part in self.parts]
+        return "\n".join(
+            (
+                *blocks,
+                "\nFiles: " + ", ".join(map(str, self.files)),
+                f"Report: {self.page}, to be opened in any browser",
+                "Look into them with `simlab inspect PATH`; replay others with `simlab replay --trace DIR -p ...`.",
+            )
+        )
+
+
+def demo(out: str | Path = "runs/demo", target: str = TARGET, draft: str = DRAFTER) -> DemoResult:
+    """Replay the trace that comes with simlab; then profile, record, choose and confirm with small models, and report.
+
+    Each step is announced on standard error. Where models cannot be run, only the first and the last step are done.
+
+    Args:
+        out: where all files go; finished parts that are there are used again.
+        target: a name, folder or Hub id.
+        draft: a name, folder, file of weights or Hub id.
+
+    Raises:
+        SimlabError: a file cannot be written.
+    """
+    folder = Path(out)
+    announce("1/7  The trace that comes with simlab is replayed, without any model")
+    sample = folder / "sample.parquet"
+    table = replay(policies=POLICIES)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_results(sample, table.rows)
+    offline = Part("The trace that comes with simlab, replayed without any model", table.text())
+    try:
+        live = _live(folder, target, draft)
+    except SimlabError as error:
+        left_out = Part("What was left out", f"Everything that runs models: {error}")
+        return DemoResult((offline, left_out), (sample,), _offline_report(folder, sample))
+    page = _live_report(folder, live)
+    return DemoResult((live.verdict, offline, *live.others), (sample, *live.files), page, live.has_failed)
+
+
+def _live(folder: Path, target: str, draft: str) -> LiveParts:
+    """Run the steps that need models, if the packages for these are installed."""
+    with needing_models("demo"):
+        from simlab.studies.demo.live import live_parts  # noqa: PLC0415 - loads torch
+    return live_parts(folder, target, draft)
+
+
+def _offline_report(folder: Path, sample: Path) -> Path:
+    """Make the report of the replay alone."""
+    announce("7/7  The report is made")
+    path = folder / "report.html"
+    report([sample], title=_TITLE, command=_command([str(sample)], path)).write(path)
+    return path
+
+
+def _live_report(folder: Path, live: LiveParts) -> Path:
+    """Make the report of the confirmation and of every budget that was replayed."""
+    announce("7/7  The report is made")
+    path = folder / "report.html"
+    typed = [*map(str, live.results), "--trace", str(live.trace), "--cost", str(live.cost)]
+    command = _command([*typed, "--optimum", str(live.optimum)], path)
+    page = report(live.results, trace=live.trace, cost=live.cost, optimum=live.optimum, title=_TITLE, command=command)
+    page.write(path)
+    return path
+
+
+def _command(arguments: list[str], out: Path) -> str:
+    """The command that makes a report again, for its footer."""
+    return shlex.join(["simlab", "report", *arguments, "--out", str(out), "--title", _TITLE])

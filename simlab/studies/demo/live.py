@@ -1,0 +1,129 @@
+"""The part of the demo that runs models: profile, record, choose on dev prompts, confirm on fresh ones."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.targets.machine import has_fast_bfloat16
+from simlab.real_runner.targets.token_text import load_decoder
+from simlab.studies.confirm.choice import prior_choice
+from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
+from simlab.studies.confirm.run import run_confirmation
+from simlab.studies.demo.one_round import most_telling_round, round_text
+from simlab.studies.demo.steps import LiveParts, Part, announce
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.priced_policies import with_references
+from simlab.studies.inputs.prices import prices_for_trace
+from simlab.studies.optimize.optimize import OptimizeResult, optimize
+from simlab.studies.profile import ProfileTable, profile
+from simlab.studies.record import record
+from simlab.studies.replay.replay import replay
+from simlab.traces.artefacts.optimum import Optimum
+from simlab.traces.reader import Trace, open_trace
+from simlab.traces.results.rows import write_results
+
+SEARCHED = ("chain:length=3/5", "presto:budget=4/6/8/12/16/24", "caddtree:budget=48", "price:budget=48")
+"""Among these, the whole chain and `ddtree` of every budget the demo chooses on the dev prompts."""
+
+NUM_RUN = 2
+"""So many of the best run on the real models, beside plain decoding and the chain."""
+
+MAX_NEW_TOKENS = 96
+_DATA = Path(str(files("simlab"))) / "data"
+DEV, FRESH = _DATA / "demo_dev_prompts.jsonl", _DATA / "demo_prompts.jsonl"
+_CONTEXTS, _NODE_COUNTS, _REPEATS = (64, 128, 256), (0, 3, 5, 7, 8, 12, 16, 24, 32, 48), 4
+
+
+def live_parts(out: Path, target: str, draft: str) -> LiveParts:
+    """Run everything; parts that an earlier run finished are used again.
+
+    Args:
+        out: where all files go.
+        target: a name, folder or Hub id.
+        draft: a name, folder, file of weights or Hub id.
+
+    Raises:
+        SimlabError: the models cannot be had, or what is in ``out`` is of other ones.
+    """
+    dtype = "bfloat16" if has_fast_bfloat16() else "float32"
+    cost, optimum = out / "cost.json", out / "optimize.json"
+    costs = _profiled(cost, target, draft, dtype)
+    dev = _recorded("3/7  Eight dev prompts are recorded", out / "dev", DEV, target, draft, dtype)
+    fresh = _recorded("4/7  Eight fresh prompts are recorded", out / "fresh", FRESH, target, draft, dtype)
+    search = _chosen(optimum, dev, fresh, cost)
+    confirmation = _confirmed(out / "confirm", target, draft, dtype, fresh, cost, optimum, search.optimum)
+    return LiveParts(
+        verdict=Part("Verdict, on eight fresh prompts", confirmation.text()),
+        others=(
+            Part("What rounds cost on this machine, measured briefly", costs.text()),
+            Part("The choice, on eight dev prompts", f"{search.text()}\nChoice: {optimum}"),
+            Part("One round of the fresh recording", _round_text(fresh, target)),
+        ),
+        files=(cost, out / "dev", out / "fresh", optimum, out / "confirm"),
+        results=(out / "confirm", out / "budgets.parquet"),
+        trace=out / "fresh",
+        cost=cost,
+        optimum=optimum,
+        has_failed=confirmation.has_failed,
+    )
+
+
+def _profiled(path: Path, target: str, draft: str, dtype: str) -> ProfileTable:
+    """Measure briefly what rounds cost."""
+    announce("2/7  What rounds cost on this machine is measured")
+    return profile(
+        target,
+        draft,
+        out=path,
+        node_counts=_NODE_COUNTS,
+        contexts=_CONTEXTS,
+        repeats=_REPEATS,
+        dtype=dtype,
+        resume=path.exists(),
+    )
+
+
+def _recorded(title: str, folder: Path, prompts: Path, target: str, draft: str, dtype: str) -> Trace:
+    """Record prompts, or open what was recorded before."""
+    announce(title)
+    if (folder / "manifest.json").is_file():
+        return open_trace(folder)
+    return record(
+        target,
+        draft,
+        out=folder,
+        prompts=prompts,
+        max_new_tokens=MAX_NEW_TOKENS,
+        dtype=dtype,
+        resume=folder.exists(),
+    )
+
+
+def _chosen(path: Path, dev: Trace, fresh: Trace, cost: Path) -> OptimizeResult:
+    """Choose the policy that is predicted to be fastest on one trace, and see how it and every budget do on another."""
+    announce("5/7  Policies are searched on the dev prompts, and the best is held against others on the fresh ones")
+    search = optimize(dev, SEARCHED, report_on=fresh, cost=cost, progress=False)
+    search.write(path)
+    budgets = replay(fresh, [f"ddtree:budget=1..{_NODE_COUNTS[-1]}"], cost=cost, progress=False)
+    write_results(path.with_name("budgets.parquet"), budgets.rows)
+    return search
+
+
+def _confirmed(
+    out: Path, target: str, draft: str, dtype: str, fresh: Trace, cost: Path, path: Path, optimum: Optimum
+) -> Confirmation:
+    """Run the best of the search, and hold it against its prediction."""
+    announce(f"6/7  {optimum.best.policy} runs on the fresh prompts, beside plain decoding and others")
+    options = ConfirmOptions(out, target, draft, dtype, resume=out.exists())
+    name = fresh.draft_name()
+    policies = with_references(optimum.run[:NUM_RUN], TraceArtefacts(prices_for_trace(cost, fresh, name), fresh, name))
+    choice = prior_choice(path, optimum, fresh.sequences(), policies)
+    return run_confirmation(options, fresh, policies, cost, SummaryContext(chosen=choice))
+
+
+def _round_text(trace: Trace, target: str) -> str:
+    """Show the round in which a tree gained most over the chain."""
+    shown = most_telling_round(trace.recorded(trace.draft_name()))
+    if shown is None:
+        return "In this recording the tree never accepted more than the chain, so there is no round to show."
+    return round_text(*shown, decode=load_decoder(target))

@@ -1,0 +1,199 @@
+"""A profile: what drafting, selecting, verifying and committing take on this machine, as a cost file and as tables."""
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import ClassVar
+
+from simlab.cost import PLAIN, STAGES
+from simlab.errors import at_the_door
+from simlab.policies.costs.curves import undisturbed_s
+from simlab.real_runner.profile.options import ProfileOptions, ProfileSettings, node_counts_for, settings_of
+from simlab.real_runner.profile.profile import profile as run_profile
+from simlab.studies.inputs.models import DRAFTER, TARGET, value_or
+from simlab.studies.inspect.cost import cost_json
+from simlab.studies.result import StudyResult
+from simlab.traces.artefacts.cost import CostFile, read_cost_file
+
+_PROMPTS = Path(str(files("simlab"))) / "data" / "demo_prompts.jsonl"
+_SHOWN_COUNTS = (0, 8, 16, 64, 256, 512)
+_SHOWN_CONTEXT = 512
+_ONE_MORE = "The target's pass runs one token more than were drafted."
+
+
+@dataclass(frozen=True, eq=False)
+class ProfileTable(StudyResult):
+    """What rounds cost on a machine, as it was measured: a row per stage, drafted tokens and context.
+
+    Attributes:
+        path: of the cost file.
+        file: what is in it; every cell has its samples.
+        num_visits: measurements that this run added to it; 0: everything had been measured before.
+    """
+
+    path: Path
+    file: CostFile
+    num_visits: int
+
+    ROWS: ClassVar[str] = "prices"
+
+    def to_json(self) -> dict[str, object]:
+        """The value that ``simlab profile --json`` prints: settings, keys and the price of each cell in seconds."""
+        return cost_json(self.path, self.file)
+
+    def text(self) -> str:
+        """The short report that ``simlab profile`` prints: a few of the numbers, and what to do with them."""
+        file = self.file
+        context = min(file.contexts, key=lambda one: abs(one - _SHOWN_CONTEXT))
+        fewest = min(len(seconds) for seconds in file.samples.values())
+        together = f" in each of {file.batch} texts at a time" if file.batch > 1 else ""
+        batch = f"--batch {file.batch} " if file.batch > 1 else ""
+        torch = file.versions.get("torch", "?")
+        return "\n".join(
+            (
+                f"machine  {file.device}, threads {file.threads}, {file.system}, torch {torch}",
+                f"target   {file.target.name}, {file.dtype}, temperature {file.temperature:g}",
+                f"drafter  {file.drafter.name}, block {file.block_size}",
+                "",
+                f"Milliseconds of a token of plain decoding, and of a round by its drafted tokens{together}:",
+                "",
+                _rounds_table(file),
+                "",
+                f"Milliseconds of each stage at a context of {context}:",
+                "",
+                _stages_table(file, context),
+                "",
+                f"Lower quartiles of {fewest} samples or more. {_ONE_MORE}",
+                f"Cost file: {self.path} (cost {file.cost_id}); `simlab inspect {self.path}` shows all of it.",
+                f"Predict speeds with `simlab replay {batch}--cost {self.path} -p ddtree:budget=16/32/64`.",
+            )
+        )
+
+
+def profile(
+    target: str | None = None,
+    draft: str | None = None,
+    *,
+    out: str | Path,
+    node_counts: Sequence[int] | None = None,
+    contexts: Sequence[int] | None = None,
+    repeats: int | None = None,
+    batch: int | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    execution: str | None = None,
+    threads: int | None = None,
+    tap_offset: str | None = None,
+    text: str | None = None,
+    resume: bool = False,
+) -> ProfileTable:
+    """Measure what rounds cost on this machine, and write it to a cost file.
+
+    What is None is, with ``resume``, as the file says, and else the default.
+
+    Args:
+        target: a name, folder or Hub id; default the target that comes with simlab.
+        draft: a name, folder, file of weights or Hub id; default the drafter that comes with simlab.
+        out: the cost file, which is kept up to date on the way.
+        node_counts: drafted tokens, the root not counted; rising from 0. The default depends on the execution.
+        contexts: tokens before the root; rising; default 128, 256, 512, 1024 and 2048.
+        repeats: samples of each stage at each node count and context; default 6.
+        batch: texts at a time, each with as many drafted tokens and as long a context; default 1.
+        temperature: of the sampling, which is part of verification; default 0.
+        top_p: likewise; default 1, no cut.
+        top_k: likewise; default 0, no cut.
+        dtype: of the models' arithmetic; default ``float32``.
+        device: as torch names it; default ``cpu``.
+        execution: one of `simlab.real_runner.execution.prepare.EXECUTIONS`; default ``eager``.
+        threads: of the CPU; default as torch chooses.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        text: what the models read; None: real words that come with simlab and with Python.
+        resume: go on with the file at ``out``, if there is one.
+
+    Raises:
+        SimlabError: options do not fit each other, models cannot be used, or the file at ``out`` is of another
+            measurement.
+    """
+    path = Path(out)
+    begun = ProfileSettings(TARGET, DRAFTER)
+    if resume and path.is_file():
+        begun = settings_of(read_cost_file(path))
+    chosen_execution = value_or(execution, begun.execution)
+    counts = begun.node_counts if node_counts is None else tuple(node_counts)
+    with at_the_door():
+        options = ProfileOptions(
+            target=value_or(target, begun.target),
+            draft=value_or(draft, begun.draft),
+            out=path,
+            text=reading_text() if text is None else text,
+            node_counts=node_counts_for(chosen_execution) if counts is None else counts,
+            contexts=begun.contexts if contexts is None else tuple(contexts),
+            repeats=value_or(repeats, begun.repeats),
+            temperature=value_or(temperature, begun.temperature),
+            top_p=value_or(top_p, begun.top_p),
+            top_k=value_or(top_k, begun.top_k),
+            dtype=value_or(dtype, begun.dtype),
+            device=value_or(device, "cpu"),
+            threads=begun.threads if threads is None else threads,
+            resume=resume,
+            batch=value_or(batch, begun.batch),
+            tap_offset=tap_offset,
+            execution=chosen_execution,
+        )
+    done = run_profile(options)
+    return ProfileTable(path, done.file, done.num_visits)
+
+
+def reading_text() -> str:
+    """Real words for the models to read: the demo's prompts, then Python's own documentation where it is installed."""
+    rows = [json.loads(line) for line in _PROMPTS.read_text(encoding="utf-8").splitlines()]
+    parts = [turn for row in rows for turn in row["turns"]]
+    with contextlib.suppress(ModuleNotFoundError):
+        # Some distributions of Python leave this module out.
+        from pydoc_data.topics import topics  # noqa: PLC0415
+
+        parts += topics.values()
+    return "\n\n".join(parts)
+
+
+def _rounds_table(file: CostFile) -> str:
+    """Milliseconds of a round, contexts down and drafted tokens across, after those of plain decoding."""
+    counts = _shown_counts(file.node_counts)
+    rows = [["context", PLAIN, *map(str, counts)]]
+    for context in file.contexts:
+        sums = [sum(_milliseconds(file, stage, n, context) for stage in STAGES) for n in counts]
+        rows.append([f"{context:,}", *(f"{ms:.2f}" for ms in (_milliseconds(file, PLAIN, 0, context), *sums))])
+    return _aligned(rows)
+
+
+def _stages_table(file: CostFile, context: int) -> str:
+    """Milliseconds of each stage at one context, drafted tokens down."""
+    rows = [["drafted", *STAGES, "round"]]
+    for n in _shown_counts(file.node_counts):
+        values = [_milliseconds(file, stage, n, context) for stage in STAGES]
+        rows.append([str(n), *(f"{ms:.2f}" for ms in (*values, sum(values)))])
+    return _aligned(rows)
+
+
+def _shown_counts(counts: Sequence[int]) -> list[int]:
+    """A few of the node counts: those nearest to round ones, each once."""
+    return sorted({min(counts, key=lambda one: abs(one - wanted)) for wanted in _SHOWN_COUNTS})
+
+
+def _milliseconds(file: CostFile, stage: str, num_drafted: int, context: int) -> float:
+    """What a stage takes where nothing disturbs it."""
+    return 1e3 * undisturbed_s(file.samples[stage, num_drafted, context])
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Cells to the right, as wide as the widest of their column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,175 @@
+"""A recording: what a drafter proposed and a target said, at every position of real text."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from simlab.errors import at_the_door
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.record import record as write_recording
+from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
+from simlab.traces.reader import Trace, open_trace
+
+
+def record(
+    target: str = TARGET,
+    draft: str = DRAFTER,
+    *,
+    out: str | Path,
+    prompts: str | Path | None = None,
+    completions: str | Path | None = None,
+    text_from: str | Path | None = None,
+    hidden_states: str | Path | None = None,
+    hidden_layers: Sequence[int] = (),
+    tap_offset: str | None = None,
+    limit: int | None = None,
+    resume: bool = False,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    seed: int | None = None,
+    max_new_tokens: int | None = None,
+    chat_template_kwargs: Mapping[str, object] | None = None,
+    dtype: str = "float32",
+    device: str | Sequence[str] = "cpu",
+    batch_size: int = 32,
+    min_width: int = 64,
+    exact_budget: int = 512,
+) -> Trace:
+    """Record a drafter and a target on real text, and open the trace.
+
+    One of ``prompts``, ``completions`` and ``text_from`` says where the text comes from.
+
+    Args:
+        target: a name, folder or Hub id.
+        draft: a name, folder, file of weights or Hub id.
+        out: the folder of the new trace.
+        prompts: a file of prompts, which the target answers.
+        completions: a file of prompts with answers that were made elsewhere.
+        text_from: a trace whose text is taken, for another drafter.
+        hidden_states: a folder of the target's hidden states along ``completions``, as vLLM dumped them.
+        hidden_layers: the layers that these are of.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        limit: the first so many prompts only.
+        resume: go on where an interrupted recording stopped.
+        temperature: of answers to ``prompts``; None: 0, which takes the likeliest token.
+        top_p: likewise; None: 1, no cut.
+        top_k: likewise; None: 0, no cut.
+        seed: likewise; None: 0.
+        max_new_tokens: of an answer; None: 256.
+        chat_template_kwargs: arguments of the tokenizer's chat template; None: none.
+        dtype: of the models' arithmetic.
+        device: as torch names it; of several, each gets a process and some of the batches.
+        batch_size: prompts in a batch and a shard.
+        min_width: candidates that are kept at each depth, at least.
+        exact_budget: the largest tree of the best-first order that a replay builds exactly.
+
+    Raises:
+        SimlabError: options do not fit each other, or models, text or folder cannot be used; what was finished stays.
+    """
+    options = record_options(
+        target,
+        draft,
+        out=out,
+        prompts=prompts,
+        completions=completions,
+        text_from=text_from,
+        hidden_states=hidden_states,
+        hidden_layers=hidden_layers,
+        tap_offset=tap_offset,
+        limit=limit,
+        resume=resume,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        chat_template_kwargs=chat_template_kwargs,
+        dtype=dtype,
+        device=device,
+        batch_size=batch_size,
+        min_width=min_width,
+        exact_budget=exact_budget,
+    )
+    return record_with(options)
+
+
+def record_options(
+    target: str = TARGET,
+    draft: str = DRAFTER,
+    *,
+    out: str | Path,
+    prompts: str | Path | None = None,
+    completions: str | Path | None = None,
+    text_from: str | Path | None = None,
+    hidden_states: str | Path | None = None,
+    hidden_layers: Sequence[int] = (),
+    tap_offset: str | None = None,
+    limit: int | None = None,
+    resume: bool = False,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    seed: int | None = None,
+    max_new_tokens: int | None = None,
+    chat_template_kwargs: Mapping[str, object] | None = None,
+    dtype: str = "float32",
+    device: str | Sequence[str] = "cpu",
+    batch_size: int = 32,
+    min_width: int = 64,
+    exact_budget: int = 512,
+) -> RecordOptions:
+    """Check what is to be recorded; `record` explains the arguments.
+
+    What this gives back goes to `record_with`, or to `simlab.real_runner.record.dry_run.dry_run`.
+
+    Raises:
+        UsageError: a value is out of its range, or can change nothing.
+    """
+    answers = AnswerOptions(temperature, top_p, top_k, seed, max_new_tokens, chat_template_kwargs)
+    answers.check_text_from(text_from)
+    first, *others = [device] if isinstance(device, str) else device
+    with at_the_door():
+        return RecordOptions(
+            target=target,
+            draft=draft,
+            out=Path(out),
+            prompts=None if prompts is None else Path(prompts),
+            completions=None if completions is None else Path(completions),
+            hidden_states=None if hidden_states is None else Path(hidden_states),
+            hidden_layers=tuple(hidden_layers),
+            text_from=None if text_from is None else str(text_from),
+            limit=limit,
+            resume=resume,
+            temperature=answers.sampling.temperature,
+            top_p=answers.sampling.top_p,
+            top_k=answers.sampling.top_k,
+            seed=answers.sampling.seed,
+            max_new_tokens=answers.longest,
+            chat_template_kwargs=answers.template_kwargs,
+            dtype=dtype,
+            device=first,
+            more_devices=tuple(others),
+            batch_size=batch_size,
+            min_width=min_width,
+            exact_budget=exact_budget,
+            tap_offset=tap_offset,
+        )
+
+
+def record_with(options: RecordOptions) -> Trace:
+    """Record under options that were checked, and open the trace.
+
+    Raises:
+        SimlabError: models, text or folder cannot be used; what was finished stays.
+    """
+    return open_trace(write_recording(options))
+
+
+def recording_speed(folder: Path) -> str:
+    """How fast the last run of a recording was, in words, as its ``recording.json`` says; empty where there is none."""
+    path = folder / "recording.json"
+    if not path.is_file():
+        return ""
+    run = json.loads(path.read_text(encoding="utf-8"))
+    return f"{run['positions']:,} positions in {run['seconds']:,.0f} s, {run['positions_per_s']:,.0f} positions/s"
