@@ -12,6 +12,7 @@ from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import write_tensors
+from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.train.curve import CurvePoint, point_of, row_of
 from simlab.real_runner.train.dflash import Trainer, TrainingPlan
 
@@ -34,7 +35,11 @@ def save_state(trainer: Trainer, curve: Sequence[CurvePoint], folder: Path) -> N
 
 def plan_text(plan: TrainingPlan, trainer: Trainer) -> str:
     """What must agree when a run is taken up again."""
-    settings = {"plan": asdict(plan), "config": trainer.drafter.config.to_json(), "dtype": str(trainer.target.dtype)}
+    settings = {
+        "plan": asdict(plan),
+        "config": config_to_json(trainer.drafter.config),
+        "dtype": str(trainer.target.dtype),
+    }
     return json.dumps(settings, sort_keys=True)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simlab.errors import ModelError
 
 if TYPE_CHECKING:
-    from simlab.real_runner.checkpoints.explained import Explained
+    from simlab.real_runner.checkpoints.explained import CheckpointSummary
 
 _SAID = ("layer_views", "tap_offset")
 _FILES = (".json", ".parquet", ".safetensors")
@@ -57,13 +57,13 @@ def fetched_checkpoint(name: str) -> Path | None:
     return fetch_drafter(at_revision(name, first.revision)).folder
 
 
-def read_checkpoint(place: Path) -> "tuple[Explained | None, list[TensorInfo]]":
+def read_checkpoint(place: Path) -> "tuple[CheckpointSummary | None, list[TensorInfo]]":
     """What the drafter is, if a ``config.json`` lies there, and its tensors.
 
     Raises:
         ModelError: the files are damaged, or are not those of a drafter.
     """
-    from simlab.real_runner.checkpoints.explained import explain
+    from simlab.real_runner.checkpoints.explained import explain_checkpoint
 
     folder = place if place.is_dir() else place.parent
     files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
@@ -73,11 +73,11 @@ def read_checkpoint(place: Path) -> "tuple[Explained | None, list[TensorInfo]]":
     fields = _fields(config) if config.is_file() else None
     tensors = [tensor for file in files for tensor in read_tensors(file)]
     names = [one.name for one in tensors]
-    return None if fields is None else explain(fields, names, folder), tensors
+    return None if fields is None else explain_checkpoint(fields, names, folder), tensors
 
 
 def _fields(path: Path) -> dict[str, object]:
-    from simlab.real_runner.checkpoints.explained import is_drafter
+    from simlab.real_runner.checkpoints.layouts import drafter_fields, is_drafter
 
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
@@ -86,9 +86,7 @@ def _fields(path: Path) -> dict[str, object]:
     if not isinstance(fields, dict):
         raise ModelError(f"{path} is not a JSON object; fetch the checkpoint again")
     if not is_drafter(fields):
-        raise ModelError(
-            f"{path} is not of a drafter: it has no dflash_config, no speculators_model_type, no block_size"
-        )
+        raise ModelError(f"{path} is not of a drafter: it has no {', no '.join(drafter_fields())}")
     return fields
 
 

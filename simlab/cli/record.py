@@ -79,11 +79,13 @@ def add_tap_offset(group: argparse._ActionsContainer, default: str) -> None:
         group: of options.
         default: what holds then, in words.
     """
+    from simlab.real_runner.checkpoints.layouts import tap_offset_help
+
     group.add_argument(
         "--tap-offset",
         choices=("auto", "0", "1"),
-        help="how the drafter numbers the target's layers: 0 counts the embedding as state 0, as speculators does, 1 "
-        f"counts layers from 0, as z-lab does, auto finds out by trying both (default: {default})",
+        help=f"how the drafter numbers the target's layers: {tap_offset_help()}, auto finds out by trying both "
+        f"(default: {default})",
     )
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.config import read_config
 from simlab.real_runner.checkpoints.files import load_drafter
+from simlab.real_runner.checkpoints.layouts import read_config
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.draft_rows import Kept, draft_columns
