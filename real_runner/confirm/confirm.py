@@ -7,7 +7,6 @@ from dataclasses import asdict
 from tqdm import tqdm
 
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.real_runner.confirm.batch_entries import finished_groups
 from simlab.real_runner.confirm.entries import (
     Difference,
     FinishedRun,
@@ -15,6 +14,7 @@ from simlab.real_runner.confirm.entries import (
     finished_run,
     finished_sequence,
 )
+from simlab.real_runner.confirm.groups import finished_groups
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.record_comparison import Comparison, compare_with_record
 from simlab.real_runner.confirm.setup import ConfirmSetup

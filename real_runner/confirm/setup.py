@@ -11,16 +11,16 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import rows_for
 from simlab.real_runner.checkpoints.files import checkpoint_digest
-from simlab.real_runner.confirm.batch_groups import Group, Unit, groups_of, units_of
 from simlab.real_runner.confirm.batch_invariant_check import check_shapes_agree
+from simlab.real_runner.confirm.groups import Group, Unit, groups_of, units_of
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import check_runs
 from simlab.real_runner.execution.prepare import EAGER
 from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.profile.key import SETTING, first_difference, setting_of
+from simlab.real_runner.profile.machine import hardware_name, library_versions
+from simlab.real_runner.profile.setting import SETTING, first_difference, setting_of
 from simlab.real_runner.tap_offset import given_offset, settle
 from simlab.real_runner.targets.hub_files import at_revision
-from simlab.real_runner.targets.machine import hardware_name, library_versions
 from simlab.real_runner.targets.model import Target
 from simlab.replay import check_needs
 from simlab.sampling.choice import Sampling

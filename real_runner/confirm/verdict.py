@@ -8,7 +8,7 @@ import numpy as np
 
 from simlab.arrays import Doubles, Ints
 from simlab.real_runner.confirm.float32_audit import Losses
-from simlab.real_runner.decoding.parting import parting_of
+from simlab.real_runner.decoding.decoded import parting_of
 
 Kind = Literal["exact", "ties", "FAILED"]
 

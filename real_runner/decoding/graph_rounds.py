@@ -19,7 +19,7 @@ from simlab.real_runner.decoding.choice import Choose, chooser
 from simlab.real_runner.decoding.decoded import RanRound
 from simlab.real_runner.decoding.running_text import RunningText
 from simlab.real_runner.decoding.speculation import check_drafted, width_read
-from simlab.real_runner.decoding.stage_marks import StageMarks
+from simlab.real_runner.decoding.timer import StageMarks
 from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.graph_sizes import rows_for

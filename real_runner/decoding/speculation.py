@@ -24,8 +24,7 @@ from simlab.real_runner.decoding.choice import Choose, chooser
 from simlab.real_runner.decoding.decoded import RanRound
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.decoding.timer import Clock
-from simlab.real_runner.decoding.tree_mask import TreeMask
-from simlab.real_runner.decoding.tree_pass import follow, pass_of
+from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
 from simlab.real_runner.execution.batched_pass import trees_pass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models

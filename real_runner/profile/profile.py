@@ -14,7 +14,6 @@ from simlab.errors import CostError, PromptError
 from simlab.real_runner.decoding.timer import Clock, clock_of
 from simlab.real_runner.models import Models, load_models, within_memory
 from simlab.real_runner.profile.batches import BatchPlainAt, BatchRoundsAt
-from simlab.real_runner.profile.key import check_same, empty_file
 from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.profile.rounds import (
     FIRST_UNMEASURED,
@@ -23,6 +22,7 @@ from simlab.real_runner.profile.rounds import (
     RoundsAt,
     check_grid,
 )
+from simlab.real_runner.profile.setting import check_same, empty_file
 from simlab.real_runner.profile.sweeps import Place, Sweeps
 from simlab.real_runner.tap_offset import AUTO, Text, given_offset, settle
 from simlab.real_runner.targets.model import Target

@@ -54,7 +54,7 @@ def live_story(out: Path, target: str, draft: str) -> Story:
     """
     with needing_models("demo"):
         from simlab.real_runner.confirm.options import ConfirmOptions
-        from simlab.real_runner.targets.machine import has_fast_bfloat16
+        from simlab.real_runner.profile.machine import has_fast_bfloat16
 
     dtype = "bfloat16" if has_fast_bfloat16() else "float32"
     cost, costs_text = _profiled(out / "cost.json", target, draft, dtype)

@@ -29,10 +29,10 @@ from simlab.ids import content_id
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.checkpoints.files import PACKAGED, find_drafter
 from simlab.real_runner.models import Models, load_models
+from simlab.real_runner.profile.machine import hardware_name, library_versions
 from simlab.real_runner.record.manifests import manifest_of, recording_info
 from simlab.real_runner.record.sources import Retold, Sources
 from simlab.real_runner.targets.hub_files import files_digest
-from simlab.real_runner.targets.machine import hardware_name, library_versions
 from simlab.real_runner.targets.model import Target
 from simlab.studies.inputs.shelf import shelf_of_models
 from simlab.traces.format.files import write_beside

@@ -12,7 +12,7 @@ from simlab.studies.replay.rows import policy_row, results_of
 
 if TYPE_CHECKING:
     from simlab.analysis.confirm.groups import MachineSpeed
-    from simlab.real_runner.confirm.batch_groups import Group
+    from simlab.real_runner.confirm.groups import Group
     from simlab.real_runner.confirm.log import ConfirmLog
     from simlab.real_runner.confirm.setup import ConfirmSetup
     from simlab.traces.reader import Trace
@@ -73,7 +73,7 @@ def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence
 
     from simlab.policies.engine.lock_step import served_sums
     from simlab.policies.rules.shared import check_batch
-    from simlab.real_runner.confirm.batch_groups import of_groups
+    from simlab.real_runner.confirm.groups import of_groups
     from simlab.recorded import texts_of
     from simlab.traces.results.rows import in_order_asked, joined_results
 
@@ -98,7 +98,7 @@ def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence
 def batch_ran(setup: "ConfirmSetup", log: "ConfirmLog") -> BatchRan | None:
     """How the texts in the log were served; None where they ran one at a time."""
     from simlab.analysis.confirm.groups import machine_speed
-    from simlab.real_runner.confirm.batch_entries import finished_groups
+    from simlab.real_runner.confirm.groups import finished_groups
 
     if setup.options.batch == 1:
         return None

@@ -19,9 +19,8 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.rules.shared import select_together
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm.batch_check import first_unequal_of_each
-from simlab.real_runner.confirm.batch_groups import groups_of, of_groups, units_of
-from simlab.real_runner.confirm.batch_serving import ServedGroup, serve_group
+from simlab.real_runner.confirm.groups import groups_of, of_groups, units_of
+from simlab.real_runner.confirm.serving import ServedGroup, first_unequal_of_each, serve_group
 from simlab.real_runner.decoding import batched_speculation
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import RanRound

@@ -6,7 +6,7 @@ import pytest
 from simlab.arrays import Ints
 from simlab.real_runner.confirm.float32_audit import Losses
 from simlab.real_runner.confirm.verdict import Kind, Verdict, verdict_of
-from simlab.real_runner.decoding.parting import parting_of
+from simlab.real_runner.decoding.decoded import parting_of
 
 STOP, LIMIT, BOUND = 0, 6, 0.1
 TEXT = [7, 8, 9, 5, STOP]

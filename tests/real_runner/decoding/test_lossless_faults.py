@@ -16,12 +16,11 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.attention.grouped import additive_mask
-from simlab.real_runner.confirm.row_comparison import compare_rows
+from simlab.real_runner.confirm.record_comparison import compare_rows
 from simlab.real_runner.decoding import choice, plain, speculation
 from simlab.real_runner.decoding.choice import Choose
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.tree_mask import TreeMask
-from simlab.real_runner.decoding.tree_pass import follow, pass_of
+from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
 from simlab.real_runner.drafters.dense import block_logits, draft_logits
 from simlab.real_runner.drafters.dflash import Context, DFlashDrafter
 from simlab.real_runner.drafters.ranked import first_marginals

@@ -36,10 +36,10 @@ from simlab.real_runner.execution.prepare import (
     execution_help,
 )
 from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.profile.key import setting_of
 from simlab.real_runner.profile.options import ProfileOptions, options_of
 from simlab.real_runner.profile.profile import profile
 from simlab.real_runner.profile.rounds import RoundsAt
+from simlab.real_runner.profile.setting import setting_of
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling

@@ -27,7 +27,6 @@ from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile import profile as profiling
 from simlab.real_runner.profile import rounds as profile_rounds
-from simlab.real_runner.profile.key import empty_file
 from simlab.real_runner.profile.options import ProfileOptions, options_of
 from simlab.real_runner.profile.profile import Profiled, profile
 from simlab.real_runner.profile.rounds import (
@@ -39,6 +38,7 @@ from simlab.real_runner.profile.rounds import (
     check_grid,
     first_position,
 )
+from simlab.real_runner.profile.setting import empty_file
 from simlab.real_runner.profile.sweeps import Sweeps
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling

@@ -20,7 +20,7 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import Decoded
 from simlab.real_runner.models import Models
-from simlab.real_runner.profile.key import setting_of
+from simlab.real_runner.profile.setting import setting_of
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.rows import read_results
