@@ -1,8 +1,8 @@
 """A group of texts served to the end of its last one, and whether its rounds are those of its replay.
 
-`simlab.policies.engine.lock_step` replays it. Under a policy of the batch what a text drafts depends on the texts beside
-it. So all rows of a round are put before the policy once more, together, and each text is then held against the trees
-that come out.
+`simlab.policies.engine.lock_step` replays it. Under a policy of the batch what a text drafts depends on the texts
+beside it. So all rows of a round are put before the policy once more, together, and each text is then held against the
+trees that come out.
 """
 
 import time

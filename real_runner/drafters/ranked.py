@@ -160,7 +160,7 @@ def first_marginals(logits: Tensor, width: int) -> Marginals:
 
 
 def first_places(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The same candidates, each as one integer, without a wait for the device.
+    """The first candidates as `first_marginals` has them, each as one integer, without a wait for the device.
 
     Returns:
         int64 ``[D, K]`` for `marginals_at`, and whether every row is a law, bool ``[]``.

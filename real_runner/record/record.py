@@ -1,7 +1,7 @@
 """Recording: the target's text, its law along it, and what a drafter proposes at every position."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -203,7 +203,7 @@ def token_rows(
         rows = slice(start, start + _ROWS_PER_PASS)
         logits = target.logits(hidden[rows])
         parts.append(_rows_of(logits, target.rows(logits), text[rows], sampling, key, first_position + start))
-    return TokenRows(*(np.concatenate([getattr(part, entry.name) for part in parts]) for entry in fields(TokenRows)))
+    return TokenRows.concatenated(parts)
 
 
 def _rows_of(logits: Tensor, raw: Floats, text: Tensor, sampling: Sampling, key: int, first_position: int) -> TokenRows:

@@ -1,7 +1,8 @@
 """What a recorder hands over for each sequence: plain numpy arrays, checked where they enter."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,11 @@ class TokenRows:
         for name in ("log_prob", "entropy", "log_normaliser", "decision_gap"):
             _check(getattr(self, name), name, np.float32, (num,))
         _make_read_only(self)
+
+    @classmethod
+    def concatenated(cls, parts: Sequence["TokenRows"]) -> "TokenRows":
+        """The rows of consecutive stretches of one text, at least one, put together in their order."""
+        return cls(**{entry.name: _joined(parts, entry.name) for entry in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +91,26 @@ class DraftColumns:
         if num and self.counts.min() < 1:
             raise ValueError("every depth of every row must keep at least one candidate")
         _make_read_only(self)
+
+    @classmethod
+    def concatenated(cls, parts: Sequence["DraftColumns"]) -> "DraftColumns":
+        """The rows of consecutive roots of one text, at least one stretch of them, put together in their order."""
+        return cls(**{entry.name: _joined(parts, entry.name) for entry in fields(cls)})
+
+    @classmethod
+    def empty(cls, depth: int) -> "DraftColumns":
+        """No rows at all, of a drafter that looks ``depth`` tokens ahead."""
+        return cls(
+            context_length=np.empty(0, np.int32),
+            counts=np.empty((0, depth), np.int32),
+            ids=np.empty(0, np.int32),
+            log_probs=np.empty(0, np.float32),
+            outside_log_mass=np.empty((0, depth), np.float32),
+            entropy=np.empty((0, depth), np.float32),
+            true_rank=np.empty((0, depth), np.int32),
+            true_log_prob=np.empty((0, depth), np.float32),
+            valid=np.empty((0, depth), np.bool_),
+        )
 
     @property
     def has_true_log_prob(self) -> Bools:
@@ -140,6 +166,10 @@ class SequenceRecord:
 def _check(array: npt.NDArray[np.generic], name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> None:
     if array.dtype != dtype or array.shape != shape:
         raise ValueError(f"{name} must be {np.dtype(dtype)} {list(shape)}; got {array.dtype} {list(array.shape)}")
+
+
+def _joined(parts: Sequence[TokenRows] | Sequence[DraftColumns], name: str) -> npt.NDArray[Any]:
+    return np.concatenate([getattr(part, name) for part in parts])
 
 
 def _make_read_only(rows: TokenRows | DraftColumns) -> None:
