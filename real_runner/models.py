@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,13 +11,12 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.drafters.config import check_taps
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.execution.prepare import EAGER, prepare
+from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.execution.graph_models import GraphedModels
+from simlab.real_runner.execution.prepare import prepare
 from simlab.real_runner.targets.dumped_states import DumpedStates
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-
-if TYPE_CHECKING:
-    from simlab.real_runner.execution.graph_models import GraphedModels
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SMALLER = "give a smaller --batch-size, or --dtype bfloat16"
@@ -31,7 +29,7 @@ class Models:
 
     ``dumped``: hidden states in place of the target's layers, which are then not loaded. ``fixed_rows``: so many
     rows has every pass that decides a token, see `simlab.real_runner.attention.batch_invariant`; 0: as many as there
-    are tokens. ``execution``: one of `simlab.real_runner.execution.prepare.EXECUTIONS`, as which both already run.
+    are tokens. ``execution``: one of `simlab.real_runner.execution.executions.EXECUTIONS`, as which both already run.
     ``graphs``: captured passes, which decoding then uses.
     """
 
@@ -42,7 +40,7 @@ class Models:
     dumped: DumpedStates | None = None
     fixed_rows: int = 0
     execution: str = EAGER
-    graphs: "GraphedModels | None" = None
+    graphs: GraphedModels | None = None
 
 
 def load_models(
@@ -56,7 +54,7 @@ def load_models(
         dtype: of both.
         device: as torch names it.
         tap_offset: what to add to the drafter's layer numbers; None: as its format has it.
-        execution: one of `simlab.real_runner.execution.prepare.EXECUTIONS`.
+        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
 
     Raises:
         ModelError: they cannot be loaded, the drafter belongs to another target, or they cannot be executed so.

@@ -110,7 +110,7 @@ def _said(fields: Fields, name: str, default: object = None) -> object:
 def _layer_config(fields: Fields) -> dict[str, object]:
     """All fields of the draft layers: files hold only what differs from the defaults of their model type."""
     # The command line reads the table of layouts for its help, and transformers takes seconds to import.
-    from transformers import AutoConfig
+    from transformers import AutoConfig  # noqa: PLC0415
 
     nested = fields.get("transformer_layer_config")
     if not isinstance(nested, Mapping):

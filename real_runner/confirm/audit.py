@@ -12,7 +12,7 @@ from simlab.real_runner.confirm.float32_audit import Losses, audit_text, measure
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.real_runner.confirm.verdict import Verdict, verdict_of
-from simlab.real_runner.execution.prepare import EAGER
+from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.real_runner.targets.loading import load_target

@@ -15,7 +15,7 @@ from simlab.real_runner.confirm.batch_invariant_check import check_shapes_agree
 from simlab.real_runner.confirm.groups import Group, Unit, groups_of, units_of
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import check_runs
-from simlab.real_runner.execution.prepare import EAGER
+from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile.machine import hardware_name, library_versions
 from simlab.real_runner.profile.setting import SETTING, first_difference, setting_of

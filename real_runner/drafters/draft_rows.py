@@ -1,23 +1,16 @@
-"""From a drafter's logits to the candidates that a trace keeps.
-
-Depth d keeps at least ``min_width`` ranks, and every rank that the exact best-first tree of
-``exact_budget`` drafted tokens reads there.
-"""
+"""From a drafter's logits to the rows that a trace keeps of it."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from simlab.arrays import Bools, Floats, Ints, Scalar
-from simlab.candidates import top_candidates
-from simlab.draft import Marginals
-from simlab.policies.orders.best_first import ranks_used
+from simlab.arrays import Bools, Floats, Ints
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.drafters.kept import KeptCandidates, kept_counts
 from simlab.real_runner.drafters.ranked import LawBuffers, Laws, Ranked, ranked
 from simlab.real_runner.targets.model import Target
 from simlab.traces.format.records import DraftColumns
@@ -26,21 +19,8 @@ _BLOCKS_PER_PASS = 64
 _ATTENTION_WEIGHTS_PER_PASS = 2**28
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """How many candidates are kept: see the module."""
-
-    min_width: int = 64
-    exact_budget: int = 512
-
-    @property
-    def most(self) -> int:
-        """No depth keeps more."""
-        return max(self.min_width, self.exact_budget)
-
-
 def draft_columns(
-    drafter: DFlashDrafter, target: Target, features: Tensor, tokens: Tensor, prompt_length: int, kept: Kept
+    drafter: DFlashDrafter, target: Target, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates
 ) -> DraftColumns:
     """A drafter's rows at every root of one text.
 
@@ -81,7 +61,7 @@ def _true_ids(tokens: Ints, roots: Ints, depth: int) -> tuple[Ints, Bools]:
     return tokens[np.minimum(ahead, len(tokens) - 1)].astype(np.int32), valid
 
 
-def _columns(laws: Laws, roots: Ints, true_ids: Ints, valid: Bools, kept: Kept) -> DraftColumns:
+def _columns(laws: Laws, roots: Ints, true_ids: Ints, valid: Bools, kept: KeptCandidates) -> DraftColumns:
     """The rows of roots at some absolute positions, ids in the drafter's vocabulary.
 
     Args:
@@ -116,24 +96,3 @@ def _outside_log_mass(first: Ranked, counts: Ints) -> Floats:
         inside[place] = first.probs[place][:count].sum(dtype=np.float64)
     with np.errstate(divide="ignore"):
         return np.clip(np.log(np.maximum(first.mass - inside, 0.0)), -255.0, 0.0).astype(np.float32)
-
-
-def kept_counts(ids: Ints, log_probs: Floats, kept: Kept) -> Ints:
-    """int32 ``[D]``, candidates kept at each depth, out of the first ranks ``[D, K]``."""
-    depth, width = ids.shape
-    offsets = np.arange(0, depth * width + 1, width, dtype=np.int32)
-    used = ranks_used(Marginals(ids.ravel(), log_probs.ravel(), offsets), kept.exact_budget)
-    counts: Ints = np.minimum(np.maximum(used, kept.min_width), width).astype(np.int32)
-    return counts
-
-
-def marginals_of(laws_log_probs: Floats, kept: Kept) -> Marginals:
-    """The candidates that the recorder would keep of one root's laws ``[D, V]``: what a live round sees."""
-    ids, on_grid = top_candidates(laws_log_probs, kept.most)
-    counts = kept_counts(ids, on_grid, kept)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return Marginals(_first(ids, counts), _first(on_grid, counts), offsets)
-
-
-def _first(rows: npt.NDArray[Scalar], counts: Ints) -> npt.NDArray[Scalar]:
-    return np.concatenate([row[:count] for row, count in zip(rows, counts, strict=True)])

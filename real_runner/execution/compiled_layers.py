@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from simlab.errors import ModelError
 from simlab.real_runner.attention.grouped import grouped_attention
@@ -139,8 +140,6 @@ def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callab
 
 def _before_attention(layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries and keys, and values, ``[S, A or E, L, F]``, of inputs ``[S, L, H]``."""
-    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-
     attention, normed = layer.self_attn, layer.input_layernorm(x)
     shape = (*x.shape[:-1], -1, attention.head_dim)
     query, key = attention.q_proj(normed).view(shape), attention.k_proj(normed).view(shape)

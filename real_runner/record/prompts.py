@@ -1,6 +1,5 @@
 """Prompt files of four formats, and conversations rendered with a chat template."""
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +23,6 @@ from simlab.real_runner.record.prompt_rows import (
 )
 
 _SHAREGPT_ROLES = {"system": "system", "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
-_SET_HERE = {"conversation", "conversations", "messages", "add_generation_prompt", "continue_final_message", "tokenize"}
-_SET_HERE |= {"tokenizer_kwargs", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
-_SET_HERE |= {"return_assistant_tokens_mask"}
 
 
 class Tokenizer(Protocol):
@@ -169,28 +165,6 @@ def render_text(tokenizer: Tokenizer, messages: Sequence[Message], template_kwar
     if not _has_template(tokenizer, template_kwargs):
         return _last_user(messages)
     return str(_apply(tokenizer, messages, template_kwargs, tokenize=False))
-
-
-def parse_template_kwargs(text: str) -> dict[str, object]:
-    """The arguments of a chat template from the command line.
-
-    >>> parse_template_kwargs('{"enable_thinking": false}')
-    {'enable_thinking': False}
-    """
-    try:
-        found = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        example = "a JSON object such as '{\"enable_thinking\": false}'"
-        raise PromptError(f"--chat-template-kwargs must be {example}; got {text!r}")
-    if taken := sorted(_SET_HERE & found.keys()):
-        raise PromptError(f"--chat-template-kwargs may not set {', '.join(taken)}; simlab sets them itself")
-    return found
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _has_template(tokenizer: Tokenizer, template_kwargs: Mapping[str, object]) -> bool:

@@ -67,8 +67,9 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> FoundModel:
     Raises:
         ModelError: it is no hub id, or the files cannot be had; says why.
     """
-    from huggingface_hub import HfApi, constants, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    # Replay reads names of repositories here, where the packages that run models may not be installed.
+    from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
 
     found = _ID.fullmatch(name)
     if found is None:
@@ -164,7 +165,8 @@ def _check_weights(kind: str, name: str, folder: Path, weights: Sequence[str]) -
 
 def _reason(error: Exception, repository: str, revision: str | None) -> str:
     """Why files could not be had, and what to do, in words that follow "and"."""
-    from huggingface_hub import constants, errors
+    # As in `fetch`.
+    from huggingface_hub import constants, errors  # noqa: PLC0415
 
     hub = constants.ENDPOINT
     login = "log in with `hf auth login` or set HF_TOKEN"

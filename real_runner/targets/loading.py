@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
 from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
 
 from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
@@ -23,9 +25,6 @@ from simlab.real_runner.targets.hub_files import (
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.targets.support import check_supported
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
 _EXPECTED = f"{builtin.NAME!r}, a folder with config.json and safetensors, or a Hugging Face id such as ORG/NAME"
 
 
@@ -35,9 +34,6 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
     Raises:
         ModelError: nothing can be loaded under that name.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
-
     disable_progress_bar()
     place = target_files(name)
     try:
@@ -66,7 +62,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
         name=repository_of(name),
         revision=place.revision,
         digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(place.folder),
-        model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
+        model=cast(PreTrainedModel, cast(nn.Module, model).to(device).eval().requires_grad_(False)),
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),
     )
@@ -92,7 +88,7 @@ def _check_whole(name: str, loaded: dict[str, Any]) -> None:
         )
 
 
-def stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
+def stop_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """The tokens that end a text: those of the model's generation settings, and the tokenizer's own."""
     found = model.generation_config.eos_token_id
     ids: list[object] = [*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id]

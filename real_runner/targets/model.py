@@ -3,23 +3,20 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import Cache
 
 from simlab.arrays import Floats
 from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
+from simlab.real_runner.attention.batch_invariant import FixedPass
+from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.targets.support import longest_context
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from transformers.cache_utils import Cache
-
-    from simlab.real_runner.attention.batch_invariant import FixedPass
-    from simlab.real_runner.attention.packed import PackedPass
 
 
 class TargetConfig(Protocol):
@@ -46,8 +43,8 @@ class Target:
     name: str
     revision: str
     digest: str
-    model: "PreTrainedModel"
-    tokenizer: "PreTrainedTokenizerBase"
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
     stop_token_ids: tuple[int, ...]
 
     @property
@@ -123,11 +120,11 @@ class Target:
     def states(
         self,
         ids: Tensor,
-        cache: "Cache | None" = None,
+        cache: Cache | None = None,
         visible: Tensor | None = None,
         positions: Tensor | None = None,
-        packed: "PackedPass | None" = None,
-        fixed: "FixedPass | None" = None,
+        packed: PackedPass | None = None,
+        fixed: FixedPass | None = None,
     ) -> Tensor:
         """One pass through the decoder.
 

@@ -6,11 +6,19 @@ files, from the network.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 
 from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
@@ -19,9 +27,6 @@ from simlab.real_runner.targets.hub_files import every_tensor, repository_of
 from simlab.real_runner.targets.loading import stop_token_ids, target_files, weights_digest
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.targets.support import HEAD_FIELDS
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel
 
 
 def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
@@ -32,8 +37,6 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     Raises:
         ModelError: nothing can be loaded under that name.
     """
-    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
-
     place = target_files(name, _is_needed)
     folder = place.folder
     try:
@@ -59,7 +62,7 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
         name=repository_of(name),
         revision=place.revision,
         digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder, is_hashed),
-        model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
+        model=cast(PreTrainedModel, cast(nn.Module, model).to(device).eval().requires_grad_(False)),
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),
     )
@@ -81,9 +84,7 @@ def _is_needed(tensor: str) -> bool:
     return ".layers." not in tensor
 
 
-def _without_layers(name: str, config: "PretrainedConfig", dtype: torch.dtype) -> "PreTrainedModel":
-    from transformers import AutoModelForCausalLM
-
+def _without_layers(name: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     scaled = [key for key in HEAD_FIELDS if getattr(config, key, None) not in (None, 1)]
     if scaled:
         raise ModelError(f"the target {name!r} changes its logits after the head ({scaled[0]}); choose another target")
@@ -99,7 +100,7 @@ def _without_layers(name: str, config: "PretrainedConfig", dtype: torch.dtype) -
     return model
 
 
-def _fill(name: str, model: "PreTrainedModel", folder: Path) -> None:
+def _fill(name: str, model: PreTrainedModel, folder: Path) -> None:
     """Read the tensors of a model that was built without values."""
     shapes = {key: tuple(value.shape) for key, value in model.state_dict().items()}
     cast("nn.Module", model).to_empty(device="cpu")

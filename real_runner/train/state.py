@@ -14,7 +14,8 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import write_tensors
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.train.curve import CurvePoint, point_of, row_of
-from simlab.real_runner.train.dflash import Trainer, TrainingPlan
+from simlab.real_runner.train.dflash import Trainer
+from simlab.real_runner.train.options import TrainingPlan
 
 STATE = "state.safetensors"
 _NOTE = "training"

@@ -91,7 +91,7 @@ def add_tap_offset(group: argparse._ActionsContainer, default: str) -> None:
 
 def add_execution(group: argparse._ActionsContainer) -> None:
     """Add the option that says how the models' operations are started; not given, it is None."""
-    from simlab.real_runner.execution.prepare import EXECUTIONS, execution_help
+    from simlab.real_runner.execution.executions import EXECUTIONS, execution_help
 
     group.add_argument("--execution", choices=tuple(EXECUTIONS), help=execution_help())
 
@@ -111,7 +111,7 @@ def _devices(text: str) -> tuple[str, ...]:
 
 def _template_kwargs(text: str) -> dict[str, object]:
     with needing_models("record"):
-        from simlab.real_runner.record.prompts import parse_template_kwargs
+        from simlab.real_runner.record.options import parse_template_kwargs
     return parse_template_kwargs(text)
 
 

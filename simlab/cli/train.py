@@ -144,9 +144,8 @@ def _add_loss(group: argparse._ArgumentGroup) -> None:
 def _run(options: argparse.Namespace) -> int:
     taps = _taps(options.taps)
     with needing_models("train"):
-        from simlab.real_runner.record.prompts import parse_template_kwargs
-        from simlab.real_runner.train.dflash import TrainingPlan
-        from simlab.real_runner.train.losses import LossWeights
+        from simlab.real_runner.record.options import parse_template_kwargs
+        from simlab.real_runner.train.options import LossWeights, TrainingPlan
         from simlab.real_runner.train.train import TrainOptions, train
     with at_the_door():
         chosen = TrainOptions(

@@ -63,7 +63,7 @@ def prices_for(path: Path | None, setup: "ConfirmSetup") -> Prices:
 
 def _profile_options(setup: "ConfirmSetup") -> str:
     """What a profile of just this run is to be given, where that is not what it has anyway."""
-    from simlab.real_runner.execution.prepare import EAGER
+    from simlab.real_runner.execution.executions import EAGER
 
     options = setup.options
     batch = "" if options.batch == 1 else f" --batch {options.batch}"

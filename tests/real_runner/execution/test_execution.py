@@ -28,7 +28,7 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.timer import clock_of
 from simlab.real_runner.execution import compiled_layers
 from simlab.real_runner.execution.compiled_layers import compile_drafter, compile_target
-from simlab.real_runner.execution.prepare import (
+from simlab.real_runner.execution.executions import (
     COMPILED,
     CUDA_GRAPHS,
     EAGER,

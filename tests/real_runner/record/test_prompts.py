@@ -15,12 +15,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from simlab.errors import PromptError
 from simlab.real_runner.record.completions import Completion, GivenIds, GivenText, completion_ids, read_completions
+from simlab.real_runner.record.options import parse_template_kwargs
 from simlab.real_runner.record.prompt_rows import Message
 from simlab.real_runner.record.prompts import (
     PromptRecord,
     Tokenizer,
     next_turn,
-    parse_template_kwargs,
     read_prompts,
     render,
     render_text,
