@@ -62,12 +62,12 @@ def load_models(
     kind = dtype_of(dtype)
     check_device(device)
     settle_device(device)
-    found = find_drafter(draft)
-    drafter = load_drafter(found.folder, kind, device, tap_offset)
+    files = find_drafter(draft)
+    drafter = load_drafter(files.folder, kind, device, tap_offset)
     loaded = load_target(target, kind, device)
     check_fit(loaded, drafter)
     graphs = prepare(loaded, drafter, execution)
-    return Models(loaded, drafter, found.folder, found.revision, execution=execution, graphs=graphs)
+    return Models(loaded, drafter, files.folder, files.revision, execution=execution, graphs=graphs)
 
 
 @contextmanager
@@ -122,10 +122,10 @@ def check_fit(target: Target, drafter: DFlashDrafter) -> None:
         "hidden size": (config.hidden_size, target.embedding.embedding_dim),
         "vocabulary": (config.vocab_size, target.vocab_size),
     }
-    for what, (wanted, found) in pairs.items():
-        if wanted not in (None, found):
+    for what, (wanted, present) in pairs.items():
+        if wanted not in (None, present):
             raise ModelError(
-                f"this drafter was made for a target with {what} {wanted}; {target.name} has {found}; "
+                f"this drafter was made for a target with {what} {wanted}; {target.name} has {present}; "
                 "choose the target it was trained for"
             )
 

@@ -87,15 +87,15 @@ def _found(models: Models, texts: Sequence[Text]) -> tuple[Trial, list[Trial]]:
 
 def readings(models: Models) -> list[DFlashConfig]:
     """The drafter's configuration in each convention in which its layers are layers of the target."""
-    found = []
+    configs = []
     for offset in TAP_OFFSETS:
         try:
             config = models.drafter.config.with_tap_offset(offset)
             check_taps(config.target_layer_ids, len(models.target.layers))
         except ModelError:
             continue
-        found.append(config)
-    return found
+        configs.append(config)
+    return configs
 
 
 @torch.inference_mode()
@@ -117,11 +117,11 @@ def try_offset(models: Models, config: DFlashConfig, texts: Sequence[Text], num_
         roots = torch.from_numpy(chosen).to(tokens.device)
         for some, logits in draft_logits(models.drafter, models.target, features, tokens, roots, _BLOCKS_PER_PASS):
             drafted = logits.argmax(-1).cpu().numpy().astype(np.int32)
-            found = drafted if models.drafter.vocabulary is None else models.drafter.vocabulary.to_target(drafted)
+            proposed = drafted if models.drafter.vocabulary is None else models.drafter.vocabulary.to_target(drafted)
             ahead = some.cpu().numpy()[:, None] + np.arange(1, config.depth + 1)
             valid = ahead < len(tokens)
             truth = tokens.cpu().numpy()[np.minimum(ahead, last)]
-            hits += ((found == truth) & valid).sum(axis=1).tolist()
+            hits += ((proposed == truth) & valid).sum(axis=1).tolist()
             num_drafted += int(valid.sum())
     if not num_drafted:
         raise ModelError(f"the texts are too short for --tap-offset {AUTO}; give --tap-offset 0 or 1")

@@ -173,5 +173,5 @@ def fixed_attention(query: Tensor, keys: Tensor, values: Tensor, fixed: FixedPas
 
 def _gathered(held: Tensor, places: Tensor) -> Tensor:
     """``[P, E, C, F]`` out of ``[1, E, slots, F]``, at int64 ``[P, C]``."""
-    found = held[0].index_select(1, places.flatten())
-    return found.view(held.shape[1], *places.shape, held.shape[3]).transpose(0, 1)
+    rows = held[0].index_select(1, places.flatten())
+    return rows.view(held.shape[1], *places.shape, held.shape[3]).transpose(0, 1)

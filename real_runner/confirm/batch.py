@@ -66,14 +66,14 @@ def _records(setup: ConfirmSetup, groups: Sequence[Group]) -> Iterator[Group]:
 
 def _warm_up(setup: ConfirmSetup, clock: Clock, bar: Bar) -> None:
     most = min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
-    for one in setup.policies:
-        bar.says(f"warming up {one.label}")
-        _served(setup, one, setup.groups[0][: setup.options.batch], most, clock)
+    for named in setup.policies:
+        bar.says(f"warming up {named.label}")
+        _served(setup, named, setup.groups[0][: setup.options.batch], most, clock)
 
 
-def _served(setup: ConfirmSetup, one: NamedPolicy, group: Group, most: int, clock: Clock) -> ServedGroup:
+def _served(setup: ConfirmSetup, named: NamedPolicy, group: Group, most: int, clock: Clock) -> ServedGroup:
     prompts = [record.prompt for record in group]
-    return serve_group(setup.models, one.policy, prompts, setup.sampling, most, setup.options.batch, clock)
+    return serve_group(setup.models, named.policy, prompts, setup.sampling, most, setup.options.batch, clock)
 
 
 def _measured(setup: ConfirmSetup, repeat: int, number: int, records: Group, clock: Clock, bar: Bar) -> FinishedGroup:
@@ -82,17 +82,17 @@ def _measured(setup: ConfirmSetup, repeat: int, number: int, records: Group, clo
     order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
     served: dict[str, ServedGroup] = {}
     again = f", repeat {repeat + 1}" if repeat else ""
-    for one in order:
-        bar.begins_at(one, f"group {number + 1} of {len(setup.groups)}{again}")
-        found = served[one.policy_id] = _served(setup, one, group, setup.manifest.max_new_tokens, clock)
-        tokens, seconds = _of_texts(found)
-        bar.ends(one, tokens, seconds, len(group))
-    runs = [_finished(setup, one, served[one.policy_id], records) for one in setup.policies]
+    for named in order:
+        bar.begins_at(named, f"group {number + 1} of {len(setup.groups)}{again}")
+        of_policy_served = served[named.policy_id] = _served(setup, named, group, setup.manifest.max_new_tokens, clock)
+        tokens, seconds = _of_texts(of_policy_served)
+        bar.ends(named, tokens, seconds, len(group))
+    runs = [_finished(setup, named, served[named.policy_id], records) for named in setup.policies]
     sequences = tuple(
         FinishedSequence(repeat, record.index, tuple(of_policy[place] for of_policy in runs))
         for place, record in enumerate(group)
     )
-    machine = tuple(_machine(one.policy_id, served[one.policy_id]) for one in setup.policies)
+    machine = tuple(_machine(named.policy_id, served[named.policy_id]) for named in setup.policies)
     return FinishedGroup(repeat, number, sequences, machine)
 
 
@@ -105,26 +105,26 @@ def _machine(policy_id: str, served: ServedGroup) -> MachineRun:
     return MachineRun(policy_id, served.num_committed, served.total_s)
 
 
-def _finished(setup: ConfirmSetup, one: NamedPolicy, served: ServedGroup, records: Group) -> list[FinishedRun]:
-    unequal = first_unequal_of_each(one.policy, served)
-    differences = _differences(setup, one, served, records)
+def _finished(setup: ConfirmSetup, named: NamedPolicy, served: ServedGroup, records: Group) -> list[FinishedRun]:
+    unequal = first_unequal_of_each(named.policy, served)
+    differences = _differences(setup, named, served, records)
     return [
-        finished_run(one.policy_id, decoded, "" if other is None else str(other), differences.get(place, ()))
+        finished_run(named.policy_id, decoded, "" if other is None else str(other), differences.get(place, ()))
         for place, (decoded, other) in enumerate(zip(served.texts, unequal, strict=True))
     ]
 
 
 def _differences(
-    setup: ConfirmSetup, one: NamedPolicy, served: ServedGroup, records: Group
+    setup: ConfirmSetup, named: NamedPolicy, served: ServedGroup, records: Group
 ) -> dict[int, list[Difference]]:
     """From the recorded trace, by the place of the text in its group."""
     if not records:
         return {}
     recorded = [record.recorded(setup.draft) for record in records]
-    policies = policies_on_record(one.policy, recorded, served.batch)
-    found = {}
+    policies = policies_on_record(named.policy, recorded, served.batch)
+    by_place = {}
     for place, (record, text) in enumerate(zip(records, recorded, strict=True)):
         gaps = None if record.tokens is None else record.tokens.decision_gap
         compared = compare_with_record(policies[place], served.texts[place], text, gaps)
-        found[place] = list(differences_in(compared))
-    return found
+        by_place[place] = list(differences_in(compared))
+    return by_place

@@ -90,49 +90,49 @@ def _all_missing(setup: ConfirmSetup, done: set[tuple[int, int]]) -> Iterator[tu
 def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[tuple[int, SequenceRecord]]:
     """The sequences not yet done, each with its number among all; with what was recorded where it is compared."""
     numbers = {record.index: number for number, record in enumerate(setup.records) if record.index not in done}
-    found = setup.trace.records([setup.draft], numbers) if setup.is_reference else setup.records
-    yield from ((numbers[record.index], record) for record in found if record.index in numbers)
+    records = setup.trace.records([setup.draft], numbers) if setup.is_reference else setup.records
+    yield from ((numbers[record.index], record) for record in records if record.index in numbers)
 
 
 def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "Bar") -> None:
     first, most = setup.records[0], min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
-    for one in setup.policies:
-        bar.says(f"warming up {one.label}")
-        decode(setup.models, one.policy, first.prompt, setup.sampling, most, clock)
+    for named in setup.policies:
+        bar.says(f"warming up {named.label}")
+        decode(setup.models, named.policy, first.prompt, setup.sampling, most, clock)
 
 
-def _timed(setup: ConfirmSetup, one: NamedPolicy, record: SequenceRecord, clock: Clock, bar: "Bar") -> Decoded:
-    bar.begins(one)
-    found = decode(setup.models, one.policy, record.prompt, setup.sampling, setup.manifest.max_new_tokens, clock)
-    bar.ends(one, len(found.text) - 1, found.seconds.total_s)
-    return found
+def _timed(setup: ConfirmSetup, named: NamedPolicy, record: SequenceRecord, clock: Clock, bar: "Bar") -> Decoded:
+    bar.begins(named)
+    decoded = decode(setup.models, named.policy, record.prompt, setup.sampling, setup.manifest.max_new_tokens, clock)
+    bar.ends(named, len(decoded.text) - 1, decoded.seconds.total_s)
+    return decoded
 
 
-def _finished(setup: ConfirmSetup, one: NamedPolicy, decoded: Decoded, record: SequenceRecord) -> FinishedRun:
+def _finished(setup: ConfirmSetup, named: NamedPolicy, decoded: Decoded, record: SequenceRecord) -> FinishedRun:
     """Judged outside of all timing."""
-    unequal = first_unequal(one.policy, decoded)
+    unequal = first_unequal(named.policy, decoded)
     differences: list[Difference] = []
     if setup.is_reference:
         recorded = record.recorded(setup.draft)
         gaps = None if record.tokens is None else record.tokens.decision_gap
-        differences = list(differences_in(compare_with_record(one.policy, decoded, recorded, gaps)))
-    return finished_run(one.policy_id, decoded, "" if unequal is None else str(unequal), differences)
+        differences = list(differences_in(compare_with_record(named.policy, decoded, recorded, gaps)))
+    return finished_run(named.policy_id, decoded, "" if unequal is None else str(unequal), differences)
 
 
-def differences_in(found: Comparison) -> Iterator[Difference]:
+def differences_in(comparison: Comparison) -> Iterator[Difference]:
     """As flat values; a number that is not known is None."""
     parts = {
-        "text": () if found.parting is None else (found.parting,),
-        "round": found.round_differences,
-        "row": found.row_differences,
+        "text": () if comparison.parting is None else (comparison.parting,),
+        "round": comparison.round_differences,
+        "row": comparison.row_differences,
     }
     for kind, differences in parts.items():
-        for one in differences:
-            known = {key: _known(value) for key, value in asdict(one).items()}
-            yield {"kind": kind, **known, "says": str(one)}
-    if found.num_unpaired:
-        says = f"{found.num_unpaired} rounds begin where the other has no root"
-        yield {"kind": "round", "num_unpaired": found.num_unpaired, "says": says}
+        for difference in differences:
+            known = {key: _known(value) for key, value in asdict(difference).items()}
+            yield {"kind": kind, **known, "says": str(difference)}
+    if comparison.num_unpaired:
+        says = f"{comparison.num_unpaired} rounds begin where the other has no root"
+        yield {"kind": "round", "num_unpaired": comparison.num_unpaired, "says": says}
 
 
 def _known(value: int | float | None) -> int | float | None:
@@ -162,21 +162,21 @@ class Bar:
         """What runs now."""
         self._bar.set_postfix_str(text, refresh=True)
 
-    def begins(self, one: NamedPolicy) -> None:
+    def begins(self, named: NamedPolicy) -> None:
         """A policy's turn has come."""
         number = int(self._bar.n) // len(self._setup.policies) + 1
         num = len(self._setup.records) * self._setup.options.repeats
-        self.begins_at(one, f"text {number}" if self._is_open else f"text {number}/{num}")
+        self.begins_at(named, f"text {number}" if self._is_open else f"text {number}/{num}")
 
-    def begins_at(self, one: NamedPolicy, place: str) -> None:
+    def begins_at(self, named: NamedPolicy, place: str) -> None:
         """A policy's turn has come, at a text or a group that is named."""
         width = self._ending.text()
-        self.says(f"{place}, {f'{width}, ' if width else ''}{one.label}{self._speed(one.policy_id)}")
+        self.says(f"{place}, {f'{width}, ' if width else ''}{named.label}{self._speed(named.policy_id)}")
 
-    def ends(self, one: NamedPolicy, num_tokens: int, seconds: float, num_texts: int = 1) -> None:
+    def ends(self, named: NamedPolicy, num_tokens: int, seconds: float, num_texts: int = 1) -> None:
         """It has written so many tokens after the first, in that many texts."""
-        self._tokens[one.policy_id] += num_tokens
-        self._seconds[one.policy_id] += seconds
+        self._tokens[named.policy_id] += num_tokens
+        self._seconds[named.policy_id] += seconds
         self._bar.update(num_texts)
 
     def _speed(self, policy_id: str) -> str:

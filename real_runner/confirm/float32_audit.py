@@ -111,8 +111,8 @@ def measured_bound(target: Target, target32: Target, prompt: Prompt, text: Ints)
     bound = 0.0
     for first in range(0, len(text), _ROWS_PER_PASS):
         rows = slice(first, first + _ROWS_PER_PASS)
-        found, reference = target.rows(target.logits(short[rows])), target32.rows(target32.logits(whole[rows]))
-        error = max(map(_gap_error, found, reference, text[rows].tolist()))
+        logits, reference = target.rows(target.logits(short[rows])), target32.rows(target32.logits(whole[rows]))
+        error = max(map(_gap_error, logits, reference, text[rows].tolist()))
         bound = max(bound, _SAFETY * error, _float32_step(reference))
     return bound
 
@@ -123,11 +123,11 @@ def _float32_step(logits: Floats) -> float:
     return float(np.spacing(np.float32(largest)))
 
 
-def _gap_error(found: Floats, reference: Floats, following: int) -> float:
+def _gap_error(logits: Floats, reference: Floats, following: int) -> float:
     """Of one row ``[V]``, the largest error of a gap to the most probable token."""
     ids = np.append(np.argsort(-reference, kind="stable")[:_NUM_COMPARED], following)
-    ids = ids[np.isfinite(reference[ids]) & np.isfinite(found[ids])]
-    differences = found[ids].astype(np.float64) - reference[ids]
+    ids = ids[np.isfinite(reference[ids]) & np.isfinite(logits[ids])]
+    differences = logits[ids].astype(np.float64) - reference[ids]
     return float(np.abs(differences - differences[0]).max())
 
 

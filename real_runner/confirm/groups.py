@@ -43,16 +43,16 @@ def groups_of(records: Sequence[SequenceRecord], batch: int) -> tuple[Group, ...
     for record in records:
         prompts.setdefault(_prompt_of(record), []).append(record)
     least = 1 if batch == 1 else ROUNDS_OF_BATCH * batch
-    found: list[list[SequenceRecord]] = []
+    groups: list[list[SequenceRecord]] = []
     for prompt in prompts.values():
-        if found and len(found[-1]) < least:
-            found[-1] += prompt
+        if groups and len(groups[-1]) < least:
+            groups[-1] += prompt
         else:
-            found.append(prompt)
-    if len(found) > 1 and len(found[-1]) < batch:
-        last = found.pop()
-        found[-1] += last
-    return tuple(tuple(group) for group in found)
+            groups.append(prompt)
+    if len(groups) > 1 and len(groups[-1]) < batch:
+        last = groups.pop()
+        groups[-1] += last
+    return tuple(tuple(group) for group in groups)
 
 
 def of_groups(groups: Iterable[Group], read: Iterable[Read]) -> Iterator[tuple[Read, ...]]:
@@ -65,8 +65,8 @@ def of_groups(groups: Iterable[Group], read: Iterable[Read]) -> Iterator[tuple[R
     coming, waiting = iter(read), dict[int, Read]()
     for group in groups:
         while any(record.index not in waiting for record in group):
-            one = next(coming)
-            waiting[one.index] = one
+            text = next(coming)
+            waiting[text.index] = text
         yield tuple(waiting.pop(record.index) for record in group)
 
 

@@ -160,8 +160,8 @@ class Comparison:
 
     def differences(self) -> list[str]:
         """Every difference in words."""
-        found = [*self.round_differences, *self.row_differences]
-        return [*([str(self.parting)] if self.parting else []), *map(str, found)]
+        differences = [*self.round_differences, *self.row_differences]
+        return [*([str(self.parting)] if self.parting else []), *map(str, differences)]
 
 
 def compare_with_record(
@@ -195,19 +195,23 @@ def compare_with_record(
         _text_parting(parting, decoded, recorded, decision_gaps),
         len(common),
         len(ran.keys() ^ replayed.keys()),
-        tuple(found for t in common if (found := _compare_round(ran[t], replayed[t], end, rows.get(t))) is not None),
+        tuple(
+            difference
+            for t in common
+            if (difference := _compare_round(ran[t], replayed[t], end, rows.get(t))) is not None
+        ),
         len(compared),
-        tuple(found for row, _ in compared for found in row),
+        tuple(difference for row, _ in compared for difference in row),
         max((size for _, size in compared), default=0.0),
     )
 
 
-def _before(end: int, found: Iterator[Round]) -> Iterator[Round]:
+def _before(end: int, replayed: Iterator[Round]) -> Iterator[Round]:
     """The rounds whose roots lie before ``end``."""
-    for one in found:
-        if one.position >= end:
+    for coming in replayed:
+        if coming.position >= end:
             return
-        yield one
+        yield coming
 
 
 def _text_parting(
@@ -238,19 +242,19 @@ def _compare_round(ran: Round, replayed: Round, end: int, row: Marginals | None)
     return RoundDifference(ran.position, len(places), gap, here, there)
 
 
-def _differing_nodes(one: DraftTree, other: DraftTree) -> list[int]:
+def _differing_nodes(ran: DraftTree, replayed: DraftTree) -> list[int]:
     """Places at which two trees hold different nodes, or one of them none."""
-    num = min(one.num_nodes, other.num_nodes)
-    differ = (one.tokens[:num] != other.tokens[:num]) | (one.parents[:num] != other.parents[:num])
-    return [*np.flatnonzero(differ).tolist(), *range(num, max(one.num_nodes, other.num_nodes))]
+    num = min(ran.num_nodes, replayed.num_nodes)
+    differ = (ran.tokens[:num] != replayed.tokens[:num]) | (ran.parents[:num] != replayed.parents[:num])
+    return [*np.flatnonzero(differ).tolist(), *range(num, max(ran.num_nodes, replayed.num_nodes))]
 
 
-def _tree_gap(one: DraftTree, other: DraftTree, places: list[int], row: Marginals | None) -> float:
+def _tree_gap(ran: DraftTree, replayed: DraftTree, places: list[int], row: Marginals | None) -> float:
     if not places:
         return 0.0
-    if row is None or one.num_nodes != other.num_nodes:
+    if row is None or ran.num_nodes != replayed.num_nodes:
         return math.nan
-    return float(np.abs(_path_log_probs(one, row) - _path_log_probs(other, row))[places].max())
+    return float(np.abs(_path_log_probs(ran, row) - _path_log_probs(replayed, row))[places].max())
 
 
 def _path_log_probs(tree: DraftTree, row: Marginals) -> Doubles:

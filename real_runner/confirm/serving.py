@@ -219,29 +219,29 @@ def _turns(num_texts: int, batch: int, num_rounds: Sequence[int]) -> Iterator[tu
 
 def _first_misplaced(served: ServedGroup) -> dict[int, Unequal]:
     """Texts in a round of the batch that was not theirs, or whose seconds are not those of the whole round."""
-    came, found, done = served.came, dict[int, Unequal](), [0] * len(served.came)
-    turns = list(_turns(len(served.texts), served.batch, [len(one.rounds) for one in came]))
+    came, misplaced, done = served.came, dict[int, Unequal](), [0] * len(served.came)
+    turns = list(_turns(len(served.texts), served.batch, [len(text.rounds) for text in came]))
     if len(turns) != len(served.rounds):
         unequal = Unequal(0, "rounds of the batch", str(len(served.rounds)), str(len(turns)))
         return dict.fromkeys(range(len(served.texts)), unequal)
     for turn, batch_round in zip(turns, served.rounds, strict=True):
         ran = tuple(sorted(batch_round.numbers))
         for number in turn:
-            one = came[number].rounds[done[number]]
+            ran_round = came[number].rounds[done[number]]
             done[number] += 1
             if ran != turn or len(turn) != served.batch:
-                found.setdefault(number, Unequal(one.round.position, "texts beside it", str(ran), str(turn)))
-            seconds, waited = one.seconds.total_s, batch_round.seconds.total_s
+                misplaced.setdefault(number, Unequal(ran_round.round.position, "texts beside it", str(ran), str(turn)))
+            seconds, waited = ran_round.seconds.total_s, batch_round.seconds.total_s
             if seconds != waited:
-                found.setdefault(number, Unequal(one.round.position, _SECONDS, str(seconds), str(waited)))
-    return found
+                misplaced.setdefault(number, Unequal(ran_round.round.position, _SECONDS, str(seconds), str(waited)))
+    return misplaced
 
 
 def _trees_of_run(shared: Composition, served: ServedGroup) -> list[dict[int, DraftTree]]:
     """What the policy chooses for each text of the group in each round that ran, from the rows that were drafted."""
     came, done = served.came, [0] * len(served.came)
     sources = [draft_source(shared.needs, own_sequence(one)) if one.rounds else None for one in came]
-    found: list[dict[int, DraftTree]] = [{} for _ in came]
+    trees: list[dict[int, DraftTree]] = [{} for _ in came]
     for each in served.rounds:
         numbers, drafts = sorted(each.numbers), []
         for number in numbers:
@@ -250,14 +250,14 @@ def _trees_of_run(shared: Composition, served: ServedGroup) -> list[dict[int, Dr
             drafts.append(source(came[number].rounds[done[number]].round.position))
             done[number] += 1
         for number, draft, tree in zip(numbers, drafts, select_together(shared, drafts), strict=True):
-            found[number][draft.context_length] = tree
-    return found[: len(served.texts)]
+            trees[number][draft.context_length] = tree
+    return trees[: len(served.texts)]
 
 
 def _trees_on_record(shared: Composition, texts: Sequence[RecordedSequence], batch: int) -> list[dict[int, DraftTree]]:
     """What the policy chooses for each text as it comes in a batch on the record, all its rounds."""
     sources = [draft_source(shared.needs, one) for one in texts]
-    found: list[dict[int, DraftTree]] = [{} for _ in texts]
+    trees: list[dict[int, DraftTree]] = [{} for _ in texts]
     queue, num_came, running = with_company(len(texts)), 0, list[tuple[int, int, int]]()
     left = {number for number, one in enumerate(texts) if len(one.text) > 1}
     while left:
@@ -270,11 +270,11 @@ def _trees_on_record(shared: Composition, texts: Sequence[RecordedSequence], bat
         after = []
         for (number, text, t), draft, tree in zip(running, drafts, select_together(shared, drafts), strict=True):
             if number == text:
-                found[text][draft.context_length] = tree
+                trees[text][draft.context_length] = tree
             place = t + len(tree.accepted_path(texts[text].text[t + 1 :])) + 1
             if place < len(texts[text].text) - 1:
                 after.append((number, text, place))
             elif number == text:
                 left.discard(text)
         running = after
-    return found
+    return trees

@@ -123,11 +123,11 @@ def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
             f"the texts of {trace.place} were made elsewhere, so the target will write others; to confirm, record "
             "what it writes itself: `simlab record --prompts FILE`"
         )
-    for one in policies:
-        if one.policy.needs.channels:
+    for named in policies:
+        if named.policy.needs.channels:
             raise MissingChannelError(
-                f"{one.label} reads the channels {', '.join(one.policy.needs.channels)}, and the runner makes none; "
-                "confirm a policy that reads the drafter's candidates alone"
+                f"{named.label} reads the channels {', '.join(named.policy.needs.channels)}, and the runner makes "
+                "none; confirm a policy that reads the drafter's candidates alone"
             )
 
 
@@ -166,12 +166,12 @@ def load_setup(
     kept = manifest.draft_sets[draft]
     _settle_taps(models, options, kept)
     if options.batch_invariant:
-        rows = rows_for([one.policy for one in policies], models.drafter.config.depth)
+        rows = rows_for([named.policy for named in policies], models.drafter.config.depth)
         models = replace(models, fixed_rows=rows)
-    for one in policies:
-        check_needs(one.policy, kept.exact_budget, kept.min_width)
+    for named in policies:
+        check_needs(named.policy, kept.exact_budget, kept.min_width)
         for record in records:
-            check_runs(models, one.policy, record.prompt, manifest.max_new_tokens)
+            check_runs(models, named.policy, record.prompt, manifest.max_new_tokens)
     if options.batch_invariant:
         check_shapes_agree(models, [record.prompt.token_ids for record in records], manifest.max_new_tokens)
     return ConfirmSetup(options, trace, draft, models, tuple(policies), tuple(records))

@@ -57,22 +57,22 @@ def decode_batch(
         check_runs(models, policy, prompt, max_new_tokens)
     longest = max((len(prompt.token_ids) for prompt in prompts), default=0)
     served = BatchedSpeculation(models, policy, sampling, max_new_tokens, clock, batch, longest)
-    waiting, found = deque(prompts), dict[int, Decoded]()
+    waiting, decoded = deque(prompts), dict[int, Decoded]()
     while waiting or served.running:
         while waiting and served.has_place:
             served.add(waiting.popleft())
         for one in served.take_ended():
-            found[one.number] = decoded_of(models, policy, one)
+            decoded[one.number] = decoded_of(models, policy, one)
         if served.running and not (waiting and served.has_place):
             served.round()
-    return [found[number] for number in sorted(found)]
+    return [decoded[number] for number in sorted(decoded)]
 
 
-def decoded_of(models: Models, policy: AnyPolicy, one: RunningText) -> Decoded:
+def decoded_of(models: Models, policy: AnyPolicy, text: RunningText) -> Decoded:
     """A text that was served, as far as it came; plain decoding's seconds are all those of verifying."""
-    stop_reason = "stop" if one.root in models.target.stop_token_ids else "length"
-    rounds = [_plain(ran) for ran in one.rounds] if is_plain_decoding(policy) else one.rounds
-    return Decoded(one.prompt, one.text, stop_reason, tuple(rounds))
+    stop_reason = "stop" if text.root in models.target.stop_token_ids else "length"
+    rounds = [_plain(ran) for ran in text.rounds] if is_plain_decoding(policy) else text.rounds
+    return Decoded(text.prompt, text.text, stop_reason, tuple(rounds))
 
 
 def _plain(ran: RanRound) -> RanRound:

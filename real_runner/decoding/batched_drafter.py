@@ -50,8 +50,8 @@ class BatchedDrafter:
         context, device = self._context(num), models.target.device
         roots, places = torch.tensor(root_tokens, device=device), torch.tensor(positions, device=device)
         logits = block_logits(models.drafter, models.target, roots, places, context)
-        found, own = [first_marginals(one, self._width) for one in logits], models.drafter.vocabulary
-        return found if own is None else [own.in_target(one) for one in found]
+        rows, own = [first_marginals(one, self._width) for one in logits], models.drafter.vocabulary
+        return rows if own is None else [own.in_target(one) for one in rows]
 
     def rewind(self, row: int, length: int) -> None:
         """Forget all but the first tokens of a row; the last few are left to be projected again."""

@@ -91,18 +91,18 @@ class GraphSpeculation:
             PolicyError: a tree above the policy's own budget, below another root, or of unknown tokens.
             ModelError: logits of a model are no law.
         """
-        one, graphed, policy = self._one, self._graphed, self._policy
-        position, began, captured = one.position, time.perf_counter(), graphed.graphs.seconds
+        text, graphed, policy = self._one, self._graphed, self._policy
+        position, began, captured = text.position, time.perf_counter(), graphed.graphs.seconds
         marginals = self._marginals
-        tree = policy.select(Draft(marginals, one.root, read_only(one.tokens[: one.length]), position), one.state)
+        tree = policy.select(Draft(marginals, text.root, read_only(text.tokens[: text.length]), position), text.state)
         select_s = time.perf_counter() - began
-        check_drafted(policy, tree, one.root, self._models.target.vocab_size)
+        check_drafted(policy, tree, text.root, self._models.target.vocab_size)
         is_drawn = self._sampling.temperature > 0
         self._marks.mark()
         held = graphed.verify(tree, position, self._width > 0, is_drawn)
         drawn: dict[int, int] = {}
         if is_drawn:
-            follow(tree, self._drawing(held, drawn), position, one.num_left, self._models.target.stop_token_ids)
+            follow(tree, self._drawing(held, drawn), position, text.num_left, self._models.target.stop_token_ids)
             graphed.choose(held, _places(drawn, tree.num_nodes))
         self._marks.mark()
         num_fresh = graphed.keep(held, position, int(tree.depths().max()))
@@ -112,12 +112,12 @@ class GraphSpeculation:
         self._marks.mark()
         chosen = self._wait(held)
         path, committed = follow(
-            tree, lambda row, _: chosen[row], position, one.num_left, self._models.target.stop_token_ids
+            tree, lambda row, _: chosen[row], position, text.num_left, self._models.target.stop_token_ids
         )
-        one.append(committed)
+        text.append(committed)
         seconds = modelled_s(policy, position, tree.num_drafted)
-        one.state = policy.update(one.state, Outcome(path, committed, self.ended, seconds))
-        ran = Round(position - len(one.prompt.token_ids), tree, path, len(committed), len(path) == len(committed))
+        text.state = policy.update(text.state, Outcome(path, committed, self.ended, seconds))
+        ran = Round(position - len(text.prompt.token_ids), tree, path, len(committed), len(path) == len(committed))
         verify_s, keep_s, draft_s = self._marks.seconds()
         # What is neither the policy's nor a pass of a model is the host's: launches, copies, following the tree.
         total_s = time.perf_counter() - began - (graphed.graphs.seconds - captured)
@@ -130,18 +130,18 @@ class GraphSpeculation:
 
         What the drafter projects of the last few tokens is what it last read.
         """
-        one = self._one
-        one.tokens[context_length] = root_token
-        one.length = context_length + 1
-        one.state = self._policy.start(one.prompt)
+        text = self._one
+        text.tokens[context_length] = root_token
+        text.length = context_length + 1
+        text.state = self._policy.start(text.prompt)
         if self._width:
             self._graphed.draft_at(root_token, context_length, self._width)
             self._take_draft()
 
     def _read_prompt(self) -> None:
-        one, target, graphed = self._one, self._models.target, self._graphed
-        start = len(one.prompt.token_ids)
-        ids = torch.from_numpy(one.prompt.token_ids.astype(np.int64))[None].to(target.device)
+        text, target, graphed = self._one, self._models.target, self._graphed
+        start = len(text.prompt.token_ids)
+        ids = torch.from_numpy(text.prompt.token_ids.astype(np.int64))[None].to(target.device)
         cache = BufferCache(target, start)
         layer_ids = self._models.drafter.config.target_layer_ids if self._width else ()
         with tapped(target, layer_ids) as taken:
@@ -150,11 +150,11 @@ class GraphSpeculation:
         assert rows is not None
         features = features_of(taken, layer_ids) if self._width else None
         context = None if features is None else self._models.drafter.context(features)
-        room = len(one.tokens) + rows_for(1 + min(self._policy.budget, _MOST_DRAFTED))
+        room = len(text.tokens) + rows_for(1 + min(self._policy.budget, _MOST_DRAFTED))
         graphed.begin(rows[:, :, :, :start], context, room)
-        one.append((chooser(target, target.logits(states[:, -1]), self._sampling, one.key)(0, start),))
+        text.append((chooser(target, target.logits(states[:, -1]), self._sampling, text.key)(0, start),))
         if features is not None:
-            graphed.draft_at(one.root, start, self._width, features)
+            graphed.draft_at(text.root, start, self._width, features)
             self._take_draft()
 
     def _take_draft(self) -> None:
@@ -179,8 +179,8 @@ class GraphSpeculation:
             raise self._models.target.no_law()
         if draft:
             self._marginals = self._graphed.marginals(*draft)
-        found: list[int] = choices.tolist()
-        return found
+        chosen: list[int] = choices.tolist()
+        return chosen
 
 
 def _vocabulary_size(models: Models) -> int:
@@ -190,6 +190,6 @@ def _vocabulary_size(models: Models) -> int:
 
 def _places(drawn: dict[int, int], num_nodes: int) -> Longs:
     """int64 ``[N]``, a choice for each row that was asked for, -1 for the others."""
-    found = np.full(num_nodes, -1, np.int64)
-    found[list(drawn)] = list(drawn.values())
-    return found
+    places = np.full(num_nodes, -1, np.int64)
+    places[list(drawn)] = list(drawn.values())
+    return places

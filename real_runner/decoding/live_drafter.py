@@ -41,8 +41,8 @@ class LiveDrafter:
         device = self._models.target.device
         roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)
         logits = block_logits(self._models.drafter, self._models.target, roots, positions, context)[0]
-        found, own = first_marginals(logits, self._width), self._models.drafter.vocabulary
-        return found if own is None else own.in_target(found)
+        drafted, own = first_marginals(logits, self._width), self._models.drafter.vocabulary
+        return drafted if own is None else own.in_target(drafted)
 
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens of the context; the last few are left to be projected again."""

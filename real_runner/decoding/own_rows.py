@@ -63,8 +63,8 @@ def first_unequal(policy: AnyPolicy, decoded: Decoded) -> Unequal | None:
         return unequal
     replayed = rounds(policy, own_sequence(decoded))
     for ran in decoded.rounds:
-        found = next(replayed)
-        for what, here, there in zip(_PARTS, parts_of(ran.round), parts_of(found), strict=True):
+        expected = next(replayed)
+        for what, here, there in zip(_PARTS, parts_of(ran.round), parts_of(expected), strict=True):
             if here != there:
                 return Unequal(ran.round.position, what, here, there)
     return None
@@ -84,14 +84,14 @@ def own_sequence(decoded: Decoded) -> RecordedSequence:
 _PARTS = ("root", "tree tokens", "tree parents", "accepted path", "committed tokens", "clipping")
 
 
-def parts_of(one: Round) -> Iterator[str]:
+def parts_of(ran: Round) -> Iterator[str]:
     """What must be equal in two rounds, in words."""
-    yield str(one.position)
-    yield str(one.tree.tokens.tolist())
-    yield str(one.tree.parents.tolist())
-    yield str(list(one.path))
-    yield str(one.num_committed)
-    yield str(one.clipped)
+    yield str(ran.position)
+    yield str(ran.tree.tokens.tolist())
+    yield str(ran.tree.parents.tolist())
+    yield str(list(ran.path))
+    yield str(ran.num_committed)
+    yield str(ran.clipped)
 
 
 def _first_misplaced(decoded: Decoded) -> Unequal | None:

@@ -107,12 +107,12 @@ class Speculation:
         tree = self._policy.select(draft, self._state)
         times.append(self._clock())
         check_drafted(self._policy, tree, draft.root_token, self._models.target.vocab_size)
-        found = self._verify(tree, position)
+        verified = self._verify(tree, position)
         times.append(self._clock())
-        self._commit(found, position, tree.num_drafted)
+        self._commit(verified, position, tree.num_drafted)
         times.append(self._clock())
-        clipped = len(found.path) == len(found.committed)
-        ran = Round(position - self._start, tree, found.path, len(found.committed), clipped)
+        clipped = len(verified.path) == len(verified.committed)
+        ran = Round(position - self._start, tree, verified.path, len(verified.committed), clipped)
         return RanRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()))
 
     @torch.inference_mode()
@@ -188,14 +188,14 @@ class Speculation:
         ended = self._stops(committed[-1]) or len(committed) == self._left
         return Verified(path, committed, ended, features)
 
-    def _commit(self, found: Verified, position: int, num_drafted: int) -> None:
-        kept = torch.tensor((0, *found.path))
+    def _commit(self, verified: Verified, position: int, num_drafted: int) -> None:
+        kept = torch.tensor((0, *verified.path))
         self._cache.compact(position, kept)
-        if self._drafter is not None and found.features is not None:
-            self._drafter.read(found.features.index_select(1, kept.to(found.features.device)))
-        self._append(found.committed)
+        if self._drafter is not None and verified.features is not None:
+            self._drafter.read(verified.features.index_select(1, kept.to(verified.features.device)))
+        self._append(verified.committed)
         seconds = modelled_s(self._policy, position, num_drafted)
-        outcome = Outcome(found.path, found.committed, found.ended, seconds)
+        outcome = Outcome(verified.path, verified.committed, verified.ended, seconds)
         self._state = self._policy.update(self._state, outcome)
 
     def _append(self, tokens: tuple[int, ...]) -> None:

@@ -58,8 +58,8 @@ def block_logits(
 def _embedded(drafter: DFlashDrafter, target: Target, blocks: Tensor) -> Tensor:
     embedding, scale = drafter.embed_tokens or target.embedding, drafter.config.input_embedding_scale
     # The bare rows: some targets scale what their embedding hands out, and drafters ask for their own scale.
-    found = torch.nn.functional.embedding(blocks, embedding.weight)
-    return found if scale == 1 else found * scale
+    rows = torch.nn.functional.embedding(blocks, embedding.weight)
+    return rows if scale == 1 else rows * scale
 
 
 def _logits(drafter: DFlashDrafter, target: Target, hidden: Tensor) -> Tensor:

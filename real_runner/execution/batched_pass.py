@@ -23,9 +23,9 @@ def packed_states(target: Target, ids: Tensor, positions: Tensor, cache: Batched
         packed: which token belongs where.
     """
     cache.packed = packed
-    found = target.states(ids, cache, None, positions, packed)
+    output = target.states(ids, cache, None, positions, packed)
     cache.rows.extend(packed)
-    return found
+    return output
 
 
 def prompt_pass(row: int, num: int, device: torch.device) -> tuple[PackedPass, Tensor]:

@@ -24,9 +24,9 @@ class FixedRows:
 
     def grown(self, room: int) -> "FixedRows":
         """The same rows at another place, with more slots."""
-        found = FixedRows(self.tensor, room)
-        found.fill(self.tensor)
-        return found
+        larger = FixedRows(self.tensor, room)
+        larger.fill(self.tensor)
+        return larger
 
     def fill(self, rows: Tensor) -> None:
         """Copy rows ``[parts, 1, E, L, F]`` to the first slots."""

@@ -194,8 +194,8 @@ class GraphedModels:
         Raises:
             ModelError: a row of the drafter's logits is no law.
         """
-        found, own = marginals_at(first.numpy(), bool(are_laws)), self.drafter.vocabulary
-        return found if own is None else own.in_target(found)
+        drafted, own = marginals_at(first.numpy(), bool(are_laws)), self.drafter.vocabulary
+        return drafted if own is None else own.in_target(drafted)
 
     @property
     def _held(self) -> FixedCache:

@@ -162,7 +162,7 @@ def _begun(
 
 def _token_ids(target: Target, text: str, num: int) -> Ints:
     """int32 ``[num]``: the first tokens of a text, from its beginning again where it is too short."""
-    found = target.tokenizer.encode(text[: num * _CHARACTERS_PER_TOKEN], verbose=False)
-    if not found:
+    ids = target.tokenizer.encode(text[: num * _CHARACTERS_PER_TOKEN], verbose=False)
+    if not ids:
         raise PromptError(f"the tokenizer of {target.name} makes no token of the text; give another --target")
-    return np.resize(np.array(found, np.int32), num)
+    return np.resize(np.array(ids, np.int32), num)

@@ -87,11 +87,11 @@ def check_same(path: Path, earlier: CostFile, now: CostFile) -> None:
     Raises:
         CostError: a setting differs; the sentence names the first that does.
     """
-    found = first_difference(earlier, now, (*SETTING, *GRID))
-    if found is not None:
+    difference = first_difference(earlier, now, (*SETTING, *GRID))
+    if difference is not None:
         raise CostError(
-            f"{path} was measured with {found}; samples of the two do not belong together: give another --out, or the "
-            "options it was begun with"
+            f"{path} was measured with {difference}; samples of the two do not belong together: give another --out, "
+            "or the options it was begun with"
         )
 
 

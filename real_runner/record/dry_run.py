@@ -51,20 +51,20 @@ def dry_run(options: RecordOptions) -> str:
         SimlabError: models or prompts cannot be used.
     """
     models, sources = load(options)
-    found = estimate(options, models, sources)
+    plan = estimate(options, models, sources)
     alone = " alone" if options.more_devices else ""
-    texts = f" ({found.num_texts} texts)" if found.num_texts != found.num_prompts else ""
+    texts = f" ({plan.num_texts} texts)" if plan.num_texts != plan.num_prompts else ""
     return "\n".join(
         (
             f"The first prompt, as {models.target.name} reads it:",
             "",
             first_prompt(options, models, sources.items[0]),
             "",
-            f"prompts         {found.num_prompts}{texts}",
-            f"positions       {found.positions:,.0f}",
-            f"expected size   {_size(found.num_bytes)}",
-            f"expected time   {_duration(found.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
-            f"measured on     {found.num_sampled} prompts spread over the file; nothing was written to {options.out}",
+            f"prompts         {plan.num_prompts}{texts}",
+            f"positions       {plan.positions:,.0f}",
+            f"expected size   {_size(plan.num_bytes)}",
+            f"expected time   {_duration(plan.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
+            f"measured on     {plan.num_sampled} prompts spread over the file; nothing was written to {options.out}",
         )
     )
 
@@ -106,11 +106,11 @@ def spread(items: Sequence[Item], num: int) -> list[Item]:
 
 
 def _answers(options: RecordOptions, models: Models, sample: Sequence[Source]) -> list[list[Answered]]:
-    found = []
+    answers = []
     with Progress("decoding a sample", sum(map(num_turns, sample)), token_worth=1 / options.max_new_tokens) as progress:
         for batch in shards_of(options, Sources(tuple(sample))):
-            found += answers_of(options, models, batch, progress)
-    return found
+            answers += answers_of(options, models, batch, progress)
+    return answers
 
 
 def _record_some(

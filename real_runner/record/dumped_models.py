@@ -28,13 +28,13 @@ def load_dumped_models(options: RecordOptions) -> Models:
     kind = dtype_of(options.dtype)
     check_device(options.device)
     settle_device(options.device)
-    found = find_drafter(options.draft)
-    drafter = load_drafter(found.folder, kind, options.device, given_offset(options.tap_offset))
+    files = find_drafter(options.draft)
+    drafter = load_drafter(files.folder, kind, options.device, given_offset(options.tap_offset))
     target = load_partial_target(options.target, kind, options.device)
     check_fit(target, drafter)
     check_layers(options.hidden_layers, dumped_taps(drafter.config.target_layer_ids), target.num_layers)
     dumped = open_dump(options.hidden_states, options.hidden_layers, target.config.hidden_size)
-    return Models(target, drafter, found.folder, found.revision, dumped)
+    return Models(target, drafter, files.folder, files.revision, dumped)
 
 
 def dumped_taps(layer_ids: Sequence[int]) -> tuple[int, ...]:

@@ -83,10 +83,10 @@ def read_prompts(path: Path, limit: int | None = None) -> list[PromptRecord]:
 
 def _says_nothing(fields: Mapping[str, object]) -> bool:
     """Whether this is a ShareGPT row as public dumps have some: nobody asks anything in it."""
-    found = fields.get("conversations")
-    if not isinstance(found, list) or any(fields.get(name) is not None for name in ("turns", "messages")):
+    turns = fields.get("conversations")
+    if not isinstance(turns, list) or any(fields.get(name) is not None for name in ("turns", "messages")):
         return False
-    roles = [entry.get("from") if isinstance(entry, dict) else None for entry in found]
+    roles = [entry.get("from") if isinstance(entry, dict) else None for entry in turns]
     return all(isinstance(role, str) and _SHAREGPT_ROLES.get(role, "user") != "user" for role in roles)
 
 
@@ -168,10 +168,10 @@ def render_text(tokenizer: Tokenizer, messages: Sequence[Message], template_kwar
 
 
 def _has_template(tokenizer: Tokenizer, template_kwargs: Mapping[str, object]) -> bool:
-    found = bool(template_kwargs.get("chat_template") or tokenizer.chat_template)
-    if template_kwargs and not found:
+    has_template = bool(template_kwargs.get("chat_template") or tokenizer.chat_template)
+    if template_kwargs and not has_template:
         raise PromptError(f"the tokenizer has no chat template to take {', '.join(template_kwargs)}; drop them")
-    return found
+    return has_template
 
 
 def _apply(

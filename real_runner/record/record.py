@@ -84,15 +84,15 @@ def load(options: RecordOptions) -> tuple[Models, Sources]:
 
 def _samples(options: RecordOptions, models: Models, sources: Sources) -> list[Text]:
     """The first texts of a few prompts; empty ones where the target is to write them."""
-    found: list[Text] = []
+    texts: list[Text] = []
     for source in sources.items[:MOST_TEXTS]:
         if isinstance(source, PromptRecord):
             prompt = asked(source, [], models.target, options.chat_template_kwargs)
-            found.append((prompt.token_ids, np.empty(0, np.int32)))
+            texts.append((prompt.token_ids, np.empty(0, np.int32)))
         else:
             first = given_turns(source, models.target, options.chat_template_kwargs)[0]
-            found.append((first.prompt.token_ids, first.text))
-    return found
+            texts.append((first.prompt.token_ids, first.text))
+    return texts
 
 
 def shards_of(options: RecordOptions, sources: Sources) -> list[Sequence[Source]]:

@@ -42,8 +42,8 @@ def is_hub_id(name: str) -> bool:
 
 def repository_of(name: str) -> str:
     """A hub id without its revision; another name as it is."""
-    found = _ID.fullmatch(name)
-    return name if found is None or Path(name).exists() else found["repository"]
+    match = _ID.fullmatch(name)
+    return name if match is None or Path(name).exists() else match["repository"]
 
 
 def at_revision(name: str, revision: str) -> str:
@@ -71,10 +71,10 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> FoundModel:
     from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
 
-    found = _ID.fullmatch(name)
-    if found is None:
+    match = _ID.fullmatch(name)
+    if match is None:
         raise ModelError(f"{name!r} is neither a folder here nor of the form ORG/NAME or ORG/NAME@REVISION")
-    repository, revision = found["repository"], found["revision"]
+    repository, revision = match["repository"], match["revision"]
     # The base of all failures on the way, of whichever HTTP library huggingface_hub was built on.
     transport = cast(type[Exception], HfHubHTTPError.__bases__[0])
     refused: Exception | None = None

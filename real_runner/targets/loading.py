@@ -37,7 +37,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
     disable_progress_bar()
     place = target_files(name)
     try:
-        found: object = AutoModelForCausalLM.from_pretrained(
+        loaded_with_info: object = AutoModelForCausalLM.from_pretrained(
             place.folder,
             dtype=dtype,
             attn_implementation=attention.NAME,
@@ -55,7 +55,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
         if name == builtin.NAME:
             remedy = f"delete {place.folder} and run the command again"
         raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
-    model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", found)
+    model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded_with_info)
     _check_whole(name, loaded)
     check_supported(name, model)
     return Target(
@@ -90,8 +90,8 @@ def _check_whole(name: str, loaded: dict[str, Any]) -> None:
 
 def stop_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """The tokens that end a text: those of the model's generation settings, and the tokenizer's own."""
-    found = model.generation_config.eos_token_id
-    ids: list[object] = [*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id]
+    stop_ids = model.generation_config.eos_token_id
+    ids: list[object] = [*(stop_ids if isinstance(stop_ids, list) else [stop_ids]), tokenizer.eos_token_id]
     return tuple(sorted({token for token in ids if isinstance(token, int)}))
 
 

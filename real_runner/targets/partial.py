@@ -74,10 +74,10 @@ def final_norm(target: Target) -> nn.Module:
     Raises:
         ModelError: the target keeps it elsewhere than the Llama and Qwen3 families do.
     """
-    found = getattr(target.model.get_decoder(), "norm", None)
-    if not isinstance(found, nn.Module):
+    norm = getattr(target.model.get_decoder(), "norm", None)
+    if not isinstance(norm, nn.Module):
         raise ModelError(f"the target {target.name!r} has no final norm where the Llama and Qwen3 families have it")
-    return found
+    return norm
 
 
 def _is_needed(tensor: str) -> bool:
@@ -108,9 +108,9 @@ def _fill(name: str, model: PreTrainedModel, folder: Path) -> None:
     head = "lm_head.weight"
     if model.config.tie_word_embeddings:
         shapes.pop(head, None)
-    found = _read(sorted(folder.glob("*.safetensors")), list(shapes))
+    tensors = _read(sorted(folder.glob("*.safetensors")), list(shapes))
     for key, shape in shapes.items():
-        value = found.get(key)
+        value = tensors.get(key)
         if value is None:
             raise ModelError(f"the checkpoint of the target {name!r} has no tensor {key!r}; it is not whole")
         if tuple(value.shape) != shape or not value.is_floating_point() or value.element_size() < 2:
@@ -119,14 +119,14 @@ def _fill(name: str, model: PreTrainedModel, folder: Path) -> None:
                 f"{key!r} of the target {name!r} is {kind} {list(value.shape)}; expected {list(shape)} in float32, "
                 "bfloat16 or float16; give the checkpoint that is not quantised"
             )
-    cast("nn.Module", model).load_state_dict(found, strict=False)
+    cast("nn.Module", model).load_state_dict(tensors, strict=False)
 
 
 def _read(paths: Sequence[Path], names: Sequence[str]) -> dict[str, Tensor]:
     """The named tensors, out of the files that have them; of the others only the headers are read."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for path in paths:
         with safe_open(path, "pt") as file:
             for key in set(file.keys()) & set(names):
-                found[key] = file.get_tensor(key)
-    return found
+                tensors[key] = file.get_tensor(key)
+    return tensors

@@ -52,9 +52,12 @@ def _state_problem(model: PreTrainedModel) -> str | None:
         return "has layers with a running state, which cannot be taken back when drafted tokens are rejected"
     if not isinstance(getattr(model.get_decoder(), "layers", None), nn.ModuleList) or not hasattr(config, "vocab_size"):
         return f"is a {config.model_type} model"
-    found = {type(layer) for layer in DynamicCache(config=config).layers} - {DynamicLayer, DynamicSlidingWindowLayer}
-    if found:
-        return f"keeps its past in {', '.join(sorted(kind.__name__ for kind in found))}, which simlab cannot shorten"
+    caches = {type(layer) for layer in DynamicCache(config=config).layers} - {
+        DynamicLayer,
+        DynamicSlidingWindowLayer,
+    }
+    if caches:
+        return f"keeps its past in {', '.join(sorted(kind.__name__ for kind in caches))}, which simlab cannot shorten"
     return None
 
 

@@ -68,8 +68,8 @@ def take_over(trainer: Trainer, folder: Path) -> None:
         ModelError: that run's state is damaged, or of a drafter of other sizes.
     """
     _, tensors = _read_state(folder, f"delete {folder / STATE} to go on from the weights alone")
-    found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("weight.")}
-    if found != {f"weight.{name}": parameter.shape for name, parameter in trainer.drafter.named_parameters()}:
+    shapes = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("weight.")}
+    if shapes != {f"weight.{name}": parameter.shape for name, parameter in trainer.drafter.named_parameters()}:
         raise ModelError(
             f"the training state in {folder} is not of the drafter beside it; delete {folder / STATE} to go on from "
             "the weights alone"
