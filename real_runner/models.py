@@ -67,7 +67,14 @@ def load_models(
     loaded = load_target(target, kind, device)
     check_fit(loaded, drafter)
     graphs = prepare(loaded, drafter, execution)
-    return Models(loaded, drafter, files.folder, files.revision, execution=execution, graphs=graphs)
+    return Models(
+        target=loaded,
+        drafter=drafter,
+        draft_folder=files.folder,
+        draft_revision=files.revision,
+        execution=execution,
+        graphs=graphs,
+    )
 
 
 @contextmanager

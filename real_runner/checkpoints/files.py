@@ -21,7 +21,7 @@ from simlab.real_runner.drafters.vocabulary import DraftVocabulary, vocabulary_o
 from simlab.real_runner.targets.hub_files import (
     CONFIG,
     WHOLE,
-    FoundModel,
+    ModelFiles,
     fetch_drafter,
     files_digest,
     is_hub_id,
@@ -69,16 +69,16 @@ PACKAGED = "dflash-smollm2-135m"
 _PARTS = "model-*-of-*.safetensors"
 
 
-def find_drafter(name: str) -> FoundModel:
+def find_drafter(name: str) -> ModelFiles:
     """The files of the packaged drafter, of a local one, or of one fetched from the hub.
 
     Raises:
         ModelError: there is none of that name.
     """
     if name == PACKAGED:
-        return FoundModel(Path(str(files("simlab.real_runner"))) / "data" / PACKAGED, "")
+        return ModelFiles(Path(str(files("simlab.real_runner"))) / "data" / PACKAGED, "")
     if Path(name).is_dir() or name.endswith(".safetensors"):
-        return FoundModel(Path(name), "")
+        return ModelFiles(Path(name), "")
     if Path(name).is_file():
         raise ModelError(f"{name} is no safetensors file; simlab reads a drafter's weights from no other kind")
     if not is_hub_id(name):

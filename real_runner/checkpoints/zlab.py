@@ -140,12 +140,12 @@ def _layer_views(fields: Fields, nested: Mapping[str, object], num_layers: int) 
 
     ``dflash_config.causal`` is what vLLM reads for the same thing.
     """
-    said = [
+    causal_flags = [
         value for value in (fields.get("is_causal"), nested.get("is_causal"), nested.get("causal")) if value is not None
     ]
-    if len(set(said)) > 1:
+    if len(set(causal_flags)) > 1:
         raise ModelError("the drafter's config.json says both that its blocks are causal inside and that they are not")
-    causal = flag(said[0], "is_causal") if said else None
+    causal = flag(causal_flags[0], "is_causal") if causal_flags else None
     window = sliding_window(fields)
     views = []
     for kind in layer_types(fields, num_layers):

@@ -8,7 +8,7 @@ from tqdm import tqdm
 from simlab.arrays import Ints
 from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
-from simlab.real_runner.confirm.float32_audit import Losses, audit_text, measured_bound
+from simlab.real_runner.confirm.float32_audit import TextLosses, audit_text, measured_bound
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.real_runner.confirm.verdict import Verdict, verdict_of
@@ -58,13 +58,13 @@ def verdicts(setup: ConfirmSetup, log: ConfirmLog) -> dict[str, Verdict]:
     bound = bound_of(log)
     losses = {_place(entry): entry for entry in log.entries(AUDIT)}
     totals = {one.policy_id: Verdict("exact", bound=bound) for one in setup.policies}
-    seen: set[tuple[str, int, str, str]] = set()
+    counted: set[tuple[str, int, str, str]] = set()
     for sequence in finished(log):
         plain = next(run for run in sequence.runs if run.policy_id == setup.plain_id)
         for run in sequence.runs:
             once = (run.policy_id, sequence.index, run.text_digest, plain.text_digest)
-            if once not in seen:
-                seen.add(once)
+            if once not in counted:
+                counted.add(once)
                 audited = _losses(run, losses[sequence.index, run.text_digest])
                 totals[run.policy_id] += _verdict(setup, sequence.index, run, plain, audited, bound)
     return totals
@@ -76,7 +76,7 @@ def bound_of(log: ConfirmLog) -> float:
 
 
 def _verdict(
-    setup: ConfirmSetup, index: int, run: FinishedRun, plain: FinishedRun, audited: Losses, bound: float
+    setup: ConfirmSetup, index: int, run: FinishedRun, plain: FinishedRun, audited: TextLosses, bound: float
 ) -> Verdict:
     """On one text; a fault names its prompt."""
     manifest = setup.manifest
@@ -117,7 +117,7 @@ def _place(entry: JsonFields) -> tuple[int, str]:
     return entry.integer("sequence"), entry.text("text_digest")
 
 
-def _audit_entry(index: int, run: FinishedRun, audited: Losses) -> Json:
+def _audit_entry(index: int, run: FinishedRun, audited: TextLosses) -> Json:
     """The places at which float32 chooses another token, that token, and the loss; null is infinite."""
     places = np.flatnonzero(audited.tokens != _array(run))
     losses = [float(loss) if np.isfinite(loss) else None for loss in audited.losses[places]]
@@ -128,13 +128,13 @@ def _audit_entry(index: int, run: FinishedRun, audited: Losses) -> Json:
     return {"sequence": index, "text_digest": run.text_digest, "others": others}
 
 
-def _losses(run: FinishedRun, entry: JsonFields) -> Losses:
+def _losses(run: FinishedRun, entry: JsonFields) -> TextLosses:
     losses, tokens = np.zeros(len(run.text)), _array(run)
     for other in entry.objects("others"):
         place = other.integer("place")
         tokens[place] = other.integer("token")
         losses[place] = np.inf if other.values.get("loss") is None else other.number("loss")
-    return Losses(losses, tokens)
+    return TextLosses(losses, tokens)
 
 
 def _array(run: FinishedRun) -> Ints:

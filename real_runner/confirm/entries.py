@@ -9,7 +9,7 @@ import numpy as np
 from simlab.arrays import Longs
 from simlab.cost import STAGES, StageSeconds
 from simlab.ids import content_id
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.totals import Totals
 from simlab.traces.format.json_fields import Json, JsonFields
 
@@ -43,7 +43,7 @@ class FinishedRun:
 
     @property
     def text_digest(self) -> str:
-        """The same for equal texts."""
+        """A digest of the token ids, equal for equal texts."""
         return content_id(list(self.text))
 
     @property
@@ -52,11 +52,18 @@ class FinishedRun:
         _, drafted, accepted, committed = (self.rounds[:, column] for column in range(4))
         num = len(self.rounds)
         clipped = int(np.sum(accepted == committed))
-        sums = int(drafted.sum()), int(accepted.sum()), int(committed.sum())
-        return Totals(num, sums[0], sums[0] + num, sums[1], sums[2], clipped)
+        num_drafted = int(drafted.sum())
+        return Totals(
+            rounds=num,
+            drafted=num_drafted,
+            verified=num_drafted + num,
+            accepted=int(accepted.sum()),
+            committed=int(committed.sum()),
+            clipped=clipped,
+        )
 
     def to_json(self) -> Json:
-        """As it stands in the log."""
+        """The run as it stands in the log."""
         values = {name: getattr(self, name) for name in ("policy_id", "stop_reason", "unequal")}
         return {
             **values,
@@ -67,7 +74,7 @@ class FinishedRun:
         }
 
 
-def finished_run(policy_id: str, decoded: Decoded, unequal: str, differences: Sequence[Difference]) -> FinishedRun:
+def finished_run(policy_id: str, decoded: DecodedText, unequal: str, differences: Sequence[Difference]) -> FinishedRun:
     """What is kept of a decoded text."""
     rounds = [
         (
@@ -78,7 +85,15 @@ def finished_run(policy_id: str, decoded: Decoded, unequal: str, differences: Se
     ]
     table = np.array(rounds, np.int64).reshape(-1, len(ROUND_COLUMNS))
     text = tuple(decoded.text.tolist())
-    return FinishedRun(policy_id, text, decoded.stop_reason, table, decoded.seconds, unequal, tuple(differences))
+    return FinishedRun(
+        policy_id=policy_id,
+        text=text,
+        stop_reason=decoded.stop_reason,
+        rounds=table,
+        seconds=decoded.seconds,
+        unequal=unequal,
+        differences=tuple(differences),
+    )
 
 
 def stage_seconds(seconds: StageSeconds) -> tuple[float, ...]:
@@ -95,7 +110,7 @@ class FinishedSequence:
     runs: tuple[FinishedRun, ...]
 
     def to_json(self) -> Json:
-        """As it stands in the log."""
+        """The sequence as it stands in the log."""
         return {"repeat": self.repeat, "sequence": self.index, "runs": [run.to_json() for run in self.runs]}
 
 

@@ -31,7 +31,7 @@ _SAFETY = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Losses:
+class TextLosses:
     """What a float32 pass says of the tokens of a text.
 
     Attributes:
@@ -46,7 +46,7 @@ class Losses:
 
 
 @torch.inference_mode()
-def audit_text(target32: Target, prompt: Prompt, text: Ints, sampling: Sampling) -> Losses:
+def audit_text(target32: Target, prompt: Prompt, text: Ints, sampling: Sampling) -> TextLosses:
     """Hold every token of a text against the choice of one teacher-forced pass.
 
     Args:
@@ -66,7 +66,7 @@ def audit_text(target32: Target, prompt: Prompt, text: Ints, sampling: Sampling)
         logits = target32.rows(target32.logits(states[rows]))
         positions = np.arange(start + first, start + first + len(logits), dtype=np.int64)
         losses[rows], tokens[rows] = _losses(logits, text[rows], sampling, key, positions)
-    return Losses(losses, tokens)
+    return TextLosses(losses, tokens)
 
 
 def _losses(logits: Floats, text: Ints, sampling: Sampling, key: int, positions: Longs) -> tuple[Doubles, Ints]:
@@ -124,7 +124,7 @@ def _float32_step(logits: Floats) -> float:
 
 
 def _gap_error(logits: Floats, reference: Floats, following: int) -> float:
-    """Of one row ``[V]``, the largest error of a gap to the most probable token."""
+    """The largest error of a gap to the most probable token, in one row ``[V]``."""
     ids = np.append(np.argsort(-reference, kind="stable")[:_NUM_COMPARED], following)
     ids = ids[np.isfinite(reference[ids]) & np.isfinite(logits[ids])]
     differences = logits[ids].astype(np.float64) - reference[ids]

@@ -9,16 +9,16 @@ from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.records import SequenceRecord
 
-Unit = tuple[str, str]
+ResampledUnit = tuple[str, str]
 """What is run whole and resampled: dataset and name of a prompt, or a group of several of them."""
 
-Group = tuple[SequenceRecord, ...]
+TextGroup = tuple[SequenceRecord, ...]
 
 ROUNDS_OF_BATCH = 2
 """A group has at least so many texts for each place of the batch."""
 
 
-class OfSequence(Protocol):
+class IndexedSequence(Protocol):
     """What was read of a sequence."""
 
     @property
@@ -27,10 +27,10 @@ class OfSequence(Protocol):
         ...
 
 
-Read = TypeVar("Read", bound=OfSequence)
+Read = TypeVar("Read", bound=IndexedSequence)
 
 
-def groups_of(records: Sequence[SequenceRecord], batch: int) -> tuple[Group, ...]:
+def groups_of(records: Sequence[SequenceRecord], batch: int) -> tuple[TextGroup, ...]:
     """Prompts, whole and in their order, in groups of at least twice as many texts as run at a time.
 
     A last group of fewer texts than run at a time joins the one before it.
@@ -39,7 +39,7 @@ def groups_of(records: Sequence[SequenceRecord], batch: int) -> tuple[Group, ...
         records: in the order in which prompts are served.
         batch: texts at a time; with 1 each prompt is a group.
     """
-    prompts: dict[Unit, list[SequenceRecord]] = {}
+    prompts: dict[ResampledUnit, list[SequenceRecord]] = {}
     for record in records:
         prompts.setdefault(_prompt_of(record), []).append(record)
     least = 1 if batch == 1 else ROUNDS_OF_BATCH * batch
@@ -55,7 +55,7 @@ def groups_of(records: Sequence[SequenceRecord], batch: int) -> tuple[Group, ...
     return tuple(tuple(group) for group in groups)
 
 
-def of_groups(groups: Iterable[Group], read: Iterable[Read]) -> Iterator[tuple[Read, ...]]:
+def of_groups(groups: Iterable[TextGroup], read: Iterable[Read]) -> Iterator[tuple[Read, ...]]:
     """The texts of one group after the other, from a single pass over what was read of all of them.
 
     Args:
@@ -70,7 +70,7 @@ def of_groups(groups: Iterable[Group], read: Iterable[Read]) -> Iterator[tuple[R
         yield tuple(waiting.pop(record.index) for record in group)
 
 
-def units_of(records: Sequence[SequenceRecord], batch: int) -> dict[int, Unit]:
+def units_of(records: Sequence[SequenceRecord], batch: int) -> dict[int, ResampledUnit]:
     """What each sequence is run whole with, by its place in the trace."""
     if batch == 1:
         return {record.index: _prompt_of(record) for record in records}
@@ -78,7 +78,7 @@ def units_of(records: Sequence[SequenceRecord], batch: int) -> dict[int, Unit]:
     return {record.index: ("group", str(number)) for number, group in groups for record in group}
 
 
-def _prompt_of(record: SequenceRecord) -> Unit:
+def _prompt_of(record: SequenceRecord) -> ResampledUnit:
     return record.prompt.dataset, record.prompt.prompt_id
 
 
@@ -118,7 +118,7 @@ class FinishedGroup:
     machine: tuple[MachineRun, ...]
 
     def to_json(self) -> Json:
-        """As it stands in the log."""
+        """The group as it stands in the log."""
         return {
             "repeat": self.repeat,
             "group": self.group,

@@ -13,7 +13,7 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints
 from simlab.draft import Marginals
 from simlab.policy import AnyPolicy
-from simlab.real_runner.decoding.decoded import Decoded, parting_of
+from simlab.real_runner.decoding.decoded import DecodedText, parting_of
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.replay import Round, rounds
 from simlab.tree import DraftTree
@@ -131,7 +131,7 @@ class RoundDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RecordComparison:
     """All that differs, up to where the two texts part; behind that nothing can be compared.
 
     Attributes:
@@ -165,8 +165,8 @@ class Comparison:
 
 
 def compare_with_record(
-    policy: AnyPolicy, decoded: Decoded, recorded: RecordedSequence, decision_gaps: Floats | None = None
-) -> Comparison:
+    policy: AnyPolicy, decoded: DecodedText, recorded: RecordedSequence, decision_gaps: Floats | None = None
+) -> RecordComparison:
     """Hold the rounds and the rows of a run against the replay of a record of the same prompt.
 
     Args:
@@ -189,20 +189,17 @@ def compare_with_record(
     replayed = {one.position: one for one in _before(last, rounds(policy, recorded))}
     common = sorted(ran.keys() & replayed.keys())
     rows = _rows_at(recorded.rows, ran.keys())
-    seen = [(one.round.position, one.marginals) for one in decoded.rounds if one.round.position in rows]
-    compared = [compare_rows(t, marginals, rows[t]) for t, marginals in seen if marginals is not None]
-    return Comparison(
-        _text_parting(parting, decoded, recorded, decision_gaps),
-        len(common),
-        len(ran.keys() ^ replayed.keys()),
-        tuple(
-            difference
-            for t in common
-            if (difference := _compare_round(ran[t], replayed[t], end, rows.get(t))) is not None
-        ),
-        len(compared),
-        tuple(difference for row, _ in compared for difference in row),
-        max((size for _, size in compared), default=0.0),
+    drafted = [(one.round.position, one.marginals) for one in decoded.rounds if one.round.position in rows]
+    compared = [compare_rows(t, marginals, rows[t]) for t, marginals in drafted if marginals is not None]
+    of_rounds = [_compare_round(ran[t], replayed[t], end, rows.get(t)) for t in common]
+    return RecordComparison(
+        parting=_text_parting(parting, decoded, recorded, decision_gaps),
+        num_rounds=len(common),
+        num_unpaired=len(ran.keys() ^ replayed.keys()),
+        round_differences=tuple(difference for difference in of_rounds if difference is not None),
+        num_rows=len(compared),
+        row_differences=tuple(difference for row, _ in compared for difference in row),
+        largest_size=max((size for _, size in compared), default=0.0),
     )
 
 
@@ -215,7 +212,7 @@ def _before(end: int, replayed: Iterator[Round]) -> Iterator[Round]:
 
 
 def _text_parting(
-    parting: int | None, decoded: Decoded, recorded: RecordedSequence, decision_gaps: Floats | None
+    parting: int | None, decoded: DecodedText, recorded: RecordedSequence, decision_gaps: Floats | None
 ) -> TextParting | None:
     if parting is None:
         return None

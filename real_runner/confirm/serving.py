@@ -19,8 +19,8 @@ from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.real_runner.decoding.batched_decode import decoded_of
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decode import check_runs
-from simlab.real_runner.decoding.decoded import Decoded
-from simlab.real_runner.decoding.own_rows import Unequal, first_unequal, own_sequence
+from simlab.real_runner.decoding.decoded import DecodedText
+from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence
 from simlab.real_runner.decoding.running_text import RunningText
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
@@ -56,12 +56,12 @@ class ServedGroup:
     """
 
     batch: int
-    texts: tuple[Decoded, ...]
-    company: tuple[Decoded, ...]
+    texts: tuple[DecodedText, ...]
+    company: tuple[DecodedText, ...]
     rounds: tuple[BatchRound, ...]
 
     @property
-    def came(self) -> tuple[Decoded, ...]:
+    def came(self) -> tuple[DecodedText, ...]:
         """All texts, by their numbers."""
         return *self.texts, *self.company
 
@@ -143,7 +143,7 @@ class GivenTrees:
     trees: Trees = field(repr=False)
 
     def start(self, prompt: Prompt) -> None:
-        """Nothing to remember."""
+        """Remember nothing: the trees are chosen already."""
 
     def select(self, draft: Draft, state: None = None) -> DraftTree:
         """The tree of that root.
@@ -154,10 +154,10 @@ class GivenTrees:
         return self.trees[draft.context_length]
 
     def update(self, state: None, outcome: Outcome) -> None:
-        """Nothing to remember."""
+        """Remember nothing of what the target accepted."""
 
 
-def first_unequal_of_each(policy: AnyPolicy, served: ServedGroup) -> list[Unequal | None]:
+def first_unequal_of_each(policy: AnyPolicy, served: ServedGroup) -> list[ReplayMismatch | None]:
     """Where each text of a group leaves the replay of the rows that were drafted; None where it does not.
 
     Besides `simlab.real_runner.decoding.own_rows.first_unequal`, the texts of each round of the batch must be those
@@ -195,12 +195,12 @@ def policies_on_record(policy: AnyPolicy, texts: Sequence[RecordedSequence], bat
     return [GivenTrees(policy.needs, policy.budget, trees) for trees in _trees_on_record(shared, texts, batch)]
 
 
-def _unequal(policy: AnyPolicy, served: ServedGroup, number: int) -> Unequal | None:
+def _unequal(policy: AnyPolicy, served: ServedGroup, number: int) -> ReplayMismatch | None:
     text = served.texts[number]
     try:
         return first_unequal(policy, text)
     except KeyError as error:
-        return Unequal(int(error.args[0]) - len(text.prompt.token_ids), "root", "none", "one")
+        return ReplayMismatch(int(error.args[0]) - len(text.prompt.token_ids), "root", "none", "one")
 
 
 def _turns(num_texts: int, batch: int, num_rounds: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -217,12 +217,12 @@ def _turns(num_texts: int, batch: int, num_rounds: Sequence[int]) -> Iterator[tu
         running = [number for number in running if left[number]]
 
 
-def _first_misplaced(served: ServedGroup) -> dict[int, Unequal]:
+def _first_misplaced(served: ServedGroup) -> dict[int, ReplayMismatch]:
     """Texts in a round of the batch that was not theirs, or whose seconds are not those of the whole round."""
-    came, misplaced, done = served.came, dict[int, Unequal](), [0] * len(served.came)
+    came, misplaced, done = served.came, dict[int, ReplayMismatch](), [0] * len(served.came)
     turns = list(_turns(len(served.texts), served.batch, [len(text.rounds) for text in came]))
     if len(turns) != len(served.rounds):
-        unequal = Unequal(0, "rounds of the batch", str(len(served.rounds)), str(len(turns)))
+        unequal = ReplayMismatch(0, "rounds of the batch", str(len(served.rounds)), str(len(turns)))
         return dict.fromkeys(range(len(served.texts)), unequal)
     for turn, batch_round in zip(turns, served.rounds, strict=True):
         ran = tuple(sorted(batch_round.numbers))
@@ -230,10 +230,14 @@ def _first_misplaced(served: ServedGroup) -> dict[int, Unequal]:
             ran_round = came[number].rounds[done[number]]
             done[number] += 1
             if ran != turn or len(turn) != served.batch:
-                misplaced.setdefault(number, Unequal(ran_round.round.position, "texts beside it", str(ran), str(turn)))
+                misplaced.setdefault(
+                    number, ReplayMismatch(ran_round.round.position, "texts beside it", str(ran), str(turn))
+                )
             seconds, waited = ran_round.seconds.total_s, batch_round.seconds.total_s
             if seconds != waited:
-                misplaced.setdefault(number, Unequal(ran_round.round.position, _SECONDS, str(seconds), str(waited)))
+                misplaced.setdefault(
+                    number, ReplayMismatch(ran_round.round.position, _SECONDS, str(seconds), str(waited))
+                )
     return misplaced
 
 

@@ -19,9 +19,9 @@ from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.batched_drafter import BatchedDrafter
 from simlab.real_runner.decoding.choice import chooser
-from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.running_text import RunningText
-from simlab.real_runner.decoding.speculation import Verified, check_drafted, width_read
+from simlab.real_runner.decoding.speculation import VerifiedTree, check_drafted, width_read
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.execution.batched_buffers import BatchedCache
@@ -46,7 +46,7 @@ class BatchedSpeculation:
         batch: int,
         longest_prompt: int,
     ) -> None:
-        """No text yet.
+        """Begin with no text in the batch.
 
         Args:
             models: a target and a drafter that fits it.
@@ -84,7 +84,14 @@ class BatchedSpeculation:
         key = sequence_key(self._sampling, prompt)
         tokens = np.zeros(start + self._max_new_tokens, np.int32)
         tokens[:start] = prompt.token_ids
-        text = RunningText(self._num_came, prompt, key, tokens, start, self._policy.start(prompt))
+        text = RunningText(
+            number=self._num_came,
+            prompt=prompt,
+            key=key,
+            tokens=tokens,
+            length=start,
+            state=self._policy.start(prompt),
+        )
         packed, positions = prompt_pass(row, start, self._models.target.device)
         ids = torch.from_numpy(prompt.token_ids.astype(np.int64))[None].to(positions.device)
         states, features = self._pass(ids, positions, packed)
@@ -108,7 +115,7 @@ class BatchedSpeculation:
         return [self._drop(row) for row in rows if self.ended(self.running[row])]
 
     @torch.inference_mode()
-    def round(self) -> list[RanRound]:
+    def round(self) -> list[DecodedRound]:
         """One draft and one verification of every running text, none of which has ended.
 
         Returns:
@@ -138,7 +145,7 @@ class BatchedSpeculation:
         ):
             path, num = verified.path, len(verified.committed)
             ran = Round(position - len(text.prompt.token_ids), tree, path, num, clipped=len(path) == num)
-            text.rounds.append(RanRound(ran, drafted, seconds))
+            text.rounds.append(DecodedRound(ran, drafted, seconds))
             rounds.append(text.rounds[-1])
         return rounds
 
@@ -183,7 +190,7 @@ class BatchedSpeculation:
         trees = select_together(shared, [drafts[row] for row in came])
         return [trees[came.index(row)] for row in range(len(drafts))]
 
-    def _verify(self, trees: Sequence[DraftTree]) -> list[Verified]:
+    def _verify(self, trees: Sequence[DraftTree]) -> list[VerifiedTree]:
         target, positions = self._models.target, [text.position for text in self.running]
         packed, ids, places = trees_pass(trees, range(len(trees)), positions, target.device)
         states, features = self._pass(ids, places, packed)
@@ -194,10 +201,10 @@ class BatchedSpeculation:
             choose = chooser(target, logits[ours], self._sampling, text.key)
             path, committed = follow(tree, choose, text.position, text.num_left, target.stop_token_ids)
             ended = committed[-1] in target.stop_token_ids or len(committed) == text.num_left
-            verified.append(Verified(path, committed, ended, None if features is None else features[ours]))
+            verified.append(VerifiedTree(path, committed, ended, None if features is None else features[ours]))
         return verified
 
-    def _commit(self, row: int, tree: DraftTree, verified: Verified) -> None:
+    def _commit(self, row: int, tree: DraftTree, verified: VerifiedTree) -> None:
         text, kept = self.running[row], torch.tensor((0, *verified.path))
         position = text.position
         self._cache.rows.compact(row, position, kept)

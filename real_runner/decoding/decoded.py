@@ -12,7 +12,7 @@ from simlab.totals import Totals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RanRound:
+class DecodedRound:
     """A round that was run.
 
     Attributes:
@@ -27,7 +27,7 @@ class RanRound:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decoded:
+class DecodedText:
     """One text under one policy.
 
     Attributes:
@@ -39,7 +39,7 @@ class Decoded:
     prompt: Prompt
     text: Ints
     stop_reason: str
-    rounds: tuple[RanRound, ...]
+    rounds: tuple[DecodedRound, ...]
 
     @property
     def totals(self) -> Totals:

@@ -16,7 +16,7 @@ from simlab.cost import StageSeconds
 from simlab.draft import Draft, Marginals, Prompt
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.decoding.choice import Choose, chooser
-from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.running_text import RunningText
 from simlab.real_runner.decoding.speculation import check_drafted, width_read
 from simlab.real_runner.decoding.timer import StageMarks
@@ -67,22 +67,24 @@ class GraphSpeculation:
         tokens = np.zeros(start + max_new_tokens, np.int32)
         tokens[:start] = prompt.token_ids
         key = sequence_key(sampling, prompt)
-        self._one = RunningText(0, prompt, key, tokens, start, policy.start(prompt))
+        self._running = RunningText(
+            number=0, prompt=prompt, key=key, tokens=tokens, length=start, state=policy.start(prompt)
+        )
         self._marginals: Marginals | None = None
         self._read_prompt()
 
     @property
     def text(self) -> Ints:
         """int32 ``[T]``, what was written so far."""
-        return self._one.text
+        return self._running.text
 
     @property
     def ended(self) -> bool:
         """Whether the last token is a stop token or the last allowed one."""
-        return self._one.root in self._models.target.stop_token_ids or self._one.num_left == 0
+        return self._running.root in self._models.target.stop_token_ids or self._running.num_left == 0
 
     @torch.inference_mode()
-    def round(self) -> RanRound:
+    def round(self) -> DecodedRound:
         """One verification, and the draft of the next round.
 
         The seconds of a captured pass are those of the device. Capturing is in none.
@@ -91,7 +93,7 @@ class GraphSpeculation:
             PolicyError: a tree above the policy's own budget, below another root, or of unknown tokens.
             ModelError: logits of a model are no law.
         """
-        text, graphed, policy = self._one, self._graphed, self._policy
+        text, graphed, policy = self._running, self._graphed, self._policy
         position, began, captured = text.position, time.perf_counter(), graphed.graphs.seconds
         marginals = self._marginals
         tree = policy.select(Draft(marginals, text.root, read_only(text.tokens[: text.length]), position), text.state)
@@ -122,7 +124,7 @@ class GraphSpeculation:
         # What is neither the policy's nor a pass of a model is the host's: launches, copies, following the tree.
         total_s = time.perf_counter() - began - (graphed.graphs.seconds - captured)
         commit_s = max(keep_s, total_s - draft_s - select_s - verify_s)
-        return RanRound(ran, marginals, StageSeconds(draft_s, select_s, verify_s, commit_s))
+        return DecodedRound(ran, marginals, StageSeconds(draft_s, select_s, verify_s, commit_s))
 
     @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:
@@ -130,7 +132,7 @@ class GraphSpeculation:
 
         What the drafter projects of the last few tokens is what it last read.
         """
-        text = self._one
+        text = self._running
         text.tokens[context_length] = root_token
         text.length = context_length + 1
         text.state = self._policy.start(text.prompt)
@@ -139,7 +141,7 @@ class GraphSpeculation:
             self._take_draft()
 
     def _read_prompt(self) -> None:
-        text, target, graphed = self._one, self._models.target, self._graphed
+        text, target, graphed = self._running, self._models.target, self._graphed
         start = len(text.prompt.token_ids)
         ids = torch.from_numpy(text.prompt.token_ids.astype(np.int64))[None].to(target.device)
         cache = BufferCache(target, start)
@@ -163,7 +165,7 @@ class GraphSpeculation:
     def _drawing(self, held: TreePass, drawn: dict[int, int]) -> Choose:
         """The target's choices with the text's noise; what was asked for is kept by its row."""
         assert held.logits is not None
-        choose = chooser(self._models.target, held.logits, self._sampling, self._one.key)
+        choose = chooser(self._models.target, held.logits, self._sampling, self._running.key)
 
         def draw(row: int, position: int) -> int:
             drawn[row] = choose(row, position)

@@ -21,7 +21,7 @@ from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.choice import Choose, chooser
-from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
@@ -39,7 +39,7 @@ and below it one call is faster than two."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedTree:
     """What the target said about a tree: accepted nodes, and the tokens they and the bonus token add."""
 
     path: tuple[int, ...]
@@ -93,7 +93,7 @@ class Speculation:
         return self._stops(int(self._tokens[self._length - 1])) or self._left == 0
 
     @torch.inference_mode()
-    def round(self) -> RanRound:
+    def round(self) -> DecodedRound:
         """One draft and one verification.
 
         Raises:
@@ -113,7 +113,7 @@ class Speculation:
         times.append(self._clock())
         clipped = len(verified.path) == len(verified.committed)
         ran = Round(position - self._start, tree, verified.path, len(verified.committed), clipped)
-        return RanRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()))
+        return DecodedRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()))
 
     @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:
@@ -181,14 +181,14 @@ class Speculation:
         packed, ids, positions = trees_pass([tree], [0], [position], device)
         return self._pass(ids, None, positions, packed)
 
-    def _verify(self, tree: DraftTree, position: int) -> Verified:
+    def _verify(self, tree: DraftTree, position: int) -> VerifiedTree:
         states, features = self._read_tree(tree, position)
         choose = self._chooser(states[0])
         path, committed = follow(tree, choose, position, self._left, self._models.target.stop_token_ids)
         ended = self._stops(committed[-1]) or len(committed) == self._left
-        return Verified(path, committed, ended, features)
+        return VerifiedTree(path, committed, ended, features)
 
-    def _commit(self, verified: Verified, position: int, num_drafted: int) -> None:
+    def _commit(self, verified: VerifiedTree, position: int, num_drafted: int) -> None:
         kept = torch.tensor((0, *verified.path))
         self._cache.compact(position, kept)
         if self._drafter is not None and verified.features is not None:

@@ -26,7 +26,7 @@ class StageMarks:
     """Marks between stages. On a GPU they are events of the stream, so that no mark waits."""
 
     def __init__(self, device: torch.device, outside: Callable[[], float]) -> None:
-        """No mark yet.
+        """Begin with no mark set.
 
         Args:
             device: that works.
@@ -48,7 +48,7 @@ class StageMarks:
             self._times.append(time.perf_counter())
 
     def seconds(self) -> list[float]:
-        """Of each stage since the last call; the device must have reached the last mark."""
+        """Seconds of each stage since the last call; the device must have reached the last mark."""
         events = [1e-3 * first.elapsed_time(second) for first, second in pairwise(self._events)]
         times = [second - first for first, second in pairwise(self._times)]
         outside = [second - first for first, second in pairwise(self._outsides)]

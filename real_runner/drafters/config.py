@@ -104,7 +104,7 @@ class DFlashConfig:
     @property
     def variants(self) -> tuple[str, ...]:
         """In what this drafter is no plain DFlash, in words."""
-        asked = {
+        present = {
             "layers that do not show everything": any(not view.shows_all for view in self.layer_views),
             "a soft-capped head": self.final_logit_softcapping is not None,
             "a scaled head": self.output_multiplier != 1,
@@ -115,7 +115,7 @@ class DFlashConfig:
                 self._is_plain(tap) for tap in self.target_layer_ids
             ),
         }
-        return tuple(what for what, has in asked.items() if has)
+        return tuple(what for what, has in present.items() if has)
 
     def _is_plain(self, tap: int) -> bool:
         return tap >= 0 and (self.num_target_layers is None or tap < self.num_target_layers - 1)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from simlab.real_runner.drafters.dflash import Context, DFlashDrafter
+from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.targets.model import Target
 
 
@@ -36,7 +36,7 @@ def draft_logits(
 
 
 def block_logits(
-    drafter: DFlashDrafter, target: Target, root_tokens: Tensor, positions: Tensor, context: Context
+    drafter: DFlashDrafter, target: Target, root_tokens: Tensor, positions: Tensor, context: DrafterContext
 ) -> Tensor:
     """float32 logits ``[R, D, V]`` of blocks below root tokens ``[R]`` at absolute positions ``[R]``.
 

@@ -11,7 +11,7 @@ from simlab.arrays import Bools, Floats, Ints
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.kept import KeptCandidates, kept_counts
-from simlab.real_runner.drafters.ranked import LawBuffers, Laws, Ranked, ranked
+from simlab.real_runner.drafters.ranked import LawBuffers, Laws, RankedCandidates, ranked
 from simlab.real_runner.targets.model import Target
 from simlab.traces.format.records import DraftColumns
 
@@ -89,7 +89,7 @@ def _columns(laws: Laws, roots: Ints, true_ids: Ints, valid: Bools, kept: KeptCa
     )
 
 
-def _outside_log_mass(first: Ranked, counts: Ints) -> Floats:
+def _outside_log_mass(first: RankedCandidates, counts: Ints) -> Floats:
     """float32 ``[R, D]``, log of the mass that is not kept."""
     inside = np.empty(counts.shape)
     for place, count in np.ndenumerate(counts):

@@ -171,9 +171,9 @@ def _run_once(target: Target, drafter: DFlashDrafter) -> None:
 
 def _cause(error: BaseException) -> str:
     """What a missing compiler is called by torch."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if type(seen).__name__ == "InvalidCxxCompiler":
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ == "InvalidCxxCompiler":
             return "there is no C++ compiler"
-        seen = seen.__cause__ or seen.__context__
+        cause = cause.__cause__ or cause.__context__
     return ""

@@ -13,7 +13,7 @@ from simlab.errors import PromptError
 from simlab.real_runner.record.prompt_rows import (
     Conversation,
     Message,
-    Row,
+    PromptRow,
     ending_in_user,
     list_of,
     message_of,
@@ -90,7 +90,7 @@ def _says_nothing(fields: Mapping[str, object]) -> bool:
     return all(isinstance(role, str) and _SHAREGPT_ROLES.get(role, "user") != "user" for role in roles)
 
 
-def _record(row: Row) -> PromptRecord:
+def _record(row: PromptRow) -> PromptRecord:
     for name, parse in _FORMATS.items():
         if row.fields.get(name) is not None:
             return PromptRecord(row.prompt_id, row.dataset, *parse(row.fields[name], row.where))
@@ -177,10 +177,10 @@ def _has_template(tokenizer: Tokenizer, template_kwargs: Mapping[str, object]) -
 def _apply(
     tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: Mapping[str, object], *, tokenize: bool
 ) -> object:
-    said = [{"role": message.role, "content": message.content} for message in messages]
+    conversation = [{"role": message.role, "content": message.content} for message in messages]
     try:
         return tokenizer.apply_chat_template(
-            said, add_generation_prompt=True, tokenize=tokenize, return_dict=False, **template_kwargs
+            conversation, add_generation_prompt=True, tokenize=tokenize, return_dict=False, **template_kwargs
         )
     except (TemplateError, TypeError, ValueError) as error:
         roles = ", ".join(message.role for message in messages)

@@ -17,19 +17,19 @@ from simlab.real_runner.record.devices import OtherDevices, check_devices
 from simlab.real_runner.record.dumped_models import check_dumped, dumped_text, load_dumped_models
 from simlab.real_runner.record.manifests import DRAFT_NAME, manifest_of, recording_info
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.progress import Progress, Reporting
+from simlab.real_runner.record.progress import ProgressReporter, RecordingProgress
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import (
-    Answered,
+    AnsweredTurn,
     Source,
     Sources,
-    asked,
     check_same_target,
     given_turns,
     num_turns,
     read_sources,
+    render_turn,
 )
-from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, Text, given_offset, settle
+from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, PromptAndText, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.sampling.choice import Sampling, choose_rows, sequence_key
 from simlab.traces.format.records import SequenceRecord, TokenRows
@@ -72,22 +72,22 @@ def load(options: RecordOptions) -> tuple[Models, Sources]:
     if options.hidden_states is not None:
         models = load_dumped_models(options)
     else:
-        offset = given_offset(options.tap_offset)
+        offset = parse_tap_offset(options.tap_offset)
         models = load_models(options.target, options.draft, options.dtype, options.device, offset)
     check_same_target(sources, models.target, options.dtype)
     check_positions(options, models, sources.items)
     if options.tap_offset == AUTO:
-        settle(models, options.tap_offset, _samples(options, models, sources))
+        settle_tap_offset(models, options.tap_offset, _samples(options, models, sources))
     check_dumped(models, sources.items, options.chat_template_kwargs)
     return models, sources
 
 
-def _samples(options: RecordOptions, models: Models, sources: Sources) -> list[Text]:
+def _samples(options: RecordOptions, models: Models, sources: Sources) -> list[PromptAndText]:
     """The first texts of a few prompts; empty ones where the target is to write them."""
-    texts: list[Text] = []
+    texts: list[PromptAndText] = []
     for source in sources.items[:MOST_TEXTS]:
         if isinstance(source, PromptRecord):
-            prompt = asked(source, [], models.target, options.chat_template_kwargs)
+            prompt = render_turn(source, [], models.target, options.chat_template_kwargs)
             texts.append((prompt.token_ids, np.empty(0, np.int32)))
         else:
             first = given_turns(source, models.target, options.chat_template_kwargs)[0]
@@ -107,7 +107,7 @@ def _record_all(
     missing = [number for number in range(len(shards)) if number not in done]
     num_texts, num_done = (sum(num_turns(source) for n in some for source in shards[n]) for some in (missing, done))
     worth = _DECODING_SHARE / options.max_new_tokens
-    with Progress("recording", num_texts + num_done, num_done, worth) as progress:
+    with RecordingProgress("recording", num_texts + num_done, num_done, worth) as progress:
         if options.more_devices:
             with OtherDevices(options, writer, missing, record_on_device, progress) as others:
                 _record_shards(options, models, shards, writer, others.taken(), others)
@@ -118,7 +118,9 @@ def _record_all(
 
 
 @within_memory()
-def record_on_device(options: RecordOptions, writer: TraceWriter, numbers: Iterable[int], progress: Reporting) -> None:
+def record_on_device(
+    options: RecordOptions, writer: TraceWriter, numbers: Iterable[int], progress: ProgressReporter
+) -> None:
     """Record some shards of a recording that another process began.
 
     Raises:
@@ -135,7 +137,7 @@ def _record_shards(
     shards: Sequence[Sequence[Source]],
     writer: TraceWriter,
     numbers: Iterable[int],
-    progress: Reporting,
+    progress: ProgressReporter,
 ) -> None:
     turns = [sum(map(num_turns, shard)) for shard in shards]
     for number in numbers:
@@ -143,7 +145,7 @@ def _record_shards(
 
 
 def record_batch(
-    options: RecordOptions, models: Models, sources: Sequence[Source], first_index: int, progress: Reporting
+    options: RecordOptions, models: Models, sources: Sequence[Source], first_index: int, progress: ProgressReporter
 ) -> list[SequenceRecord]:
     """Everything about some prompts. The turns of a prompt follow each other."""
     records: list[SequenceRecord] = []
@@ -155,7 +157,7 @@ def record_batch(
 
 
 @torch.inference_mode()
-def record_text(options: RecordOptions, models: Models, index: int, answered: Answered) -> SequenceRecord:
+def record_text(options: RecordOptions, models: Models, index: int, answered: AnsweredTurn) -> SequenceRecord:
     """Everything that is recorded along one text: one target pass or its dump, and one draft at every root."""
     target, drafter, prompt = models.target, models.drafter, answered.prompt
     tokens = torch.from_numpy(np.concatenate([prompt.token_ids, answered.text]).astype(np.int64)).to(target.device)
@@ -170,7 +172,15 @@ def record_text(options: RecordOptions, models: Models, index: int, answered: An
         laws = token_rows(target, states[start - 1 : -1], tokens[start:], options.sampling, key, start)
     draft = draft_columns(drafter, target, features, tokens, start, options.kept)
     seed = options.seed if answered.seed is None else answered.seed
-    return SequenceRecord(index, prompt, seed, answered.text, answered.stop_reason, laws, {DRAFT_NAME: draft})
+    return SequenceRecord(
+        index=index,
+        prompt=prompt,
+        seed=seed,
+        text=answered.text,
+        stop_reason=answered.stop_reason,
+        tokens=laws,
+        drafts={DRAFT_NAME: draft},
+    )
 
 
 def forward_text(target: Target, tokens: Tensor, layer_ids: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ _ID = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*(/[\w.-]+)?)(@(?P<revision>[
 
 
 @dataclass(frozen=True, slots=True)
-class FoundModel:
+class ModelFiles:
     """Where the files of a model lie: a folder, or of a drafter also the one file with weights.
 
     ``revision``: the commit they are of; empty where they are not the hub's.
@@ -31,7 +31,7 @@ class FoundModel:
 
 
 def every_tensor(_name: str) -> bool:
-    """Of a checkpoint that is needed whole."""
+    """Whether a tensor is needed: each one, where a checkpoint is needed whole."""
     return True
 
 
@@ -56,7 +56,7 @@ def at_revision(name: str, revision: str) -> str:
     return f"{repository_of(name)}@{revision}" if revision else name
 
 
-def fetch(kind: str, name: str, patterns: Sequence[str]) -> FoundModel:
+def fetch(kind: str, name: str, patterns: Sequence[str]) -> ModelFiles:
     """Fetch some files of a repository, or find them in the cache.
 
     Args:
@@ -92,10 +92,10 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> FoundModel:
         cause = cast(Exception, first) if is_known else error
         said = f"the {kind} {name!r} could not be fetched: there is no such folder here, and "
         raise ModelError(said + _reason(cause, repository, revision)) from error
-    return FoundModel(Path(found_at), Path(found_at).name)
+    return ModelFiles(Path(found_at), Path(found_at).name)
 
 
-def fetch_target(name: str, is_needed: Callable[[str], bool] = every_tensor) -> FoundModel:
+def fetch_target(name: str, is_needed: Callable[[str], bool] = every_tensor) -> ModelFiles:
     """Fetch a target: configuration, tokenizer, and the weights that its index lists.
 
     Args:
@@ -112,7 +112,7 @@ def fetch_target(name: str, is_needed: Callable[[str], bool] = every_tensor) -> 
     return whole
 
 
-def fetch_drafter(name: str) -> FoundModel:
+def fetch_drafter(name: str) -> ModelFiles:
     """Fetch a drafter: its configuration and its weights.
 
     Raises:

@@ -14,7 +14,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import (
-    FoundModel,
+    ModelFiles,
     every_tensor,
     fetch_target,
     files_digest,
@@ -95,7 +95,7 @@ def stop_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     return tuple(sorted({token for token in ids if isinstance(token, int)}))
 
 
-def target_files(name: str, is_needed: Callable[[str], bool] = every_tensor) -> FoundModel:
+def target_files(name: str, is_needed: Callable[[str], bool] = every_tensor) -> ModelFiles:
     """The files of the built-in target, of a local one, or of one fetched from the hub.
 
     Args:
@@ -106,9 +106,9 @@ def target_files(name: str, is_needed: Callable[[str], bool] = every_tensor) -> 
         ModelError: there is none of that name.
     """
     if name == builtin.NAME:
-        return FoundModel(builtin.builtin_target_dir(), "")
+        return ModelFiles(builtin.builtin_target_dir(), "")
     if Path(name).is_dir():
-        return FoundModel(Path(name), "")
+        return ModelFiles(Path(name), "")
     if not is_hub_id(name):
         raise ModelError(f"the target {name!r} could not be loaded: nothing has that name; expected {_EXPECTED}")
     return fetch_target(name, is_needed)

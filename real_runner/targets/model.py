@@ -55,7 +55,7 @@ class Target:
 
     @property
     def config(self) -> TargetConfig:
-        """The model's sizes."""
+        """The sizes of the model."""
         return cast(TargetConfig, self.model.config)
 
     @property

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.data import Batch, FeatureStore
+from simlab.real_runner.train.data import FeatureStore, TrainingBatch
 from simlab.real_runner.train.losses import block_loss
 from simlab.real_runner.train.options import TrainingPlan
 
@@ -51,11 +51,11 @@ class Trainer:
             on_step()
         return sum(losses) / max(1, len(losses))
 
-    def _batch(self, step: int) -> Batch:
+    def _batch(self, step: int) -> TrainingBatch:
         plan = self.plan
         return self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, self.drafter.config.block_size)
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def _loss(self, batch: TrainingBatch) -> Tensor:
         config, device = self.drafter.config, self.target.device
         tokens, roots = batch.tokens.to(device), batch.roots.to(device)
         s, g = roots.shape

@@ -169,7 +169,7 @@ def test_the_layers_that_the_shipped_drafter_reads_are_found(models: Models, tmp
     from dataclasses import replace
 
     from simlab.real_runner.checkpoints.files import load_drafter, save_drafter
-    from simlab.real_runner.tap_offset import settle
+    from simlab.real_runner.tap_offset import settle_tap_offset
 
     texts = [(record.prompt.token_ids, record.text) for record in open_trace(packaged_trace()).sequences()]
     own = models.drafter.config.target_layer_ids
@@ -177,5 +177,5 @@ def test_the_layers_that_the_shipped_drafter_reads_are_found(models: Models, tmp
     wrong.config = replace(wrong.config, target_layer_ids=tuple(tap + 1 for tap in own))
     save_drafter(wrong, tmp_path, torch.float32)
     tried = replace(models, drafter=load_drafter(tmp_path, torch.float32))
-    settle(tried, "auto", texts)
+    settle_tap_offset(tried, "auto", texts)
     assert (tried.drafter.config.tap_offset, tried.drafter.config.target_layer_ids) == (0, own)

@@ -12,7 +12,7 @@ from simlab.studies.replay.rows import policy_row, results_of
 
 if TYPE_CHECKING:
     from simlab.analysis.confirm.groups import MachineSpeed
-    from simlab.real_runner.confirm.groups import Group
+    from simlab.real_runner.confirm.groups import TextGroup
     from simlab.real_runner.confirm.log import ConfirmLog
     from simlab.real_runner.confirm.setup import ConfirmSetup
     from simlab.traces.reader import Trace
@@ -54,7 +54,7 @@ class BatchRan:
         return {"batch": self.batch, "groups": self.groups, "group_runs": self.group_runs}
 
 
-def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence[Group]", batch: int) -> "Results":
+def predicted_groups(trace: "Trace", draft: str, asked: Asked, groups: "Sequence[TextGroup]", batch: int) -> "Results":
     """Result rows, for each sequence one per policy, of just the groups that run.
 
     Args:

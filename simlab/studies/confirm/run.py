@@ -174,9 +174,9 @@ def ran_of(
     setup: "ConfirmSetup", sequences: "Sequence[FinishedSequence]", rule: "StopRule", batch: BatchRan | None = None
 ) -> Ran:
     """How far a run came, and why it ended."""
-    from simlab.real_runner.confirm.stop import Ending
+    from simlab.real_runner.confirm.stop import StopMonitor
 
-    ending, options, key = Ending(setup, rule, sequences), setup.options, setup.key()
+    ending, options, key = StopMonitor(setup, rule, sequences), setup.options, setup.key()
     is_all = len(sequences) == len(setup.records) * options.repeats
     prompts = {record.index: (record.prompt.dataset, record.prompt.prompt_id) for record in setup.records}
     return Ran(
