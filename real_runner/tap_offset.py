@@ -53,7 +53,7 @@ class OffsetTrial:
 
 def parse_tap_offset(choice: str | None) -> int | None:
     """The offset that a person named; None: as the format has it, or still to be found."""
-    return None if choice in (None, AUTO) else int(str(choice))
+    return None if choice is None or choice == AUTO else int(choice)
 
 
 def settle_tap_offset(models: Models, choice: str | None, texts: Sequence[PromptAndText]) -> None:

@@ -14,20 +14,27 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from simlab.errors import ModelError
+from simlab.real_runner.attention.batch_invariant import FixedPass
 from simlab.real_runner.attention.grouped import grouped_attention
+from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.kv_buffers import BufferCache, ContextBuffer
 from simlab.real_runner.targets.model import Target, features_of, tapped
 
 Region = TypeVar("Region", bound=Callable[..., object])
-Compiler = Callable[[Region], Region]
 
 LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 """Classes of transformers that are cut into regions: attention and then an MLP, each behind a norm and added."""
 
 _MORE_THAN_A_BLOCK = 3
 _ROOM = 101
+
+
+class Compiler(Protocol):
+    """Takes a region of a model, and gives a function that computes the same."""
+
+    def __call__(self, region: Region, /) -> Region: ...
 
 
 class _Attention(Protocol):
@@ -78,7 +85,7 @@ def compile_models(target: Target, drafter: DFlashDrafter) -> None:
         ) from error
 
 
-def compile_target(target: Target, compiler: Compiler) -> None:  # type: ignore[type-arg]
+def compile_target(target: Target, compiler: Compiler) -> None:
     """Cut each layer of a target into two regions.
 
     Raises:
@@ -95,7 +102,7 @@ def compile_target(target: Target, compiler: Compiler) -> None:  # type: ignore[
         vars(layer)["forward"] = _layer_pass(layer, before, behind)
 
 
-def compile_drafter(drafter: DFlashDrafter, compiler: Compiler) -> None:  # type: ignore[type-arg]
+def compile_drafter(drafter: DFlashDrafter, compiler: Compiler) -> None:
     """The drafter's pass as one region, and the projection of its context as another."""
     vars(drafter)["forward"] = compiler(drafter.forward)
     vars(drafter)["context_at"] = compiler(drafter.context_at)
@@ -117,7 +124,9 @@ def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callab
         past_key_values: _Cache | None = None,
         use_cache: bool = False,
         position_embeddings: tuple[Tensor, Tensor] | None = None,
-        **places: object,
+        packed: PackedPass | None = None,
+        fixed: FixedPass | None = None,
+        **_settings: object,
     ) -> Tensor:
         assert position_embeddings is not None
         query, key, value = cast(tuple[Tensor, Tensor, Tensor], before(layer, hidden_states, *position_embeddings))
@@ -130,7 +139,8 @@ def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callab
             value,
             attention_mask,
             scaling=attention.scaling,
-            **places,  # type: ignore[arg-type]
+            packed=packed,
+            fixed=fixed,
         )
         # In one piece, so that every kind of attention hands over the same strides.
         return cast(Tensor, behind(layer, hidden_states, mixed.flatten(-2).contiguous()))
