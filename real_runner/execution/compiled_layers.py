@@ -7,7 +7,7 @@ region, so none is compiled again for another size; a single token has its own c
 """
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,19 +22,17 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.kv_buffers import BufferCache, ContextBuffer
 from simlab.real_runner.targets.model import Target, features_of, tapped
 
-Region = TypeVar("Region", bound=Callable[..., object])
+Region: TypeAlias = Callable[..., object]
+"""A piece of a model that is compiled by itself."""
+
+Compiler: TypeAlias = Callable[[Region], Region]
+"""Makes of a region a function that computes the same."""
 
 LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 """Classes of transformers that are cut into regions: attention and then an MLP, each behind a norm and added."""
 
 _MORE_THAN_A_BLOCK = 3
 _ROOM = 101
-
-
-class Compiler(Protocol):
-    """Takes a region of a model, and gives a function that computes the same."""
-
-    def __call__(self, region: Region, /) -> Region: ...
 
 
 class _Attention(Protocol):
@@ -109,7 +107,7 @@ def compile_drafter(drafter: DFlashDrafter, compiler: Compiler) -> None:
 
 
 def _compiled(region: Region) -> Region:
-    return cast(Region, torch.compile(region, dynamic=True, fullgraph=True))
+    return torch.compile(region, dynamic=True, fullgraph=True)
 
 
 def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callable[..., object]) -> object:
