@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.layouts import layout_of
-from simlab.real_runner.checkpoints.parts import EMBEDDING, HEAD, check_names
+from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD, check_names
 from simlab.real_runner.drafters.config import DFlashConfig
 
 

@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from simlab.arrays import read_only
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.layouts import read_config
-from simlab.real_runner.checkpoints.parts import BESIDE_THE_LAYERS, EMBEDDING, HEAD, IGNORED, MASK, OFFSETS, check_names
+from simlab.real_runner.checkpoints.tensor_names import (
+    BESIDE_THE_LAYERS,
+    EMBEDDING,
+    HEAD,
+    IGNORED,
+    MASK,
+    OFFSETS,
+    check_names,
+)
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary, vocabulary_of
