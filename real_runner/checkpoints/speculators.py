@@ -46,12 +46,12 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         raise ModelError(f"this drafter needs the activation {layers['hidden_act']!r}, which simlab does not run")
     heads, draft_vocab_size = (
         integer(layers.get("num_attention_heads")),
-        integer(_said(fields, "draft_vocab_size", 32000)),
+        integer(_field(fields, "draft_vocab_size", 32000)),
     )
     config = DFlashConfig(
-        block_size=integer(_said(fields, "block_size", 8)),
-        mask_token_id=integer(_said(fields, "mask_token_id")),
-        target_layer_ids=tuple(tap - 1 for tap in layer_numbers(_said(fields, "aux_hidden_state_layer_ids"))),
+        block_size=integer(_field(fields, "block_size", 8)),
+        mask_token_id=integer(_field(fields, "mask_token_id")),
+        target_layer_ids=tuple(tap - 1 for tap in layer_numbers(_field(fields, "aux_hidden_state_layer_ids"))),
         num_target_layers=None,
         num_hidden_layers=num_layers,
         hidden_size=hidden_size,
@@ -65,7 +65,7 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         attention_bias=bool(layers.get("attention_bias", False)),
         max_position_embeddings=integer(layers.get("max_position_embeddings", 8192)),
         layer_views=_layer_views(fields, layers, num_layers),
-        predicts_from_root=flag(_said(fields, "sample_from_anchor", False), "sample_from_anchor"),
+        predicts_from_root=flag(_field(fields, "sample_from_anchor", False), "sample_from_anchor"),
         draft_vocab_size=None if draft_vocab_size == vocab_size else draft_vocab_size,
         tap_offset=_TAP_OFFSET,
     )
@@ -100,7 +100,7 @@ def _named_target(fields: Fields) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _said(fields: Fields, name: str, default: object = None) -> object:
+def _field(fields: Fields, name: str, default: object = None) -> object:
     value = fields.get(name)
     if value is None and default is None:
         raise ModelError(f"the drafter's config.json has no {name!r}")
@@ -137,7 +137,7 @@ def _layer_views(fields: Fields, layers: Fields, num_layers: int) -> tuple[Layer
     if layers.get("layer_types") is None:
         return ()
     window = layers.get("sliding_window")
-    both_ways = flag(_said(fields, "sliding_window_non_causal", False), "sliding_window_non_causal")
+    both_ways = flag(_field(fields, "sliding_window_non_causal", False), "sliding_window_non_causal")
     sliding = PLAIN if window is None else LayerView(not both_ways, integer(window), from_root=True)
     views = tuple(sliding if kind == "sliding_attention" else PLAIN for kind in layer_types(layers, num_layers))
     return () if all(view == PLAIN for view in views) else views
