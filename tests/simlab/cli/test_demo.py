@@ -12,7 +12,7 @@ from simlab.cli.demo_round import chain_accepted, most_telling_round, round_text
 from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.profile import machine
-from simlab.real_runner.record.record import record
+from simlab.real_runner.record import record
 from simlab.traces import reader
 from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.synthetic import DRAFT, synthetic_sequences, write_synthetic_trace
