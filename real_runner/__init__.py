@@ -1,1 +1,5 @@
-"""Real models: the target, its drafter, and what is recorded of them."""
+"""Real models: recording traces, timing rounds, confirming predictions and training drafters. Read models.py first.
+
+From the bottom up: `attention` < `targets` < `drafters` < `checkpoints`, `execution` < `models` < `decoding` <
+`tap_offset` < `record`, `profile` < `train`, `confirm`; a package imports only what stands left of it.
+"""

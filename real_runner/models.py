@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,13 +11,12 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.drafters.config import check_taps
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.execution.prepare import EAGER, prepare
+from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.execution.graph_models import GraphedModels
+from simlab.real_runner.execution.prepare import prepare
 from simlab.real_runner.targets.dumped_states import DumpedStates
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
-
-if TYPE_CHECKING:
-    from simlab.real_runner.execution.graph_models import GraphedModels
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SMALLER = "give a smaller --batch-size, or --dtype bfloat16"
@@ -31,7 +29,7 @@ class Models:
 
     ``dumped``: hidden states in place of the target's layers, which are then not loaded. ``fixed_rows``: so many
     rows has every pass that decides a token, see `simlab.real_runner.attention.batch_invariant`; 0: as many as there
-    are tokens. ``execution``: one of `simlab.real_runner.execution.prepare.EXECUTIONS`, as which both already run.
+    are tokens. ``execution``: one of `simlab.real_runner.execution.executions.EXECUTIONS`, as which both already run.
     ``graphs``: captured passes, which decoding then uses.
     """
 
@@ -42,7 +40,7 @@ class Models:
     dumped: DumpedStates | None = None
     fixed_rows: int = 0
     execution: str = EAGER
-    graphs: "GraphedModels | None" = None
+    graphs: GraphedModels | None = None
 
 
 def load_models(
@@ -56,7 +54,7 @@ def load_models(
         dtype: of both.
         device: as torch names it.
         tap_offset: what to add to the drafter's layer numbers; None: as its format has it.
-        execution: one of `simlab.real_runner.execution.prepare.EXECUTIONS`.
+        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
 
     Raises:
         ModelError: they cannot be loaded, the drafter belongs to another target, or they cannot be executed so.
@@ -64,12 +62,19 @@ def load_models(
     kind = dtype_of(dtype)
     check_device(device)
     settle_device(device)
-    found = find_drafter(draft)
-    drafter = load_drafter(found.folder, kind, device, tap_offset)
+    files = find_drafter(draft)
+    drafter = load_drafter(files.folder, kind, device, tap_offset)
     loaded = load_target(target, kind, device)
     check_fit(loaded, drafter)
     graphs = prepare(loaded, drafter, execution)
-    return Models(loaded, drafter, found.folder, found.revision, execution=execution, graphs=graphs)
+    return Models(
+        target=loaded,
+        drafter=drafter,
+        draft_folder=files.folder,
+        draft_revision=files.revision,
+        execution=execution,
+        graphs=graphs,
+    )
 
 
 @contextmanager
@@ -124,10 +129,10 @@ def check_fit(target: Target, drafter: DFlashDrafter) -> None:
         "hidden size": (config.hidden_size, target.embedding.embedding_dim),
         "vocabulary": (config.vocab_size, target.vocab_size),
     }
-    for what, (wanted, found) in pairs.items():
-        if wanted not in (None, found):
+    for what, (wanted, present) in pairs.items():
+        if wanted not in (None, present):
             raise ModelError(
-                f"this drafter was made for a target with {what} {wanted}; {target.name} has {found}; "
+                f"this drafter was made for a target with {what} {wanted}; {target.name} has {present}; "
                 "choose the target it was trained for"
             )
 

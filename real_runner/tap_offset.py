@@ -23,7 +23,7 @@ from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import features_of, tapped
 from simlab.sampling.choice import Sampling
 
-Text: TypeAlias = tuple[Ints, Ints]
+PromptAndText: TypeAlias = tuple[Ints, Ints]
 """A prompt and what the target wrote after it, int32."""
 
 AUTO = "auto"
@@ -36,7 +36,7 @@ _CLEAR_ERRORS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class OffsetTrial:
     """What came of reading the layer numbers in one way.
 
     Attributes:
@@ -51,12 +51,12 @@ class Trial:
     num_drafted: int
 
 
-def given_offset(choice: str | None) -> int | None:
+def parse_tap_offset(choice: str | None) -> int | None:
     """The offset that a person named; None: as the format has it, or still to be found."""
-    return None if choice in (None, AUTO) else int(str(choice))
+    return None if choice is None or choice == AUTO else int(choice)
 
 
-def settle(models: Models, choice: str | None, texts: Sequence[Text]) -> None:
+def settle_tap_offset(models: Models, choice: str | None, texts: Sequence[PromptAndText]) -> None:
     """Find the offset where it is asked for; it then stands in the drafter's configuration.
 
     Args:
@@ -69,13 +69,13 @@ def settle(models: Models, choice: str | None, texts: Sequence[Text]) -> None:
     """
     if choice != AUTO:
         return
-    some = _answered(models, texts[:MOST_TEXTS])
-    best, trials = _found(models, some)
+    answered = _answered(models, texts[:MOST_TEXTS])
+    best, trials = _best_trial(models, answered)
     models.drafter.config = models.drafter.config.with_tap_offset(best.offset)
     tqdm.write(f"--tap-offset {AUTO}: {best.offset} ({_shown(trials)})", file=sys.stderr)
 
 
-def _found(models: Models, texts: Sequence[Text]) -> tuple[Trial, list[Trial]]:
+def _best_trial(models: Models, texts: Sequence[PromptAndText]) -> tuple[OffsetTrial, list[OffsetTrial]]:
     """The best trial, from few roots where these are enough, and all trials."""
     trials = [try_offset(models, config, texts, _FEW_ROOTS) for config in readings(models)]
     try:
@@ -87,19 +87,19 @@ def _found(models: Models, texts: Sequence[Text]) -> tuple[Trial, list[Trial]]:
 
 def readings(models: Models) -> list[DFlashConfig]:
     """The drafter's configuration in each convention in which its layers are layers of the target."""
-    found = []
+    configs = []
     for offset in TAP_OFFSETS:
         try:
             config = models.drafter.config.with_tap_offset(offset)
             check_taps(config.target_layer_ids, len(models.target.layers))
         except ModelError:
             continue
-        found.append(config)
-    return found
+        configs.append(config)
+    return configs
 
 
 @torch.inference_mode()
-def try_offset(models: Models, config: DFlashConfig, texts: Sequence[Text], num_roots: int) -> Trial:
+def try_offset(models: Models, config: DFlashConfig, texts: Sequence[PromptAndText], num_roots: int) -> OffsetTrial:
     """Draft along some texts, with the tapped layers of a configuration, at so many roots of them or fewer.
 
     Raises:
@@ -117,18 +117,18 @@ def try_offset(models: Models, config: DFlashConfig, texts: Sequence[Text], num_
         roots = torch.from_numpy(chosen).to(tokens.device)
         for some, logits in draft_logits(models.drafter, models.target, features, tokens, roots, _BLOCKS_PER_PASS):
             drafted = logits.argmax(-1).cpu().numpy().astype(np.int32)
-            found = drafted if models.drafter.vocabulary is None else models.drafter.vocabulary.to_target(drafted)
+            proposed = drafted if models.drafter.vocabulary is None else models.drafter.vocabulary.to_target(drafted)
             ahead = some.cpu().numpy()[:, None] + np.arange(1, config.depth + 1)
             valid = ahead < len(tokens)
             truth = tokens.cpu().numpy()[np.minimum(ahead, last)]
-            hits += ((found == truth) & valid).sum(axis=1).tolist()
+            hits += ((proposed == truth) & valid).sum(axis=1).tolist()
             num_drafted += int(valid.sum())
     if not num_drafted:
         raise ModelError(f"the texts are too short for --tap-offset {AUTO}; give --tap-offset 0 or 1")
-    return Trial(config.tap_offset, sum(hits) / num_drafted, np.array(hits, np.float64), num_drafted)
+    return OffsetTrial(config.tap_offset, sum(hits) / num_drafted, np.array(hits, np.float64), num_drafted)
 
 
-def clearly_best(trials: Sequence[Trial]) -> Trial:
+def clearly_best(trials: Sequence[OffsetTrial]) -> OffsetTrial:
     """The trial that agrees clearly more with the text than every other.
 
     Clearly: the mean difference per root is above four of its standard errors. The only reading in which the
@@ -155,22 +155,22 @@ def _clearly_above(hits: Doubles, others: Doubles) -> bool:
     return float(difference.mean()) > _CLEAR_ERRORS * error
 
 
-def _shown(trials: Sequence[Trial]) -> str:
+def _shown(trials: Sequence[OffsetTrial]) -> str:
     return ", ".join(
         f"{trial.offset}: {trial.agreement_share:.1%} of {trial.num_drafted:,} drafted tokens are the text's"
         for trial in trials
     )
 
 
-def _answered(models: Models, texts: Sequence[Text]) -> list[Text]:
+def _answered(models: Models, texts: Sequence[PromptAndText]) -> list[PromptAndText]:
     """The texts, the target's own greedy words where there are none yet; long ones are cut."""
     cut = [(prompt, text[:TEXT_TOKENS]) for prompt, text in texts]
     silent = [number for number, (_, text) in enumerate(cut) if not len(text)]
     if silent:
-        asked = [cut[number][0][-PROMPT_TOKENS:] for number in silent]
+        prompts = [cut[number][0][-PROMPT_TOKENS:] for number in silent]
         greedy = Sampling(0.0, 0, 1.0, 0)
-        most = max(1, min(TEXT_TOKENS, models.target.longest_context - max(map(len, asked))))
-        written = generate(models.target, [ids.tolist() for ids in asked], [0] * len(asked), greedy, most)
-        for number, ids, answer in zip(silent, asked, written, strict=True):
+        most = max(1, min(TEXT_TOKENS, models.target.longest_context - max(map(len, prompts))))
+        written = generate(models.target, [ids.tolist() for ids in prompts], [0] * len(prompts), greedy, most)
+        for number, ids, answer in zip(silent, prompts, written, strict=True):
             cut[number] = (ids, np.array(answer.token_ids, np.int32))
     return cut

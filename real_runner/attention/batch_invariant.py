@@ -160,18 +160,18 @@ def fixed_attention(query: Tensor, keys: Tensor, values: Tensor, fixed: FixedPas
     _, a, num_rows, f = query.shape
     groups = keys.shape[1]
     mixed = query.new_zeros(num_rows, groups, a // groups, f)
-    asked = query[0].transpose(0, 1).reshape(num_rows, groups, a // groups, f)
+    queries = query[0].transpose(0, 1).reshape(num_rows, groups, a // groups, f)
     piece = _PIECE_ON_CPU if query.device.type == "cpu" else _PIECE
     for start in range(0, fixed.num_live, piece):
         rows = slice(start, start + piece)
         places = fixed.slots[rows]
         mixed[rows] = nn.functional.scaled_dot_product_attention(
-            asked[rows], _gathered(keys, places), _gathered(values, places), fixed.hidden[rows], scale=scaling
+            queries[rows], _gathered(keys, places), _gathered(values, places), fixed.hidden[rows], scale=scaling
         )
     return mixed.view(1, num_rows, a, f)
 
 
 def _gathered(held: Tensor, places: Tensor) -> Tensor:
     """``[P, E, C, F]`` out of ``[1, E, slots, F]``, at int64 ``[P, C]``."""
-    found = held[0].index_select(1, places.flatten())
-    return found.view(held.shape[1], *places.shape, held.shape[3]).transpose(0, 1)
+    rows = held[0].index_select(1, places.flatten())
+    return rows.view(held.shape[1], *places.shape, held.shape[3]).transpose(0, 1)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class PackedPart:
     """The tokens of one sequence in a pass.
 
     Attributes:
@@ -47,12 +47,12 @@ class PackedPass:
         slots: int64 ``[N]``, its place in that row.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[PackedPart, ...]
     rows: Tensor
     slots: Tensor
 
 
-def packed_pass(parts: Sequence[Part], device: torch.device) -> PackedPass:
+def packed_pass(parts: Sequence[PackedPart], device: torch.device) -> PackedPass:
     """The places of all tokens of some parts."""
     rows = torch.cat([torch.full((part.num,), part.row) for part in parts])
     slots = torch.cat([torch.arange(part.num_before, part.num_before + part.num) for part in parts])
@@ -86,7 +86,7 @@ def packed_attention(query: Tensor, keys: Tensor, values: Tensor, packed: Packed
     return torch.cat(mixed, dim=2).transpose(1, 2)
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, part: Part, scale: float) -> Tensor:
+def _attend(query: Tensor, keys: Tensor, values: Tensor, part: PackedPart, scale: float) -> Tensor:
     """``[1, A, L, F]`` of one sequence's queries."""
     _, a, length, f = query.shape
     groups = keys.shape[1]

@@ -1,1 +1,5 @@
-"""Layouts of drafters' checkpoints, and what can be said of one before it is loaded. Begin with files."""
+"""Drafters' checkpoints: their layouts, their files, and what one is before it is loaded. Begin with layouts.
+
+layouts has the table `LAYOUTS`; a new layout is a module such as zlab or speculators and a line in that table. files
+loads and saves checkpoints; explained says in words what one is, and needs no torch.
+"""

@@ -5,20 +5,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.config import format_name, read_config
-from simlab.real_runner.checkpoints.parts import EMBEDDING, HEAD, check_names
-from simlab.real_runner.checkpoints.speculators import is_speculators, named_target
+from simlab.real_runner.checkpoints.layouts import layout_of
+from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD, check_names
 from simlab.real_runner.drafters.config import DFlashConfig
-
-_OF_DRAFTERS = ("dflash_config", "speculators_model_type", "block_size")
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class CheckpointSummary:
     """What is known of a checkpoint from its configuration and the names of its tensors.
 
     Attributes:
-        format: ``z-lab`` or ``speculators``.
+        format: the name of its layout, one of `LAYOUTS`.
         config: None where it cannot be read.
         problem: why simlab will not run it; None: it will.
         lines: what to tell people, each with a heading.
@@ -30,38 +27,27 @@ class Explained:
     lines: tuple[tuple[str, str], ...]
 
 
-def is_drafter(fields: Mapping[str, object]) -> bool:
-    """Whether a ``config.json`` is of a drafter of any kind."""
-    return any(name in fields for name in _OF_DRAFTERS)
-
-
-def explain(fields: Mapping[str, object], names: Collection[str], place: object) -> Explained:
-    """What a checkpoint is.
+def explain_checkpoint(fields: Mapping[str, object], names: Collection[str], place: object) -> CheckpointSummary:
+    """Say what a checkpoint is, and whether simlab will run it.
 
     Args:
         fields: of its ``config.json``.
         names: of its tensors.
         place: where it lies, for the sentence that says why it will not run.
     """
-    config, problem = None, None
+    config, problem, layout = None, None, layout_of(fields)
     try:
-        config = read_config(fields)
+        config = layout.reads(fields)
         check_names(config, names, place)
     except ModelError as error:
         problem = str(error)
-    lines = [("format", _format(fields)), ("will run", "yes" if problem is None else f"no: {problem}")]
-    target = named_target(fields)
+    lines = [("format", layout.described(fields)), ("will run", "yes" if problem is None else f"no: {problem}")]
+    target = layout.named_target(fields)
     if target is not None:
         lines.append(("made for", target))
     if config is not None:
         lines += _lines(config, names)
-    return Explained(format_name(fields), config, problem, tuple(lines))
-
-
-def _format(fields: Mapping[str, object]) -> str:
-    if not is_speculators(fields):
-        return "z-lab, as PyPI dflash writes it"
-    return f"speculators {fields.get('speculators_version', '')}".strip() + f", {fields['speculators_model_type']}"
+    return CheckpointSummary(layout.name, config, problem, tuple(lines))
 
 
 def _lines(config: DFlashConfig, names: Collection[str]) -> list[tuple[str, str]]:

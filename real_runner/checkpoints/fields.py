@@ -6,7 +6,7 @@ from simlab.errors import ModelError
 
 
 def integer(value: object) -> int:
-    """A whole number.
+    """A value of ``config.json`` as the whole number that it must be.
 
     Raises:
         ModelError: it is none.
@@ -17,7 +17,7 @@ def integer(value: object) -> int:
 
 
 def number(value: object) -> float:
-    """A number.
+    """A value of ``config.json`` as the number that it must be.
 
     Raises:
         ModelError: it is none.
@@ -28,7 +28,7 @@ def number(value: object) -> float:
 
 
 def flag(value: object, name: str) -> bool:
-    """True or false.
+    """A value of ``config.json`` as the truth value that it must be.
 
     Raises:
         ModelError: it is neither.

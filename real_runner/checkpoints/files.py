@@ -13,14 +13,23 @@ from torch import Tensor, nn
 
 from simlab.arrays import read_only
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.config import read_config
-from simlab.real_runner.checkpoints.parts import BESIDE_THE_LAYERS, EMBEDDING, HEAD, IGNORED, MASK, OFFSETS, check_names
+from simlab.real_runner.checkpoints.layouts import read_config
+from simlab.real_runner.checkpoints.tensor_names import (
+    BESIDE_THE_LAYERS,
+    EMBEDDING,
+    HEAD,
+    IGNORED,
+    MASK,
+    OFFSETS,
+    check_names,
+)
+from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary, vocabulary_of
 from simlab.real_runner.targets.hub_files import (
     CONFIG,
     WHOLE,
-    FoundModel,
+    ModelFiles,
     fetch_drafter,
     files_digest,
     is_hub_id,
@@ -33,7 +42,7 @@ def save_drafter(drafter: DFlashDrafter, folder: Path, dtype: torch.dtype = torc
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in drafter.state_dict().items()}
     write_tensors(folder / "model.safetensors", tensors, ("format", "pt"))
-    write_json(folder / "config.json", drafter.config.to_json())
+    write_json(folder / "config.json", config_to_json(drafter.config))
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str] | None = None) -> None:
@@ -68,16 +77,16 @@ PACKAGED = "dflash-smollm2-135m"
 _PARTS = "model-*-of-*.safetensors"
 
 
-def find_drafter(name: str) -> FoundModel:
+def find_drafter(name: str) -> ModelFiles:
     """The files of the packaged drafter, of a local one, or of one fetched from the hub.
 
     Raises:
         ModelError: there is none of that name.
     """
     if name == PACKAGED:
-        return FoundModel(Path(str(files("simlab.real_runner"))) / "data" / PACKAGED, "")
+        return ModelFiles(Path(str(files("simlab.real_runner"))) / "data" / PACKAGED, "")
     if Path(name).is_dir() or name.endswith(".safetensors"):
-        return FoundModel(Path(name), "")
+        return ModelFiles(Path(name), "")
     if Path(name).is_file():
         raise ModelError(f"{name} is no safetensors file; simlab reads a drafter's weights from no other kind")
     if not is_hub_id(name):
@@ -133,7 +142,7 @@ def read_fields(config: Path) -> dict[str, object]:
 
 
 def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offset: int | None = None) -> DFlashDrafter:
-    """Read a checkpoint, in either format.
+    """Read a checkpoint, in any of the layouts.
 
     Args:
         folder: with ``config.json`` and the weights, or the one file with weights beside its ``config.json``.

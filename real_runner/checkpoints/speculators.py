@@ -5,6 +5,7 @@ from typing import cast
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import flag, integer, layer_numbers, layer_types, number, rotary_base
+from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 
@@ -16,23 +17,20 @@ _MISSING = {
     "mtp": "multi-token prediction layers",
     "xpress": "XPress layers",
 }
-_NO_TAP_SHIFT = 0  # its layer numbers count states: 0 is the embedding
+_KIND = "speculators_model_type"
+_TAP_OFFSET = 0  # its layer numbers count states: 0 is the embedding
 
 
-def is_speculators(fields: Mapping[str, object]) -> bool:
-    """Whether a ``config.json`` is of this format."""
-    return "speculators_model_type" in fields
-
-
-def config_from_speculators(fields: Mapping[str, object]) -> DFlashConfig:
+def config_from_speculators(fields: Fields) -> DFlashConfig:
     """Read a drafter's ``config.json``.
 
     What the nested configuration does not name has the default of its model type in transformers.
 
     Raises:
-        ModelError: a field is missing, or asks for a variant that this runner does not carry.
+        ModelError: it is of another kind of drafter, a field is missing or asks for a variant that this runner does not
+            carry, or the checkpoint promises more tokens than it drafts.
     """
-    kind = fields["speculators_model_type"]
+    kind = fields[_KIND]
     if kind != "dflash":
         lacking = _MISSING.get(str(kind), "that kind of drafter")
         raise ModelError(f"this is a drafter of speculators' kind {kind!r}; simlab has not {lacking}, and runs DFlash")
@@ -48,12 +46,12 @@ def config_from_speculators(fields: Mapping[str, object]) -> DFlashConfig:
         raise ModelError(f"this drafter needs the activation {layers['hidden_act']!r}, which simlab does not run")
     heads, draft_vocab_size = (
         integer(layers.get("num_attention_heads")),
-        integer(_said(fields, "draft_vocab_size", 32000)),
+        integer(_field(fields, "draft_vocab_size", 32000)),
     )
-    return DFlashConfig(
-        block_size=integer(_said(fields, "block_size", 8)),
-        mask_token_id=integer(_said(fields, "mask_token_id")),
-        target_layer_ids=tuple(tap - 1 for tap in layer_numbers(_said(fields, "aux_hidden_state_layer_ids"))),
+    config = DFlashConfig(
+        block_size=integer(_field(fields, "block_size", 8)),
+        mask_token_id=integer(_field(fields, "mask_token_id")),
+        target_layer_ids=tuple(tap - 1 for tap in layer_numbers(_field(fields, "aux_hidden_state_layer_ids"))),
         num_target_layers=None,
         num_hidden_layers=num_layers,
         hidden_size=hidden_size,
@@ -67,22 +65,34 @@ def config_from_speculators(fields: Mapping[str, object]) -> DFlashConfig:
         attention_bias=bool(layers.get("attention_bias", False)),
         max_position_embeddings=integer(layers.get("max_position_embeddings", 8192)),
         layer_views=_layer_views(fields, layers, num_layers),
-        predicts_from_root=flag(_said(fields, "sample_from_anchor", False), "sample_from_anchor"),
+        predicts_from_root=flag(_field(fields, "sample_from_anchor", False), "sample_from_anchor"),
         draft_vocab_size=None if draft_vocab_size == vocab_size else draft_vocab_size,
-        tap_offset=_NO_TAP_SHIFT,
+        tap_offset=_TAP_OFFSET,
     )
+    _check_promise(fields, config)
+    return config
 
 
-def promised_depth(fields: Mapping[str, object]) -> int | None:
+def _check_promise(fields: Fields, config: DFlashConfig) -> None:
+    """Refuse a checkpoint whose own proposal drafts more tokens than its block has slots for."""
+    promised = _promised_depth(fields)
+    if promised is not None and promised > config.depth:
+        raise ModelError(
+            f"the drafter's config.json promises {promised} drafted tokens, and block_size {config.block_size} with "
+            f"sample_from_anchor={config.predicts_from_root} makes {config.depth}; its publisher must say which holds"
+        )
+
+
+def _promised_depth(fields: Fields) -> int | None:
     """D as the checkpoint's own proposal says it; None where it does not."""
     inner = fields.get("speculators_config")
     methods = inner.get("proposal_methods") if isinstance(inner, Mapping) else None
     first = methods[0] if isinstance(methods, list) and methods else None
-    found = first.get("speculative_tokens") if isinstance(first, Mapping) else None
-    return found if isinstance(found, int) else None
+    num_tokens = first.get("speculative_tokens") if isinstance(first, Mapping) else None
+    return num_tokens if isinstance(num_tokens, int) else None
 
 
-def named_target(fields: Mapping[str, object]) -> str | None:
+def _named_target(fields: Fields) -> str | None:
     """The target that the checkpoint was made for, as it names it."""
     inner = fields.get("speculators_config")
     verifier = inner.get("verifier") if isinstance(inner, Mapping) else None
@@ -90,16 +100,17 @@ def named_target(fields: Mapping[str, object]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _said(fields: Mapping[str, object], name: str, default: object = None) -> object:
+def _field(fields: Fields, name: str, default: object = None) -> object:
     value = fields.get(name)
     if value is None and default is None:
         raise ModelError(f"the drafter's config.json has no {name!r}")
     return default if value is None else value
 
 
-def _layer_config(fields: Mapping[str, object]) -> dict[str, object]:
+def _layer_config(fields: Fields) -> dict[str, object]:
     """All fields of the draft layers: files hold only what differs from the defaults of their model type."""
-    from transformers import AutoConfig
+    # The command line reads the table of layouts for its help, and transformers takes seconds to import.
+    from transformers import AutoConfig  # noqa: PLC0415
 
     nested = fields.get("transformer_layer_config")
     if not isinstance(nested, Mapping):
@@ -118,7 +129,7 @@ def _layer_config(fields: Mapping[str, object]) -> dict[str, object]:
     return cast(dict[str, object], made.to_dict())
 
 
-def _layer_views(fields: Mapping[str, object], layers: Mapping[str, object], num_layers: int) -> tuple[LayerView, ...]:
+def _layer_views(fields: Fields, layers: Fields, num_layers: int) -> tuple[LayerView, ...]:
     """What each layer shows: windows begin before the root, and blocks of sliding layers are causal, unless said not.
 
     A sliding layer without a window shows everything, as in the released class.
@@ -126,7 +137,23 @@ def _layer_views(fields: Mapping[str, object], layers: Mapping[str, object], num
     if layers.get("layer_types") is None:
         return ()
     window = layers.get("sliding_window")
-    both_ways = flag(_said(fields, "sliding_window_non_causal", False), "sliding_window_non_causal")
+    both_ways = flag(_field(fields, "sliding_window_non_causal", False), "sliding_window_non_causal")
     sliding = PLAIN if window is None else LayerView(not both_ways, integer(window), from_root=True)
     views = tuple(sliding if kind == "sliding_attention" else PLAIN for kind in layer_types(layers, num_layers))
     return () if all(view == PLAIN for view in views) else views
+
+
+def _described(fields: Fields) -> str:
+    return f"speculators {fields.get('speculators_version', '')}".strip() + f", {fields[_KIND]}"
+
+
+SPECULATORS = Layout(
+    name="speculators",
+    field=_KIND,
+    recognises=lambda fields: _KIND in fields,
+    reads=config_from_speculators,
+    named_target=_named_target,
+    described=_described,
+    tap_offset=_TAP_OFFSET,
+    counting="counts the embedding as state 0",
+)

@@ -1,4 +1,7 @@
-"""The ``config.json`` of a DFlash checkpoint in z-lab's layout, as PyPI dflash 0.1.0 reads it."""
+"""The ``config.json`` of a DFlash checkpoint in z-lab's layout, as PyPI dflash 0.1.0 reads it.
+
+simlab writes its own checkpoints in it.
+"""
 
 from collections.abc import Mapping
 
@@ -12,18 +15,29 @@ from simlab.real_runner.checkpoints.fields import (
     rotary_base,
     sliding_window,
 )
+from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 
 _RELEASED_HEAD_DIM = 128  # of the released class, where config.json names none
+_TAP_OFFSET = 1  # its layer numbers count layers: 0 is the first, whose output is state 1
+_OTHER_DRAFTERS = {
+    "DFlash2DraftModel": "its convolutions and its candidate selector",
+    "DSparkDraftModel": "its Markov head",
+}
 
 
-def config_from_json(fields: Mapping[str, object]) -> DFlashConfig:
+def config_from_json(fields: Fields) -> DFlashConfig:
     """Read a drafter's ``config.json``; a field may stand in ``dflash_config`` or at the top.
 
     Raises:
-        ModelError: a field is missing, or asks for a variant that this runner does not carry.
+        ModelError: it is of another kind of drafter, a field is missing, or one asks for a variant that this runner
+            does not carry.
     """
+    architectures = fields.get("architectures")
+    for name in architectures if isinstance(architectures, list) else []:
+        if name in _OTHER_DRAFTERS:
+            raise ModelError(f"this is a {name}; simlab has not {_OTHER_DRAFTERS[name]}, and runs DFlash")
     inner = fields.get("dflash_config")
     nested = dict(inner) if isinstance(inner, Mapping) else {}
 
@@ -58,7 +72,59 @@ def config_from_json(fields: Mapping[str, object]) -> DFlashConfig:
         final_logit_softcapping=_soft_cap(nested.get("final_logit_softcapping", fields.get("final_logit_softcapping"))),
         output_multiplier=number(field("output_multiplier", 1.0)),
         input_embedding_scale=number(field("input_embedding_scale", 1.0)),
+        tap_offset=_TAP_OFFSET,
     )
+
+
+def config_to_json(config: DFlashConfig) -> dict[str, object]:
+    """The fields of z-lab's layout, in the place where the released classes look for them.
+
+    Raises:
+        ValueError: that layout has no field for what this drafter is.
+    """
+    windows = {view.window for view in config.layer_views if not view.shows_all}
+    if (
+        len(windows) > 1
+        or config.draft_vocab_size is not None
+        or config.predicts_from_root
+        or config.tap_offset != _TAP_OFFSET
+    ):
+        raise ValueError(f"z-lab's layout cannot say that a drafter has {', '.join(config.variants)}")
+    return {
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "block_size": config.block_size,
+        "num_target_layers": config.num_target_layers,
+        "num_hidden_layers": config.num_hidden_layers,
+        "layer_types": ["full_attention" if view.shows_all else "sliding_attention" for view in config.views],
+        "dflash_config": {
+            "mask_token_id": config.mask_token_id,
+            "target_layer_ids": list(config.target_layer_ids),
+        },
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_attention_heads": config.num_attention_heads,
+        "num_key_value_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+        "attention_bias": config.attention_bias,
+        "rms_norm_eps": config.rms_norm_eps,
+        "rope_theta": config.rope_theta,
+        "rope_scaling": None,
+        "hidden_act": "silu",
+        "max_position_embeddings": config.max_position_embeddings,
+        "sliding_window": next(iter(windows), None),
+        "use_sliding_window": bool(windows),
+        "tie_word_embeddings": True,
+        "vocab_size": config.vocab_size,
+        "dtype": "bfloat16",
+        **_unusual_scales(config),
+    }
+
+
+def _unusual_scales(config: DFlashConfig) -> dict[str, object]:
+    """The scales that are not what a reader takes them to be where config.json does not name them."""
+    usual = {"final_logit_softcapping": None, "output_multiplier": 1.0, "input_embedding_scale": 1.0}
+    return {name: getattr(config, name) for name, value in usual.items() if getattr(config, name) != value}
 
 
 def default_taps(num_target_layers: int, num_draft_layers: int) -> list[int]:
@@ -69,17 +135,17 @@ def default_taps(num_target_layers: int, num_draft_layers: int) -> list[int]:
     return [round(1 + i * span / (num_draft_layers - 1)) for i in range(num_draft_layers)]
 
 
-def _layer_views(fields: Mapping[str, object], nested: Mapping[str, object], num_layers: int) -> tuple[LayerView, ...]:
+def _layer_views(fields: Fields, nested: Mapping[str, object], num_layers: int) -> tuple[LayerView, ...]:
     """Sliding layers are causal inside the block, full ones are not, unless config.json says so for all.
 
     ``dflash_config.causal`` is what vLLM reads for the same thing.
     """
-    said = [
+    causal_flags = [
         value for value in (fields.get("is_causal"), nested.get("is_causal"), nested.get("causal")) if value is not None
     ]
-    if len(set(said)) > 1:
+    if len(set(causal_flags)) > 1:
         raise ModelError("the drafter's config.json says both that its blocks are causal inside and that they are not")
-    causal = flag(said[0], "is_causal") if said else None
+    causal = flag(causal_flags[0], "is_causal") if causal_flags else None
     window = sliding_window(fields)
     views = []
     for kind in layer_types(fields, num_layers):
@@ -110,9 +176,21 @@ _VARIANT_FIELDS: dict[str, tuple[str, tuple[object, ...]]] = {
 }
 
 
-def _refuse_variants(fields: Mapping[str, object], nested: Mapping[str, object]) -> None:
+def _refuse_variants(fields: Fields, nested: Mapping[str, object]) -> None:
     harmless = _VARIANT_FIELDS | {"draft_vocab_size": ("a reduced vocabulary", (0, fields.get("vocab_size")))}
     for name, (what, values) in harmless.items():
         value = nested.get(name, fields.get(name))
         if value is not None and value not in values:
             raise ModelError(f"this drafter needs {what} ({name}={value!r}), which simlab does not run")
+
+
+ZLAB = Layout(
+    name="z-lab",
+    field="dflash_config",
+    recognises=lambda fields: True,
+    reads=config_from_json,
+    named_target=lambda fields: None,
+    described=lambda fields: "z-lab, as PyPI dflash writes it",
+    tap_offset=_TAP_OFFSET,
+    counting="counts layers from 0",
+)

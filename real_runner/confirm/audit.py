@@ -8,11 +8,11 @@ from tqdm import tqdm
 from simlab.arrays import Ints
 from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
-from simlab.real_runner.confirm.float32_audit import Losses, audit_text, measured_bound
+from simlab.real_runner.confirm.float32_audit import TextLosses, audit_text, measured_bound
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.real_runner.confirm.verdict import Verdict, verdict_of
-from simlab.real_runner.execution.prepare import EAGER
+from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.real_runner.targets.loading import load_target
@@ -39,8 +39,8 @@ def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
         target32 = _in_float32(setup)
         records = {record.index: record for record in setup.records}
         for index, run in texts:
-            found = audit_text(target32, records[index].prompt, _array(run), setup.sampling)
-            log.append(AUDIT, _audit_entry(index, run, found))
+            losses = audit_text(target32, records[index].prompt, _array(run), setup.sampling)
+            log.append(AUDIT, _audit_entry(index, run, losses))
             bar.update(1)
         bar.set_postfix_str("how far logits are off")
         for index, run in bound_texts:
@@ -57,17 +57,17 @@ def verdicts(setup: ConfirmSetup, log: ConfirmLog) -> dict[str, Verdict]:
     """
     bound = bound_of(log)
     losses = {_place(entry): entry for entry in log.entries(AUDIT)}
-    found = {one.policy_id: Verdict("exact", bound=bound) for one in setup.policies}
-    seen: set[tuple[str, int, str, str]] = set()
+    totals = {one.policy_id: Verdict("exact", bound=bound) for one in setup.policies}
+    counted: set[tuple[str, int, str, str]] = set()
     for sequence in finished(log):
         plain = next(run for run in sequence.runs if run.policy_id == setup.plain_id)
         for run in sequence.runs:
             once = (run.policy_id, sequence.index, run.text_digest, plain.text_digest)
-            if once not in seen:
-                seen.add(once)
+            if once not in counted:
+                counted.add(once)
                 audited = _losses(run, losses[sequence.index, run.text_digest])
-                found[run.policy_id] += _verdict(setup, sequence.index, run, plain, audited, bound)
-    return found
+                totals[run.policy_id] += _verdict(setup, sequence.index, run, plain, audited, bound)
+    return totals
 
 
 def bound_of(log: ConfirmLog) -> float:
@@ -76,23 +76,23 @@ def bound_of(log: ConfirmLog) -> float:
 
 
 def _verdict(
-    setup: ConfirmSetup, index: int, run: FinishedRun, plain: FinishedRun, audited: Losses, bound: float
+    setup: ConfirmSetup, index: int, run: FinishedRun, plain: FinishedRun, audited: TextLosses, bound: float
 ) -> Verdict:
     """On one text; a fault names its prompt."""
     manifest = setup.manifest
-    found = verdict_of(_array(run), _array(plain), audited, bound, manifest.stop_token_ids, manifest.max_new_tokens)
-    if not found.fault:
-        return found
+    verdict = verdict_of(_array(run), _array(plain), audited, bound, manifest.stop_token_ids, manifest.max_new_tokens)
+    if not verdict.fault:
+        return verdict
     prompt = next(record.prompt for record in setup.records if record.index == index)
-    return replace(found, fault=f"prompt {prompt.prompt_id!r}, turn {prompt.turn}: {found.fault}")
+    return replace(verdict, fault=f"prompt {prompt.prompt_id!r}, turn {prompt.turn}: {verdict.fault}")
 
 
 def _in_float32(setup: ConfirmSetup) -> Target:
     target, options = setup.models.target, setup.options
     if options.dtype == "float32" and options.execution == EAGER:
         return target
-    found = load_target(at_revision(target.name, target.revision), dtype_of("float32"), options.device)
-    return replace(found, stop_token_ids=target.stop_token_ids)
+    target32 = load_target(at_revision(target.name, target.revision), dtype_of("float32"), options.device)
+    return replace(target32, stop_token_ids=target.stop_token_ids)
 
 
 def _unaudited(log: ConfirmLog) -> list[tuple[int, FinishedRun]]:
@@ -117,24 +117,24 @@ def _place(entry: JsonFields) -> tuple[int, str]:
     return entry.integer("sequence"), entry.text("text_digest")
 
 
-def _audit_entry(index: int, run: FinishedRun, found: Losses) -> Json:
+def _audit_entry(index: int, run: FinishedRun, audited: TextLosses) -> Json:
     """The places at which float32 chooses another token, that token, and the loss; null is infinite."""
-    places = np.flatnonzero(found.tokens != _array(run))
-    losses = [float(loss) if np.isfinite(loss) else None for loss in found.losses[places]]
+    places = np.flatnonzero(audited.tokens != _array(run))
+    losses = [float(loss) if np.isfinite(loss) else None for loss in audited.losses[places]]
     others = [
-        {"place": int(place), "token": int(found.tokens[place]), "loss": loss}
+        {"place": int(place), "token": int(audited.tokens[place]), "loss": loss}
         for place, loss in zip(places, losses, strict=True)
     ]
     return {"sequence": index, "text_digest": run.text_digest, "others": others}
 
 
-def _losses(run: FinishedRun, entry: JsonFields) -> Losses:
+def _losses(run: FinishedRun, entry: JsonFields) -> TextLosses:
     losses, tokens = np.zeros(len(run.text)), _array(run)
-    for one in entry.objects("others"):
-        place = one.integer("place")
-        tokens[place] = one.integer("token")
-        losses[place] = np.inf if one.values.get("loss") is None else one.number("loss")
-    return Losses(losses, tokens)
+    for other in entry.objects("others"):
+        place = other.integer("place")
+        tokens[place] = other.integer("token")
+        losses[place] = np.inf if other.values.get("loss") is None else other.number("loss")
+    return TextLosses(losses, tokens)
 
 
 def _array(run: FinishedRun) -> Ints:

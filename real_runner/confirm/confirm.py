@@ -7,7 +7,6 @@ from dataclasses import asdict
 from tqdm import tqdm
 
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.real_runner.confirm.batch_entries import finished_groups
 from simlab.real_runner.confirm.entries import (
     Difference,
     FinishedRun,
@@ -15,12 +14,13 @@ from simlab.real_runner.confirm.entries import (
     finished_run,
     finished_sequence,
 )
+from simlab.real_runner.confirm.groups import finished_groups
 from simlab.real_runner.confirm.log import ConfirmLog
-from simlab.real_runner.confirm.record_comparison import Comparison, compare_with_record
+from simlab.real_runner.confirm.record_comparison import RecordComparison, compare_with_record
 from simlab.real_runner.confirm.setup import ConfirmSetup
-from simlab.real_runner.confirm.stop import Ending, StopRule
+from simlab.real_runner.confirm.stop import StopMonitor, StopRule
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.decoding.timer import Clock, clock_of
 from simlab.traces.format.records import SequenceRecord
@@ -53,11 +53,11 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
     before = finished(log)
     done = {(one.repeat, one.index) for one in before}
     places = [(repeat, record.index) for repeat in range(setup.options.repeats) for record in setup.records]
-    ending = Ending(setup, rule, before)
+    ending = StopMonitor(setup, rule, before)
     if done.issuperset(places) or ending.is_reached:
         return
     clock = clock_of(setup.models.target.device)
-    with Bar(setup, done, ending, rule.may_stop) as bar:
+    with ConfirmProgress(setup, done, ending, rule.may_stop) as bar:
         _warm_up(setup, clock, bar)
         for repeat, number, record in _all_missing(setup, done):
             order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
@@ -90,62 +90,64 @@ def _all_missing(setup: ConfirmSetup, done: set[tuple[int, int]]) -> Iterator[tu
 def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[tuple[int, SequenceRecord]]:
     """The sequences not yet done, each with its number among all; with what was recorded where it is compared."""
     numbers = {record.index: number for number, record in enumerate(setup.records) if record.index not in done}
-    found = setup.trace.records([setup.draft], numbers) if setup.is_reference else setup.records
-    yield from ((numbers[record.index], record) for record in found if record.index in numbers)
+    records = setup.trace.records([setup.draft], numbers) if setup.is_reference else setup.records
+    yield from ((numbers[record.index], record) for record in records if record.index in numbers)
 
 
-def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "Bar") -> None:
+def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "ConfirmProgress") -> None:
     first, most = setup.records[0], min(WARM_UP_TOKENS, setup.manifest.max_new_tokens)
-    for one in setup.policies:
-        bar.says(f"warming up {one.label}")
-        decode(setup.models, one.policy, first.prompt, setup.sampling, most, clock)
+    for named in setup.policies:
+        bar.show(f"warming up {named.label}")
+        decode(setup.models, named.policy, first.prompt, setup.sampling, most, clock)
 
 
-def _timed(setup: ConfirmSetup, one: NamedPolicy, record: SequenceRecord, clock: Clock, bar: "Bar") -> Decoded:
-    bar.begins(one)
-    found = decode(setup.models, one.policy, record.prompt, setup.sampling, setup.manifest.max_new_tokens, clock)
-    bar.ends(one, len(found.text) - 1, found.seconds.total_s)
-    return found
+def _timed(
+    setup: ConfirmSetup, named: NamedPolicy, record: SequenceRecord, clock: Clock, bar: "ConfirmProgress"
+) -> DecodedText:
+    bar.begin_policy(named)
+    decoded = decode(setup.models, named.policy, record.prompt, setup.sampling, setup.manifest.max_new_tokens, clock)
+    bar.end_policy(named, len(decoded.text) - 1, decoded.seconds.total_s)
+    return decoded
 
 
-def _finished(setup: ConfirmSetup, one: NamedPolicy, decoded: Decoded, record: SequenceRecord) -> FinishedRun:
+def _finished(setup: ConfirmSetup, named: NamedPolicy, decoded: DecodedText, record: SequenceRecord) -> FinishedRun:
     """Judged outside of all timing."""
-    unequal = first_unequal(one.policy, decoded)
+    unequal = first_unequal(named.policy, decoded)
     differences: list[Difference] = []
     if setup.is_reference:
         recorded = record.recorded(setup.draft)
         gaps = None if record.tokens is None else record.tokens.decision_gap
-        differences = list(differences_in(compare_with_record(one.policy, decoded, recorded, gaps)))
-    return finished_run(one.policy_id, decoded, "" if unequal is None else str(unequal), differences)
+        differences = list(differences_in(compare_with_record(named.policy, decoded, recorded, gaps)))
+    return finished_run(named.policy_id, decoded, "" if unequal is None else str(unequal), differences)
 
 
-def differences_in(found: Comparison) -> Iterator[Difference]:
-    """As flat values; a number that is not known is None."""
+def differences_in(comparison: RecordComparison) -> Iterator[Difference]:
+    """The differences of a text as flat values; a number that is not known is None."""
     parts = {
-        "text": () if found.parting is None else (found.parting,),
-        "round": found.round_differences,
-        "row": found.row_differences,
+        "text": () if comparison.parting is None else (comparison.parting,),
+        "round": comparison.round_differences,
+        "row": comparison.row_differences,
     }
     for kind, differences in parts.items():
-        for one in differences:
-            known = {key: _known(value) for key, value in asdict(one).items()}
-            yield {"kind": kind, **known, "says": str(one)}
-    if found.num_unpaired:
-        says = f"{found.num_unpaired} rounds begin where the other has no root"
-        yield {"kind": "round", "num_unpaired": found.num_unpaired, "says": says}
+        for difference in differences:
+            known = {key: _known(value) for key, value in asdict(difference).items()}
+            yield {"kind": kind, **known, "says": str(difference)}
+    if comparison.num_unpaired:
+        text = f"{comparison.num_unpaired} rounds begin where the other has no root"
+        yield {"kind": "round", "num_unpaired": comparison.num_unpaired, "says": text}
 
 
 def _known(value: int | float | None) -> int | float | None:
     return value if value is None or math.isfinite(value) else None
 
 
-class Bar:
+class ConfirmProgress:
     """A bar on stderr over all runs, with what runs, the speed of the policy and the width of the intervals so far.
 
     A context manager.
     """
 
-    def __init__(self, setup: ConfirmSetup, done: set[tuple[int, int]], ending: Ending, is_open: bool) -> None:
+    def __init__(self, setup: ConfirmSetup, done: set[tuple[int, int]], ending: StopMonitor, is_open: bool) -> None:
         self._setup, self._ending, self._is_open = setup, ending, is_open
         num_runs = len(setup.policies) * len(setup.records) * setup.options.repeats
         self._bar = tqdm(
@@ -158,29 +160,29 @@ class Bar:
         self._tokens = dict.fromkeys((one.policy_id for one in setup.policies), 0)
         self._seconds = dict.fromkeys(self._tokens, 0.0)
 
-    def says(self, text: str) -> None:
-        """What runs now."""
+    def show(self, text: str) -> None:
+        """Show beside the bar what runs now."""
         self._bar.set_postfix_str(text, refresh=True)
 
-    def begins(self, one: NamedPolicy) -> None:
+    def begin_policy(self, named: NamedPolicy) -> None:
         """A policy's turn has come."""
         number = int(self._bar.n) // len(self._setup.policies) + 1
         num = len(self._setup.records) * self._setup.options.repeats
-        self.begins_at(one, f"text {number}" if self._is_open else f"text {number}/{num}")
+        self.begin_policy_at(named, f"text {number}" if self._is_open else f"text {number}/{num}")
 
-    def begins_at(self, one: NamedPolicy, place: str) -> None:
+    def begin_policy_at(self, named: NamedPolicy, place: str) -> None:
         """A policy's turn has come, at a text or a group that is named."""
         width = self._ending.text()
-        self.says(f"{place}, {f'{width}, ' if width else ''}{one.label}{self._speed(one.policy_id)}")
+        self.show(f"{place}, {f'{width}, ' if width else ''}{named.label}{self._speed(named.policy_id)}")
 
-    def ends(self, one: NamedPolicy, num_tokens: int, seconds: float, num_texts: int = 1) -> None:
-        """It has written so many tokens after the first, in that many texts."""
-        self._tokens[one.policy_id] += num_tokens
-        self._seconds[one.policy_id] += seconds
+    def end_policy(self, named: NamedPolicy, num_tokens: int, seconds: float, num_texts: int = 1) -> None:
+        """A policy has written so many tokens after the first, in that many texts."""
+        self._tokens[named.policy_id] += num_tokens
+        self._seconds[named.policy_id] += seconds
         self._bar.update(num_texts)
 
     def _speed(self, policy_id: str) -> str:
-        """Of the turns so far, as text; nothing before the first."""
+        """Tokens/s of the policy's turns so far, as text; nothing before the first."""
         own, plain = (self._tokens_per_s(one) for one in (policy_id, self._setup.plain_id))
         return f" {own:.1f} tokens/s ({own / plain:.2f} x plain)" if own and plain else ""
 
@@ -188,7 +190,7 @@ class Bar:
         seconds = self._seconds[policy_id]
         return self._tokens[policy_id] / seconds if seconds else 0.0
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "ConfirmProgress":
         return self
 
     def __exit__(self, *_: object) -> None:

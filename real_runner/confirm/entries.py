@@ -10,7 +10,7 @@ from simlab.arrays import Longs
 from simlab.columns import RoundColumns
 from simlab.cost import STAGES, StageSeconds
 from simlab.ids import content_id
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.totals import Totals
 from simlab.traces.format.json_fields import Json, JsonFields
 
@@ -44,7 +44,7 @@ class FinishedRun:
 
     @property
     def text_digest(self) -> str:
-        """The same for equal texts."""
+        """A digest of the token ids, equal for equal texts."""
         return content_id(list(self.text))
 
     @property
@@ -55,7 +55,7 @@ class FinishedRun:
         return RoundColumns(position, drafted, accepted, committed, accepted == committed).totals()
 
     def to_json(self) -> Json:
-        """As it stands in the log."""
+        """The run as it stands in the log."""
         values = {name: getattr(self, name) for name in ("policy_id", "stop_reason", "unequal")}
         return {
             **values,
@@ -66,7 +66,7 @@ class FinishedRun:
         }
 
 
-def finished_run(policy_id: str, decoded: Decoded, unequal: str, differences: Sequence[Difference]) -> FinishedRun:
+def finished_run(policy_id: str, decoded: DecodedText, unequal: str, differences: Sequence[Difference]) -> FinishedRun:
     """What is kept of a decoded text."""
     rounds = [
         (
@@ -77,7 +77,15 @@ def finished_run(policy_id: str, decoded: Decoded, unequal: str, differences: Se
     ]
     table = np.array(rounds, np.int64).reshape(-1, len(ROUND_COLUMNS))
     text = tuple(decoded.text.tolist())
-    return FinishedRun(policy_id, text, decoded.stop_reason, table, decoded.seconds, unequal, tuple(differences))
+    return FinishedRun(
+        policy_id=policy_id,
+        text=text,
+        stop_reason=decoded.stop_reason,
+        rounds=table,
+        seconds=decoded.seconds,
+        unequal=unequal,
+        differences=tuple(differences),
+    )
 
 
 def stage_seconds(seconds: StageSeconds) -> tuple[float, ...]:
@@ -94,7 +102,7 @@ class FinishedSequence:
     runs: tuple[FinishedRun, ...]
 
     def to_json(self) -> Json:
-        """As it stands in the log."""
+        """The sequence as it stands in the log."""
         return {"repeat": self.repeat, "sequence": self.index, "runs": [run.to_json() for run in self.runs]}
 
 

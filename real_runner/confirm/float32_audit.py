@@ -3,6 +3,11 @@
 The whole text goes through the target once, in float32. Each token is held against that pass's own
 choice, made with the same noise and the same filters. Where they differ, the loss says how wrong the
 logits must have been; how wrong they can be is measured.
+
+Without top-k and top-p a token that was not chosen is explained by an error as large as the gap by which it lost. With
+one of them a small error has more ways: it lets a token in that stood just outside, or puts the winner out that stood
+just inside. So `least_error` asks the question of errors directly: how far must the differences between logits be off,
+each by at most the same amount, before the token can be the choice?
 """
 
 from dataclasses import dataclass
@@ -12,12 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.arrays import Doubles, Floats, Ints, Longs
+from simlab.arrays import Bools, Doubles, Floats, Ints, Longs
 from simlab.draft import Prompt
-from simlab.real_runner.confirm.least_error import least_error
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.targets.model import Target
-from simlab.sampling.choice import Sampling, choose_rows, gaps_of, sequence_key
+from simlab.sampling.choice import Sampling, choose_rows, gaps_of, gumbel, sequence_key
 
 _ROWS_PER_PASS = 128
 _TOKENS_PER_PIECE = 9
@@ -27,7 +31,7 @@ _SAFETY = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Losses:
+class TextLosses:
     """What a float32 pass says of the tokens of a text.
 
     Attributes:
@@ -42,7 +46,7 @@ class Losses:
 
 
 @torch.inference_mode()
-def audit_text(target32: Target, prompt: Prompt, text: Ints, sampling: Sampling) -> Losses:
+def audit_text(target32: Target, prompt: Prompt, text: Ints, sampling: Sampling) -> TextLosses:
     """Hold every token of a text against the choice of one teacher-forced pass.
 
     Args:
@@ -62,7 +66,7 @@ def audit_text(target32: Target, prompt: Prompt, text: Ints, sampling: Sampling)
         logits = target32.rows(target32.logits(states[rows]))
         positions = np.arange(start + first, start + first + len(logits), dtype=np.int64)
         losses[rows], tokens[rows] = _losses(logits, text[rows], sampling, key, positions)
-    return Losses(losses, tokens)
+    return TextLosses(losses, tokens)
 
 
 def _losses(logits: Floats, text: Ints, sampling: Sampling, key: int, positions: Longs) -> tuple[Doubles, Ints]:
@@ -107,8 +111,8 @@ def measured_bound(target: Target, target32: Target, prompt: Prompt, text: Ints)
     bound = 0.0
     for first in range(0, len(text), _ROWS_PER_PASS):
         rows = slice(first, first + _ROWS_PER_PASS)
-        found, reference = target.rows(target.logits(short[rows])), target32.rows(target32.logits(whole[rows]))
-        error = max(map(_gap_error, found, reference, text[rows].tolist()))
+        logits, reference = target.rows(target.logits(short[rows])), target32.rows(target32.logits(whole[rows]))
+        error = max(map(_gap_error, logits, reference, text[rows].tolist()))
         bound = max(bound, _SAFETY * error, _float32_step(reference))
     return bound
 
@@ -119,11 +123,11 @@ def _float32_step(logits: Floats) -> float:
     return float(np.spacing(np.float32(largest)))
 
 
-def _gap_error(found: Floats, reference: Floats, following: int) -> float:
-    """Of one row ``[V]``, the largest error of a gap to the most probable token."""
+def _gap_error(logits: Floats, reference: Floats, following: int) -> float:
+    """The largest error of a gap to the most probable token, in one row ``[V]``."""
     ids = np.append(np.argsort(-reference, kind="stable")[:_NUM_COMPARED], following)
-    ids = ids[np.isfinite(reference[ids]) & np.isfinite(found[ids])]
-    differences = found[ids].astype(np.float64) - reference[ids]
+    ids = ids[np.isfinite(reference[ids]) & np.isfinite(logits[ids])]
+    differences = logits[ids].astype(np.float64) - reference[ids]
     return float(np.abs(differences - differences[0]).max())
 
 
@@ -149,3 +153,98 @@ def _states_in_pieces(target: Target, prompt: Prompt, text: Ints) -> Tensor:
 
 def _ids(prompt: Prompt, text: Ints) -> Tensor:
     return torch.from_numpy(np.concatenate([prompt.token_ids, text]).astype(np.int64))[None]
+
+
+_NUM_HALVINGS = 60
+
+
+def least_error(logits: Floats, token: int, sampling: Sampling, key: int, position: int) -> float:
+    """The least error that may explain a token.
+
+    Never more than it took: if logits whose pairwise differences are off by at most ``e`` made the
+    token the choice, the result is at most ``e``. It may be less, since whether each token gets in or
+    out is asked separately.
+
+    Args:
+        logits: float32 ``[V]``, raw.
+        token: emitted; another one is the choice of these logits.
+        sampling: its temperature is above 0.
+        key: of the text's noise.
+        position: absolute, of the token.
+
+    Returns:
+        In units of a logit; inf for a token of logit -inf.
+    """
+    if logits[token] == -np.inf:
+        return float(np.inf)
+    filtered = _filtered(logits, sampling)
+    own = float(logits[token])
+    values = logits.astype(np.float64) + sampling.temperature * gumbel(key, position, len(logits))
+    stronger = np.flatnonzero(values > values[token])
+    rivals, leads = logits[stronger].astype(np.float64), values[stronger] - values[token]
+
+    def explains(error: float) -> bool:
+        unbeaten = leads > error
+        return filtered.may_be_in(own, error) and bool(filtered.may_be_out(rivals[unbeaten], error).all())
+
+    low, high = 0.0, max(float(logits.max()) - own, float(leads.max(initial=0.0)))
+    for _ in range(_NUM_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if explains(middle) else (middle, high)
+    return high
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Filtered:
+    """A law in target order, and what top-k and top-p do to it.
+
+    Attributes:
+        falling: float64 ``[V]``, the logits, largest first.
+        ahead: float64 ``[k + 1]``, mass of the first n tokens of those that top-k leaves.
+        behind: float64 ``[k + 1]``, mass of the others of these.
+        temperature: above 0.
+        top_p: 1 keeps all.
+    """
+
+    falling: Doubles
+    ahead: Doubles
+    behind: Doubles
+    temperature: float
+    top_p: float
+
+    @property
+    def num_kept(self) -> int:
+        """How many tokens top-k leaves."""
+        return len(self.ahead) - 1
+
+    def may_be_in(self, logit: float, error: float) -> bool:
+        """Whether an error can let a token of this logit in."""
+        num = int(np.searchsorted(-self.falling, -(logit + error), side="left"))
+        if num >= self.num_kept:
+            return False
+        if self.top_p == 1:
+            return True
+        # Those surely before it weigh least, against all others, when the error is in its favour.
+        before = self.ahead[num] * np.exp(-error / self.temperature)
+        return bool(before * (1 - self.top_p) <= self.behind[num] * self.top_p)
+
+    def may_be_out(self, logits: Doubles, error: float) -> Bools:
+        """Whether an error can put tokens of these logits, float64 ``[R]``, out; bool ``[R]``."""
+        num = np.searchsorted(-self.falling, -(logits - error), side="right")
+        cut = num > self.num_kept
+        if self.top_p == 1:
+            return cut
+        num = np.minimum(num, self.num_kept)
+        own = np.exp((logits - self.falling[0]) / self.temperature)
+        rest = (self.behind[num] + own) * np.exp(-error / self.temperature)
+        out: Bools = cut | ((self.ahead[num] - own) * (1 - self.top_p) >= rest * self.top_p)
+        return out
+
+
+def _filtered(logits: Floats, sampling: Sampling) -> _Filtered:
+    falling = -np.sort(-logits.astype(np.float64))
+    num_kept = min(sampling.top_k, len(logits)) if sampling.top_k > 0 else len(logits)
+    mass = np.exp((falling[:num_kept] - falling[0]) / sampling.temperature)
+    ahead = np.concatenate([[0.0], np.cumsum(mass)])
+    behind = np.concatenate([np.cumsum(mass[::-1])[::-1], [0.0]])
+    return _Filtered(falling, ahead, behind, sampling.temperature, sampling.top_p)

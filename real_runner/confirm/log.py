@@ -81,12 +81,12 @@ class ConfirmLog:
         if head.values.get("format") != FORMAT or head.values.get("format_version") != FORMAT_VERSION:
             raise TraceError(f"{self.path} is not a log that this simlab writes; give another --out")
         begun = head.inner("key").values
-        asked = json.loads(json.dumps(key))
-        for name in {**begun, **asked}:
-            if begun.get(name) != asked.get(name):
+        wanted = json.loads(json.dumps(key))
+        for name in {**begun, **wanted}:
+            if begun.get(name) != wanted.get(name):
                 raise TraceError(
                     f"{self.path.parent} was begun with {name} {_shown(begun.get(name))}; this run has "
-                    f"{_shown(asked.get(name))}: go on with the same, or give another --out"
+                    f"{_shown(wanted.get(name))}: go on with the same, or give another --out"
                 )
 
 

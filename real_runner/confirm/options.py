@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.real_runner.execution.prepare import EAGER, check_execution
+from simlab.real_runner.execution.executions import EAGER, check_execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class ConfirmOptions:
         time_limit_s: end at the first whole prompt after so many seconds of measuring; None: at the last repeat.
         resume: go on with the log that is in ``out``.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
-        execution: one of `simlab.real_runner.execution.prepare.EXECUTIONS`.
+        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
         batch_invariant: every pass of the target has one fixed shape; see
             `simlab.real_runner.attention.batch_invariant`.
     """

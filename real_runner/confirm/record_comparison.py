@@ -10,15 +10,77 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.arrays import Doubles, Floats
+from simlab.arrays import Doubles, Floats, Ints
 from simlab.draft import Marginals
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm.row_comparison import RowDifference, compare_rows
-from simlab.real_runner.decoding.decoded import Decoded
-from simlab.real_runner.decoding.parting import parting_of
+from simlab.real_runner.decoding.decoded import DecodedText, parting_of
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.sequence_replay import Round, rounds
 from simlab.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """A depth of a drafted row at which ranks hold other candidates than in the record.
+
+    Attributes:
+        position: of the root.
+        depth: counted from 1.
+        num_ranks: how many.
+        gap: the largest difference of log-probability, in the record, between the two candidates of a
+            rank; NaN where one is not kept there.
+        size: the largest difference of log-probability of one candidate, run against record.
+    """
+
+    position: int
+    depth: int
+    num_ranks: int
+    gap: float
+    size: float
+
+    def __str__(self) -> str:
+        return (
+            f"row at {self.position}, depth {self.depth}: {self.num_ranks} ranks differ "
+            f"(gap {self.gap:.3g}, log-probs by {self.size:.3g})"
+        )
+
+
+def compare_rows(position: int, ran: Marginals, recorded: Marginals) -> tuple[list[RowDifference], float]:
+    """The depths at which ranks differ, and the largest difference of one candidate's log-probability.
+
+    As many ranks of a depth are compared as both rows hold.
+
+    Args:
+        position: of the root, for the result.
+        ran: what the policy saw.
+        recorded: the record's row.
+
+    Raises:
+        ValueError: they look ahead differently far.
+    """
+    if recorded.depth != ran.depth:
+        raise ValueError(f"the run drafts {ran.depth} tokens ahead, and the record holds {recorded.depth}")
+    differences, largest = [], 0.0
+    for depth in range(1, ran.depth + 1):
+        num_ranks, gap, size = _compare_depth(*ran.at(depth), *recorded.at(depth))
+        largest = max(largest, size)
+        if num_ranks:
+            differences.append(RowDifference(position, depth, num_ranks, gap, size))
+    return differences, largest
+
+
+def _compare_depth(ids: Ints, log_probs: Floats, ids_there: Ints, log_probs_there: Floats) -> tuple[int, float, float]:
+    """Ranks that differ, the largest gap between their candidates, the largest difference of one candidate."""
+    num = min(len(ids), len(ids_there))
+    if num == 0:
+        return 0, 0.0, 0.0
+    order = np.argsort(ids_there)
+    places = order[np.minimum(np.searchsorted(ids_there, ids[:num], sorter=order), len(order) - 1)]
+    there = np.where(ids_there[places] == ids[:num], log_probs_there[places].astype(np.float64), np.nan)
+    differing = ids[:num] != ids_there[:num]
+    gap = np.abs(there - log_probs_there[:num])[differing].max(initial=0.0)
+    size = np.nan_to_num(np.abs(there - log_probs[:num]), nan=0.0).max()
+    return int(differing.sum()), float(gap), float(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +131,7 @@ class RoundDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RecordComparison:
     """All that differs, up to where the two texts part; behind that nothing can be compared.
 
     Attributes:
@@ -98,13 +160,13 @@ class Comparison:
 
     def differences(self) -> list[str]:
         """Every difference in words."""
-        found = [*self.round_differences, *self.row_differences]
-        return [*([str(self.parting)] if self.parting else []), *map(str, found)]
+        differences = [*self.round_differences, *self.row_differences]
+        return [*([str(self.parting)] if self.parting else []), *map(str, differences)]
 
 
 def compare_with_record(
-    policy: AnyPolicy, decoded: Decoded, recorded: RecordedSequence, decision_gaps: Floats | None = None
-) -> Comparison:
+    policy: AnyPolicy, decoded: DecodedText, recorded: RecordedSequence, decision_gaps: Floats | None = None
+) -> RecordComparison:
     """Hold the rounds and the rows of a run against the replay of a record of the same prompt.
 
     Args:
@@ -127,29 +189,30 @@ def compare_with_record(
     replayed = {one.position: one for one in _before(last, rounds(policy, recorded))}
     common = sorted(ran.keys() & replayed.keys())
     rows = _rows_at(recorded.rows, ran.keys())
-    seen = [(one.round.position, one.marginals) for one in decoded.rounds if one.round.position in rows]
-    compared = [compare_rows(t, marginals, rows[t]) for t, marginals in seen if marginals is not None]
-    return Comparison(
-        _text_parting(parting, decoded, recorded, decision_gaps),
-        len(common),
-        len(ran.keys() ^ replayed.keys()),
-        tuple(found for t in common if (found := _compare_round(ran[t], replayed[t], end, rows.get(t))) is not None),
-        len(compared),
-        tuple(found for row, _ in compared for found in row),
-        max((size for _, size in compared), default=0.0),
+    drafted = [(one.round.position, one.marginals) for one in decoded.rounds if one.round.position in rows]
+    compared = [compare_rows(t, marginals, rows[t]) for t, marginals in drafted if marginals is not None]
+    of_rounds = [_compare_round(ran[t], replayed[t], end, rows.get(t)) for t in common]
+    return RecordComparison(
+        parting=_text_parting(parting, decoded, recorded, decision_gaps),
+        num_rounds=len(common),
+        num_unpaired=len(ran.keys() ^ replayed.keys()),
+        round_differences=tuple(difference for difference in of_rounds if difference is not None),
+        num_rows=len(compared),
+        row_differences=tuple(difference for row, _ in compared for difference in row),
+        largest_size=max((size for _, size in compared), default=0.0),
     )
 
 
-def _before(end: int, found: Iterator[Round]) -> Iterator[Round]:
+def _before(end: int, replayed: Iterator[Round]) -> Iterator[Round]:
     """The rounds whose roots lie before ``end``."""
-    for one in found:
-        if one.position >= end:
+    for coming in replayed:
+        if coming.position >= end:
             return
-        yield one
+        yield coming
 
 
 def _text_parting(
-    parting: int | None, decoded: Decoded, recorded: RecordedSequence, decision_gaps: Floats | None
+    parting: int | None, decoded: DecodedText, recorded: RecordedSequence, decision_gaps: Floats | None
 ) -> TextParting | None:
     if parting is None:
         return None
@@ -176,19 +239,19 @@ def _compare_round(ran: Round, replayed: Round, end: int, row: Marginals | None)
     return RoundDifference(ran.position, len(places), gap, here, there)
 
 
-def _differing_nodes(one: DraftTree, other: DraftTree) -> list[int]:
+def _differing_nodes(ran: DraftTree, replayed: DraftTree) -> list[int]:
     """Places at which two trees hold different nodes, or one of them none."""
-    num = min(one.num_nodes, other.num_nodes)
-    differ = (one.tokens[:num] != other.tokens[:num]) | (one.parents[:num] != other.parents[:num])
-    return [*np.flatnonzero(differ).tolist(), *range(num, max(one.num_nodes, other.num_nodes))]
+    num = min(ran.num_nodes, replayed.num_nodes)
+    differ = (ran.tokens[:num] != replayed.tokens[:num]) | (ran.parents[:num] != replayed.parents[:num])
+    return [*np.flatnonzero(differ).tolist(), *range(num, max(ran.num_nodes, replayed.num_nodes))]
 
 
-def _tree_gap(one: DraftTree, other: DraftTree, places: list[int], row: Marginals | None) -> float:
+def _tree_gap(ran: DraftTree, replayed: DraftTree, places: list[int], row: Marginals | None) -> float:
     if not places:
         return 0.0
-    if row is None or one.num_nodes != other.num_nodes:
+    if row is None or ran.num_nodes != replayed.num_nodes:
         return math.nan
-    return float(np.abs(_path_log_probs(one, row) - _path_log_probs(other, row))[places].max())
+    return float(np.abs(_path_log_probs(ran, row) - _path_log_probs(replayed, row))[places].max())
 
 
 def _path_log_probs(tree: DraftTree, row: Marginals) -> Doubles:

@@ -11,16 +11,16 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import rows_for
 from simlab.real_runner.checkpoints.files import checkpoint_digest
-from simlab.real_runner.confirm.batch_groups import Group, Unit, groups_of, units_of
 from simlab.real_runner.confirm.batch_invariant_check import check_shapes_agree
+from simlab.real_runner.confirm.groups import ResampledUnit, TextGroup, groups_of, units_of
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import check_runs
-from simlab.real_runner.execution.prepare import EAGER
+from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.profile.key import SETTING, first_difference, setting_of
-from simlab.real_runner.tap_offset import given_offset, settle
+from simlab.real_runner.profile.machine import hardware_name, library_versions
+from simlab.real_runner.profile.setting import SETTING, first_difference, setting_of
+from simlab.real_runner.tap_offset import parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision
-from simlab.real_runner.targets.machine import hardware_name, library_versions
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import check_needs
@@ -52,12 +52,12 @@ class ConfirmSetup:
 
     @property
     def manifest(self) -> Manifest:
-        """Of the trace."""
+        """The manifest of the trace."""
         return self.trace.manifest
 
     @property
     def draft_set(self) -> DraftSet:
-        """Of the trace, the one that is confirmed."""
+        """The draft set of the trace that is confirmed."""
         return self.manifest.draft_sets[self.draft]
 
     @property
@@ -76,12 +76,12 @@ class ConfirmSetup:
         return self.options.dtype == self.manifest.dtype == "float32"
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[TextGroup, ...]:
         """The records in groups that are served from start to end, where several texts run at a time."""
         return groups_of(self.records, self.options.batch)
 
     @property
-    def units(self) -> dict[int, Unit]:
+    def units(self) -> dict[int, ResampledUnit]:
         """The prompt or the group that each sequence is run whole with, by its place in the trace."""
         return units_of(self.records, self.options.batch)
 
@@ -123,11 +123,11 @@ def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
             f"the texts of {trace.place} were made elsewhere, so the target will write others; to confirm, record "
             "what it writes itself: `simlab record --prompts FILE`"
         )
-    for one in policies:
-        if one.policy.needs.channels:
+    for named in policies:
+        if named.policy.needs.channels:
             raise MissingChannelError(
-                f"{one.label} reads the channels {', '.join(one.policy.needs.channels)}, and the runner makes none; "
-                "confirm a policy that reads the drafter's candidates alone"
+                f"{named.label} reads the channels {', '.join(named.policy.needs.channels)}, and the runner makes "
+                "none; confirm a policy that reads the drafter's candidates alone"
             )
 
 
@@ -156,25 +156,32 @@ def load_setup(
         options.draft or _only_draft(trace),
         options.dtype,
         options.device,
-        given_offset(options.tap_offset),
+        parse_tap_offset(options.tap_offset),
         options.execution,
     )
     _check_target(trace, models.target)
-    settle(models, options.tap_offset, [(record.prompt.token_ids, record.text) for record in records])
+    settle_tap_offset(models, options.tap_offset, [(record.prompt.token_ids, record.text) for record in records])
     draft = _draft_set_of(trace, models)
     models = replace(models, target=replace(models.target, stop_token_ids=manifest.stop_token_ids))
     kept = manifest.draft_sets[draft]
     _settle_taps(models, options, kept)
     if options.batch_invariant:
-        rows = rows_for([one.policy for one in policies], models.drafter.config.depth)
+        rows = rows_for([named.policy for named in policies], models.drafter.config.depth)
         models = replace(models, fixed_rows=rows)
-    for one in policies:
-        check_needs(one.policy, kept.exact_budget, kept.min_width)
+    for named in policies:
+        check_needs(named.policy, kept.exact_budget, kept.min_width)
         for record in records:
-            check_runs(models, one.policy, record.prompt, manifest.max_new_tokens)
+            check_runs(models, named.policy, record.prompt, manifest.max_new_tokens)
     if options.batch_invariant:
         check_shapes_agree(models, [record.prompt.token_ids for record in records], manifest.max_new_tokens)
-    return ConfirmSetup(options, trace, draft, models, tuple(policies), tuple(records))
+    return ConfirmSetup(
+        options=options,
+        trace=trace,
+        draft=draft,
+        models=models,
+        policies=tuple(policies),
+        records=tuple(records),
+    )
 
 
 def _settle_taps(models: Models, options: ConfirmOptions, kept: DraftSet) -> None:

@@ -56,7 +56,7 @@ def is_look(num_prompts: int) -> bool:
     return look == num_prompts
 
 
-class Ending:
+class StopMonitor:
     """Follows a run and says when it may end; only between whole prompts, so that all policies have the same.
 
     Args:

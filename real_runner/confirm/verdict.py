@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from simlab.arrays import Doubles, Ints
-from simlab.real_runner.confirm.float32_audit import Losses
-from simlab.real_runner.decoding.parting import parting_of
+from simlab.real_runner.confirm.float32_audit import TextLosses
+from simlab.real_runner.decoding.decoded import parting_of
 
 Kind = Literal["exact", "ties", "FAILED"]
 
@@ -61,7 +61,12 @@ def _verdict(num_ties: int, worst_gap: float, bound: float, fault: str) -> Verdi
 
 
 def verdict_of(
-    text: Ints, plain_text: Ints, audited: Losses, bound: float, stop_token_ids: Collection[int], max_new_tokens: int
+    text: Ints,
+    plain_text: Ints,
+    audited: TextLosses,
+    bound: float,
+    stop_token_ids: Collection[int],
+    max_new_tokens: int,
 ) -> Verdict:
     """The verdict on one text.
 

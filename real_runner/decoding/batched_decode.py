@@ -11,7 +11,7 @@ from simlab.policies.composition import check_batch
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decode import check_runs
-from simlab.real_runner.decoding.decoded import Decoded, RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.running_text import RunningText
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
@@ -26,7 +26,7 @@ def decode_batch(
     max_new_tokens: int,
     batch: int,
     clock: Clock = time.perf_counter,
-) -> list[Decoded]:
+) -> list[DecodedText]:
     """Decode texts, ``batch`` of them at a time; when one ends, the next prompt takes its place.
 
     Each text, and each of its rounds, is as `simlab.real_runner.decoding.decode.decode` has it, up to ties of the
@@ -57,23 +57,23 @@ def decode_batch(
         check_runs(models, policy, prompt, max_new_tokens)
     longest = max((len(prompt.token_ids) for prompt in prompts), default=0)
     served = BatchedSpeculation(models, policy, sampling, max_new_tokens, clock, batch, longest)
-    waiting, found = deque(prompts), dict[int, Decoded]()
+    waiting, decoded = deque(prompts), dict[int, DecodedText]()
     while waiting or served.running:
         while waiting and served.has_place:
             served.add(waiting.popleft())
         for one in served.take_ended():
-            found[one.number] = decoded_of(models, policy, one)
+            decoded[one.number] = decoded_of(models, policy, one)
         if served.running and not (waiting and served.has_place):
             served.round()
-    return [found[number] for number in sorted(found)]
+    return [decoded[number] for number in sorted(decoded)]
 
 
-def decoded_of(models: Models, policy: AnyPolicy, one: RunningText) -> Decoded:
+def decoded_of(models: Models, policy: AnyPolicy, text: RunningText) -> DecodedText:
     """A text that was served, as far as it came; plain decoding's seconds are all those of verifying."""
-    stop_reason = "stop" if one.root in models.target.stop_token_ids else "length"
-    rounds = [_plain(ran) for ran in one.rounds] if is_plain_decoding(policy) else one.rounds
-    return Decoded(one.prompt, one.text, stop_reason, tuple(rounds))
+    stop_reason = "stop" if text.root in models.target.stop_token_ids else "length"
+    rounds = [_plain(ran) for ran in text.rounds] if is_plain_decoding(policy) else text.rounds
+    return DecodedText(text.prompt, text.text, stop_reason, tuple(rounds))
 
 
-def _plain(ran: RanRound) -> RanRound:
+def _plain(ran: DecodedRound) -> DecodedRound:
     return replace(ran, seconds=StageSeconds(verify_s=ran.seconds.total_s))

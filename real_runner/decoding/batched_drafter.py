@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from simlab.draft import Marginals
-from simlab.real_runner.attention.packed import Part, packed_pass
+from simlab.real_runner.attention.packed import PackedPart, packed_pass
 from simlab.real_runner.drafters.dense import block_logits
-from simlab.real_runner.drafters.dflash import Context
+from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import first_marginals
 from simlab.real_runner.execution.batched_buffers import SequenceRows
 from simlab.real_runner.models import Models
@@ -18,7 +18,7 @@ class BatchedDrafter:
     """Drafts below a root of each sequence. What the target has read since then is projected first."""
 
     def __init__(self, models: Models, width: int, num_rows: int, num_slots: int) -> None:
-        """Nothing read yet.
+        """Begin with nothing read of any sequence.
 
         Args:
             models: both of them; the drafter borrows the target's embedding and head.
@@ -50,8 +50,8 @@ class BatchedDrafter:
         context, device = self._context(num), models.target.device
         roots, places = torch.tensor(root_tokens, device=device), torch.tensor(positions, device=device)
         logits = block_logits(models.drafter, models.target, roots, places, context)
-        found, own = [first_marginals(one, self._width) for one in logits], models.drafter.vocabulary
-        return found if own is None else [own.in_target(one) for one in found]
+        rows, own = [first_marginals(one, self._width) for one in logits], models.drafter.vocabulary
+        return rows if own is None else [own.in_target(one) for one in rows]
 
     def rewind(self, row: int, length: int) -> None:
         """Forget all but the first tokens of a row; the last few are left to be projected again."""
@@ -71,7 +71,7 @@ class BatchedDrafter:
         parts, start = [], 0
         for row in range(num):
             features = torch.cat(self._waiting[row])
-            parts.append(Part(row, self._rows.lengths[row], start, len(features), _NOTHING_HIDDEN))
+            parts.append(PackedPart(row, self._rows.lengths[row], start, len(features), _NOTHING_HIDDEN))
             start += len(features)
             self._last[row] = features[-3:]
         packed = packed_pass(parts, self._models.target.device)
@@ -83,12 +83,12 @@ class BatchedDrafter:
         self._rows.extend(packed)
         self._waiting[:num] = [[] for _ in range(num)]
 
-    def _context(self, num: int) -> Context:
+    def _context(self, num: int) -> DrafterContext:
         """The first rows, as views; what lies behind the end of the shorter ones no block sees."""
         held, longest = self._rows.tensor, max(self._rows.lengths[:num])
         assert held is not None
         pairs = [held[2 * layer : 2 * layer + 2, :num, :, :longest] for layer in range(len(held) // 2)]
-        return Context(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
+        return DrafterContext(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
 
 
 _NOTHING_HIDDEN = torch.empty(0, 0, dtype=torch.bool)

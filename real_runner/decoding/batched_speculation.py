@@ -19,9 +19,9 @@ from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.batched_drafter import BatchedDrafter
 from simlab.real_runner.decoding.choice import chooser
-from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.running_text import RunningText
-from simlab.real_runner.decoding.speculation import Verified, check_drafted, width_read
+from simlab.real_runner.decoding.speculation import VerifiedTree, check_drafted, width_read
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.execution.batched_buffers import BatchedCache
@@ -46,7 +46,7 @@ class BatchedSpeculation:
         batch: int,
         longest_prompt: int,
     ) -> None:
-        """No text yet.
+        """Begin with no text in the batch.
 
         Args:
             models: a target and a drafter that fits it.
@@ -84,21 +84,28 @@ class BatchedSpeculation:
         key = sequence_key(self._sampling, prompt)
         tokens = np.zeros(start + self._max_new_tokens, np.int32)
         tokens[:start] = prompt.token_ids
-        one = RunningText(self._num_came, prompt, key, tokens, start, self._policy.start(prompt))
+        text = RunningText(
+            number=self._num_came,
+            prompt=prompt,
+            key=key,
+            tokens=tokens,
+            length=start,
+            state=self._policy.start(prompt),
+        )
         packed, positions = prompt_pass(row, start, self._models.target.device)
         ids = torch.from_numpy(prompt.token_ids.astype(np.int64))[None].to(positions.device)
         states, features = self._pass(ids, positions, packed)
         if self._drafter is not None and features is not None:
             self._drafter.read(row, features)
         logits = self._models.target.logits(states[0, -1:])
-        one.append((chooser(self._models.target, logits, self._sampling, key)(0, start),))
+        text.append((chooser(self._models.target, logits, self._sampling, key)(0, start),))
         self._num_came += 1
-        self.running.append(one)
-        return one
+        self.running.append(text)
+        return text
 
-    def ended(self, one: RunningText) -> bool:
+    def ended(self, text: RunningText) -> bool:
         """Whether its last token is a stop token or the last allowed one."""
-        return one.root in self._models.target.stop_token_ids or one.num_left == 0
+        return text.root in self._models.target.stop_token_ids or text.num_left == 0
 
     @torch.inference_mode()
     def take_ended(self) -> list[RunningText]:
@@ -108,7 +115,7 @@ class BatchedSpeculation:
         return [self._drop(row) for row in rows if self.ended(self.running[row])]
 
     @torch.inference_mode()
-    def round(self) -> list[RanRound]:
+    def round(self) -> list[DecodedRound]:
         """One draft and one verification of every running text, none of which has ended.
 
         Returns:
@@ -123,23 +130,23 @@ class BatchedSpeculation:
         times.append(self._clock())
         trees = self._select(marginals)
         times.append(self._clock())
-        for one, tree in zip(self.running, trees, strict=True):
-            check_drafted(self._policy, tree, one.root, self._models.target.vocab_size)
-        found = self._verify(trees)
+        for text, tree in zip(self.running, trees, strict=True):
+            check_drafted(self._policy, tree, text.root, self._models.target.vocab_size)
+        verified_trees = self._verify(trees)
         times.append(self._clock())
-        positions = [one.position for one in self.running]
-        for row, (tree, verified) in enumerate(zip(trees, found, strict=True)):
+        positions = [text.position for text in self.running]
+        for row, (tree, verified) in enumerate(zip(trees, verified_trees, strict=True)):
             self._commit(row, tree, verified)
         times.append(self._clock())
         seconds = StageSeconds(*np.diff(times).tolist())
         rounds = []
-        for one, position, tree, drafted, verified in zip(
-            self.running, positions, trees, marginals, found, strict=True
+        for text, position, tree, drafted, verified in zip(
+            self.running, positions, trees, marginals, verified_trees, strict=True
         ):
             path, num = verified.path, len(verified.committed)
-            ran = Round(position - len(one.prompt.token_ids), tree, path, num, clipped=len(path) == num)
-            one.rounds.append(RanRound(ran, drafted, seconds))
-            rounds.append(one.rounds[-1])
+            ran = Round(position - len(text.prompt.token_ids), tree, path, num, clipped=len(path) == num)
+            text.rounds.append(DecodedRound(ran, drafted, seconds))
+            rounds.append(text.rounds[-1])
         return rounds
 
     @torch.inference_mode()
@@ -148,12 +155,12 @@ class BatchedSpeculation:
 
         The last few of the drafter's hidden states stay what they were.
         """
-        for row, one in enumerate(self.running):
+        for row, text in enumerate(self.running):
             self._cache.rows.lengths[row] = context_length
             if self._drafter is not None:
                 self._drafter.rewind(row, context_length)
-            one.tokens[context_length] = root_token
-            one.length, one.state = context_length + 1, self._policy.start(one.prompt)
+            text.tokens[context_length] = root_token
+            text.length, text.state = context_length + 1, self._policy.start(text.prompt)
 
     def _pass(self, ids: Tensor, positions: Tensor, packed: PackedPass) -> tuple[Tensor, Tensor | None]:
         """States ``[1, N, H]`` of the target, and tapped ones ``[N, taps x H]`` where they are wanted."""
@@ -183,29 +190,31 @@ class BatchedSpeculation:
         trees = select_together(shared, [drafts[row] for row in came])
         return [trees[came.index(row)] for row in range(len(drafts))]
 
-    def _verify(self, trees: Sequence[DraftTree]) -> list[Verified]:
-        target, positions = self._models.target, [one.position for one in self.running]
+    def _verify(self, trees: Sequence[DraftTree]) -> list[VerifiedTree]:
+        target, positions = self._models.target, [text.position for text in self.running]
         packed, ids, places = trees_pass(trees, range(len(trees)), positions, target.device)
         states, features = self._pass(ids, places, packed)
         logits = target.logits(states[0])
-        found = []
-        for one, tree, part in zip(self.running, trees, packed.parts, strict=True):
+        verified = []
+        for text, tree, part in zip(self.running, trees, packed.parts, strict=True):
             ours = slice(part.start, part.start + part.num)
-            choose = chooser(target, logits[ours], self._sampling, one.key)
-            path, committed = follow(tree, choose, one.position, one.num_left, target.stop_token_ids)
-            ended = committed[-1] in target.stop_token_ids or len(committed) == one.num_left
-            found.append(Verified(path, committed, ended, None if features is None else features[ours]))
-        return found
+            choose = chooser(target, logits[ours], self._sampling, text.key)
+            path, committed = follow(tree, choose, text.position, text.num_left, target.stop_token_ids)
+            ended = committed[-1] in target.stop_token_ids or len(committed) == text.num_left
+            verified.append(VerifiedTree(path, committed, ended, None if features is None else features[ours]))
+        return verified
 
-    def _commit(self, row: int, tree: DraftTree, found: Verified) -> None:
-        one, kept = self.running[row], torch.tensor((0, *found.path))
-        position = one.position
+    def _commit(self, row: int, tree: DraftTree, verified: VerifiedTree) -> None:
+        text, kept = self.running[row], torch.tensor((0, *verified.path))
+        position = text.position
         self._cache.rows.compact(row, position, kept)
-        if self._drafter is not None and found.features is not None:
-            self._drafter.read(row, found.features.index_select(0, kept.to(found.features.device)))
-        one.append(found.committed)
+        if self._drafter is not None and verified.features is not None:
+            self._drafter.read(row, verified.features.index_select(0, kept.to(verified.features.device)))
+        text.append(verified.committed)
         seconds = modelled_s(self._policy, position, tree.num_drafted)
-        one.state = self._policy.update(one.state, Outcome(found.path, found.committed, found.ended, seconds))
+        text.state = self._policy.update(
+            text.state, Outcome(verified.path, verified.committed, verified.ended, seconds)
+        )
 
     def _drop(self, row: int) -> RunningText:
         gone, last = self.running[row], len(self.running) - 1

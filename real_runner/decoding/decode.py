@@ -7,7 +7,7 @@ from simlab.draft import Prompt
 from simlab.errors import MissingChannelError, ModelError
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import check_rows
-from simlab.real_runner.decoding.decoded import Decoded, RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.text_runners import plain_decoding, speculation
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
@@ -23,7 +23,7 @@ def decode(
     sampling: Sampling,
     max_new_tokens: int,
     clock: Clock = time.perf_counter,
-) -> Decoded:
+) -> DecodedText:
     """Decode a text until its first stop token or ``max_new_tokens``, round by round, timed.
 
     The text does not depend on the policy, up to ties of the target within the precision of its dtype; where rows are
@@ -50,7 +50,7 @@ def decode(
     while not running.ended:
         rounds.append(running.round())
     text = running.text
-    return Decoded(prompt, text, _stop_reason(models, int(text[-1])), tuple(rounds))
+    return DecodedText(prompt, text, _stop_reason(models, int(text[-1])), tuple(rounds))
 
 
 def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens: int) -> None:
@@ -78,17 +78,19 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
         )
 
 
-def _plainly(models: Models, prompt: Prompt, sampling: Sampling, max_new_tokens: int, clock: Clock) -> Decoded:
+def _plainly(models: Models, prompt: Prompt, sampling: Sampling, max_new_tokens: int, clock: Clock) -> DecodedText:
     running = plain_decoding(models, prompt, sampling, max_new_tokens, clock)
     seconds = []
     while not running.ended:
         seconds.append(running.step())
     text = running.text
     rounds = tuple(
-        RanRound(Round(t, DraftTree.root_only(int(text[t])), (), 1, clipped=False), None, StageSeconds(verify_s=step_s))
+        DecodedRound(
+            Round(t, DraftTree.root_only(int(text[t])), (), 1, clipped=False), None, StageSeconds(verify_s=step_s)
+        )
         for t, step_s in enumerate(seconds)
     )
-    return Decoded(prompt, text, _stop_reason(models, int(text[-1])), rounds)
+    return DecodedText(prompt, text, _stop_reason(models, int(text[-1])), rounds)
 
 
 def _stop_reason(models: Models, last_token: int) -> str:

@@ -1,6 +1,8 @@
-"""A decoded text, and the rounds in which it was made."""
+"""A decoded text, the rounds in which it was made, and where two texts of one prompt part."""
 
 from dataclasses import dataclass
+
+import numpy as np
 
 from simlab.arrays import Ints
 from simlab.cost import StageSeconds
@@ -10,7 +12,7 @@ from simlab.totals import Totals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RanRound:
+class DecodedRound:
     """A round that was run.
 
     Attributes:
@@ -25,7 +27,7 @@ class RanRound:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decoded:
+class DecodedText:
     """One text under one policy.
 
     Attributes:
@@ -37,7 +39,7 @@ class Decoded:
     prompt: Prompt
     text: Ints
     stop_reason: str
-    rounds: tuple[RanRound, ...]
+    rounds: tuple[DecodedRound, ...]
 
     @property
     def totals(self) -> Totals:
@@ -48,3 +50,17 @@ class Decoded:
     def seconds(self) -> StageSeconds:
         """Sums over the rounds; prefill and token 0 are not in them."""
         return sum((ran.seconds for ran in self.rounds), start=StageSeconds())
+
+
+def parting_of(text: Ints, other: Ints) -> int | None:
+    """The first place at which two texts differ; None where they are equal.
+
+    Args:
+        text: int32 ``[T]``.
+        other: int32, any length. Where one is the beginning of the other, they part behind it.
+    """
+    num = min(len(text), len(other))
+    differing = np.flatnonzero(text[:num] != other[:num])
+    if len(differing):
+        return int(differing[0])
+    return None if len(text) == len(other) else num

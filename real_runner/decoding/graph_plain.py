@@ -50,7 +50,7 @@ class GraphPlainDecoding:
 
     @torch.inference_mode()
     def step(self) -> float:
-        """Write one token.
+        """Write one token by a captured pass of the target.
 
         Returns:
             Seconds; capturing is not in them.

@@ -16,10 +16,10 @@ from simlab.cost import StageSeconds
 from simlab.draft import Draft, Marginals, Prompt
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.decoding.choice import Choose, chooser
-from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.running_text import RunningText
 from simlab.real_runner.decoding.speculation import check_drafted, width_read
-from simlab.real_runner.decoding.stage_marks import StageMarks
+from simlab.real_runner.decoding.timer import StageMarks
 from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.graph_sizes import rows_for
@@ -67,22 +67,24 @@ class GraphSpeculation:
         tokens = np.zeros(start + max_new_tokens, np.int32)
         tokens[:start] = prompt.token_ids
         key = sequence_key(sampling, prompt)
-        self._one = RunningText(0, prompt, key, tokens, start, policy.start(prompt))
+        self._running = RunningText(
+            number=0, prompt=prompt, key=key, tokens=tokens, length=start, state=policy.start(prompt)
+        )
         self._marginals: Marginals | None = None
         self._read_prompt()
 
     @property
     def text(self) -> Ints:
         """int32 ``[T]``, what was written so far."""
-        return self._one.text
+        return self._running.text
 
     @property
     def ended(self) -> bool:
         """Whether the last token is a stop token or the last allowed one."""
-        return self._one.root in self._models.target.stop_token_ids or self._one.num_left == 0
+        return self._running.root in self._models.target.stop_token_ids or self._running.num_left == 0
 
     @torch.inference_mode()
-    def round(self) -> RanRound:
+    def round(self) -> DecodedRound:
         """One verification, and the draft of the next round.
 
         The seconds of a captured pass are those of the device. Capturing is in none.
@@ -91,18 +93,18 @@ class GraphSpeculation:
             PolicyError: a tree above the policy's own budget, below another root, or of unknown tokens.
             ModelError: logits of a model are no law.
         """
-        one, graphed, policy = self._one, self._graphed, self._policy
-        position, began, captured = one.position, time.perf_counter(), graphed.graphs.seconds
+        text, graphed, policy = self._running, self._graphed, self._policy
+        position, began, captured = text.position, time.perf_counter(), graphed.graphs.seconds
         marginals = self._marginals
-        tree = policy.select(Draft(marginals, one.root, read_only(one.tokens[: one.length]), position), one.state)
+        tree = policy.select(Draft(marginals, text.root, read_only(text.tokens[: text.length]), position), text.state)
         select_s = time.perf_counter() - began
-        check_drafted(policy, tree, one.root, self._models.target.vocab_size)
+        check_drafted(policy, tree, text.root, self._models.target.vocab_size)
         is_drawn = self._sampling.temperature > 0
         self._marks.mark()
         held = graphed.verify(tree, position, self._width > 0, is_drawn)
         drawn: dict[int, int] = {}
         if is_drawn:
-            follow(tree, self._drawing(held, drawn), position, one.num_left, self._models.target.stop_token_ids)
+            follow(tree, self._drawing(held, drawn), position, text.num_left, self._models.target.stop_token_ids)
             graphed.choose(held, _places(drawn, tree.num_nodes))
         self._marks.mark()
         num_fresh = graphed.keep(held, position, int(tree.depths().max()))
@@ -112,17 +114,17 @@ class GraphSpeculation:
         self._marks.mark()
         chosen = self._wait(held)
         path, committed = follow(
-            tree, lambda row, _: chosen[row], position, one.num_left, self._models.target.stop_token_ids
+            tree, lambda row, _: chosen[row], position, text.num_left, self._models.target.stop_token_ids
         )
-        one.append(committed)
+        text.append(committed)
         seconds = modelled_s(policy, position, tree.num_drafted)
-        one.state = policy.update(one.state, Outcome(path, committed, self.ended, seconds))
-        ran = Round(position - len(one.prompt.token_ids), tree, path, len(committed), len(path) == len(committed))
+        text.state = policy.update(text.state, Outcome(path, committed, self.ended, seconds))
+        ran = Round(position - len(text.prompt.token_ids), tree, path, len(committed), len(path) == len(committed))
         verify_s, keep_s, draft_s = self._marks.seconds()
         # What is neither the policy's nor a pass of a model is the host's: launches, copies, following the tree.
         total_s = time.perf_counter() - began - (graphed.graphs.seconds - captured)
         commit_s = max(keep_s, total_s - draft_s - select_s - verify_s)
-        return RanRound(ran, marginals, StageSeconds(draft_s, select_s, verify_s, commit_s))
+        return DecodedRound(ran, marginals, StageSeconds(draft_s, select_s, verify_s, commit_s))
 
     @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:
@@ -130,18 +132,18 @@ class GraphSpeculation:
 
         What the drafter projects of the last few tokens is what it last read.
         """
-        one = self._one
-        one.tokens[context_length] = root_token
-        one.length = context_length + 1
-        one.state = self._policy.start(one.prompt)
+        text = self._running
+        text.tokens[context_length] = root_token
+        text.length = context_length + 1
+        text.state = self._policy.start(text.prompt)
         if self._width:
             self._graphed.draft_at(root_token, context_length, self._width)
             self._take_draft()
 
     def _read_prompt(self) -> None:
-        one, target, graphed = self._one, self._models.target, self._graphed
-        start = len(one.prompt.token_ids)
-        ids = torch.from_numpy(one.prompt.token_ids.astype(np.int64))[None].to(target.device)
+        text, target, graphed = self._running, self._models.target, self._graphed
+        start = len(text.prompt.token_ids)
+        ids = torch.from_numpy(text.prompt.token_ids.astype(np.int64))[None].to(target.device)
         cache = BufferCache(target, start)
         layer_ids = self._models.drafter.config.target_layer_ids if self._width else ()
         with tapped(target, layer_ids) as taken:
@@ -150,11 +152,11 @@ class GraphSpeculation:
         assert rows is not None
         features = features_of(taken, layer_ids) if self._width else None
         context = None if features is None else self._models.drafter.context(features)
-        room = len(one.tokens) + rows_for(1 + min(self._policy.budget, _MOST_DRAFTED))
+        room = len(text.tokens) + rows_for(1 + min(self._policy.budget, _MOST_DRAFTED))
         graphed.begin(rows[:, :, :, :start], context, room)
-        one.append((chooser(target, target.logits(states[:, -1]), self._sampling, one.key)(0, start),))
+        text.append((chooser(target, target.logits(states[:, -1]), self._sampling, text.key)(0, start),))
         if features is not None:
-            graphed.draft_at(one.root, start, self._width, features)
+            graphed.draft_at(text.root, start, self._width, features)
             self._take_draft()
 
     def _take_draft(self) -> None:
@@ -163,7 +165,7 @@ class GraphSpeculation:
     def _drawing(self, held: TreePass, drawn: dict[int, int]) -> Choose:
         """The target's choices with the text's noise; what was asked for is kept by its row."""
         assert held.logits is not None
-        choose = chooser(self._models.target, held.logits, self._sampling, self._one.key)
+        choose = chooser(self._models.target, held.logits, self._sampling, self._running.key)
 
         def draw(row: int, position: int) -> int:
             drawn[row] = choose(row, position)
@@ -179,8 +181,8 @@ class GraphSpeculation:
             raise self._models.target.no_law()
         if draft:
             self._marginals = self._graphed.marginals(*draft)
-        found: list[int] = choices.tolist()
-        return found
+        chosen: list[int] = choices.tolist()
+        return chosen
 
 
 def _vocabulary_size(models: Models) -> int:
@@ -190,6 +192,6 @@ def _vocabulary_size(models: Models) -> int:
 
 def _places(drawn: dict[int, int], num_nodes: int) -> Longs:
     """int64 ``[N]``, a choice for each row that was asked for, -1 for the others."""
-    found = np.full(num_nodes, -1, np.int64)
-    found[list(drawn)] = list(drawn.values())
-    return found
+    places = np.full(num_nodes, -1, np.int64)
+    places[list(drawn)] = list(drawn.values())
+    return places

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from simlab.draft import Marginals
 from simlab.real_runner.drafters.dense import block_logits
-from simlab.real_runner.drafters.dflash import Context
+from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import first_marginals
 from simlab.real_runner.execution.kv_buffers import ContextBuffer
 from simlab.real_runner.models import Models
@@ -15,7 +15,7 @@ class LiveDrafter:
     """Drafts for one sequence. What the target has read since the last draft is projected when it drafts."""
 
     def __init__(self, models: Models, width: int, room: int) -> None:
-        """Nothing read yet.
+        """Begin with nothing read of the text.
 
         Args:
             models: both of them; the drafter borrows the target's embedding and head.
@@ -41,8 +41,8 @@ class LiveDrafter:
         device = self._models.target.device
         roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)
         logits = block_logits(self._models.drafter, self._models.target, roots, positions, context)[0]
-        found, own = first_marginals(logits, self._width), self._models.drafter.vocabulary
-        return found if own is None else own.in_target(found)
+        drafted, own = first_marginals(logits, self._width), self._models.drafter.vocabulary
+        return drafted if own is None else own.in_target(drafted)
 
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens of the context; the last few are left to be projected again."""
@@ -52,7 +52,7 @@ class LiveDrafter:
         self._buffer.length = length - num_again
         self._waiting = [self._last[:, :num_again]]
 
-    def _project(self) -> Context:
+    def _project(self) -> DrafterContext:
         features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting, dim=1)
         self._waiting, self._last = [], features[:, -3:]
         return self._buffer.append(self._models.drafter.context(features, self._buffer.length))

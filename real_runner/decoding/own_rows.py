@@ -7,7 +7,7 @@ import numpy as np
 
 from simlab.draft import Marginals
 from simlab.policy import AnyPolicy
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.sequence_replay import Round, rounds
 
@@ -15,7 +15,7 @@ _MOST_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Unequal:
+class ReplayMismatch:
     """The first difference between the rounds that ran and their replay.
 
     Attributes:
@@ -36,16 +36,16 @@ class Unequal:
 
 
 def _brief(text: str) -> str:
-    """Its beginning: a tree may have hundreds of tokens."""
+    """The beginning of a long text: a tree may have hundreds of tokens."""
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
 
-def replays_equal(policy: AnyPolicy, decoded: Decoded) -> bool:
+def replays_equal(policy: AnyPolicy, decoded: DecodedText) -> bool:
     """Whether replaying a text's own rows gives the rounds in which it was made; see `first_unequal`."""
     return first_unequal(policy, decoded) is None
 
 
-def first_unequal(policy: AnyPolicy, decoded: Decoded) -> Unequal | None:
+def first_unequal(policy: AnyPolicy, decoded: DecodedText) -> ReplayMismatch | None:
     """Where the replay of a text's own rows leaves the rounds in which it was made; None where it does not.
 
     Roots, trees, accepted paths, committed tokens and clipping are compared, one round after the other:
@@ -63,38 +63,38 @@ def first_unequal(policy: AnyPolicy, decoded: Decoded) -> Unequal | None:
         return unequal
     replayed = rounds(policy, own_sequence(decoded))
     for ran in decoded.rounds:
-        found = next(replayed)
-        for what, here, there in zip(_PARTS, parts_of(ran.round), parts_of(found), strict=True):
+        expected = next(replayed)
+        for what, here, there in zip(_PARTS, parts_of(ran.round), parts_of(expected), strict=True):
             if here != there:
-                return Unequal(ran.round.position, what, here, there)
+                return ReplayMismatch(ran.round.position, what, here, there)
     return None
 
 
-def own_sequence(decoded: Decoded) -> RecordedSequence:
+def own_sequence(decoded: DecodedText) -> RecordedSequence:
     """The text, with rows at the roots where the runner drafted; at every other root nothing is kept.
 
     Raises:
         ValueError: a round begins outside the text, or rows differ in depth.
     """
-    seen = {ran.round.position: ran.marginals for ran in decoded.rounds if ran.marginals is not None}
-    rows = _rows(seen, len(decoded.text) - 1) if seen else None
+    by_position = {ran.round.position: ran.marginals for ran in decoded.rounds if ran.marginals is not None}
+    rows = _rows(by_position, len(decoded.text) - 1) if by_position else None
     return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows)
 
 
 _PARTS = ("root", "tree tokens", "tree parents", "accepted path", "committed tokens", "clipping")
 
 
-def parts_of(one: Round) -> Iterator[str]:
+def parts_of(ran: Round) -> Iterator[str]:
     """What must be equal in two rounds, in words."""
-    yield str(one.position)
-    yield str(one.tree.tokens.tolist())
-    yield str(one.tree.parents.tolist())
-    yield str(list(one.path))
-    yield str(one.num_committed)
-    yield str(one.clipped)
+    yield str(ran.position)
+    yield str(ran.tree.tokens.tolist())
+    yield str(ran.tree.parents.tolist())
+    yield str(list(ran.path))
+    yield str(ran.num_committed)
+    yield str(ran.clipped)
 
 
-def _first_misplaced(decoded: Decoded) -> Unequal | None:
+def _first_misplaced(decoded: DecodedText) -> ReplayMismatch | None:
     """The first round that does not begin where the one before it ends, the text's end included.
 
     So no root is visited at which the runner has no row.
@@ -102,22 +102,24 @@ def _first_misplaced(decoded: Decoded) -> Unequal | None:
     expected, last = 0, len(decoded.text) - 1
     for ran in decoded.rounds:
         if ran.round.position != expected or expected >= last:
-            return Unequal(expected, "root", str(ran.round.position), str(expected) if expected < last else "none")
+            return ReplayMismatch(
+                expected, "root", str(ran.round.position), str(expected) if expected < last else "none"
+            )
         expected += ran.round.num_committed
-    return None if expected == last else Unequal(expected, "end of the text", str(expected), str(last))
+    return None if expected == last else ReplayMismatch(expected, "end of the text", str(expected), str(last))
 
 
-def _rows(seen: dict[int, Marginals], num_roots: int) -> DraftRows:
+def _rows(by_position: dict[int, Marginals], num_roots: int) -> DraftRows:
     """Rows ``[T - 1, D]`` that hold what was seen; where the true tokens stand is not asked."""
-    depths = {marginals.depth for marginals in seen.values()}
-    if len(depths) != 1 or not set(seen) <= set(range(num_roots)):
+    depths = {marginals.depth for marginals in by_position.values()}
+    if len(depths) != 1 or not set(by_position) <= set(range(num_roots)):
         raise ValueError(
-            f"rows of one depth at roots 0 ... {num_roots - 1} are needed; got depths {depths} at {set(seen)}"
+            f"rows of one depth at roots 0 ... {num_roots - 1} are needed; got depths {depths} at {set(by_position)}"
         )
     counts = np.zeros((num_roots, depths.pop()), np.int32)
-    for position, marginals in seen.items():
+    for position, marginals in by_position.items():
         counts[position] = np.diff(marginals.offsets)
-    in_order = [seen[position] for position in sorted(seen)]
+    in_order = [by_position[position] for position in sorted(by_position)]
     ids = np.concatenate([marginals.ids for marginals in in_order])
     log_probs = np.concatenate([marginals.log_probs for marginals in in_order])
     return DraftRows(ids, log_probs, counts, np.full_like(counts, -1))

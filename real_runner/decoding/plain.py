@@ -57,7 +57,7 @@ class PlainDecoding:
 
     @torch.inference_mode()
     def step(self) -> float:
-        """Write one token.
+        """Write one token by a pass of the target.
 
         Returns:
             Seconds.

@@ -6,7 +6,7 @@ from typing import Any
 
 from simlab.arrays import Ints
 from simlab.draft import Prompt
-from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +28,7 @@ class RunningText:
     tokens: Ints
     length: int
     state: Any
-    rounds: list[RanRound] = field(default_factory=list)
+    rounds: list[DecodedRound] = field(default_factory=list)
 
     @property
     def text(self) -> Ints:
@@ -37,12 +37,12 @@ class RunningText:
 
     @property
     def position(self) -> int:
-        """Of the root."""
+        """The absolute position of the root."""
         return self.length - 1
 
     @property
     def root(self) -> int:
-        """Its token."""
+        """The token of the root."""
         return int(self.tokens[self.length - 1])
 
     @property
@@ -51,6 +51,6 @@ class RunningText:
         return len(self.tokens) - self.length
 
     def append(self, tokens: Sequence[int]) -> None:
-        """Further tokens."""
+        """Add the tokens that a round committed."""
         self.tokens[self.length : self.length + len(tokens)] = tokens
         self.length += len(tokens)

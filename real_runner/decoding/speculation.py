@@ -21,11 +21,10 @@ from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.choice import Choose, chooser
-from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.decoding.timer import Clock
-from simlab.real_runner.decoding.tree_mask import TreeMask
-from simlab.real_runner.decoding.tree_pass import follow, pass_of
+from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
 from simlab.real_runner.execution.batched_pass import trees_pass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
@@ -40,7 +39,7 @@ and below it one call is faster than two."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedTree:
     """What the target said about a tree: accepted nodes, and the tokens they and the bonus token add."""
 
     path: tuple[int, ...]
@@ -94,7 +93,7 @@ class Speculation:
         return self._stops(int(self._tokens[self._length - 1])) or self._left == 0
 
     @torch.inference_mode()
-    def round(self) -> RanRound:
+    def round(self) -> DecodedRound:
         """One draft and one verification.
 
         Raises:
@@ -108,13 +107,13 @@ class Speculation:
         tree = self._policy.select(draft, self._state)
         times.append(self._clock())
         check_drafted(self._policy, tree, draft.root_token, self._models.target.vocab_size)
-        found = self._verify(tree, position)
+        verified = self._verify(tree, position)
         times.append(self._clock())
-        self._commit(found, position, tree.num_drafted)
+        self._commit(verified, position, tree.num_drafted)
         times.append(self._clock())
-        clipped = len(found.path) == len(found.committed)
-        ran = Round(position - self._start, tree, found.path, len(found.committed), clipped)
-        return RanRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()))
+        clipped = len(verified.path) == len(verified.committed)
+        ran = Round(position - self._start, tree, verified.path, len(verified.committed), clipped)
+        return DecodedRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()))
 
     @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:
@@ -182,21 +181,21 @@ class Speculation:
         packed, ids, positions = trees_pass([tree], [0], [position], device)
         return self._pass(ids, None, positions, packed)
 
-    def _verify(self, tree: DraftTree, position: int) -> Verified:
+    def _verify(self, tree: DraftTree, position: int) -> VerifiedTree:
         states, features = self._read_tree(tree, position)
         choose = self._chooser(states[0])
         path, committed = follow(tree, choose, position, self._left, self._models.target.stop_token_ids)
         ended = self._stops(committed[-1]) or len(committed) == self._left
-        return Verified(path, committed, ended, features)
+        return VerifiedTree(path, committed, ended, features)
 
-    def _commit(self, found: Verified, position: int, num_drafted: int) -> None:
-        kept = torch.tensor((0, *found.path))
+    def _commit(self, verified: VerifiedTree, position: int, num_drafted: int) -> None:
+        kept = torch.tensor((0, *verified.path))
         self._cache.compact(position, kept)
-        if self._drafter is not None and found.features is not None:
-            self._drafter.read(found.features.index_select(1, kept.to(found.features.device)))
-        self._append(found.committed)
+        if self._drafter is not None and verified.features is not None:
+            self._drafter.read(verified.features.index_select(1, kept.to(verified.features.device)))
+        self._append(verified.committed)
         seconds = modelled_s(self._policy, position, num_drafted)
-        outcome = Outcome(found.path, found.committed, found.ended, seconds)
+        outcome = Outcome(verified.path, verified.committed, verified.ended, seconds)
         self._state = self._policy.update(self._state, outcome)
 
     def _append(self, tokens: tuple[int, ...]) -> None:

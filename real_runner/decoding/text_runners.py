@@ -18,7 +18,7 @@ AnyPlainDecoding = PlainDecoding | GraphPlainDecoding
 
 
 def with_own_graphs(models: Models) -> Models:
-    """The same models with buffers of their own, where passes are captured: for several texts side by side."""
+    """These models with captured passes and buffers of their own, where passes are captured: a text beside others."""
     if models.graphs is None:
         return models
     return replace(models, graphs=GraphedModels(models.target, models.drafter))

@@ -34,7 +34,7 @@ class DFlashConfig:
         predicts_from_root: the root's own slot predicts the token after it, and every other slot one further.
         draft_vocab_size: tokens that it can propose; None: all of the target's.
         tap_offset: what was added to a layer number of the checkpoint to find its state, where state 0 is the
-            embedding and state i the output of the i-th layer: 1 in the layout of z-lab, 0 in that of speculators.
+            embedding and state i the output of the i-th layer; each layout of checkpoints has its own.
     """
 
     block_size: int
@@ -104,7 +104,7 @@ class DFlashConfig:
     @property
     def variants(self) -> tuple[str, ...]:
         """In what this drafter is no plain DFlash, in words."""
-        asked = {
+        present = {
             "layers that do not show everything": any(not view.shows_all for view in self.layer_views),
             "a soft-capped head": self.final_logit_softcapping is not None,
             "a scaled head": self.output_multiplier != 1,
@@ -115,63 +115,19 @@ class DFlashConfig:
                 self._is_plain(tap) for tap in self.target_layer_ids
             ),
         }
-        return tuple(what for what, has in asked.items() if has)
+        return tuple(what for what, has in present.items() if has)
 
     def _is_plain(self, tap: int) -> bool:
         return tap >= 0 and (self.num_target_layers is None or tap < self.num_target_layers - 1)
 
     def with_tap_offset(self, offset: int) -> "DFlashConfig":
-        """The same checkpoint with its layer numbers read in another convention.
+        """This checkpoint with its layer numbers read in another convention.
 
         Raises:
             ModelError: a layer number then lies outside the target.
         """
         moved = tuple(tap + offset - self.tap_offset for tap in self.target_layer_ids)
         return replace(self, target_layer_ids=moved, tap_offset=offset)
-
-    def to_json(self) -> dict[str, object]:
-        """The fields of z-lab's layout, in the place where the released classes look for them.
-
-        Raises:
-            ValueError: that layout has no field for what this drafter is.
-        """
-        windows = {view.window for view in self.layer_views if not view.shows_all}
-        if len(windows) > 1 or self.draft_vocab_size is not None or self.predicts_from_root or self.tap_offset != 1:
-            raise ValueError(f"z-lab's layout cannot say that a drafter has {', '.join(self.variants)}")
-        return {
-            "architectures": ["DFlashDraftModel"],
-            "model_type": "qwen3",
-            "block_size": self.block_size,
-            "num_target_layers": self.num_target_layers,
-            "num_hidden_layers": self.num_hidden_layers,
-            "layer_types": ["full_attention" if view.shows_all else "sliding_attention" for view in self.views],
-            "dflash_config": {
-                "mask_token_id": self.mask_token_id,
-                "target_layer_ids": list(self.target_layer_ids),
-            },
-            "hidden_size": self.hidden_size,
-            "intermediate_size": self.intermediate_size,
-            "num_attention_heads": self.num_attention_heads,
-            "num_key_value_heads": self.num_key_value_heads,
-            "head_dim": self.head_dim,
-            "attention_bias": self.attention_bias,
-            "rms_norm_eps": self.rms_norm_eps,
-            "rope_theta": self.rope_theta,
-            "rope_scaling": None,
-            "hidden_act": "silu",
-            "max_position_embeddings": self.max_position_embeddings,
-            "sliding_window": next(iter(windows), None),
-            "use_sliding_window": bool(windows),
-            "tie_word_embeddings": True,
-            "vocab_size": self.vocab_size,
-            "dtype": "bfloat16",
-            **self._scales(),
-        }
-
-    def _scales(self) -> dict[str, object]:
-        """Those that are not what they are where config.json does not name them."""
-        usual = {"final_logit_softcapping": None, "output_multiplier": 1.0, "input_embedding_scale": 1.0}
-        return {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
 
 
 def check_taps(taps: tuple[int, ...], num_target_layers: int | None) -> None:

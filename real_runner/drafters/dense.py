@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from simlab.real_runner.drafters.dflash import Context, DFlashDrafter
+from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.targets.model import Target
 
 
@@ -36,7 +36,7 @@ def draft_logits(
 
 
 def block_logits(
-    drafter: DFlashDrafter, target: Target, root_tokens: Tensor, positions: Tensor, context: Context
+    drafter: DFlashDrafter, target: Target, root_tokens: Tensor, positions: Tensor, context: DrafterContext
 ) -> Tensor:
     """float32 logits ``[R, D, V]`` of blocks below root tokens ``[R]`` at absolute positions ``[R]``.
 
@@ -58,8 +58,8 @@ def block_logits(
 def _embedded(drafter: DFlashDrafter, target: Target, blocks: Tensor) -> Tensor:
     embedding, scale = drafter.embed_tokens or target.embedding, drafter.config.input_embedding_scale
     # The bare rows: some targets scale what their embedding hands out, and drafters ask for their own scale.
-    found = torch.nn.functional.embedding(blocks, embedding.weight)
-    return found if scale == 1 else found * scale
+    rows = torch.nn.functional.embedding(blocks, embedding.weight)
+    return rows if scale == 1 else rows * scale
 
 
 def _logits(drafter: DFlashDrafter, target: Target, hidden: Tensor) -> Tensor:

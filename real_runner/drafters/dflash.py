@@ -36,7 +36,7 @@ class RMSNorm(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class DrafterContext:
     """What the drafter keeps of the target's hidden states: keys and values of every layer.
 
     keys, values: one tensor per draft layer, ``[S, E, C, F]``, keys already rotated.
@@ -50,9 +50,9 @@ class Context:
         """C, the number of context tokens held."""
         return int(self.keys[0].shape[2])
 
-    def extended(self, new: "Context") -> "Context":
+    def extended(self, new: "DrafterContext") -> "DrafterContext":
         """This context followed by ``new``: the growing drafter cache of live decoding."""
-        return Context(
+        return DrafterContext(
             tuple(torch.cat(pair, dim=2) for pair in zip(self.keys, new.keys, strict=True)),
             tuple(torch.cat(pair, dim=2) for pair in zip(self.values, new.values, strict=True)),
         )
@@ -119,7 +119,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """SwiGLU."""
+    """The SwiGLU perceptron of a layer."""
 
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class DFlashDrafter(nn.Module):
             assert isinstance(layer, Layer)
             yield layer
 
-    def context(self, features: Tensor, first_position: int = 0) -> Context:
+    def context(self, features: Tensor, first_position: int = 0) -> DrafterContext:
         """Project target hidden states into keys and values of every layer.
 
         Args:
@@ -179,14 +179,14 @@ class DFlashDrafter(nn.Module):
         positions = torch.arange(first_position, first_position + features.shape[1], device=features.device)
         return self.context_at(features, positions)
 
-    def context_at(self, features: Tensor, positions: Tensor) -> Context:
-        """The same for tokens at any absolute positions, int64 ``[C]``."""
+    def context_at(self, features: Tensor, positions: Tensor) -> DrafterContext:
+        """Keys and values as `context` gives them, of tokens at any absolute positions, int64 ``[C]``."""
         injected = self.hidden_norm(self.fc(features))
         rotation = self._rotation(positions, injected.dtype)
         pairs = [layer.self_attn.keys_values(injected, rotation) for layer in self.each_layer()]
-        return Context(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
+        return DrafterContext(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
 
-    def forward(self, block_embeddings: Tensor, root_positions: Tensor, context: Context) -> Tensor:
+    def forward(self, block_embeddings: Tensor, root_positions: Tensor, context: DrafterContext) -> Tensor:
         """Hidden states of drafted blocks, after the final norm.
 
         Args:

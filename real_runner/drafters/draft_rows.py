@@ -1,46 +1,26 @@
-"""From a drafter's logits to the candidates that a trace keeps.
-
-Depth d keeps at least ``min_width`` ranks, and every rank that the exact best-first tree of
-``exact_budget`` drafted tokens reads there.
-"""
+"""From a drafter's logits to the rows that a trace keeps of it."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from simlab.arrays import Bools, Floats, Ints, Scalar
-from simlab.draft import Marginals
-from simlab.policies.orders.best_first import ranks_used
+from simlab.arrays import Bools, Floats, Ints
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.ranked import LawBuffers, Laws, Ranked, ranked
+from simlab.real_runner.drafters.kept import KeptCandidates, kept_counts
+from simlab.real_runner.drafters.ranked import LawBuffers, Laws, RankedCandidates, ranked
 from simlab.real_runner.targets.model import Target
-from simlab.sampling.candidates import top_candidates
 from simlab.traces.format.records import DraftColumns
 
 _BLOCKS_PER_PASS = 64
 _ATTENTION_WEIGHTS_PER_PASS = 2**28
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """How many candidates are kept: see the module."""
-
-    min_width: int = 64
-    exact_budget: int = 512
-
-    @property
-    def most(self) -> int:
-        """No depth keeps more."""
-        return max(self.min_width, self.exact_budget)
-
-
 def draft_columns(
-    drafter: DFlashDrafter, target: Target, features: Tensor, tokens: Tensor, prompt_length: int, kept: Kept
+    drafter: DFlashDrafter, target: Target, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates
 ) -> DraftColumns:
     """A drafter's rows at every root of one text.
 
@@ -54,20 +34,15 @@ def draft_columns(
     """
     depth, own = drafter.config.depth, drafter.vocabulary
     roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
-    parts, buffers = [], LawBuffers()
+    parts, buffers = list[DraftColumns](), LawBuffers()
     ids = tokens.cpu().numpy()
     per_pass = blocks_per_pass(drafter.config.num_attention_heads, drafter.config.block_size, len(tokens))
     for some, logits in draft_logits(drafter, target, features, tokens, roots, per_pass):
-        truth, valid = _truth(ids, some.cpu().numpy(), depth)
-        truth = truth if own is None else own.to_draft(truth)
-        parts.append((some.cpu().numpy().astype(np.int32), valid, *_columns(buffers.laws(logits), truth, kept)))
-    if not parts:
-        return _no_rows(depth)
-    contexts, valid, counts, kept_ids, log_probs, outside, entropy, ranks, true_log_probs = (
-        np.concatenate(columns) for columns in zip(*parts, strict=True)
-    )
-    kept_ids = kept_ids if own is None else own.to_target(kept_ids)
-    return DraftColumns(contexts, counts, kept_ids, log_probs, outside, entropy, ranks, true_log_probs, valid)
+        true_ids, valid = _true_ids(ids, some.cpu().numpy(), depth)
+        true_ids = true_ids if own is None else own.to_draft(true_ids)
+        columns = _columns(buffers.laws(logits), some.cpu().numpy().astype(np.int32), true_ids, valid, kept)
+        parts.append(columns if own is None else replace(columns, ids=own.to_target(columns.ids)))
+    return DraftColumns.concatenated(parts) if parts else DraftColumns.empty(depth)
 
 
 def blocks_per_pass(num_heads: int, block_size: int, num_tokens: int) -> int:
@@ -79,71 +54,45 @@ def blocks_per_pass(num_heads: int, block_size: int, num_tokens: int) -> int:
     return max(1, min(_BLOCKS_PER_PASS, _ATTENTION_WEIGHTS_PER_PASS // weights))
 
 
-def _truth(tokens: Ints, roots: Ints, depth: int) -> tuple[Ints, Bools]:
+def _true_ids(tokens: Ints, roots: Ints, depth: int) -> tuple[Ints, Bools]:
     """The true tokens ``[R, D]`` after each root, and where there is one."""
     ahead = roots[:, None] + np.arange(1, depth + 1)
     valid = ahead < len(tokens)
     return tokens[np.minimum(ahead, len(tokens) - 1)].astype(np.int32), valid
 
 
-def _no_rows(depth: int) -> DraftColumns:
-    none, flat = np.empty((0, depth), np.float32), np.empty(0, np.int32)
-    return DraftColumns(
-        flat,
-        none.astype(np.int32),
-        flat,
-        flat.astype(np.float32),
-        none,
-        none,
-        none.astype(np.int32),
-        none,
-        none.astype(np.bool_),
-    )
+def _columns(laws: Laws, roots: Ints, true_ids: Ints, valid: Bools, kept: KeptCandidates) -> DraftColumns:
+    """The rows of roots at some absolute positions, ids in the drafter's vocabulary.
 
-
-def _columns(laws: Laws, truth: Ints, kept: Kept) -> tuple[Ints, Ints, Floats, Floats, Floats, Ints, Floats]:
-    """counts, ids, log_probs, outside mass, entropy, true ranks and log-probs of some roots."""
-    found = ranked(laws, truth, kept.most)
+    Args:
+        laws: of the roots.
+        roots: int32 ``[R]``, absolute positions.
+        true_ids: int32 ``[R, D]``.
+        valid: bool ``[R, D]``, where there is a true token.
+        kept: how many candidates.
+    """
+    first = ranked(laws, true_ids, kept.most)
     with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as pool:
-        rows = list(pool.map(lambda r: kept_counts(found.ids[r], found.log_probs[r], kept), range(len(truth))))
-    counts = np.stack(rows)
-    inside = np.arange(found.ids.shape[-1]) < counts[..., None]
-    return (
-        counts,
-        found.ids[inside],
-        found.log_probs[inside],
-        _outside_log_mass(found, counts),
-        laws.entropy.cpu().numpy().astype(np.float32),
-        found.true_ranks,
-        found.true_log_probs,
+        counts_of_row = pool.map(lambda r: kept_counts(first.ids[r], first.log_probs[r], kept), range(len(roots)))
+        counts = np.stack(list(counts_of_row))
+    inside = np.arange(first.ids.shape[-1]) < counts[..., None]
+    return DraftColumns(
+        context_length=roots,
+        counts=counts,
+        ids=first.ids[inside],
+        log_probs=first.log_probs[inside],
+        outside_log_mass=_outside_log_mass(first, counts),
+        entropy=laws.entropy.cpu().numpy().astype(np.float32),
+        true_rank=first.true_ranks,
+        true_log_prob=first.true_log_probs,
+        valid=valid,
     )
 
 
-def _outside_log_mass(found: Ranked, counts: Ints) -> Floats:
+def _outside_log_mass(first: RankedCandidates, counts: Ints) -> Floats:
     """float32 ``[R, D]``, log of the mass that is not kept."""
     inside = np.empty(counts.shape)
     for place, count in np.ndenumerate(counts):
-        inside[place] = found.probs[place][:count].sum(dtype=np.float64)
+        inside[place] = first.probs[place][:count].sum(dtype=np.float64)
     with np.errstate(divide="ignore"):
-        return np.clip(np.log(np.maximum(found.mass - inside, 0.0)), -255.0, 0.0).astype(np.float32)
-
-
-def kept_counts(ids: Ints, log_probs: Floats, kept: Kept) -> Ints:
-    """int32 ``[D]``, candidates kept at each depth, out of the first ranks ``[D, K]``."""
-    depth, width = ids.shape
-    offsets = np.arange(0, depth * width + 1, width, dtype=np.int32)
-    used = ranks_used(Marginals(ids.ravel(), log_probs.ravel(), offsets), kept.exact_budget)
-    counts: Ints = np.minimum(np.maximum(used, kept.min_width), width).astype(np.int32)
-    return counts
-
-
-def marginals_of(laws_log_probs: Floats, kept: Kept) -> Marginals:
-    """The candidates that the recorder would keep of one root's laws ``[D, V]``: what a live round sees."""
-    ids, on_grid = top_candidates(laws_log_probs, kept.most)
-    counts = kept_counts(ids, on_grid, kept)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return Marginals(_first(ids, counts), _first(on_grid, counts), offsets)
-
-
-def _first(rows: npt.NDArray[Scalar], counts: Ints) -> npt.NDArray[Scalar]:
-    return np.concatenate([row[:count] for row, count in zip(rows, counts, strict=True)])
+        return np.clip(np.log(np.maximum(first.mass - inside, 0.0)), -255.0, 0.0).astype(np.float32)

@@ -30,7 +30,7 @@ class Laws:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranked:
+class RankedCandidates:
     """The first ``K`` candidates of each law, and where the true tokens stand.
 
     Attributes:
@@ -76,7 +76,7 @@ class LawBuffers:
         return Laws(log_probs, probs, entropy.clamp(min=0))
 
 
-def ranked(laws: Laws, truth: Ints, width: int) -> Ranked:
+def ranked(laws: Laws, truth: Ints, width: int) -> RankedCandidates:
     """The first ``width`` candidates, and the ranks of the true tokens, int32 ``[R, D]``.
 
     A true token of -1, outside the drafter's vocabulary, has the rank -1 and a log-prob that means nothing.
@@ -85,7 +85,7 @@ def ranked(laws: Laws, truth: Ints, width: int) -> Ranked:
     return on_its_device(laws, truth, width)
 
 
-def ranked_by_kernels(laws: Laws, truth: Ints, width: int) -> Ranked:
+def ranked_by_kernels(laws: Laws, truth: Ints, width: int) -> RankedCandidates:
     """On a CPU, without sorting the vocabulary."""
     log_probs, probs = laws.log_probs.numpy(), laws.probs.numpy()
 
@@ -98,10 +98,17 @@ def ranked_by_kernels(laws: Laws, truth: Ints, width: int) -> Ranked:
         rows = list(pool.map(row, range(len(truth))))
     ids, on_grid, first_probs, mass, ranks = (np.stack(column) for column in zip(*rows, strict=True))
     true_log_probs = np.take_along_axis(log_probs, truth[..., None].astype(np.int64), -1)[..., 0]
-    return Ranked(ids, on_grid, first_probs, mass, ranks, to_grid(true_log_probs))
+    return RankedCandidates(
+        ids=ids,
+        log_probs=on_grid,
+        probs=first_probs,
+        mass=mass,
+        true_ranks=ranks,
+        true_log_probs=to_grid(true_log_probs),
+    )
 
 
-def ranked_by_torch(laws: Laws, truth: Ints, width: int) -> Ranked:
+def ranked_by_torch(laws: Laws, truth: Ints, width: int) -> RankedCandidates:
     """On any device: a token's place in the order is one integer, grid steps below 0 and then its id."""
     if not bool((laws.log_probs <= ROUNDING_NOISE).all()):
         raise ValueError("log_probs must be numbers that are at most 0; apply log-softmax first")
@@ -111,13 +118,13 @@ def ranked_by_torch(laws: Laws, truth: Ints, width: int) -> Ranked:
     true_ids = torch.from_numpy(np.maximum(truth, 0).astype(np.int64)).to(places.device)[..., None]
     ranks = (places < places.gather(-1, true_ids)).sum(-1)
     ranks = ranks.masked_fill(torch.from_numpy(truth < 0).to(places.device), -1)
-    return Ranked(
-        ids.to(torch.int32).cpu().numpy(),
-        _on_grid(first.cpu().numpy()),
-        laws.probs.gather(-1, ids).cpu().numpy(),
-        laws.probs.sum(-1, dtype=torch.float64).cpu().numpy(),
-        ranks.to(torch.int32).cpu().numpy(),
-        to_grid(laws.log_probs.gather(-1, true_ids)[..., 0].cpu().numpy()),
+    return RankedCandidates(
+        ids=ids.to(torch.int32).cpu().numpy(),
+        log_probs=_on_grid(first.cpu().numpy()),
+        probs=laws.probs.gather(-1, ids).cpu().numpy(),
+        mass=laws.probs.sum(-1, dtype=torch.float64).cpu().numpy(),
+        true_ranks=ranks.to(torch.int32).cpu().numpy(),
+        true_log_probs=to_grid(laws.log_probs.gather(-1, true_ids)[..., 0].cpu().numpy()),
     )
 
 
@@ -160,7 +167,7 @@ def first_marginals(logits: Tensor, width: int) -> Marginals:
 
 
 def first_places(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The same candidates, each as one integer, without a wait for the device.
+    """The first candidates as `first_marginals` has them, each as one integer, without a wait for the device.
 
     Returns:
         int64 ``[D, K]`` for `marginals_at`, and whether every row is a law, bool ``[]``.

@@ -36,7 +36,7 @@ class SequenceRows:
             self.lengths[one.row] = one.num_before + one.num
 
     def compact(self, row: int, num_before: int, kept: Tensor) -> None:
-        """Of a row's tokens after the first ``num_before`` keep some, int64, rising, counted from there."""
+        """Keep some of a row's tokens after the first ``num_before``: int64, rising, counted from there."""
         num_kept = len(kept)
         if self.tensor is not None and num_kept and int(kept[-1]) != num_kept - 1:
             moved = self.tensor[:, row].index_select(2, kept.to(self.tensor.device) + num_before)

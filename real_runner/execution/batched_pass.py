@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.real_runner.attention.packed import PackedPass, Part, packed_pass
+from simlab.real_runner.attention.packed import PackedPart, PackedPass, packed_pass
 from simlab.real_runner.execution.batched_buffers import BatchedCache
 from simlab.real_runner.targets.model import Target
 from simlab.tree import DraftTree
@@ -23,14 +23,14 @@ def packed_states(target: Target, ids: Tensor, positions: Tensor, cache: Batched
         packed: which token belongs where.
     """
     cache.packed = packed
-    found = target.states(ids, cache, None, positions, packed)
+    output = target.states(ids, cache, None, positions, packed)
     cache.rows.extend(packed)
-    return found
+    return output
 
 
 def prompt_pass(row: int, num: int, device: torch.device) -> tuple[PackedPass, Tensor]:
     """A whole prompt read into an empty row: its places, and positions int64 ``[1, num]``."""
-    return packed_pass([Part(row, 0, 0, num, None)], device), torch.arange(num, device=device)[None]
+    return packed_pass([PackedPart(row, 0, 0, num, None)], device), torch.arange(num, device=device)[None]
 
 
 def trees_pass(
@@ -50,7 +50,7 @@ def trees_pass(
     parts, start = [], 0
     for tree, row, position in zip(trees, rows, positions, strict=True):
         hidden = torch.from_numpy(~tree.ancestor_mask()).to(device)
-        parts.append(Part(row, position, start, tree.num_nodes, hidden))
+        parts.append(PackedPart(row, position, start, tree.num_nodes, hidden))
         start += tree.num_nodes
     ids = np.concatenate([tree.tokens for tree in trees]).astype(np.int64)
     places = np.concatenate([p + t.depths().astype(np.int64) for p, t in zip(positions, trees, strict=True)])

@@ -7,20 +7,26 @@ region, so none is compiled again for another size; a single token has its own c
 """
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from simlab.errors import ModelError
+from simlab.real_runner.attention.batch_invariant import FixedPass
 from simlab.real_runner.attention.grouped import grouped_attention
+from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.kv_buffers import BufferCache, ContextBuffer
 from simlab.real_runner.targets.model import Target, features_of, tapped
 
-Region = TypeVar("Region", bound=Callable[..., object])
-Compiler = Callable[[Region], Region]
+Region: TypeAlias = Callable[..., object]
+"""A piece of a model that is compiled by itself."""
+
+Compiler: TypeAlias = Callable[[Region], Region]
+"""Makes of a region a function that computes the same."""
 
 LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 """Classes of transformers that are cut into regions: attention and then an MLP, each behind a norm and added."""
@@ -77,7 +83,7 @@ def compile_models(target: Target, drafter: DFlashDrafter) -> None:
         ) from error
 
 
-def compile_target(target: Target, compiler: Compiler) -> None:  # type: ignore[type-arg]
+def compile_target(target: Target, compiler: Compiler) -> None:
     """Cut each layer of a target into two regions.
 
     Raises:
@@ -94,14 +100,14 @@ def compile_target(target: Target, compiler: Compiler) -> None:  # type: ignore[
         vars(layer)["forward"] = _layer_pass(layer, before, behind)
 
 
-def compile_drafter(drafter: DFlashDrafter, compiler: Compiler) -> None:  # type: ignore[type-arg]
+def compile_drafter(drafter: DFlashDrafter, compiler: Compiler) -> None:
     """The drafter's pass as one region, and the projection of its context as another."""
     vars(drafter)["forward"] = compiler(drafter.forward)
     vars(drafter)["context_at"] = compiler(drafter.context_at)
 
 
 def _compiled(region: Region) -> Region:
-    return cast(Region, torch.compile(region, dynamic=True, fullgraph=True))
+    return torch.compile(region, dynamic=True, fullgraph=True)
 
 
 def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callable[..., object]) -> object:
@@ -116,7 +122,9 @@ def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callab
         past_key_values: _Cache | None = None,
         use_cache: bool = False,
         position_embeddings: tuple[Tensor, Tensor] | None = None,
-        **places: object,
+        packed: PackedPass | None = None,
+        fixed: FixedPass | None = None,
+        **_settings: object,
     ) -> Tensor:
         assert position_embeddings is not None
         query, key, value = cast(tuple[Tensor, Tensor, Tensor], before(layer, hidden_states, *position_embeddings))
@@ -129,7 +137,8 @@ def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callab
             value,
             attention_mask,
             scaling=attention.scaling,
-            **places,  # type: ignore[arg-type]
+            packed=packed,
+            fixed=fixed,
         )
         # In one piece, so that every kind of attention hands over the same strides.
         return cast(Tensor, behind(layer, hidden_states, mixed.flatten(-2).contiguous()))
@@ -139,8 +148,6 @@ def _layer_pass(module: nn.Module, before: Callable[..., object], behind: Callab
 
 def _before_attention(layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries and keys, and values, ``[S, A or E, L, F]``, of inputs ``[S, L, H]``."""
-    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-
     attention, normed = layer.self_attn, layer.input_layernorm(x)
     shape = (*x.shape[:-1], -1, attention.head_dim)
     query, key = attention.q_proj(normed).view(shape), attention.k_proj(normed).view(shape)
@@ -172,9 +179,9 @@ def _run_once(target: Target, drafter: DFlashDrafter) -> None:
 
 def _cause(error: BaseException) -> str:
     """What a missing compiler is called by torch."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if type(seen).__name__ == "InvalidCxxCompiler":
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ == "InvalidCxxCompiler":
             return "there is no C++ compiler"
-        seen = seen.__cause__ or seen.__context__
+        cause = cause.__cause__ or cause.__context__
     return ""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-from simlab.real_runner.drafters.dflash import Context
+from simlab.real_runner.drafters.dflash import DrafterContext
 
 
 class FixedRows:
@@ -19,14 +19,14 @@ class FixedRows:
 
     @property
     def room(self) -> int:
-        """Slots."""
+        """Slots for the tokens of a text."""
         return self.tensor.shape[3]
 
     def grown(self, room: int) -> "FixedRows":
-        """The same rows at another place, with more slots."""
-        found = FixedRows(self.tensor, room)
-        found.fill(self.tensor)
-        return found
+        """These rows, copied to another place with more slots."""
+        larger = FixedRows(self.tensor, room)
+        larger.fill(self.tensor)
+        return larger
 
     def fill(self, rows: Tensor) -> None:
         """Copy rows ``[parts, 1, E, L, F]`` to the first slots."""
@@ -45,10 +45,10 @@ class FixedRows:
         moved = self.tensor.index_select(3, start + kept)
         self.tensor.index_copy_(3, start + torch.arange(len(kept), device=kept.device), moved)
 
-    def context(self, num: int) -> Context:
+    def context(self, num: int) -> DrafterContext:
         """The first slots, as the drafter's context."""
         keys = tuple(self.first(part, num) for part in range(0, len(self.tensor), 2))
-        return Context(keys, tuple(self.first(part, num) for part in range(1, len(self.tensor), 2)))
+        return DrafterContext(keys, tuple(self.first(part, num) for part in range(1, len(self.tensor), 2)))
 
 
 class FixedLayer(DynamicLayer):

@@ -12,7 +12,7 @@ Work = Callable[[], None]
 """Reads tensors at fixed addresses and writes to such; launches kernels only, and waits for none."""
 
 
-class Graphs:
+class CapturedGraphs:
     """Captured work, by what it depends on.
 
     Attributes:

@@ -15,10 +15,10 @@ from simlab.arrays import Longs
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.dense import block_logits
-from simlab.real_runner.drafters.dflash import Context, DFlashDrafter
+from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import first_places, marginals_at
 from simlab.real_runner.execution.graph_cache import FixedCache, FixedRows
-from simlab.real_runner.execution.graph_capture import Graphs
+from simlab.real_runner.execution.graph_capture import CapturedGraphs
 from simlab.real_runner.execution.graph_sizes import context_for, rows_for
 from simlab.real_runner.execution.graph_tree import NO_PARENT, TreePass, accepted_path, empty_pass, rows_of
 from simlab.real_runner.targets.model import Target, features_of, tapped
@@ -29,7 +29,7 @@ class GraphedModels:
     """Passes over keys and values that never move. Of one text at a time: the next one takes the place of the last."""
 
     def __init__(self, target: Target, drafter: DFlashDrafter) -> None:
-        """Nothing captured yet.
+        """Begin with no pass captured.
 
         Raises:
             ModelError: a pass of the target looks at numbers on the host, so it cannot be captured.
@@ -40,7 +40,7 @@ class GraphedModels:
                 "which no captured pass can do; give --execution eager"
             )
         self.target, self.drafter = target, drafter
-        self.graphs = Graphs(target.device)
+        self.graphs = CapturedGraphs(target.device)
         self._cache: FixedCache | None = None
         self._context: FixedRows | None = None
         self._passes: dict[Hashable, TreePass] = {}
@@ -54,7 +54,7 @@ class GraphedModels:
         """Tokens of context that a draft projects at least: as many as a round may bring."""
         return self.drafter.config.block_size
 
-    def begin(self, rows: Tensor, context: Context | None, room: int) -> None:
+    def begin(self, rows: Tensor, context: DrafterContext | None, room: int) -> None:
         """Take in the keys and values of a prompt.
 
         Args:
@@ -194,8 +194,8 @@ class GraphedModels:
         Raises:
             ModelError: a row of the drafter's logits is no law.
         """
-        found, own = marginals_at(first.numpy(), bool(are_laws)), self.drafter.vocabulary
-        return found if own is None else own.in_target(found)
+        drafted, own = marginals_at(first.numpy(), bool(are_laws)), self.drafter.vocabulary
+        return drafted if own is None else own.in_target(drafted)
 
     @property
     def _held(self) -> FixedCache:

@@ -35,7 +35,7 @@ class TreePass:
 
     @property
     def num_rows(self) -> int:
-        """R."""
+        """R, the rows of the pass, padding counted."""
         return len(self.choices)
 
 

@@ -3,13 +3,13 @@
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-from simlab.real_runner.drafters.dflash import Context, DFlashDrafter
+from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.targets.model import Target
 
 _LEAST_ROOM = 64
 
 
-class Rows:
+class KeyValueRows:
     """Rows of all layers in one tensor, ``[parts, S, E, room, F]``; a part is the keys or values of a layer."""
 
     def __init__(self, num_parts: int, room: int) -> None:
@@ -39,7 +39,7 @@ class Rows:
 class BufferLayer(DynamicLayer):
     """One layer's keys and values, in the form in which transformers asks for them."""
 
-    def __init__(self, rows: Rows, index: int) -> None:
+    def __init__(self, rows: KeyValueRows, index: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.rows, self.index, self.length = rows, index, 0
 
@@ -68,7 +68,7 @@ class BufferCache(Cache):
     """
 
     def __init__(self, target: Target, room: int = 0) -> None:
-        self.rows = Rows(2 * len(target.layers), room)
+        self.rows = KeyValueRows(2 * len(target.layers), room)
         self.buffers = [BufferLayer(self.rows, index) for index in range(len(target.layers))]
         super().__init__(layers=list(self.buffers))
 
@@ -79,7 +79,7 @@ class BufferCache(Cache):
 
     @property
     def num_rows(self) -> int:
-        """Sequences held."""
+        """The number of sequences held."""
         return 0 if self.rows.tensor is None else self.rows.tensor.shape[1]
 
     def keep_sequences(self, kept: Tensor) -> None:
@@ -93,7 +93,7 @@ class BufferCache(Cache):
             layer.length = length
 
     def compact(self, num_before: int, kept: Tensor) -> None:
-        """Of the tokens after the first ``num_before`` keep some, in their order.
+        """Keep some of the tokens after the first ``num_before``, in their order.
 
         Args:
             num_before: tokens that stay where they are.
@@ -111,14 +111,14 @@ class ContextBuffer:
     """The drafter's growing context of one sequence."""
 
     def __init__(self, drafter: DFlashDrafter, room: int = 0) -> None:
-        self.rows = Rows(2 * drafter.config.num_hidden_layers, room)
+        self.rows = KeyValueRows(2 * drafter.config.num_hidden_layers, room)
         self.length = 0
 
-    def append(self, new: Context) -> Context:
+    def append(self, new: DrafterContext) -> DrafterContext:
         """Add keys and values of further tokens; the whole context, as views that the next call may move."""
         pairs = [
             (self.rows.write(2 * layer, self.length, keys), self.rows.write(2 * layer + 1, self.length, values))
             for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True))
         ]
         self.length += new.length
-        return Context(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
+        return DrafterContext(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))

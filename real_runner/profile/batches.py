@@ -31,8 +31,8 @@ _TOKENS_APART = 97
 """Each text begins so many tokens further on in what is read, so that no two are alike."""
 
 
-class BatchRoundsAt:
-    """Rounds of several texts with contexts of about one length; see `profile_rounds.RoundsAt`."""
+class BatchRoundTimer:
+    """Rounds of several texts with contexts of about one length; see `simlab.real_runner.profile.rounds.RoundTimer`."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class BatchRoundsAt:
         return [each[0].seconds for each in rounds[num_unmeasured:]]
 
 
-class BatchPlainAt:
+class BatchPlainStepTimer:
     """Steps of plain decoding of several texts at any of some contexts: a token of each in one pass, no drafter."""
 
     def __init__(

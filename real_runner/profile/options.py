@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from simlab.real_runner.execution.executions import CUDA_GRAPHS, EAGER, check_execution
 from simlab.real_runner.execution.graph_sizes import node_counts_at_steps
-from simlab.real_runner.execution.prepare import CUDA_GRAPHS, EAGER, check_execution
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CostFile
@@ -28,7 +28,7 @@ class ProfileOptions:
         resume: go on with the file that is at ``out``.
         batch: texts at a time; node counts and contexts are those of each.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
-        execution: one of `simlab.real_runner.execution.prepare.EXECUTIONS`.
+        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
     """
 
     target: str

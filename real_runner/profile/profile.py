@@ -13,18 +13,18 @@ from simlab.arrays import Ints
 from simlab.errors import CostError, PromptError
 from simlab.real_runner.decoding.timer import Clock, clock_of
 from simlab.real_runner.models import Models, load_models, within_memory
-from simlab.real_runner.profile.batches import BatchPlainAt, BatchRoundsAt
-from simlab.real_runner.profile.key import check_same, empty_file
+from simlab.real_runner.profile.batches import BatchPlainStepTimer, BatchRoundTimer
 from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.profile.rounds import (
     FIRST_UNMEASURED,
     UNMEASURED,
-    PlainAt,
-    RoundsAt,
+    PlainStepTimer,
+    RoundTimer,
     check_grid,
 )
-from simlab.real_runner.profile.sweeps import Place, Sweeps
-from simlab.real_runner.tap_offset import AUTO, Text, given_offset, settle
+from simlab.real_runner.profile.setting import check_same, empty_file
+from simlab.real_runner.profile.sweeps import GridPoint, ProfileSweeps
+from simlab.real_runner.tap_offset import AUTO, PromptAndText, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.model import Target
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
 
@@ -37,7 +37,7 @@ _NUM_SAMPLES, _SAMPLE_TOKENS = 8, 64
 
 
 @dataclass(frozen=True, slots=True)
-class Profiled:
+class ProfileResult:
     """The cost file as it is now, and how many visits to cells this run added to it."""
 
     file: CostFile
@@ -45,7 +45,7 @@ class Profiled:
 
 
 @within_memory("give smaller --contexts or --node-counts, or --dtype bfloat16")
-def profile(options: ProfileOptions) -> Profiled:
+def profile(options: ProfileOptions) -> ProfileResult:
     """Measure until every cell has the samples that were asked for; keep the file up to date on the way.
 
     Raises:
@@ -55,19 +55,19 @@ def profile(options: ProfileOptions) -> Profiled:
     earlier = _earlier(options.out, options.resume)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    offset = given_offset(options.tap_offset)
+    offset = parse_tap_offset(options.tap_offset)
     models = load_models(options.target, options.draft, options.dtype, options.device, offset, options.execution)
     if options.tap_offset == AUTO:
-        settle(models, options.tap_offset, _samples(models.target, options.text))
+        settle_tap_offset(models, options.tap_offset, _samples(models.target, options.text))
     check_grid(models, options.contexts[-1], options.node_counts[-1])
     file = empty_file(options, models)
     if earlier is not None:
         check_same(options.out, earlier, file)
         file = replace(earlier, repeats=max(earlier.repeats, options.repeats))
-    todo = Sweeps(file, options.repeats)
+    todo = ProfileSweeps(file, options.repeats)
     if todo.num_left:
         _measure(options, models, todo)
-    return Profiled(todo.file, todo.num_visits)
+    return ProfileResult(todo.file, todo.num_visits)
 
 
 def _earlier(out: Path, resume: bool) -> CostFile | None:
@@ -80,7 +80,7 @@ def _earlier(out: Path, resume: bool) -> CostFile | None:
     return read_cost_file(out)
 
 
-def _measure(options: ProfileOptions, models: Models, todo: Sweeps) -> None:
+def _measure(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> None:
     """All sweeps, written on the way and at the end, however that comes."""
     written, saved = time.monotonic(), 0
 
@@ -98,7 +98,7 @@ def _measure(options: ProfileOptions, models: Models, todo: Sweeps) -> None:
         save()
 
 
-def _visits(options: ProfileOptions, models: Models, todo: Sweeps) -> Iterator[bool]:
+def _visits(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> Iterator[bool]:
     """Visit cell after cell; after each, whether it was the last of its sweep."""
     num_left = todo.num_left
     done = len(todo.places) * todo.num_sweeps - num_left
@@ -115,18 +115,18 @@ def _visits(options: ProfileOptions, models: Models, todo: Sweeps) -> Iterator[b
                 yield index == len(places) - 1
 
 
-def _visitor(options: ProfileOptions, models: Models, todo: Sweeps) -> Callable[[Place], None]:
+def _visitor(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> Callable[[GridPoint], None]:
     """Read the text at every context, once; what is returned visits a cell and keeps its samples."""
     clock = clock_of(models.target.device)
     longest, most = options.contexts[-1], options.node_counts[-1]
     token_ids = _token_ids(models.target, options.text, longest)
     plain, rounds = _begun(options, models, token_ids, clock)
-    seen: set[Place] = set()
+    visited: set[GridPoint] = set()
 
-    def visit(place: Place) -> None:
+    def visit(place: GridPoint) -> None:
         num_drafted, context = place
-        num_unmeasured = UNMEASURED if place in seen else FIRST_UNMEASURED
-        seen.add(place)
+        num_unmeasured = UNMEASURED if place in visited else FIRST_UNMEASURED
+        visited.add(place)
         if num_drafted is None:
             todo.add_steps(context, plain.visit(context, num_unmeasured))
         else:
@@ -138,7 +138,7 @@ def _visitor(options: ProfileOptions, models: Models, todo: Sweeps) -> Callable[
     return visit
 
 
-def _samples(target: Target, text: str) -> list[Text]:
+def _samples(target: Target, text: str) -> list[PromptAndText]:
     """Beginnings of texts that the target is to go on with: eight pieces of a text."""
     ids = _token_ids(target, text, _NUM_SAMPLES * _SAMPLE_TOKENS)
     return [(piece, np.empty(0, np.int32)) for piece in np.split(ids, _NUM_SAMPLES)]
@@ -146,23 +146,24 @@ def _samples(target: Target, text: str) -> list[Text]:
 
 def _begun(
     options: ProfileOptions, models: Models, token_ids: Ints, clock: Clock
-) -> tuple[PlainAt | BatchPlainAt, Mapping[int, RoundsAt | BatchRoundsAt]]:
+) -> tuple[PlainStepTimer | BatchPlainStepTimer, Mapping[int, RoundTimer | BatchRoundTimer]]:
     """Plain decoding, and rounds at each context, of one text or of several, which are read here."""
     most, sampling, batch = options.node_counts[-1], options.sampling, options.batch
     if batch == 1:
-        plain = PlainAt(models, token_ids, options.contexts[-1], sampling, clock)
+        plain = PlainStepTimer(models, token_ids, options.contexts[-1], sampling, clock)
         return plain, {
-            context: RoundsAt(models, most, token_ids, context, sampling, clock) for context in options.contexts
+            context: RoundTimer(models, most, token_ids, context, sampling, clock) for context in options.contexts
         }
-    together = BatchPlainAt(models, token_ids, options.contexts[-1], sampling, clock, batch)
+    together = BatchPlainStepTimer(models, token_ids, options.contexts[-1], sampling, clock, batch)
     return together, {
-        context: BatchRoundsAt(models, most, token_ids, context, sampling, clock, batch) for context in options.contexts
+        context: BatchRoundTimer(models, most, token_ids, context, sampling, clock, batch)
+        for context in options.contexts
     }
 
 
 def _token_ids(target: Target, text: str, num: int) -> Ints:
     """int32 ``[num]``: the first tokens of a text, from its beginning again where it is too short."""
-    found = target.tokenizer.encode(text[: num * _CHARACTERS_PER_TOKEN], verbose=False)
-    if not found:
+    ids = target.tokenizer.encode(text[: num * _CHARACTERS_PER_TOKEN], verbose=False)
+    if not ids:
         raise PromptError(f"the tokenizer of {target.name} makes no token of the text; give another --target")
-    return np.resize(np.array(found, np.int32), num)
+    return np.resize(np.array(ids, np.int32), num)

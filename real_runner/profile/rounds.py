@@ -45,7 +45,7 @@ class TreesOfSize(Stateless):
 
     @property
     def needs(self) -> Needs:
-        """Every candidate."""
+        """Every candidate of the drafter."""
         return Needs(top_k=None)
 
     @property
@@ -60,7 +60,7 @@ class TreesOfSize(Stateless):
         return DDTree(self.num_drafted).select(draft)
 
 
-class RoundsAt:
+class RoundTimer:
     """Rounds with contexts of about one length."""
 
     def __init__(
@@ -103,7 +103,7 @@ class RoundsAt:
         return [ran.seconds for ran in rounds[num_unmeasured:]]
 
 
-class PlainAt:
+class PlainStepTimer:
     """Steps of plain decoding at any of some contexts."""
 
     def __init__(self, models: Models, token_ids: Ints, longest: int, sampling: Sampling, clock: Clock) -> None:
@@ -172,5 +172,5 @@ def _prompt(token_ids: Ints, length: int) -> Prompt:
 
 
 def _never_stopping(models: Models) -> Models:
-    """The same models, whose text goes on after a stop token: its rounds cost the same."""
+    """These models with a text that goes on after a stop token: its rounds cost the same."""
     return replace(models, target=replace(models.target, stop_token_ids=()))

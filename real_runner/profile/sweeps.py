@@ -11,11 +11,11 @@ from simlab.cost import PLAIN, STAGES, StageSeconds
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS
 from simlab.traces.artefacts.cost import Cell, CostFile
 
-Place = tuple[int | None, int]
+GridPoint = tuple[int | None, int]
 """Where to measure: drafted tokens (None: plain decoding), and the context."""
 
 
-class Sweeps:
+class ProfileSweeps:
     """The samples so far, and which cells are to be visited next."""
 
     def __init__(self, file: CostFile, repeats: int) -> None:
@@ -36,7 +36,7 @@ class Sweeps:
         return self._file.with_samples(self._samples)
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[GridPoint]:
         """All of them, in the order of the file."""
         return [(n, context) for context in self._file.contexts for n in (None, *self._file.node_counts)]
 
@@ -45,7 +45,7 @@ class Sweeps:
         """Visits that are still wanted."""
         return sum(max(self.num_sweeps - self._visits(place), 0) for place in self.places)
 
-    def sweep(self, number: int) -> list[Place]:
+    def sweep(self, number: int) -> list[GridPoint]:
         """The cells that were not visited in this sweep, in an order that depends on its number alone."""
         places = self.places
         random.Random(number).shuffle(places)
@@ -65,7 +65,7 @@ class Sweeps:
     def _add(self, cell: Cell, seconds: list[float]) -> None:
         self._samples[cell] = (*self._samples.get(cell, ()), *seconds)
 
-    def _visits(self, place: Place) -> int:
+    def _visits(self, place: GridPoint) -> int:
         num_drafted, context = place
         if num_drafted is None:
             return len(self._samples.get((PLAIN, 0, context), ())) // MEASURED_STEPS

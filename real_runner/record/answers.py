@@ -9,18 +9,18 @@ from simlab.errors import ModelError
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.progress import Reporting
+from simlab.real_runner.record.progress import ProgressReporter
 from simlab.real_runner.record.prompts import PromptRecord
-from simlab.real_runner.record.sources import Answered, Source, asked, given_turns, num_turns
+from simlab.real_runner.record.sources import AnsweredTurn, Source, given_turns, num_turns, render_turn
 from simlab.sampling.choice import sequence_key
 
 
 def answers_of(
-    options: RecordOptions, models: Models, sources: Sequence[Source], progress: Reporting
-) -> list[list[Answered]]:
+    options: RecordOptions, models: Models, sources: Sequence[Source], progress: ProgressReporter
+) -> list[list[AnsweredTurn]]:
     """The turns of each prompt. One turn of all open prompts is decoded as one batch."""
     kwargs = options.chat_template_kwargs
-    answers: list[list[Answered]] = [
+    answers: list[list[AnsweredTurn]] = [
         [] if isinstance(source, PromptRecord) else given_turns(source, models.target, kwargs) for source in sources
     ]
     for turn in range(max(map(num_turns, sources))):
@@ -29,13 +29,15 @@ def answers_of(
             for source, earlier in zip(sources, answers, strict=True)
             if isinstance(source, PromptRecord) and num_turns(source) > turn
         ]
-        prompts = [asked(source, earlier, models.target, kwargs) for source, earlier in open_ones]
+        prompts = [render_turn(source, earlier, models.target, kwargs) for source, earlier in open_ones]
         for (_, earlier), answered in zip(open_ones, _decoded(options, models, prompts, progress), strict=True):
             earlier.append(answered)
     return answers
 
 
-def _decoded(options: RecordOptions, models: Models, prompts: Sequence[Prompt], progress: Reporting) -> list[Answered]:
+def _decoded(
+    options: RecordOptions, models: Models, prompts: Sequence[Prompt], progress: ProgressReporter
+) -> list[AnsweredTurn]:
     if not prompts:
         return []
     for prompt in prompts:
@@ -44,7 +46,7 @@ def _decoded(options: RecordOptions, models: Models, prompts: Sequence[Prompt], 
     ids = [prompt.token_ids.tolist() for prompt in prompts]
     texts = generate(models.target, ids, keys, options.sampling, options.max_new_tokens, progress.decoded)
     return [
-        Answered(prompt, np.array(text.token_ids, np.int32), text.stop_reason)
+        AnsweredTurn(prompt, np.array(text.token_ids, np.int32), text.stop_reason)
         for prompt, text in zip(prompts, texts, strict=True)
     ]
 
@@ -60,11 +62,11 @@ def check_positions(options: RecordOptions, models: Models, sources: Sequence[So
     kwargs = options.chat_template_kwargs
     for source in sources:
         if isinstance(source, PromptRecord):
-            unanswered: list[Answered] = []
+            unanswered: list[AnsweredTurn] = []
             for turn in range(1, num_turns(source) + 1):
-                prompt = asked(source, unanswered, models.target, kwargs)
+                prompt = render_turn(source, unanswered, models.target, kwargs)
                 _check_prompt(models, prompt, turn * options.max_new_tokens)
-                unanswered.append(Answered(prompt, np.empty(0, np.int32), "length"))
+                unanswered.append(AnsweredTurn(prompt, np.empty(0, np.int32), "length"))
         else:
             for given in given_turns(source, models.target, kwargs):
                 _check_prompt(models, given.prompt, len(given.text))

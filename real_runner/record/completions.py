@@ -8,7 +8,7 @@ from simlab.errors import PromptError
 from simlab.real_runner.record.prompt_rows import (
     Conversation,
     Message,
-    Row,
+    PromptRow,
     ending_in_user,
     list_of,
     messages_of,
@@ -21,7 +21,7 @@ _TEXT_KEYS = ("completion", "text", "output")
 
 
 @dataclass(frozen=True, slots=True)
-class GivenIds:
+class CompletionIds:
     """A prompt and its text as token ids, used as they stand: nothing is added."""
 
     prompt_token_ids: tuple[int, ...]
@@ -29,7 +29,7 @@ class GivenIds:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenText:
+class CompletionText:
     """A conversation that ends in a user message, and the answer to it.
 
     ``finished``: the source says that the answer came to its own end (``"finish_reason": "stop"``).
@@ -46,7 +46,7 @@ class Completion:
 
     prompt_id: str
     dataset: str
-    given: GivenIds | GivenText
+    given: CompletionIds | CompletionText
 
 
 def read_completions(path: Path, limit: int | None = None) -> list[Completion]:
@@ -87,7 +87,7 @@ def completion_ids(
         PromptError: the template refuses the conversation, or prompt or text have no tokens.
     """
     given = completion.given
-    if isinstance(given, GivenIds):
+    if isinstance(given, CompletionIds):
         return list(given.prompt_token_ids), list(given.token_ids)
     prompt_ids = render(tokenizer, given.conversation, template_kwargs)
     text_ids = tokenizer.encode(given.text, add_special_tokens=False)
@@ -98,23 +98,23 @@ def completion_ids(
     return prompt_ids, text_ids
 
 
-def _given(row: Row) -> GivenIds | GivenText:
+def _given(row: PromptRow) -> CompletionIds | CompletionText:
     if _has(row, "token_ids"):
-        return GivenIds(_ids(row, "prompt_token_ids"), _ids(row, "token_ids"))
+        return CompletionIds(_ids(row, "prompt_token_ids"), _ids(row, "token_ids"))
     if _has(row, "choices"):
         return _from_choice(row)
     if named := [key for key in _TEXT_KEYS if _has(row, key)]:
         if len(named) > 1:
             raise PromptError(f"{row.where}: expected one of {', '.join(_TEXT_KEYS)}; got {', '.join(named)}; keep one")
         text = text_of(row.fields[named[0]], repr(named[0]), row.where)
-        return GivenText(_conversation(row), text, _finished(row.fields, row.where))
+        return CompletionText(_conversation(row), text, _finished(row.fields, row.where))
     if _has(row, "messages"):
         return _from_messages(row)
     wanted = ", ".join(("token_ids", "choices", *_TEXT_KEYS, "messages"))
     raise PromptError(f"{row.where}: expected one of the keys {wanted}; got {', '.join(row.fields) or 'none'}")
 
 
-def _from_choice(row: Row) -> GivenText:
+def _from_choice(row: PromptRow) -> CompletionText:
     choices = list_of(row.fields["choices"], "choices", row.where)
     choice = choices[0]
     if len(choices) > 1 or not isinstance(choice, dict):
@@ -122,23 +122,23 @@ def _from_choice(row: Row) -> GivenText:
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
     text = text_of(text, "'text' or 'message.content' of 'choices'", row.where)
-    return GivenText(_conversation(row), text, _finished(choice, row.where))
+    return CompletionText(_conversation(row), text, _finished(choice, row.where))
 
 
-def _from_messages(row: Row) -> GivenText:
+def _from_messages(row: PromptRow) -> CompletionText:
     messages = messages_of(row.fields["messages"], row.where)
     answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
     if not answers or not messages[answers[-1]].content:
         raise PromptError(f"{row.where}: expected an assistant message that is not empty; got none; add one")
     conversation = ending_in_user(messages[: answers[-1]], row.where)
-    return GivenText(conversation, messages[answers[-1]].content, _finished(row.fields, row.where))
+    return CompletionText(conversation, messages[answers[-1]].content, _finished(row.fields, row.where))
 
 
-def _conversation(row: Row) -> Conversation:
-    asked = row.fields["messages"] if _has(row, "messages") else row.fields.get("prompt")
-    if isinstance(asked, list):
-        return ending_in_user(messages_of(asked, row.where), row.where)
-    return (Message("user", text_of(asked, "'prompt'", row.where)),)
+def _conversation(row: PromptRow) -> Conversation:
+    prompt = row.fields["messages"] if _has(row, "messages") else row.fields.get("prompt")
+    if isinstance(prompt, list):
+        return ending_in_user(messages_of(prompt, row.where), row.where)
+    return (Message("user", text_of(prompt, "'prompt'", row.where)),)
 
 
 def _finished(fields: Mapping[str, object], where: str) -> bool:
@@ -148,7 +148,7 @@ def _finished(fields: Mapping[str, object], where: str) -> bool:
     return reason == "stop"
 
 
-def _ids(row: Row, name: str) -> tuple[int, ...]:
+def _ids(row: PromptRow, name: str) -> tuple[int, ...]:
     ids = list_of(row.fields.get(name), name, row.where)
     for token in ids:
         if type(token) is not int or not 0 <= token < 2**31:
@@ -156,5 +156,5 @@ def _ids(row: Row, name: str) -> tuple[int, ...]:
     return tuple(token for token in ids if isinstance(token, int))
 
 
-def _has(row: Row, key: str) -> bool:
+def _has(row: PromptRow, key: str) -> bool:
     return row.fields.get(key) is not None

@@ -25,13 +25,13 @@ from simlab.errors import ModelError, SimlabError
 from simlab.real_runner.models import check_device
 from simlab.real_runner.record.manifests import device_name
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.progress import Reporting
+from simlab.real_runner.record.progress import ProgressReporter
 from simlab.traces.writer import TraceWriter
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 
 Message: TypeAlias = tuple[str, int | str]
-Recorder: TypeAlias = Callable[[RecordOptions, TraceWriter, Iterator[int], Reporting], None]
+Recorder: TypeAlias = Callable[[RecordOptions, TraceWriter, Iterator[int], ProgressReporter], None]
 """Loads the models on ``options.device`` and records the shards that it is given, one after the other."""
 
 
@@ -65,7 +65,7 @@ class _SharedList:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _MessageProgress:
     """What a process reports, sent to the one that shows it."""
 
     messages: "Queue[Message]"
@@ -89,7 +89,7 @@ class OtherDevices:
         writer: TraceWriter,
         numbers: Sequence[int],
         recorder: Recorder,
-        progress: Reporting,
+        progress: ProgressReporter,
     ) -> None:
         """Prepare one process for each of ``options.more_devices``, where there are shards enough.
 
@@ -217,9 +217,9 @@ def _record(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(num_threads)
-    told = _Told(messages)
+    progress = _MessageProgress(messages)
     try:
-        recorder(options, writer, shared.taken(told.written, _nothing), told)
+        recorder(options, writer, shared.taken(progress.written, _nothing), progress)
     except SimlabError as error:
         messages.put(("failed", f"on {options.device}: {error}"))
 

@@ -11,10 +11,10 @@ from simlab.real_runner.models import Models, within_memory
 from simlab.real_runner.record.answers import answers_of
 from simlab.real_runner.record.manifests import manifest_of
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.progress import Progress
+from simlab.real_runner.record.progress import RecordingProgress
 from simlab.real_runner.record.prompts import PromptRecord, render_text
 from simlab.real_runner.record.record import load, record_text, shards_of
-from simlab.real_runner.record.sources import Answered, Source, Sources, given_turns, num_turns
+from simlab.real_runner.record.sources import AnsweredTurn, Source, Sources, given_turns, num_turns
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.writer import TraceWriter
@@ -26,7 +26,7 @@ _TEXTS_RECORDED = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class RecordingEstimate:
     """What a recording will take.
 
     Attributes:
@@ -51,20 +51,20 @@ def dry_run(options: RecordOptions) -> str:
         SimlabError: models or prompts cannot be used.
     """
     models, sources = load(options)
-    found = estimate(options, models, sources)
+    plan = estimate(options, models, sources)
     alone = " alone" if options.more_devices else ""
-    texts = f" ({found.num_texts} texts)" if found.num_texts != found.num_prompts else ""
+    texts = f" ({plan.num_texts} texts)" if plan.num_texts != plan.num_prompts else ""
     return "\n".join(
         (
             f"The first prompt, as {models.target.name} reads it:",
             "",
             first_prompt(options, models, sources.items[0]),
             "",
-            f"prompts         {found.num_prompts}{texts}",
-            f"positions       {found.positions:,.0f}",
-            f"expected size   {_size(found.num_bytes)}",
-            f"expected time   {_duration(found.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
-            f"measured on     {found.num_sampled} prompts spread over the file; nothing was written to {options.out}",
+            f"prompts         {plan.num_prompts}{texts}",
+            f"positions       {plan.positions:,.0f}",
+            f"expected size   {_size(plan.num_bytes)}",
+            f"expected time   {_duration(plan.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
+            f"measured on     {plan.num_sampled} prompts spread over the file; nothing was written to {options.out}",
         )
     )
 
@@ -77,7 +77,7 @@ def first_prompt(options: RecordOptions, models: Models, source: Source) -> str:
     return str(models.target.tokenizer.decode(turn.prompt.token_ids.tolist()))
 
 
-def estimate(options: RecordOptions, models: Models, sources: Sources) -> Estimate:
+def estimate(options: RecordOptions, models: Models, sources: Sources) -> RecordingEstimate:
     """Lengths come from decoding prompts spread over all, bytes and seconds from recording some of their texts."""
     given = not isinstance(sources.items[0], PromptRecord)
     sample = sources.items if given else spread(sources.items, _PROMPTS_DECODED)
@@ -89,7 +89,7 @@ def estimate(options: RecordOptions, models: Models, sources: Sources) -> Estima
     positions = num_texts * sum(len(text.text) for text in texts) / len(texts)
     records, recording_s = _record_some(options, models, spread(texts, _TEXTS_RECORDED))
     recorded = sum(len(record.text) for record in records)
-    return Estimate(
+    return RecordingEstimate(
         num_prompts=len(sources.items),
         num_texts=num_texts,
         num_sampled=len(sample),
@@ -105,21 +105,23 @@ def spread(items: Sequence[Item], num: int) -> list[Item]:
     return [items[i * len(items) // count] for i in range(count)]
 
 
-def _answers(options: RecordOptions, models: Models, sample: Sequence[Source]) -> list[list[Answered]]:
-    found = []
-    with Progress("decoding a sample", sum(map(num_turns, sample)), token_worth=1 / options.max_new_tokens) as progress:
+def _answers(options: RecordOptions, models: Models, sample: Sequence[Source]) -> list[list[AnsweredTurn]]:
+    answers = []
+    with RecordingProgress(
+        "decoding a sample", sum(map(num_turns, sample)), token_worth=1 / options.max_new_tokens
+    ) as progress:
         for batch in shards_of(options, Sources(tuple(sample))):
-            found += answers_of(options, models, batch, progress)
-    return found
+            answers += answers_of(options, models, batch, progress)
+    return answers
 
 
 def _record_some(
-    options: RecordOptions, models: Models, texts: Sequence[Answered]
+    options: RecordOptions, models: Models, texts: Sequence[AnsweredTurn]
 ) -> tuple[list[SequenceRecord], float]:
     """Some texts recorded, and the seconds that took; the first is done once before, to warm up."""
     record_text(options, models, 0, texts[0])
     records = []
-    with Progress("recording a sample", len(texts)) as progress:
+    with RecordingProgress("recording a sample", len(texts)) as progress:
         for index, text in enumerate(texts):
             records.append(record_text(options, models, index, text))
             progress.recorded(len(text.text))

@@ -12,7 +12,7 @@ from simlab.real_runner.models import Models, check_device, check_fit, dtype_of,
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import Source, given_turns
-from simlab.real_runner.tap_offset import given_offset
+from simlab.real_runner.tap_offset import parse_tap_offset
 from simlab.real_runner.targets.dumped_states import check_layers, normed, open_dump
 from simlab.real_runner.targets.partial import final_norm, load_partial_target
 
@@ -28,13 +28,13 @@ def load_dumped_models(options: RecordOptions) -> Models:
     kind = dtype_of(options.dtype)
     check_device(options.device)
     settle_device(options.device)
-    found = find_drafter(options.draft)
-    drafter = load_drafter(found.folder, kind, options.device, given_offset(options.tap_offset))
+    files = find_drafter(options.draft)
+    drafter = load_drafter(files.folder, kind, options.device, parse_tap_offset(options.tap_offset))
     target = load_partial_target(options.target, kind, options.device)
     check_fit(target, drafter)
     check_layers(options.hidden_layers, dumped_taps(drafter.config.target_layer_ids), target.num_layers)
     dumped = open_dump(options.hidden_states, options.hidden_layers, target.config.hidden_size)
-    return Models(target, drafter, found.folder, found.revision, dumped)
+    return Models(target, drafter, draft_folder=files.folder, draft_revision=files.revision, dumped=dumped)
 
 
 def dumped_taps(layer_ids: Sequence[int]) -> tuple[int, ...]:
@@ -73,8 +73,8 @@ def dumped_text(models: Models, tokens: Tensor, prompt_id: str) -> tuple[Tensor,
     if models.dumped is None:
         raise ValueError("these models have no dumped states")
     target, taps = models.target, dumped_taps(models.drafter.config.target_layer_ids)
-    found = models.dumped.states(tokens.cpu().numpy(), prompt_id, [*taps, target.num_layers])
-    *tapped, last = (states.to(target.device, target.dtype) for states in found)
+    held_states = models.dumped.states(tokens.cpu().numpy(), prompt_id, [*taps, target.num_layers])
+    *tapped, last = (states.to(target.device, target.dtype) for states in held_states)
     final = normed(last, final_norm(target), repr(prompt_id))
     # A drafter that taps the last layer reads its state after the norm, as everywhere in this runner.
     read = [final if tap == target.num_layers else states for tap, states in zip(taps, tapped, strict=True)]

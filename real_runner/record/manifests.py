@@ -62,8 +62,8 @@ def _draft_set(options: RecordOptions, models: Models) -> DraftSet:
 
 
 def _prompts_digest(options: RecordOptions, models: Models, sources: Sources) -> str:
-    asked = [_asked(options, models, source) for source in sources.items]
-    return _digest(json.dumps(asked, separators=(",", ":"), ensure_ascii=False))
+    contents = [_asked(options, models, source) for source in sources.items]
+    return _digest(json.dumps(contents, separators=(",", ":"), ensure_ascii=False))
 
 
 def _asked(options: RecordOptions, models: Models, source: Source) -> list[object]:

@@ -1,12 +1,19 @@
-"""What a person asks of a recording."""
+"""What a person asks of a recording. Nothing here imports torch, so that the command line can read it."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simlab.real_runner.drafters.draft_rows import Kept
+from simlab.errors import PromptError
+from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.sampling.choice import Sampling
 from simlab.traces.format.manifest import check_kept
+
+_SET_HERE = {"conversation", "conversations", "messages", "add_generation_prompt", "continue_final_message", "tokenize"}
+_SET_HERE |= {"tokenizer_kwargs", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
+_SET_HERE |= {"return_assistant_tokens_mask"}
+"""Arguments of a chat template that simlab sets itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,28 @@ class RecordOptions:
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> KeptCandidates:
         """How many candidates are kept."""
-        return Kept(self.min_width, self.exact_budget)
+        return KeptCandidates(self.min_width, self.exact_budget)
+
+
+def parse_template_kwargs(text: str) -> dict[str, object]:
+    """The arguments of a chat template from the command line.
+
+    >>> parse_template_kwargs('{"enable_thinking": false}')
+    {'enable_thinking': False}
+    """
+    try:
+        parsed = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        example = "a JSON object such as '{\"enable_thinking\": false}'"
+        raise PromptError(f"--chat-template-kwargs must be {example}; got {text!r}")
+    if taken := sorted(_SET_HERE & parsed.keys()):
+        raise PromptError(f"--chat-template-kwargs may not set {', '.join(taken)}; simlab sets them itself")
+    return parsed
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")

@@ -10,7 +10,7 @@ _SECONDS_BETWEEN_DRAWINGS = 0.5
 _LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
 
 
-class Reporting(Protocol):
+class ProgressReporter(Protocol):
     """What is told while a recording runs."""
 
     def decoded(self, num_tokens: int) -> None:
@@ -20,7 +20,7 @@ class Reporting(Protocol):
         """A text of so many positions is recorded."""
 
 
-class Progress:
+class RecordingProgress:
     """A bar on stderr, drawn as texts are finished and tokens decoded; a context manager."""
 
     def __init__(self, title: str, num_texts: int, num_done: int = 0, token_worth: float = 0.0) -> None:
@@ -72,7 +72,7 @@ class Progress:
         self._bar.set_postfix_str(f"{self._num_done}/{self._num_texts} texts, {doing}", refresh=False)
         self._bar.update(self.done - self._bar.n)
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "RecordingProgress":
         return self
 
     def __exit__(

@@ -28,7 +28,7 @@ Conversation: TypeAlias = tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PromptRow:
     """One JSON object of a file; ``where`` names its file and line in error messages."""
 
     where: str
@@ -37,7 +37,7 @@ class Row:
     fields: Mapping[str, object]
 
 
-def read_rows(path: Path, limit: int | None) -> Iterator[Row]:
+def read_rows(path: Path, limit: int | None) -> Iterator[PromptRow]:
     """The objects of a JSONL file or of a JSON list, in order, with unique ids.
 
     Lines end at a line feed alone, so a text may hold U+2028. A byte order mark, CRLF and blank
@@ -55,7 +55,7 @@ def read_rows(path: Path, limit: int | None) -> Iterator[Row]:
             raise PromptError(f"{where}: expected an id of its own; got {prompt_id!r}, as in {earlier}; change one")
         first_seen[prompt_id] = where
         dataset = value.get("dataset")
-        yield Row(where, prompt_id, path.stem if dataset is None else text_of(dataset, "'dataset'", where), value)
+        yield PromptRow(where, prompt_id, path.stem if dataset is None else text_of(dataset, "'dataset'", where), value)
 
 
 def _values(path: Path, limit: int | None) -> Iterator[tuple[str, object]]:

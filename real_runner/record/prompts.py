@@ -1,6 +1,5 @@
 """Prompt files of four formats, and conversations rendered with a chat template."""
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from simlab.errors import PromptError
 from simlab.real_runner.record.prompt_rows import (
     Conversation,
     Message,
-    Row,
+    PromptRow,
     ending_in_user,
     list_of,
     message_of,
@@ -24,9 +23,6 @@ from simlab.real_runner.record.prompt_rows import (
 )
 
 _SHAREGPT_ROLES = {"system": "system", "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
-_SET_HERE = {"conversation", "conversations", "messages", "add_generation_prompt", "continue_final_message", "tokenize"}
-_SET_HERE |= {"tokenizer_kwargs", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
-_SET_HERE |= {"return_assistant_tokens_mask"}
 
 
 class Tokenizer(Protocol):
@@ -87,14 +83,14 @@ def read_prompts(path: Path, limit: int | None = None) -> list[PromptRecord]:
 
 def _says_nothing(fields: Mapping[str, object]) -> bool:
     """Whether this is a ShareGPT row as public dumps have some: nobody asks anything in it."""
-    found = fields.get("conversations")
-    if not isinstance(found, list) or any(fields.get(name) is not None for name in ("turns", "messages")):
+    turns = fields.get("conversations")
+    if not isinstance(turns, list) or any(fields.get(name) is not None for name in ("turns", "messages")):
         return False
-    roles = [entry.get("from") if isinstance(entry, dict) else None for entry in found]
+    roles = [entry.get("from") if isinstance(entry, dict) else None for entry in turns]
     return all(isinstance(role, str) and _SHAREGPT_ROLES.get(role, "user") != "user" for role in roles)
 
 
-def _record(row: Row) -> PromptRecord:
+def _record(row: PromptRow) -> PromptRecord:
     for name, parse in _FORMATS.items():
         if row.fields.get(name) is not None:
             return PromptRecord(row.prompt_id, row.dataset, *parse(row.fields[name], row.where))
@@ -171,42 +167,20 @@ def render_text(tokenizer: Tokenizer, messages: Sequence[Message], template_kwar
     return str(_apply(tokenizer, messages, template_kwargs, tokenize=False))
 
 
-def parse_template_kwargs(text: str) -> dict[str, object]:
-    """The arguments of a chat template from the command line.
-
-    >>> parse_template_kwargs('{"enable_thinking": false}')
-    {'enable_thinking': False}
-    """
-    try:
-        found = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        example = "a JSON object such as '{\"enable_thinking\": false}'"
-        raise PromptError(f"--chat-template-kwargs must be {example}; got {text!r}")
-    if taken := sorted(_SET_HERE & found.keys()):
-        raise PromptError(f"--chat-template-kwargs may not set {', '.join(taken)}; simlab sets them itself")
-    return found
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _has_template(tokenizer: Tokenizer, template_kwargs: Mapping[str, object]) -> bool:
-    found = bool(template_kwargs.get("chat_template") or tokenizer.chat_template)
-    if template_kwargs and not found:
+    has_template = bool(template_kwargs.get("chat_template") or tokenizer.chat_template)
+    if template_kwargs and not has_template:
         raise PromptError(f"the tokenizer has no chat template to take {', '.join(template_kwargs)}; drop them")
-    return found
+    return has_template
 
 
 def _apply(
     tokenizer: Tokenizer, messages: Sequence[Message], template_kwargs: Mapping[str, object], *, tokenize: bool
 ) -> object:
-    said = [{"role": message.role, "content": message.content} for message in messages]
+    conversation = [{"role": message.role, "content": message.content} for message in messages]
     try:
         return tokenizer.apply_chat_template(
-            said, add_generation_prompt=True, tokenize=tokenize, return_dict=False, **template_kwargs
+            conversation, add_generation_prompt=True, tokenize=tokenize, return_dict=False, **template_kwargs
         )
     except (TemplateError, TypeError, ValueError) as error:
         roles = ", ".join(message.role for message in messages)

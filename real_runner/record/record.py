@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simlab.arrays import Floats, Ints
+from simlab.real_runner.confirm.log import check_out
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.models import Models, load_models, within_memory
 from simlab.real_runner.record.answers import answers_of, check_positions
@@ -15,24 +17,25 @@ from simlab.real_runner.record.devices import OtherDevices, check_devices
 from simlab.real_runner.record.dumped_models import check_dumped, dumped_text, load_dumped_models
 from simlab.real_runner.record.manifests import DRAFT_NAME, manifest_of, recording_info
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.progress import Progress, Reporting
+from simlab.real_runner.record.progress import ProgressReporter, RecordingProgress
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import (
-    Answered,
+    AnsweredTurn,
     Source,
     Sources,
-    asked,
     check_same_target,
     given_turns,
     num_turns,
     read_sources,
+    render_turn,
 )
-from simlab.real_runner.record.token_law import token_rows
-from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, Text, given_offset, settle
+from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, PromptAndText, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.model import Target, features_of, tapped
-from simlab.sampling.choice import sequence_key
-from simlab.traces.format.records import SequenceRecord
-from simlab.traces.writer import TraceWriter, check_output_folder
+from simlab.sampling.candidates import top_candidates
+from simlab.sampling.choice import Sampling, choose_rows, sequence_key
+from simlab.traces.format.records import SequenceRecord, TokenRows
+from simlab.traces.format.schema import NUM_TOP
+from simlab.traces.writer import TraceWriter
 
 _DECODING_SHARE = 0.5
 
@@ -47,7 +50,7 @@ def record(options: RecordOptions) -> Path:
     Raises:
         SimlabError: models, prompts or folder cannot be used; nothing half written is left.
     """
-    check_output_folder(options.out, options.resume)
+    check_out(options.out, options.resume)
     models, sources = load(options)
     if options.tap_offset == AUTO:
         # Processes of other devices load the drafter anew, and read the same layers.
@@ -70,27 +73,27 @@ def load(options: RecordOptions) -> tuple[Models, Sources]:
     if options.hidden_states is not None:
         models = load_dumped_models(options)
     else:
-        offset = given_offset(options.tap_offset)
+        offset = parse_tap_offset(options.tap_offset)
         models = load_models(options.target, options.draft, options.dtype, options.device, offset)
     check_same_target(sources, models.target, options.dtype)
     check_positions(options, models, sources.items)
     if options.tap_offset == AUTO:
-        settle(models, options.tap_offset, _samples(options, models, sources))
+        settle_tap_offset(models, options.tap_offset, _samples(options, models, sources))
     check_dumped(models, sources.items, options.chat_template_kwargs)
     return models, sources
 
 
-def _samples(options: RecordOptions, models: Models, sources: Sources) -> list[Text]:
+def _samples(options: RecordOptions, models: Models, sources: Sources) -> list[PromptAndText]:
     """The first texts of a few prompts; empty ones where the target is to write them."""
-    found: list[Text] = []
+    texts: list[PromptAndText] = []
     for source in sources.items[:MOST_TEXTS]:
         if isinstance(source, PromptRecord):
-            prompt = asked(source, [], models.target, options.chat_template_kwargs)
-            found.append((prompt.token_ids, np.empty(0, np.int32)))
+            prompt = render_turn(source, [], models.target, options.chat_template_kwargs)
+            texts.append((prompt.token_ids, np.empty(0, np.int32)))
         else:
             first = given_turns(source, models.target, options.chat_template_kwargs)[0]
-            found.append((first.prompt.token_ids, first.text))
-    return found
+            texts.append((first.prompt.token_ids, first.text))
+    return texts
 
 
 def shards_of(options: RecordOptions, sources: Sources) -> list[Sequence[Source]]:
@@ -105,7 +108,7 @@ def _record_all(
     missing = [number for number in range(len(shards)) if number not in done]
     num_texts, num_done = (sum(num_turns(source) for n in some for source in shards[n]) for some in (missing, done))
     worth = _DECODING_SHARE / options.max_new_tokens
-    with Progress("recording", num_texts + num_done, num_done, worth) as progress:
+    with RecordingProgress("recording", num_texts + num_done, num_done, worth) as progress:
         if options.more_devices:
             with OtherDevices(options, writer, missing, record_on_device, progress) as others:
                 _record_shards(options, models, shards, writer, others.taken(), others)
@@ -116,7 +119,9 @@ def _record_all(
 
 
 @within_memory()
-def record_on_device(options: RecordOptions, writer: TraceWriter, numbers: Iterable[int], progress: Reporting) -> None:
+def record_on_device(
+    options: RecordOptions, writer: TraceWriter, numbers: Iterable[int], progress: ProgressReporter
+) -> None:
     """Record some shards of a recording that another process began.
 
     Raises:
@@ -133,7 +138,7 @@ def _record_shards(
     shards: Sequence[Sequence[Source]],
     writer: TraceWriter,
     numbers: Iterable[int],
-    progress: Reporting,
+    progress: ProgressReporter,
 ) -> None:
     turns = [sum(map(num_turns, shard)) for shard in shards]
     for number in numbers:
@@ -141,7 +146,7 @@ def _record_shards(
 
 
 def record_batch(
-    options: RecordOptions, models: Models, sources: Sequence[Source], first_index: int, progress: Reporting
+    options: RecordOptions, models: Models, sources: Sequence[Source], first_index: int, progress: ProgressReporter
 ) -> list[SequenceRecord]:
     """Everything about some prompts. The turns of a prompt follow each other."""
     records: list[SequenceRecord] = []
@@ -153,7 +158,7 @@ def record_batch(
 
 
 @torch.inference_mode()
-def record_text(options: RecordOptions, models: Models, index: int, answered: Answered) -> SequenceRecord:
+def record_text(options: RecordOptions, models: Models, index: int, answered: AnsweredTurn) -> SequenceRecord:
     """Everything that is recorded along one text: one target pass or its dump, and one draft at every root."""
     target, drafter, prompt = models.target, models.drafter, answered.prompt
     tokens = torch.from_numpy(np.concatenate([prompt.token_ids, answered.text]).astype(np.int64)).to(target.device)
@@ -168,7 +173,15 @@ def record_text(options: RecordOptions, models: Models, index: int, answered: An
         laws = token_rows(target, states[start - 1 : -1], tokens[start:], options.sampling, key, start)
     draft = draft_columns(drafter, target, features, tokens, start, options.kept)
     seed = options.seed if answered.seed is None else answered.seed
-    return SequenceRecord(index, prompt, seed, answered.text, answered.stop_reason, laws, {DRAFT_NAME: draft})
+    return SequenceRecord(
+        index=index,
+        prompt=prompt,
+        seed=seed,
+        text=answered.text,
+        stop_reason=answered.stop_reason,
+        tokens=laws,
+        drafts={DRAFT_NAME: draft},
+    )
 
 
 def forward_text(target: Target, tokens: Tensor, layer_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -176,3 +189,56 @@ def forward_text(target: Target, tokens: Tensor, layer_ids: Sequence[int]) -> tu
     with tapped(target, layer_ids) as taken:
         states = target.states(tokens[None])
         return features_of(taken, layer_ids)[0], states[0]
+
+
+_ROWS_PER_PASS = 128
+
+
+@torch.inference_mode()
+def token_rows(
+    target: Target, hidden: Tensor, text: Tensor, sampling: Sampling, key: int, first_position: int
+) -> TokenRows:
+    """The law that emitted each token of a text.
+
+    Args:
+        target: whose law it is.
+        hidden: ``[T, H]``, the target's last hidden states (after its final norm) at the positions
+            before each token.
+        text: int64 ``[T]``.
+        sampling: how the tokens were chosen.
+        key: the sequence's noise key.
+        first_position: absolute position of ``text[0]``.
+    """
+    parts = []
+    for start in range(0, len(text), _ROWS_PER_PASS):
+        rows = slice(start, start + _ROWS_PER_PASS)
+        logits = target.logits(hidden[rows])
+        parts.append(_rows_of(logits, target.rows(logits), text[rows], sampling, key, first_position + start))
+    return TokenRows.concatenated(parts)
+
+
+def _rows_of(logits: Tensor, raw: Floats, text: Tensor, sampling: Sampling, key: int, first_position: int) -> TokenRows:
+    log_probs = logits.log_softmax(-1)
+    entropy = -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(-1)
+    emitted = log_probs.gather(-1, text[:, None])[:, 0]
+    keys = np.full(len(raw), key, np.uint64)
+    positions = np.arange(first_position, first_position + len(raw), dtype=np.int64)
+    choices = choose_rows(raw, sampling, keys, positions)
+    top_ids, top_log_probs = _top(log_probs.cpu().numpy())
+    return TokenRows(
+        top_ids=top_ids,
+        top_log_probs=top_log_probs,
+        log_prob=emitted.cpu().numpy(),
+        entropy=entropy.cpu().numpy(),
+        log_normaliser=choices.log_normalisers.astype(np.float32),
+        decision_gap=np.minimum(choices.decision_gaps, np.finfo(np.float32).max).astype(np.float32),
+    )
+
+
+def _top(log_probs: Floats) -> tuple[Ints, Floats]:
+    """The most probable tokens of each row by their float32 log-probs, which the grid would tie."""
+    rows = np.arange(len(log_probs))[:, None]
+    ids, _ = top_candidates(log_probs, NUM_TOP)
+    order = np.argsort(-log_probs[rows, ids], axis=1, kind="stable")
+    ids = ids[rows, order]
+    return ids, log_probs[rows, ids]

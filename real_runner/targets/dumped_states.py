@@ -56,9 +56,9 @@ class DumpedStates:
             ModelError: no file is about these tokens, with or without the last.
         """
         for part in (tokens, tokens[:-1]):
-            found = self.files.get(_digest(part))
-            if found is not None:
-                return found
+            path = self.files.get(_digest(part))
+            if path is not None:
+                return path
         raise ModelError(
             f"no file in {self.folder} has the {len(tokens)} token_ids of prompt and text of {prompt_id!r}, with or "
             "without the last; let the engine dump both (send them together as a prompt, or ask with "
@@ -152,8 +152,8 @@ def normed(states: Tensor, norm: nn.Module, where: str) -> Tensor:
             f"the last hidden states of {where} have passed the target's final norm; expected those before it, as "
             "vLLM dumps them"
         )
-    found: Tensor = norm(states)
-    return found
+    states_after: Tensor = norm(states)
+    return states_after
 
 
 def _looked_at(path: Path, num_states: int, hidden_size: int) -> tuple[Ints, str]:

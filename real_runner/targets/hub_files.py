@@ -20,7 +20,7 @@ _ID = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*(/[\w.-]+)?)(@(?P<revision>[
 
 
 @dataclass(frozen=True, slots=True)
-class FoundModel:
+class ModelFiles:
     """Where the files of a model lie: a folder, or of a drafter also the one file with weights.
 
     ``revision``: the commit they are of; empty where they are not the hub's.
@@ -31,7 +31,7 @@ class FoundModel:
 
 
 def every_tensor(_name: str) -> bool:
-    """Of a checkpoint that is needed whole."""
+    """Whether a tensor is needed: each one, where a checkpoint is needed whole."""
     return True
 
 
@@ -42,8 +42,8 @@ def is_hub_id(name: str) -> bool:
 
 def repository_of(name: str) -> str:
     """A hub id without its revision; another name as it is."""
-    found = _ID.fullmatch(name)
-    return name if found is None or Path(name).exists() else found["repository"]
+    match = _ID.fullmatch(name)
+    return name if match is None or Path(name).exists() else match["repository"]
 
 
 def at_revision(name: str, revision: str) -> str:
@@ -56,7 +56,7 @@ def at_revision(name: str, revision: str) -> str:
     return f"{repository_of(name)}@{revision}" if revision else name
 
 
-def fetch(kind: str, name: str, patterns: Sequence[str]) -> FoundModel:
+def fetch(kind: str, name: str, patterns: Sequence[str]) -> ModelFiles:
     """Fetch some files of a repository, or find them in the cache.
 
     Args:
@@ -67,13 +67,14 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> FoundModel:
     Raises:
         ModelError: it is no hub id, or the files cannot be had; says why.
     """
-    from huggingface_hub import HfApi, constants, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    # Replay reads names of repositories here, where the packages that run models may not be installed.
+    from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
 
-    found = _ID.fullmatch(name)
-    if found is None:
+    match = _ID.fullmatch(name)
+    if match is None:
         raise ModelError(f"{name!r} is neither a folder here nor of the form ORG/NAME or ORG/NAME@REVISION")
-    repository, revision = found["repository"], found["revision"]
+    repository, revision = match["repository"], match["revision"]
     # The base of all failures on the way, of whichever HTTP library huggingface_hub was built on.
     transport = cast(type[Exception], HfHubHTTPError.__bases__[0])
     refused: Exception | None = None
@@ -91,10 +92,10 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> FoundModel:
         cause = cast(Exception, first) if is_known else error
         said = f"the {kind} {name!r} could not be fetched: there is no such folder here, and "
         raise ModelError(said + _reason(cause, repository, revision)) from error
-    return FoundModel(Path(found_at), Path(found_at).name)
+    return ModelFiles(Path(found_at), Path(found_at).name)
 
 
-def fetch_target(name: str, is_needed: Callable[[str], bool] = every_tensor) -> FoundModel:
+def fetch_target(name: str, is_needed: Callable[[str], bool] = every_tensor) -> ModelFiles:
     """Fetch a target: configuration, tokenizer, and the weights that its index lists.
 
     Args:
@@ -111,7 +112,7 @@ def fetch_target(name: str, is_needed: Callable[[str], bool] = every_tensor) -> 
     return whole
 
 
-def fetch_drafter(name: str) -> FoundModel:
+def fetch_drafter(name: str) -> ModelFiles:
     """Fetch a drafter: its configuration and its weights.
 
     Raises:
@@ -164,7 +165,8 @@ def _check_weights(kind: str, name: str, folder: Path, weights: Sequence[str]) -
 
 def _reason(error: Exception, repository: str, revision: str | None) -> str:
     """Why files could not be had, and what to do, in words that follow "and"."""
-    from huggingface_hub import constants, errors
+    # As in `fetch`.
+    from huggingface_hub import constants, errors  # noqa: PLC0415
 
     hub = constants.ENDPOINT
     login = "log in with `hf auth login` or set HF_TOKEN"

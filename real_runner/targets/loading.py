@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
 from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
 
 from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import (
-    FoundModel,
+    ModelFiles,
     every_tensor,
     fetch_target,
     files_digest,
@@ -23,9 +25,6 @@ from simlab.real_runner.targets.hub_files import (
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.targets.support import check_supported
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
 _EXPECTED = f"{builtin.NAME!r}, a folder with config.json and safetensors, or a Hugging Face id such as ORG/NAME"
 
 
@@ -35,13 +34,10 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
     Raises:
         ModelError: nothing can be loaded under that name.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
-
     disable_progress_bar()
     place = target_files(name)
     try:
-        found: object = AutoModelForCausalLM.from_pretrained(
+        loaded_with_info: object = AutoModelForCausalLM.from_pretrained(
             place.folder,
             dtype=dtype,
             attn_implementation=attention.NAME,
@@ -59,14 +55,14 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
         if name == builtin.NAME:
             remedy = f"delete {place.folder} and run the command again"
         raise ModelError(f"the target {name!r} could not be loaded ({reason}); {remedy}") from error
-    model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", found)
+    model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded_with_info)
     _check_whole(name, loaded)
     check_supported(name, model)
     return Target(
         name=repository_of(name),
         revision=place.revision,
         digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(place.folder),
-        model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
+        model=cast(PreTrainedModel, cast(nn.Module, model).to(device).eval().requires_grad_(False)),
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),
     )
@@ -92,14 +88,14 @@ def _check_whole(name: str, loaded: dict[str, Any]) -> None:
         )
 
 
-def stop_token_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
+def stop_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """The tokens that end a text: those of the model's generation settings, and the tokenizer's own."""
-    found = model.generation_config.eos_token_id
-    ids: list[object] = [*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id]
+    stop_ids = model.generation_config.eos_token_id
+    ids: list[object] = [*(stop_ids if isinstance(stop_ids, list) else [stop_ids]), tokenizer.eos_token_id]
     return tuple(sorted({token for token in ids if isinstance(token, int)}))
 
 
-def target_files(name: str, is_needed: Callable[[str], bool] = every_tensor) -> FoundModel:
+def target_files(name: str, is_needed: Callable[[str], bool] = every_tensor) -> ModelFiles:
     """The files of the built-in target, of a local one, or of one fetched from the hub.
 
     Args:
@@ -110,9 +106,9 @@ def target_files(name: str, is_needed: Callable[[str], bool] = every_tensor) -> 
         ModelError: there is none of that name.
     """
     if name == builtin.NAME:
-        return FoundModel(builtin.builtin_target_dir(), "")
+        return ModelFiles(builtin.builtin_target_dir(), "")
     if Path(name).is_dir():
-        return FoundModel(Path(name), "")
+        return ModelFiles(Path(name), "")
     if not is_hub_id(name):
         raise ModelError(f"the target {name!r} could not be loaded: nothing has that name; expected {_EXPECTED}")
     return fetch_target(name, is_needed)

@@ -3,23 +3,20 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import Cache
 
 from simlab.arrays import Floats
 from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
+from simlab.real_runner.attention.batch_invariant import FixedPass
+from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.targets.support import longest_context
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from transformers.cache_utils import Cache
-
-    from simlab.real_runner.attention.batch_invariant import FixedPass
-    from simlab.real_runner.attention.packed import PackedPass
 
 
 class TargetConfig(Protocol):
@@ -46,19 +43,19 @@ class Target:
     name: str
     revision: str
     digest: str
-    model: "PreTrainedModel"
-    tokenizer: "PreTrainedTokenizerBase"
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
     stop_token_ids: tuple[int, ...]
 
     @property
     def end_of_turn_id(self) -> int | None:
         """The tokenizer's own stop token."""
-        found = self.tokenizer.eos_token_id
-        return found if isinstance(found, int) else None
+        token = self.tokenizer.eos_token_id
+        return token if isinstance(token, int) else None
 
     @property
     def config(self) -> TargetConfig:
-        """The model's sizes."""
+        """The sizes of the model."""
         return cast(TargetConfig, self.model.config)
 
     @property
@@ -74,23 +71,23 @@ class Target:
     @property
     def embedding(self) -> nn.Embedding:
         """The input embedding, which the drafter borrows."""
-        found = self.model.get_input_embeddings()
-        assert isinstance(found, nn.Embedding)
-        return found
+        embedding = self.model.get_input_embeddings()
+        assert isinstance(embedding, nn.Embedding)
+        return embedding
 
     @property
     def head(self) -> nn.Module:
         """The output head, which the drafter borrows."""
-        found = self.model.get_output_embeddings()
-        assert isinstance(found, nn.Module)
-        return found
+        head = self.model.get_output_embeddings()
+        assert isinstance(head, nn.Module)
+        return head
 
     @property
     def layers(self) -> nn.ModuleList:
         """The decoder layers, in order."""
-        found = self.model.get_decoder().layers
-        assert isinstance(found, nn.ModuleList)
-        return found
+        layers = self.model.get_decoder().layers
+        assert isinstance(layers, nn.ModuleList)
+        return layers
 
     @property
     def num_layers(self) -> int:
@@ -123,11 +120,11 @@ class Target:
     def states(
         self,
         ids: Tensor,
-        cache: "Cache | None" = None,
+        cache: Cache | None = None,
         visible: Tensor | None = None,
         positions: Tensor | None = None,
-        packed: "PackedPass | None" = None,
-        fixed: "FixedPass | None" = None,
+        packed: PackedPass | None = None,
+        fixed: FixedPass | None = None,
     ) -> Tensor:
         """One pass through the decoder.
 
@@ -152,8 +149,8 @@ class Target:
         if visible is not None and visible.dtype == torch.bool:
             added = attention.additive_mask(visible, self.heads_per_group, self.dtype)
         masks = {"attention_mask": added, "position_ids": positions}
-        found = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **places)
-        return cast(Tensor, found.last_hidden_state)
+        output = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **places)
+        return cast(Tensor, output.last_hidden_state)
 
     def logits(self, states: Tensor) -> Tensor:
         """float32 logits ``[..., V]`` of final states ``[..., H]``."""

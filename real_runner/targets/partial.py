@@ -6,11 +6,19 @@ files, from the network.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 
 from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
@@ -19,9 +27,6 @@ from simlab.real_runner.targets.hub_files import every_tensor, repository_of
 from simlab.real_runner.targets.loading import stop_token_ids, target_files, weights_digest
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.targets.support import HEAD_FIELDS
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel
 
 
 def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
@@ -32,8 +37,6 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
     Raises:
         ModelError: nothing can be loaded under that name.
     """
-    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
-
     place = target_files(name, _is_needed)
     folder = place.folder
     try:
@@ -59,7 +62,7 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
         name=repository_of(name),
         revision=place.revision,
         digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(folder, is_hashed),
-        model=cast("nn.Module", model).to(device).eval().requires_grad_(False),  # type: ignore[arg-type]
+        model=cast(PreTrainedModel, cast(nn.Module, model).to(device).eval().requires_grad_(False)),
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),
     )
@@ -71,19 +74,17 @@ def final_norm(target: Target) -> nn.Module:
     Raises:
         ModelError: the target keeps it elsewhere than the Llama and Qwen3 families do.
     """
-    found = getattr(target.model.get_decoder(), "norm", None)
-    if not isinstance(found, nn.Module):
+    norm = getattr(target.model.get_decoder(), "norm", None)
+    if not isinstance(norm, nn.Module):
         raise ModelError(f"the target {target.name!r} has no final norm where the Llama and Qwen3 families have it")
-    return found
+    return norm
 
 
 def _is_needed(tensor: str) -> bool:
     return ".layers." not in tensor
 
 
-def _without_layers(name: str, config: "PretrainedConfig", dtype: torch.dtype) -> "PreTrainedModel":
-    from transformers import AutoModelForCausalLM
-
+def _without_layers(name: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     scaled = [key for key in HEAD_FIELDS if getattr(config, key, None) not in (None, 1)]
     if scaled:
         raise ModelError(f"the target {name!r} changes its logits after the head ({scaled[0]}); choose another target")
@@ -99,7 +100,7 @@ def _without_layers(name: str, config: "PretrainedConfig", dtype: torch.dtype) -
     return model
 
 
-def _fill(name: str, model: "PreTrainedModel", folder: Path) -> None:
+def _fill(name: str, model: PreTrainedModel, folder: Path) -> None:
     """Read the tensors of a model that was built without values."""
     shapes = {key: tuple(value.shape) for key, value in model.state_dict().items()}
     cast("nn.Module", model).to_empty(device="cpu")
@@ -107,9 +108,9 @@ def _fill(name: str, model: "PreTrainedModel", folder: Path) -> None:
     head = "lm_head.weight"
     if model.config.tie_word_embeddings:
         shapes.pop(head, None)
-    found = _read(sorted(folder.glob("*.safetensors")), list(shapes))
+    tensors = _read(sorted(folder.glob("*.safetensors")), list(shapes))
     for key, shape in shapes.items():
-        value = found.get(key)
+        value = tensors.get(key)
         if value is None:
             raise ModelError(f"the checkpoint of the target {name!r} has no tensor {key!r}; it is not whole")
         if tuple(value.shape) != shape or not value.is_floating_point() or value.element_size() < 2:
@@ -118,14 +119,14 @@ def _fill(name: str, model: "PreTrainedModel", folder: Path) -> None:
                 f"{key!r} of the target {name!r} is {kind} {list(value.shape)}; expected {list(shape)} in float32, "
                 "bfloat16 or float16; give the checkpoint that is not quantised"
             )
-    cast("nn.Module", model).load_state_dict(found, strict=False)
+    cast("nn.Module", model).load_state_dict(tensors, strict=False)
 
 
 def _read(paths: Sequence[Path], names: Sequence[str]) -> dict[str, Tensor]:
     """The named tensors, out of the files that have them; of the others only the headers are read."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for path in paths:
         with safe_open(path, "pt") as file:
             for key in set(file.keys()) & set(names):
-                found[key] = file.get_tensor(key)
-    return found
+                tensors[key] = file.get_tensor(key)
+    return tensors

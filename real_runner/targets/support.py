@@ -5,21 +5,18 @@ ones are dropped again. Layers that hold a running state (linear attention, Mamb
 sliding window show what layers without one show, as long as the text is no longer than the window.
 """
 
-from typing import TYPE_CHECKING
-
 from torch import nn
+from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from simlab.errors import ModelError
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel
 
 HEAD_FIELDS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _FAMILIES = "simlab runs targets that are built as those of the Llama and Qwen3 families; choose one of these"
 
 
-def check_supported(name: str, model: "PreTrainedModel") -> None:
+def check_supported(name: str, model: PreTrainedModel) -> None:
     """Refuse what this runner would compute wrongly.
 
     Raises:
@@ -30,25 +27,22 @@ def check_supported(name: str, model: "PreTrainedModel") -> None:
         raise ModelError(f"the target {name!r} {problem}; {_FAMILIES}")
 
 
-def longest_context(config: "PretrainedConfig") -> int:
+def longest_context(config: PretrainedConfig) -> int:
     """Tokens that a text may have: the model's positions, or its sliding window where that is shorter."""
     window = window_of(config)
     positions = int(config.max_position_embeddings)
     return positions if window is None else min(positions, window)
 
 
-def window_of(config: "PretrainedConfig") -> int | None:
+def window_of(config: PretrainedConfig) -> int | None:
     """The sliding window of a target's layers; None where every layer attends to everything."""
     kinds = getattr(config, "layer_types", None)
     window = getattr(config, "sliding_window", None)
     return None if window is None or (kinds and _SLIDING not in kinds) else int(window)
 
 
-def _state_problem(model: "PreTrainedModel") -> str | None:
+def _state_problem(model: PreTrainedModel) -> str | None:
     """Why its cache cannot be cropped, or takes no mask."""
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
-
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ())
     others = sorted(str(kind) for kind in kinds - {_FULL, _SLIDING})
@@ -58,13 +52,16 @@ def _state_problem(model: "PreTrainedModel") -> str | None:
         return "has layers with a running state, which cannot be taken back when drafted tokens are rejected"
     if not isinstance(getattr(model.get_decoder(), "layers", None), nn.ModuleList) or not hasattr(config, "vocab_size"):
         return f"is a {config.model_type} model"
-    found = {type(layer) for layer in DynamicCache(config=config).layers} - {DynamicLayer, DynamicSlidingWindowLayer}
-    if found:
-        return f"keeps its past in {', '.join(sorted(kind.__name__ for kind in found))}, which simlab cannot shorten"
+    caches = {type(layer) for layer in DynamicCache(config=config).layers} - {
+        DynamicLayer,
+        DynamicSlidingWindowLayer,
+    }
+    if caches:
+        return f"keeps its past in {', '.join(sorted(kind.__name__ for kind in caches))}, which simlab cannot shorten"
     return None
 
 
-def _attention_problem(model: "PreTrainedModel") -> str | None:
+def _attention_problem(model: PreTrainedModel) -> str | None:
     """What its attention does that `simlab.real_runner.attention.grouped` does not."""
     config = model.config
     asks = {
@@ -78,6 +75,6 @@ def _attention_problem(model: "PreTrainedModel") -> str | None:
     return next((what for what, value in asks.items() if value), None)
 
 
-def _head_problem(config: "PretrainedConfig") -> str | None:
+def _head_problem(config: PretrainedConfig) -> str | None:
     scaled = [key for key in HEAD_FIELDS if getattr(config, key, None) not in (None, 1)]
     return f"changes its logits after the head ({scaled[0]})" if scaled else None

@@ -18,7 +18,7 @@ def load_decoder(name: str) -> Callable[[list[int]], str]:
 
 
 def decoder_at_hand(name: str, revision: str) -> Callable[[list[int]], str]:
-    """The same where nothing must be fetched for it.
+    """From token ids to text, by a tokenizer that is on this machine already.
 
     Args:
         name: see `load_decoder`.

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 @dataclass(frozen=True, slots=True)
 class DevScore:
-    """One dev set.
+    """How well the drafter does on one dev set.
 
     Attributes:
         acceptance_length: of the chain, bonus token counted, pooled over rounds.

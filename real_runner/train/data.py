@@ -15,7 +15,7 @@ from simlab.errors import ModelError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class TrainingBatch:
     """Some sequences and some roots in each.
 
     Attributes:
@@ -91,7 +91,7 @@ class FeatureStore:
             counts += torch.bincount(self._tokens[shard][start + prompt : start + length], minlength=vocab_size)
         return counts
 
-    def batch(self, step: int, seed: int, num_sequences: int, num_roots: int, block_size: int) -> Batch:
+    def batch(self, step: int, seed: int, num_sequences: int, num_roots: int, block_size: int) -> TrainingBatch:
         """The batch of a step: a function of step and seed alone, so that a resumed run is the same run."""
         return self._assemble(self._sequences_of(step, seed, num_sequences), [seed, step], num_roots, block_size)
 
@@ -104,7 +104,7 @@ class FeatureStore:
             drawn.append(self.usable[order[place]])
         return drawn
 
-    def _assemble(self, sequences: Sequence[int], seed: list[int], num_roots: int, block_size: int) -> Batch:
+    def _assemble(self, sequences: Sequence[int], seed: list[int], num_roots: int, block_size: int) -> TrainingBatch:
         chance = np.random.default_rng([*seed, 2])
         features, tokens, roots = [], [], []
         for index in sequences:
@@ -115,7 +115,7 @@ class FeatureStore:
             drawn = chance.choice(possible, num_roots, replace=possible < num_roots)
             roots.append(torch.from_numpy(np.sort(drawn) + prompt))
         padded = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=-1)
-        return Batch(
+        return TrainingBatch(
             features=torch.nn.utils.rnn.pad_sequence(features, batch_first=True),
             tokens=torch.nn.functional.pad(padded, (0, block_size), value=-1),
             roots=torch.stack(roots),

@@ -3,7 +3,6 @@
 import math
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,42 +10,9 @@ from torch import Tensor, nn
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.targets.model import Target
-from simlab.real_runner.train.data import Batch, FeatureStore
-from simlab.real_runner.train.losses import LossWeights, block_loss
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingPlan:
-    """Everything that decides what a run computes.
-
-    Attributes:
-        steps: optimiser steps in all; the learning rate falls to zero over them.
-        num_sequences: sequences a step.
-        num_roots: random roots in each of them.
-        head_tokens: the commonest tokens the loss is taken over; 0 takes the whole vocabulary.
-    """
-
-    steps: int
-    seed: int = 0
-    num_sequences: int = 4
-    num_roots: int = 32
-    learning_rate: float = 1e-3
-    warmup_steps: int = 100
-    weight_decay: float = 0.01
-    head_tokens: int = 8192
-    loss: LossWeights = LossWeights()
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "num_sequences", "num_roots"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.seed >= 2**63:
-            raise ValueError(f"seed must be below 2**63; got {self.seed}")
-        for name in ("seed", "warmup_steps", "weight_decay", "head_tokens"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"the learning rate must be above 0; got {self.learning_rate}")
+from simlab.real_runner.train.data import FeatureStore, TrainingBatch
+from simlab.real_runner.train.losses import block_loss
+from simlab.real_runner.train.options import TrainingPlan
 
 
 class Trainer:
@@ -85,11 +51,11 @@ class Trainer:
             on_step()
         return sum(losses) / max(1, len(losses))
 
-    def _batch(self, step: int) -> Batch:
+    def _batch(self, step: int) -> TrainingBatch:
         plan = self.plan
         return self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, self.drafter.config.block_size)
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def _loss(self, batch: TrainingBatch) -> Tensor:
         config, device = self.drafter.config, self.target.device
         tokens, roots = batch.tokens.to(device), batch.roots.to(device)
         s, g = roots.shape

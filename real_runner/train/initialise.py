@@ -109,13 +109,13 @@ def _set_head_norms(attention: Attention, source: nn.Module, sizes: tuple[float,
 
 def _head_sizes(target: Target, layer_ids: Sequence[int], sample_ids: Tensor) -> dict[int, tuple[float, float]]:
     """Root mean square of queries and keys of some layers."""
-    found: dict[int, dict[str, float]] = {i: {} for i in layer_ids}
+    of_layer: dict[int, dict[str, float]] = {i: {} for i in layer_ids}
     handles = []
     for i in layer_ids:
         for name in ("q_proj", "k_proj"):
 
             def keep(_m: nn.Module, _x: object, out: Tensor, i: int = i, name: str = name) -> None:
-                found[i][name] = float(out.float().pow(2).mean().sqrt())
+                of_layer[i][name] = float(out.float().pow(2).mean().sqrt())
 
             handles.append(target.layers[i].get_submodule(f"self_attn.{name}").register_forward_hook(keep))
     try:
@@ -123,4 +123,4 @@ def _head_sizes(target: Target, layer_ids: Sequence[int], sample_ids: Tensor) ->
     finally:
         for handle in handles:
             handle.remove()
-    return {i: (sizes["q_proj"], sizes["k_proj"]) for i, sizes in found.items()}
+    return {i: (sizes["q_proj"], sizes["k_proj"]) for i, sizes in of_layer.items()}

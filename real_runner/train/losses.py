@@ -6,31 +6,10 @@ The scale of the decay and whether the weights apply per block are reconstructio
 is exp(-k / decay), weights within a block sum to one, and every term is a mean over blocks.
 """
 
-import math
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True, slots=True)
-class LossWeights:
-    """How much each intervention counts.
-
-    Attributes:
-        decay: depths over which a position's weight falls by e; 0 weighs all depths alike.
-        focal: weight of the cross-entropy at the first depth whose most probable token is wrong.
-        chain: reward per expected accepted token of the chain.
-    """
-
-    decay: float = 4.0
-    focal: float = 0.3
-    chain: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("decay", "focal", "chain"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"the loss weight {name} must not be negative; got {getattr(self, name)}")
+from simlab.real_runner.train.options import LossWeights
 
 
 def block_loss(log_probs: Tensor, true_log_probs: Tensor, known: Tensor, weights: LossWeights) -> Tensor:

@@ -121,9 +121,9 @@ def _data(facts: CardFacts) -> str:
     lines = [
         f"{data.num_texts:,} texts of {data.num_tokens:,} tokens (prompts not counted) from `{data.name}`{by_target}."
     ]
-    seen = [facts.plan.get(name) for name in ("num_sequences", "num_roots")]
-    if facts.curve and all(isinstance(count, int) for count in seen):
-        sequences, roots = (count for count in seen if isinstance(count, int))
+    counts = [facts.plan.get(name) for name in ("num_sequences", "num_roots")]
+    if facts.curve and all(isinstance(count, int) for count in counts):
+        sequences, roots = (count for count in counts if isinstance(count, int))
         drawn = facts.curve[-1].step * sequences
         lines.append(
             f"Seen in training: {drawn:,} texts with {roots} random roots each, "
@@ -182,7 +182,7 @@ def _ablation(facts: CardFacts) -> str:
 
 
 def _depths(facts: CardFacts) -> str:
-    """Of the results where they say it, else of the last point of the curve."""
+    """The table of depths: of the results where they say it, else of the last point of the curve."""
     shares = {result.name: result.agreement for result in facts.results if result.agreement}
     if not shares and facts.curve:
         shares = {name: score.agreement for name, score in facts.curve[-1].dev.items()}

@@ -1,11 +1,65 @@
-"""What a person chooses of a training run."""
+"""What a person chooses of a training run. Nothing here imports torch, so that the command line can read it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simlab.real_runner.train.dflash import TrainingPlan
 from simlab.sampling.choice import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class LossWeights:
+    """How much each intervention counts.
+
+    Attributes:
+        decay: depths over which a position's weight falls by e; 0 weighs all depths alike.
+        focal: weight of the cross-entropy at the first depth whose most probable token is wrong.
+        chain: reward per expected accepted token of the chain.
+    """
+
+    decay: float = 4.0
+    focal: float = 0.3
+    chain: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("decay", "focal", "chain"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"the loss weight {name} must not be negative; got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """Everything that decides what a run computes.
+
+    Attributes:
+        steps: optimiser steps in all; the learning rate falls to zero over them.
+        num_sequences: sequences a step.
+        num_roots: random roots in each of them.
+        head_tokens: the commonest tokens the loss is taken over; 0 takes the whole vocabulary.
+    """
+
+    steps: int
+    seed: int = 0
+    num_sequences: int = 4
+    num_roots: int = 32
+    learning_rate: float = 1e-3
+    warmup_steps: int = 100
+    weight_decay: float = 0.01
+    head_tokens: int = 8192
+    loss: LossWeights = LossWeights()
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "num_sequences", "num_roots"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63; got {self.seed}")
+        for name in ("seed", "warmup_steps", "weight_decay", "head_tokens"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"the learning rate must be above 0; got {self.learning_rate}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from simlab.real_runner.train.features import TrainingText, read_features
 from simlab.real_runner.train.initialise import config_for, from_target
 from simlab.real_runner.train.options import TrainOptions
 from simlab.real_runner.train.state import STATE, take_over
-from simlab.real_runner.train.text import PricedPolicies, claim, given_texts, own_texts, shuffled
+from simlab.real_runner.train.text import PromptSelection, claim, given_texts, own_texts, shuffled
 from simlab.sampling.choice import Sampling
 
 _BLOCK_SIZE, _NUM_LAYERS, _NUM_TAPS = 8, 2, 5
@@ -47,9 +47,9 @@ def _earlier(options: TrainOptions, target: Target) -> DFlashDrafter:
     own = ("an embedding or a head of its own",) if drafter.embed_tokens or drafter.lm_head else ()
     if not_plain := (*config.variants, *own):
         raise ModelError(f"{options.init} has {', '.join(not_plain)}; simlab trains plain DFlash drafters only")
-    asked = {"draft layers": options.num_layers, "taps": options.taps}
+    given = {"draft layers": options.num_layers, "taps": options.taps}
     has = {"draft layers": config.num_hidden_layers, "taps": config.target_layer_ids}
-    for what, wanted in asked.items():
+    for what, wanted in given.items():
         if wanted is not None and wanted != has[what]:
             raise ModelError(f"{options.init} has {what} {has[what]}, which training cannot change to {wanted}")
     mask = config.mask_token_id if options.mask_token is None else mask_token_id(options.mask_token, target)
@@ -126,8 +126,8 @@ def store_of(options: TrainOptions, target: Target, config: DFlashConfig) -> Fea
     else:
         assert options.prompts is not None
         sampling = Sampling(options.temperature, 0, 1.0, options.plan.seed)
-        asked = PricedPolicies(options.prompts, options.limit, options.chat_template_kwargs)
-        texts = own_texts(asked, target, sampling, options.max_new_tokens, options.out / "text")
+        prompts = PromptSelection(options.prompts, options.limit, options.chat_template_kwargs)
+        texts = own_texts(prompts, target, sampling, options.max_new_tokens, options.out / "text")
     return _read(shuffled(texts, options.plan.seed), options, target, config, "features")
 
 
@@ -140,8 +140,8 @@ def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> d
     stores = {}
     for path in options.dev:
         name = f"dev-{path.stem}"
-        asked = PricedPolicies(path, options.dev_limit, options.chat_template_kwargs)
-        texts = own_texts(asked, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name)
+        prompts = PromptSelection(path, options.dev_limit, options.chat_template_kwargs)
+        texts = own_texts(prompts, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name)
         stores[path.stem] = _read(texts, options, target, config, name)
     return stores
 

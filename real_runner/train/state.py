@@ -12,8 +12,10 @@ from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import write_tensors
+from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.train.curve import CurvePoint, point_of, row_of
-from simlab.real_runner.train.dflash import Trainer, TrainingPlan
+from simlab.real_runner.train.dflash import Trainer
+from simlab.real_runner.train.options import TrainingPlan
 
 STATE = "state.safetensors"
 _NOTE = "training"
@@ -34,7 +36,11 @@ def save_state(trainer: Trainer, curve: Sequence[CurvePoint], folder: Path) -> N
 
 def plan_text(plan: TrainingPlan, trainer: Trainer) -> str:
     """What must agree when a run is taken up again."""
-    settings = {"plan": asdict(plan), "config": trainer.drafter.config.to_json(), "dtype": str(trainer.target.dtype)}
+    settings = {
+        "plan": asdict(plan),
+        "config": config_to_json(trainer.drafter.config),
+        "dtype": str(trainer.target.dtype),
+    }
     return json.dumps(settings, sort_keys=True)
 
 
@@ -62,8 +68,8 @@ def take_over(trainer: Trainer, folder: Path) -> None:
         ModelError: that run's state is damaged, or of a drafter of other sizes.
     """
     _, tensors = _read_state(folder, f"delete {folder / STATE} to go on from the weights alone")
-    found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("weight.")}
-    if found != {f"weight.{name}": parameter.shape for name, parameter in trainer.drafter.named_parameters()}:
+    shapes = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("weight.")}
+    if shapes != {f"weight.{name}": parameter.shape for name, parameter in trainer.drafter.named_parameters()}:
         raise ModelError(
             f"the training state in {folder} is not of the drafter beside it; delete {folder / STATE} to go on from "
             "the weights alone"

@@ -25,7 +25,7 @@ PROMPTS_PER_FILE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class PricedPolicies:
+class PromptSelection:
     """A prompt file, how many of its prompts are taken, and what the chat template is told."""
 
     path: Path
@@ -54,7 +54,7 @@ def given_texts(path: Path, target: Target, chat_template_kwargs: Mapping[str, o
 
 
 def own_texts(
-    asked: PricedPolicies, target: Target, sampling: Sampling, max_new_tokens: int, folder: Path
+    selection: PromptSelection, target: Target, sampling: Sampling, max_new_tokens: int, folder: Path
 ) -> list[TrainingText]:
     """The target's answers to the first turns of a prompt file, kept in ``folder`` batch by batch.
 
@@ -64,20 +64,20 @@ def own_texts(
         PromptError: the file cannot be used.
         ModelError: the folder holds answers to other prompts, or made in another way.
     """
-    records = read_prompts(asked.path, asked.limit)
-    prompts = [render(target.tokenizer, record.conversation, asked.chat_template_kwargs) for record in records]
+    records = read_prompts(selection.path, selection.limit)
+    prompts = [render(target.tokenizer, record.conversation, selection.chat_template_kwargs) for record in records]
     keys = [noise_key(sampling.seed, record.prompt_id, 0, 0) for record in records]
     source = {
         "target": target.digest,
         "dtype": str(target.dtype),
-        "chat_template_kwargs": dict(asked.chat_template_kwargs),
+        "chat_template_kwargs": dict(selection.chat_template_kwargs),
         "sampling": asdict(sampling),
         "max_new_tokens": max_new_tokens,
         "prompts": content_id([[record.prompt_id, ids] for record, ids in zip(records, prompts, strict=True)]),
     }
     claim(folder, "text_source.json", source, "answers to other prompts, or of another target, dtype or sampling")
     texts: list[TrainingText] = []
-    with tqdm(total=len(records), unit="text", desc=f"generating from {asked.path.name}", miniters=0) as bar:
+    with tqdm(total=len(records), unit="text", desc=f"generating from {selection.path.name}", miniters=0) as bar:
         for start in range(0, len(records), PROMPTS_PER_FILE):
             some = slice(start, start + PROMPTS_PER_FILE)
             kept = folder / f"text-{start // PROMPTS_PER_FILE:05d}.json"

@@ -4,7 +4,10 @@ import argparse
 from pathlib import Path
 
 from simlab.cli.parser import not_negative, positive
-from simlab.errors import UsageError, needing_models
+from simlab.errors import UsageError
+from simlab.real_runner.checkpoints.layouts import tap_offset_help
+from simlab.real_runner.execution.executions import EXECUTIONS, execution_help
+from simlab.real_runner.record.options import parse_template_kwargs
 
 SLICES = ("dataset", "context", "turn")
 """What ``--by`` cuts results by; as `simlab.analysis.statistics.slices.SLICES`."""
@@ -109,8 +112,8 @@ def add_tap_offset(parser: Options, default: str) -> None:
     parser.add_argument(
         "--tap-offset",
         choices=("auto", "0", "1"),
-        help="how the drafter numbers the target's layers: 0 counts the embedding as state 0, as speculators does, 1 "
-        f"counts layers from 0, as z-lab does, auto finds out by trying both (default: {default})",
+        help=f"how the drafter numbers the target's layers: {tap_offset_help()}, auto finds out by trying both "
+        f"(default: {default})",
     )
 
 
@@ -128,27 +131,14 @@ def add_sampling(parser: Options) -> None:
     parser.add_argument("--max-new-tokens", type=positive, metavar="N", help="per answer (default 256)")
     parser.add_argument(
         "--chat-template-kwargs",
-        type=_template_kwargs,
+        type=parse_template_kwargs,
         metavar="JSON",
         help="such as '{\"enable_thinking\": false}'",
     )
 
 
-def _template_kwargs(text: str) -> dict[str, object]:
-    """Read the arguments of a chat template.
-
-    Raises:
-        PromptError: the text is no JSON object, or sets what simlab sets itself.
-    """
-    with needing_models("record"):
-        from simlab.real_runner.record.prompts import parse_template_kwargs  # noqa: PLC0415 - needs jinja2
-    return parse_template_kwargs(text)
-
-
 def add_execution(parser: Options) -> None:
     """Add ``--execution``, which says how the models' operations are started; not given, it is None."""
-    from simlab.real_runner.execution.prepare import EXECUTIONS, execution_help  # noqa: PLC0415 - commands without models
-
     parser.add_argument("--execution", choices=tuple(EXECUTIONS), help=execution_help())
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from simlab.cli.options import Options, add_cost, add_device, add_draft_set, add_json, add_limit
 from simlab.cli.parser import Parser, add_command, not_negative, positive
 from simlab.errors import UsageError, at_the_door, needing_models
+from simlab.real_runner.record.options import parse_template_kwargs
+from simlab.real_runner.train.options import LossWeights, TrainingPlan, TrainOptions
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import CalibrationFit, PriceFit, RankFit, fit_calibration, fit_price, fit_ranks
 from simlab.studies.inputs.models import TARGET
@@ -184,11 +186,7 @@ def _run_dflash(options: argparse.Namespace) -> int:
     """Train a drafter, and say where it is."""
     taps = _taps(options.taps)
     with needing_models("train"):
-        # These load torch.
-        from simlab.real_runner.record.prompts import parse_template_kwargs  # noqa: PLC0415
-        from simlab.real_runner.train.dflash import TrainingPlan  # noqa: PLC0415
-        from simlab.real_runner.train.losses import LossWeights  # noqa: PLC0415
-        from simlab.real_runner.train.train import TrainOptions, train  # noqa: PLC0415
+        from simlab.real_runner.train.train import train  # noqa: PLC0415 - loads torch
     with at_the_door():
         chosen = TrainOptions(
             target=options.target,

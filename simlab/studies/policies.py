@@ -50,7 +50,7 @@ class PolicyList:
     @cached_property
     def frame(self) -> "pl.DataFrame":
         """A row per policy; the settings as they are typed, with their defaults."""
-        import polars as pl
+        import polars as pl  # noqa: PLC0415 - the list itself is printed without data frames
 
         rows = [
             {

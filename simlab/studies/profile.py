@@ -110,7 +110,7 @@ def profile(
         top_k: likewise; default 0, no cut.
         dtype: of the models' arithmetic; default ``float32``.
         device: as torch names it; default ``cpu``.
-        execution: one of `simlab.real_runner.execution.prepare.EXECUTIONS`; default ``eager``.
+        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`; default ``eager``.
         threads: of the CPU; default as torch chooses.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
         text: what the models read; None: real words that come with simlab and with Python.

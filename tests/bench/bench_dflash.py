@@ -22,7 +22,7 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner.checkpoints.files import PACKAGED, find_drafter
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.timer import clock_of
-from simlab.real_runner.execution.prepare import EAGER, EXECUTIONS
+from simlab.real_runner.execution.executions import EAGER, EXECUTIONS
 from simlab.real_runner.models import Models, dtype_of, load_models
 from simlab.real_runner.targets import builtin
 from simlab.sampling.choice import Sampling

@@ -17,7 +17,7 @@ from simlab.real_runner.checkpoints.files import PACKAGED
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.decoding.text_runners import speculation
 from simlab.real_runner.decoding.timer import clock_of
-from simlab.real_runner.execution.prepare import EAGER, EXECUTIONS
+from simlab.real_runner.execution.executions import EAGER, EXECUTIONS
 from simlab.real_runner.models import load_models
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.model import Target

@@ -18,7 +18,7 @@ from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import forward_text, record_text
-from simlab.real_runner.record.sources import Answered
+from simlab.real_runner.record.sources import AnsweredTurn
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -48,7 +48,7 @@ def main() -> None:
     options = RecordOptions("smollm2-135m", "dflash-smollm2-135m", out=None, text_from="-")  # type: ignore[arg-type]
     text = models.target.tokenizer.encode("A chain of tokens is drafted, and a tree of them is verified. " * 40)
     prompt, answer = text[:100], text[100 : 100 + arguments.tokens]
-    answered = Answered(
+    answered = AnsweredTurn(
         Prompt("bench", "bench", 0, 0, np.array(prompt, np.int32)), np.array(answer, np.int32), "length"
     )
     tokens = torch.tensor(prompt + answer)

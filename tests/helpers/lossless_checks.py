@@ -10,7 +10,7 @@ import random_trees
 from simlab.draft import Prompt
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.models import Models
 from simlab.recorded import RecordedSequence
 from simlab.sampling.choice import Sampling
@@ -89,7 +89,7 @@ def fixed_cases(num: int, seed: int = 0) -> Iterator[Case]:
         )
 
 
-def check_case(case: Case) -> Decoded:
+def check_case(case: Case) -> DecodedText:
     """Decode with random trees; the text must be plain decoding's, and the rounds must be its rounds."""
     decoded = decode(case.models, case.policy(), case.prompt, case.sampling, case.max_new_tokens)
     check_text(decoded, plain_of(case), case.models, case.max_new_tokens)
@@ -97,7 +97,7 @@ def check_case(case: Case) -> Decoded:
     return decoded
 
 
-def check_text(decoded: Decoded, plain: list[int], models: Models, max_new_tokens: int) -> None:
+def check_text(decoded: DecodedText, plain: list[int], models: Models, max_new_tokens: int) -> None:
     """The text is that of plain decoding, to its last token."""
     assert decoded.text.dtype == np.int32
     assert decoded.text.tolist() == plain
@@ -107,7 +107,7 @@ def check_text(decoded: Decoded, plain: list[int], models: Models, max_new_token
     assert len(plain) == max_new_tokens or stops
 
 
-def check_rounds(decoded: Decoded, policy: AnyPolicy) -> None:
+def check_rounds(decoded: DecodedText, policy: AnyPolicy) -> None:
     """The rounds commit each token of the text once; without a drafter they are those of a replay."""
     position, last = 0, len(decoded.text) - 1
     for ran in decoded.rounds:
@@ -140,7 +140,7 @@ def assert_same_rounds(ours: list[Round], theirs: list[Round]) -> None:
         assert (one.path, one.num_committed, one.clipped) == (other.path, other.num_committed, other.clipped)
 
 
-def kinds_of(decoded: Decoded) -> set[str]:
+def kinds_of(decoded: DecodedText) -> set[str]:
     """The special things that happened in a text."""
     kinds = {f"ended by {decoded.stop_reason}"}
     if len(decoded.text) == 1:

@@ -10,7 +10,7 @@ from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record_text
-from simlab.real_runner.record.sources import Answered
+from simlab.real_runner.record.sources import AnsweredTurn
 from simlab.sampling.choice import Sampling, sequence_key
 from simlab.traces.format.records import SequenceRecord
 
@@ -27,7 +27,7 @@ def record_texts(
             options,
             models,
             first_index + number,
-            Answered(prompt, np.array(text.token_ids, np.int32), text.stop_reason),
+            AnsweredTurn(prompt, np.array(text.token_ids, np.int32), text.stop_reason),
         )
         for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True))
     ]

@@ -12,7 +12,7 @@ import tiny_models
 from simlab.errors import ModelError
 from simlab.real_runner.record.devices import OtherDevices
 from simlab.real_runner.record.options import RecordOptions
-from simlab.real_runner.record.progress import Reporting
+from simlab.real_runner.record.progress import ProgressReporter
 from simlab.traces.writer import TraceWriter
 
 
@@ -51,23 +51,23 @@ class Silent:
         pass
 
 
-def refuses(_options: RecordOptions, _writer: TraceWriter, _numbers: Iterator[int], _told: Reporting) -> None:
+def refuses(_options: RecordOptions, _writer: TraceWriter, _numbers: Iterator[int], _told: ProgressReporter) -> None:
     raise ModelError("the prompts are others now")
 
 
-def dies(_options: RecordOptions, _writer: TraceWriter, numbers: Iterator[int], _told: Reporting) -> None:
+def dies(_options: RecordOptions, _writer: TraceWriter, numbers: Iterator[int], _told: ProgressReporter) -> None:
     next(numbers)
     os._exit(9)
 
 
 def dies_holding_the_list(
-    _options: RecordOptions, _writer: TraceWriter, numbers: Iterator[int], _told: Reporting
+    _options: RecordOptions, _writer: TraceWriter, numbers: Iterator[int], _told: ProgressReporter
 ) -> None:
     inspect.getgeneratorlocals(numbers)["self"].num_taken.get_lock().acquire()  # type: ignore[arg-type]
     os._exit(9)
 
 
-def stays(_options: RecordOptions, writer: TraceWriter, numbers: Iterator[int], _told: Reporting) -> None:
+def stays(_options: RecordOptions, writer: TraceWriter, numbers: Iterator[int], _told: ProgressReporter) -> None:
     """Leave a note of who it is, and never end."""
     (writer._folder / "who").write_text(str(os.getpid()))
     time.sleep(600)

@@ -17,11 +17,11 @@ from order_checks import check_columns
 from simlab.arrays import Ints
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm.float32_audit import Losses, audit_text, measured_bound
-from simlab.real_runner.confirm.record_comparison import Comparison, compare_with_record
+from simlab.real_runner.confirm.float32_audit import TextLosses, audit_text, measured_bound
+from simlab.real_runner.confirm.record_comparison import RecordComparison, compare_with_record
 from simlab.real_runner.confirm.verdict import Verdict, verdict_of
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import Target
@@ -158,7 +158,7 @@ def check_prompt(
     return Checked(prompt.prompt_id, prompt.dataset, prompt.turn, bound, tuple(runs))
 
 
-def _ran(one: NamedPolicy, decoded: Decoded, losses: Losses, record: SequenceRecord | None) -> Ran:
+def _ran(one: NamedPolicy, decoded: DecodedText, losses: TextLosses, record: SequenceRecord | None) -> Ran:
     unequal = first_unequal(one.policy, decoded)
     totals = decoded.totals
     places = np.flatnonzero(losses.tokens != decoded.text)
@@ -208,7 +208,7 @@ def _rank(ids: Ints, token: int) -> int:
     return int(places[0]) if places.size else -1
 
 
-def _against(found: Comparison) -> Against:
+def _against(found: RecordComparison) -> Against:
     return Against(
         found.num_rounds,
         found.num_unpaired,
@@ -231,7 +231,7 @@ def verdict_on(
     losses, tokens = np.zeros(len(text)), text.copy()
     for place, token, loss in run.others:
         losses[place], tokens[place] = loss, token
-    return verdict_of(text, plain, Losses(losses, tokens), bound, stop_token_ids, max_new_tokens)
+    return verdict_of(text, plain, TextLosses(losses, tokens), bound, stop_token_ids, max_new_tokens)
 
 
 def faults_of(checked: Checked, bound: float, stop_token_ids: Sequence[int], max_new_tokens: int) -> list[str]:

@@ -19,7 +19,15 @@ from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.prompt_rows import Message
 from simlab.real_runner.record.prompts import render
 from simlab.real_runner.record.record import forward_text
-from simlab.real_runner.tap_offset import Text, Trial, clearly_best, given_offset, readings, settle, try_offset
+from simlab.real_runner.tap_offset import (
+    OffsetTrial,
+    PromptAndText,
+    clearly_best,
+    parse_tap_offset,
+    readings,
+    settle_tap_offset,
+    try_offset,
+)
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
@@ -39,7 +47,7 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def texts(place: Path, prompts: Path) -> list[Text]:
+def texts(place: Path, prompts: Path) -> list[PromptAndText]:
     """What the target writes after the prompts of the file, as ``record`` reads them."""
     target = load_target(str(place), torch.float32)
     rows = [json.loads(line) for line in prompts.read_text().splitlines()]
@@ -50,7 +58,7 @@ def texts(place: Path, prompts: Path) -> list[Text]:
     ]
 
 
-def fitted(target: Target, texts: list[Text]) -> DFlashDrafter:
+def fitted(target: Target, texts: list[PromptAndText]) -> DFlashDrafter:
     """A drafter that has learnt these very texts by heart, from the states behind layers 0, 1 and 2."""
     torch.manual_seed(0)
     drafter = DFlashDrafter(drafter_config(4, 1))
@@ -76,7 +84,7 @@ def fitted(target: Target, texts: list[Text]) -> DFlashDrafter:
 
 
 @pytest.fixture(scope="module")
-def right(place: Path, texts: list[Text], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def right(place: Path, texts: list[PromptAndText], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint whose layer numbers are those of z-lab's layout."""
     folder = tmp_path_factory.mktemp("right")
     save_drafter(fitted(load_target(str(place), torch.float32), texts), folder, torch.float32)
@@ -98,7 +106,7 @@ def loaded(place: Path, draft: Path, offset: int | None = None) -> Models:
     return load_models(str(place), str(draft), "float32", "cpu", offset)
 
 
-def test_a_planted_wrong_offset_is_found(place: Path, right: Path, planted: Path, texts: list[Text]) -> None:
+def test_a_planted_wrong_offset_is_found(place: Path, right: Path, planted: Path, texts: list[PromptAndText]) -> None:
     for draft, offset in ((right, 1), (planted, 0)):
         models = loaded(place, draft)
         shares = {
@@ -106,29 +114,31 @@ def test_a_planted_wrong_offset_is_found(place: Path, right: Path, planted: Path
         }
         assert shares[offset] > 0.5 > 2 * shares[1 - offset]
         for given in (texts, [(prompt, np.empty(0, np.int32)) for prompt, _ in texts]):
-            settle(models, "auto", given)
+            settle_tap_offset(models, "auto", given)
             assert (models.drafter.config.tap_offset, models.drafter.config.target_layer_ids) == (offset, (0, 1, 2))
-    settle(models, None, texts)
+    settle_tap_offset(models, None, texts)
     assert loaded(place, planted, 0).drafter.config.target_layer_ids == (0, 1, 2)
     assert loaded(place, planted).drafter.config.target_layer_ids == (1, 2, 3)
 
 
-def test_a_drafter_that_knows_nothing_leaves_it_unclear(place: Path, tmp_path: Path, texts: list[Text]) -> None:
+def test_a_drafter_that_knows_nothing_leaves_it_unclear(
+    place: Path, tmp_path: Path, texts: list[PromptAndText]
+) -> None:
     models = loaded(place, make_drafter(tmp_path))
     with pytest.raises(ModelError, match="cannot tell which layers") as caught:
-        settle(models, "auto", texts)
+        settle_tap_offset(models, "auto", texts)
     assert "\n" not in str(caught.value)
 
 
 def test_texts_that_are_too_short_tell_nothing(place: Path, right: Path) -> None:
     one = np.array([5, 6], np.int32), np.array([7], np.int32)
     with pytest.raises(ModelError, match="too short"):
-        settle(loaded(place, right), "auto", [one])
+        settle_tap_offset(loaded(place, right), "auto", [one])
 
 
 def test_clearly_best() -> None:
-    def trial(offset: int, hits: list[float]) -> Trial:
-        return Trial(offset, sum(hits) / (3 * len(hits)), np.array(hits), 3 * len(hits))
+    def trial(offset: int, hits: list[float]) -> OffsetTrial:
+        return OffsetTrial(offset, sum(hits) / (3 * len(hits)), np.array(hits), 3 * len(hits))
 
     good, bad = trial(0, [2.0, 1.0] * 20), trial(1, [0.0, 1.0] * 20)
     assert clearly_best([good, bad]).offset == clearly_best([bad, good]).offset == 0
@@ -144,7 +154,7 @@ def test_clearly_best() -> None:
 def test_readings_that_leave_the_target_are_not_tried(place: Path, tmp_path: Path) -> None:
     save_drafter(DFlashDrafter(replace(drafter_config(), target_layer_ids=(-1, 2))), tmp_path, torch.float32)
     assert [config.tap_offset for config in readings(loaded(place, tmp_path))] == [1]
-    assert [given_offset(choice) for choice in (None, "auto", "0", "1")] == [None, None, 0, 1]
+    assert [parse_tap_offset(choice) for choice in (None, "auto", "0", "1")] == [None, None, 0, 1]
 
 
 def test_record_and_confirm_with_the_offset_that_was_found(

@@ -82,7 +82,7 @@ def test_dense_rows_equal_rows_drafted_live(models: Models, sample: SequenceReco
 
 def test_kept_candidates_give_the_trees_of_the_full_vocabulary(models: Models, sample: SequenceRecord) -> None:
     """On the rows as they were drafted live, cut by the recorder's rule."""
-    from simlab.real_runner.drafters.draft_rows import Kept, marginals_of
+    from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
 
     with torch.inference_mode():
         laws = live_log_probs(models, sample)[::8]
@@ -90,7 +90,7 @@ def test_kept_candidates_give_the_trees_of_the_full_vocabulary(models: Models, s
         ids, on_grid = top_candidates(law, 4096)
         offsets = np.arange(0, ids.size + 1, ids.shape[1], dtype=np.int32)
         full = best_first(0, Marginals(ids.ravel(), on_grid.ravel(), offsets), 512)
-        kept = best_first(0, marginals_of(law, Kept(64, 512)), 512)
+        kept = best_first(0, marginals_of(law, KeptCandidates(64, 512)), 512)
         for ours, theirs in zip(kept, full, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
@@ -169,7 +169,7 @@ def test_the_layers_that_the_shipped_drafter_reads_are_found(models: Models, tmp
     from dataclasses import replace
 
     from simlab.real_runner.checkpoints.files import load_drafter, save_drafter
-    from simlab.real_runner.tap_offset import settle
+    from simlab.real_runner.tap_offset import settle_tap_offset
 
     texts = [(record.prompt.token_ids, record.text) for record in open_trace(packaged_trace()).sequences()]
     own = models.drafter.config.target_layer_ids
@@ -177,5 +177,5 @@ def test_the_layers_that_the_shipped_drafter_reads_are_found(models: Models, tmp
     wrong.config = replace(wrong.config, target_layer_ids=tuple(tap + 1 for tap in own))
     save_drafter(wrong, tmp_path, torch.float32)
     tried = replace(models, drafter=load_drafter(tmp_path, torch.float32))
-    settle(tried, "auto", texts)
+    settle_tap_offset(tried, "auto", texts)
     assert (tried.drafter.config.tap_offset, tried.drafter.config.target_layer_ids) == (0, own)

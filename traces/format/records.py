@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,11 @@ class TokenRows:
         for name in ("log_prob", "entropy", "log_normaliser", "decision_gap"):
             _check(getattr(self, name), name, np.float32, (num,))
         _make_read_only(self)
+
+    @classmethod
+    def concatenated(cls, parts: Sequence["TokenRows"]) -> "TokenRows":
+        """The rows of consecutive stretches of one text, at least one, put together in their order."""
+        return cls(**{entry.name: _joined(parts, entry.name) for entry in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,9 +117,7 @@ class DraftColumns:
         Raises:
             ValueError: there is no part, or they differ in their number of depths.
         """
-        return cls(
-            **{entry.name: np.concatenate([getattr(part, entry.name) for part in parts]) for entry in fields(cls)}
-        )
+        return cls(**{entry.name: _joined(parts, entry.name) for entry in fields(cls)})
 
     @property
     def has_true_log_prob(self) -> Bools:
@@ -169,6 +173,10 @@ class SequenceRecord:
 def _check(array: npt.NDArray[np.generic], name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> None:
     if array.dtype != dtype or array.shape != shape:
         raise ValueError(f"{name} must be {np.dtype(dtype)} {list(shape)}; got {array.dtype} {list(array.shape)}")
+
+
+def _joined(parts: Sequence[TokenRows] | Sequence[DraftColumns], name: str) -> npt.NDArray[Any]:
+    return np.concatenate([getattr(part, name) for part in parts])
 
 
 def _make_read_only(rows: TokenRows | DraftColumns) -> None:

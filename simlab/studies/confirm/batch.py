@@ -9,8 +9,7 @@ from tqdm import tqdm
 from simlab.analysis.confirm.groups import MachineSpeed, machine_speed
 from simlab.policies.composition import check_batch
 from simlab.policies.engine.lock_step import served_sums
-from simlab.real_runner.confirm.batch_entries import finished_groups
-from simlab.real_runner.confirm.batch_groups import Group, of_groups
+from simlab.real_runner.confirm.groups import TextGroup, finished_groups, of_groups
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.recorded import texts_of
@@ -56,7 +55,9 @@ class BatchFacts:
         return {"batch": self.batch, "groups": self.groups, "group_runs": self.group_runs}
 
 
-def predicted_groups(trace: Trace, draft: str, priced: PricedPolicies, groups: Sequence[Group], batch: int) -> Results:
+def predicted_groups(
+    trace: Trace, draft: str, priced: PricedPolicies, groups: Sequence[TextGroup], batch: int
+) -> Results:
     """Replay just the groups that run: result rows, for each sequence one per policy.
 
     Args:

@@ -8,7 +8,7 @@ from simlab.errors import UsageError, at_the_door
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.confirm.log import check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.execution.prepare import EAGER
+from simlab.real_runner.execution.executions import EAGER
 from simlab.studies.confirm.artefacts import artefacts_of_models
 from simlab.studies.confirm.choice import PriorChoice, prior_choice
 from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
@@ -75,7 +75,7 @@ def confirm(
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
         dtype: of the models' arithmetic.
         device: as torch names it.
-        execution: one of `simlab.real_runner.execution.prepare.EXECUTIONS`; None: one operation after the other.
+        execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`; None: one operation after the other.
         batch_invariant: every pass of the target has one fixed shape; nothing is predicted then.
         threads: of the CPU; None: as torch chooses.
         repeats: how often each text is decoded; None: once, with a stop rule at most `MOST_REPEATS` times.

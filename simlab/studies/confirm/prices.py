@@ -4,7 +4,7 @@ from pathlib import Path
 
 from simlab.errors import CostError
 from simlab.real_runner.confirm.setup import ConfirmSetup
-from simlab.real_runner.execution.prepare import EAGER
+from simlab.real_runner.execution.executions import EAGER
 from simlab.studies.inputs.priced_policies import largest_budget
 from simlab.studies.inputs.prices import Prices, check_models, no_prices, prices_for_trace
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file

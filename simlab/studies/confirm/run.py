@@ -26,7 +26,7 @@ from simlab.real_runner.confirm.entries import FinishedSequence
 from simlab.real_runner.confirm.log import ConfirmLog, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup, check_trace, load_setup
-from simlab.real_runner.confirm.stop import Ending, StopRule
+from simlab.real_runner.confirm.stop import StopMonitor, StopRule
 from simlab.real_runner.models import within_memory
 from simlab.studies.confirm.batch import BatchFacts, batch_facts, predicted_groups
 from simlab.studies.confirm.choice import PriorChoice
@@ -159,7 +159,7 @@ def run_facts(
     setup: ConfirmSetup, sequences: Sequence[FinishedSequence], rule: StopRule, batch: BatchFacts | None = None
 ) -> RunFacts:
     """Tell what was run, how far it came, and why it ended."""
-    ending, options = Ending(setup, rule, sequences), setup.options
+    ending, options = StopMonitor(setup, rule, sequences), setup.options
     key = JsonFields(setup.key(), "the key of the run")
     is_all = len(sequences) == len(setup.records) * options.repeats
     prompts = {record.index: (record.prompt.dataset, record.prompt.prompt_id) for record in setup.records}

@@ -4,7 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.targets.machine import has_fast_bfloat16
+from simlab.real_runner.profile.machine import has_fast_bfloat16
 from simlab.real_runner.targets.token_text import load_decoder
 from simlab.studies.confirm.choice import prior_choice
 from simlab.studies.confirm.confirmation import Confirmation, SummaryContext

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.explained import Explained
+from simlab.real_runner.checkpoints.explained import CheckpointSummary, explain_checkpoint
+from simlab.real_runner.checkpoints.layouts import drafter_fields, is_drafter
+from simlab.real_runner.targets.hub_files import CONFIG, at_revision, fetch, fetch_drafter, is_hub_id
 
 _SAID = ("layer_views", "tap_offset")
 _FILES = (".json", ".parquet", ".safetensors")
@@ -38,8 +40,6 @@ def fetched_checkpoint(name: str) -> Path | None:
     Raises:
         ModelError: it cannot be had, has no configuration, or is no drafter.
     """
-    from simlab.real_runner.targets.hub_files import CONFIG, at_revision, fetch, fetch_drafter, is_hub_id
-
     repository = Path(name.partition("@")[0])
     is_elsewhere = len(repository.parts) == 2 and repository.suffix not in _FILES and not repository.parent.is_dir()
     if not is_elsewhere or not is_hub_id(name):
@@ -54,14 +54,12 @@ def fetched_checkpoint(name: str) -> Path | None:
     return fetch_drafter(at_revision(name, first.revision)).folder
 
 
-def read_checkpoint(place: Path) -> tuple[Explained | None, list[TensorInfo]]:
+def read_checkpoint(place: Path) -> tuple[CheckpointSummary | None, list[TensorInfo]]:
     """What the drafter is, if a ``config.json`` lies there, and its tensors.
 
     Raises:
         ModelError: the files are damaged, or are not those of a drafter.
     """
-    from simlab.real_runner.checkpoints.explained import explain
-
     folder = place if place.is_dir() else place.parent
     files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
     if not files:
@@ -70,12 +68,10 @@ def read_checkpoint(place: Path) -> tuple[Explained | None, list[TensorInfo]]:
     fields = _fields(config) if config.is_file() else None
     tensors = [tensor for file in files for tensor in read_tensors(file)]
     names = [one.name for one in tensors]
-    return None if fields is None else explain(fields, names, folder), tensors
+    return None if fields is None else explain_checkpoint(fields, names, folder), tensors
 
 
 def _fields(path: Path) -> dict[str, object]:
-    from simlab.real_runner.checkpoints.explained import is_drafter
-
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -83,9 +79,7 @@ def _fields(path: Path) -> dict[str, object]:
     if not isinstance(fields, dict):
         raise ModelError(f"{path} is not a JSON object; fetch the checkpoint again")
     if not is_drafter(fields):
-        raise ModelError(
-            f"{path} is not of a drafter: it has no dflash_config, no speculators_model_type, no block_size"
-        )
+        raise ModelError(f"{path} is not of a drafter: it has no {', no '.join(drafter_fields())}")
     return fields
 
 

@@ -18,12 +18,11 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.joint_budget import JointBudget
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm.batch_check import first_unequal_of_each
-from simlab.real_runner.confirm.batch_groups import groups_of, of_groups, units_of
-from simlab.real_runner.confirm.batch_serving import ServedGroup, serve_group
+from simlab.real_runner.confirm.groups import groups_of, of_groups, units_of
+from simlab.real_runner.confirm.serving import ServedGroup, first_unequal_of_each, serve_group
 from simlab.real_runner.decoding import batched_speculation
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.execution import batched_buffers
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
@@ -98,7 +97,7 @@ def faults(served: ServedGroup, policy: AnyPolicy) -> list[str]:
     return [str(one) for one in first_unequal_of_each(policy, served) if one is not None]
 
 
-def with_text(served: ServedGroup, number: int, change: Callable[[RanRound], RanRound]) -> ServedGroup:
+def with_text(served: ServedGroup, number: int, change: Callable[[DecodedRound], DecodedRound]) -> ServedGroup:
     """The rounds of one text are others."""
     texts = list(served.texts)
     texts[number] = replace(texts[number], rounds=tuple(map(change, texts[number].rounds)))

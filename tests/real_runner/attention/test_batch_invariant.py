@@ -31,7 +31,7 @@ from simlab.real_runner.decoding import plain, speculation
 from simlab.real_runner.decoding.choice import Choose, chooser
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.models import Models
-from simlab.real_runner.profile.key import setting_of
+from simlab.real_runner.profile.setting import setting_of
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import write_cost_file

@@ -11,16 +11,16 @@ from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import load_drafter, save_drafter
-from simlab.real_runner.checkpoints.zlab import config_from_json
+from simlab.real_runner.checkpoints.zlab import config_from_json, config_to_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 
 
 def changed(**fields: object) -> dict[str, object]:
-    return drafter_config().to_json() | fields
+    return config_to_json(drafter_config()) | fields
 
 
 def inside(**fields: object) -> dict[str, object]:
-    written = drafter_config().to_json()
+    written = config_to_json(drafter_config())
     return written | {"dflash_config": cast(dict[str, object], written["dflash_config"]) | fields}
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.config import read_config
 from simlab.real_runner.checkpoints.files import load_drafter
+from simlab.real_runner.checkpoints.layouts import read_config
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.drafters.dense import draft_logits
-from simlab.real_runner.drafters.draft_rows import Kept, draft_columns
+from simlab.real_runner.drafters.draft_rows import draft_columns
+from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 from simlab.real_runner.models import load_models
 from simlab.real_runner.record.record import forward_text
@@ -103,7 +104,7 @@ def test_rows_of_a_reduced_vocabulary_are_in_the_targets_ids(tmp_path: Path, tar
     drafter = made(tmp_path, target, CASES["reduced"])
     ours = load_drafter(tmp_path, torch.float32)
     features, _ = forward_text(target, TOKENS, ours.config.target_layer_ids)
-    columns = draft_columns(ours, target, features, TOKENS, 30, Kept(min_width=6, exact_budget=12))
+    columns = draft_columns(ours, target, features, TOKENS, 30, KeptCandidates(min_width=6, exact_budget=12))
     roots = list(range(30, len(TOKENS) - 5))
     law = their_logits(drafter, target, roots).double().log_softmax(-1)
     ids = KEPT.nonzero()[:, 0].tolist()
@@ -244,7 +245,7 @@ def test_live_candidates_of_a_reduced_vocabulary_are_those_of_the_record(
     made(tmp_path, target, CASES["reduced"])
     models = load_models(str(place), str(tmp_path), "float32", "cpu")
     features, _ = forward_text(target, TOKENS, models.drafter.config.target_layer_ids)
-    columns = draft_columns(models.drafter, target, features, TOKENS, 30, Kept(min_width=6, exact_budget=1))
+    columns = draft_columns(models.drafter, target, features, TOKENS, 30, KeptCandidates(min_width=6, exact_budget=1))
     live = LiveDrafter(models, 6, 80)
     live.read(features[None, :30])
     found = live.marginals(int(TOKENS[30]), 30)

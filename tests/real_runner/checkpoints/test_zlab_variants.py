@@ -13,6 +13,7 @@ from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import load_drafter, save_drafter
+from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 from simlab.real_runner.record.record import forward_text
@@ -34,7 +35,7 @@ def written(folder: Path, taps: tuple[int, ...] = (0, 1, 2), num_layers: int = 2
     assert isinstance(nested, dict)
     config = replace(drafter_config(4, num_layers), target_layer_ids=taps)
     save_drafter(random_drafter(config, seed=len(str(fields))), folder, torch.float32)
-    said: Any = config.to_json() | fields
+    said: Any = config_to_json(config) | fields
     said["dflash_config"] |= nested
     (folder / "config.json").write_text(json.dumps(said))
     return folder

@@ -12,8 +12,7 @@ import torch
 from simlab.arrays import Floats, Ints
 from simlab.draft import Prompt
 from simlab.real_runner.confirm import float32_audit as audit
-from simlab.real_runner.confirm.float32_audit import Losses, audit_text, measured_bound
-from simlab.real_runner.confirm.least_error import least_error
+from simlab.real_runner.confirm.float32_audit import TextLosses, audit_text, least_error, measured_bound
 from simlab.real_runner.confirm.verdict import Verdict, verdict_of
 from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.record.prompts import read_prompts, render
@@ -270,6 +269,6 @@ def test_a_text_past_its_stop_token_fails(target: Target, prompts: list[Prompt])
     first = int(np.flatnonzero(np.isin(text, stops))[0])
     cut = slice(first + 1)
     assert (
-        str(verdict_of(text[cut], text[cut], Losses(audited.losses[cut], audited.tokens[cut]), 0.1, stops, 99))
+        str(verdict_of(text[cut], text[cut], TextLosses(audited.losses[cut], audited.tokens[cut]), 0.1, stops, 99))
         == "exact"
     )

@@ -15,11 +15,11 @@ from simlab.errors import TraceError
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm import audit as confirm_audit
 from simlab.real_runner.confirm import batch as confirm_batch
-from simlab.real_runner.confirm.batch_serving import ServedGroup, serve_group
 from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.confirm.serving import ServedGroup, serve_group
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 from simlab.studies.confirm.confirmation import Confirmation
@@ -122,7 +122,7 @@ def exchanged_seconds(served: ServedGroup) -> ServedGroup:
     return replace(served, texts=tuple(texts))
 
 
-def _with_seconds(one: Decoded, seconds: Sequence[StageSeconds]) -> Decoded:
+def _with_seconds(one: DecodedText, seconds: Sequence[StageSeconds]) -> DecodedText:
     given = [*seconds, *(ran.seconds for ran in one.rounds[len(seconds) :])]
     return replace(one, rounds=tuple(replace(ran, seconds=each) for ran, each in zip(one.rounds, given, strict=False)))
 

@@ -22,11 +22,11 @@ from simlab.real_runner.confirm import confirm
 from simlab.real_runner.confirm.audit import audit, verdicts
 from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.entries import FinishedSequence, finished_run
-from simlab.real_runner.confirm.float32_audit import Losses
+from simlab.real_runner.confirm.float32_audit import TextLosses
 from simlab.real_runner.confirm.log import LOG, ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Decoded, RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.loading import load_target
@@ -36,7 +36,7 @@ from simlab.sequence_replay import Round, replay_sequence
 from simlab.totals import Totals
 from simlab.tree import DraftTree
 
-Spoil = Callable[[Decoded], Decoded]
+Spoil = Callable[[DecodedText], DecodedText]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ class Watch:
         sampling: Sampling,
         max_new_tokens: int,
         clock: Clock,
-    ) -> Decoded:
+    ) -> DecodedText:
         if self._most is not None and len(self.asked) == len(LABELS) + self._most:
             raise KeyboardInterrupt
         self.asked.append((type(policy).__name__, prompt.prompt_id, prompt.turn, max_new_tokens))
@@ -75,21 +75,21 @@ class Watch:
 def spoilt(monkeypatch: pytest.MonkeyPatch, policy_name: str, change: Spoil) -> None:
     """Decoding in which one policy's texts are changed afterwards."""
 
-    def faulty(*arguments: object) -> Decoded:
+    def faulty(*arguments: object) -> DecodedText:
         found = decode(*arguments)  # type: ignore[arg-type]
         return change(found) if repr(arguments[1]).startswith(policy_name) else found
 
     monkeypatch.setattr(confirm, "decode", faulty)
 
 
-def another_token(decoded: Decoded) -> Decoded:
+def another_token(decoded: DecodedText) -> DecodedText:
     """The least probable kind of fault: one token in the middle is another."""
     text = decoded.text.copy()
     text[len(text) // 2] = (text[len(text) // 2] + 1) % 90 + 5
     return replace(decoded, text=text)
 
 
-def one_round_less(decoded: Decoded) -> Decoded:
+def one_round_less(decoded: DecodedText) -> DecodedText:
     return replace(decoded, rounds=decoded.rounds[:-1])
 
 
@@ -261,12 +261,12 @@ def test_an_infinite_loss_survives_the_log_and_the_largest_bound_holds(
     bounds = iter((1.0, 3.0, 2.0, 0.5, 0.25, 0.125))
     monkeypatch.setattr(confirm_audit, "measured_bound", lambda *_: next(bounds))
 
-    def impossible(_target: Target, prompt: Prompt, text: Ints, _sampling: Sampling) -> Losses:
+    def impossible(_target: Target, prompt: Prompt, text: Ints, _sampling: Sampling) -> TextLosses:
         """Token 1 of one text was masked out."""
         losses, tokens = np.zeros(len(text)), text.copy()
         if (prompt.prompt_id, prompt.turn) == ("p1", 1):
             losses[1], tokens[1] = np.inf, text[1] + 1
-        return Losses(losses, tokens)
+        return TextLosses(losses, tokens)
 
     monkeypatch.setattr(confirm_audit, "audit_text", impossible)
     options = ConfirmOptions(tmp_path / "out")
@@ -323,7 +323,7 @@ def test_a_clipped_round_is_counted(made: Made) -> None:
     rounds = (Round(0, DraftTree.chain(9, [1]), (), 1, clipped=False), Round(1, tree, (1, 2, 3), 3, clipped=True))
     seconds = StageSeconds(1e-6, 2e-6, 3e-6, 4e-6)
     text = np.array([9, 5, 6, 7, 8], np.int32)
-    decoded = Decoded(prompt, text, "length", tuple(RanRound(one, None, seconds) for one in rounds))
+    decoded = DecodedText(prompt, text, "length", tuple(DecodedRound(one, None, seconds) for one in rounds))
     run = finished_run("id", decoded, "", ())
     assert run.totals == decoded.totals == Totals(2, 4, 6, 3, 4, 1)
     assert run.rounds.tolist() == [[0, 1, 0, 1, 1, 2, 3, 4], [1, 3, 3, 3, 1, 2, 3, 4]]

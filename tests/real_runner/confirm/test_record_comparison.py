@@ -15,10 +15,9 @@ from simlab.arrays import Floats
 from simlab.draft import Marginals
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm.record_comparison import compare_with_record
-from simlab.real_runner.confirm.row_comparison import compare_rows
+from simlab.real_runner.confirm.record_comparison import compare_rows, compare_with_record
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
@@ -79,11 +78,11 @@ def recorded(trace: Trace) -> RecordedSequence:
 
 
 @pytest.fixture(scope="module")
-def run(models: Models, trace: Trace, recorded: RecordedSequence) -> Decoded:
+def run(models: Models, trace: Trace, recorded: RecordedSequence) -> DecodedText:
     return ran(models, trace, recorded, TREE)
 
 
-def ran(models: Models, trace: Trace, recorded: RecordedSequence, policy: AnyPolicy) -> Decoded:
+def ran(models: Models, trace: Trace, recorded: RecordedSequence, policy: AnyPolicy) -> DecodedText:
     return decode(models, policy, recorded.prompt, trace.manifest.sampling, MAX_NEW_TOKENS)
 
 
@@ -145,7 +144,7 @@ def exchanged(depth: int, rank: int) -> Callable[[Marginals], Marginals]:
     return change
 
 
-def test_exchanged_ranks_are_listed_with_their_gap(run: Decoded, recorded: RecordedSequence) -> None:
+def test_exchanged_ranks_are_listed_with_their_gap(run: DecodedText, recorded: RecordedSequence) -> None:
     t = run.rounds[2].round.position
     wrong = with_row(recorded, t, exchanged(2, 0))
     found = compare_with_record(TREE, run, wrong)
@@ -163,7 +162,7 @@ def test_exchanged_ranks_are_listed_with_their_gap(run: Decoded, recorded: Recor
     )
 
 
-def test_another_tree_is_listed_with_its_gap(run: Decoded, recorded: RecordedSequence) -> None:
+def test_another_tree_is_listed_with_its_gap(run: DecodedText, recorded: RecordedSequence) -> None:
     """In the run two nodes stand the other way round, as near ties do."""
     place = next(place for place, one in enumerate(run.rounds) if place >= 2)
     one = run.rounds[place].round
@@ -183,7 +182,7 @@ def test_another_tree_is_listed_with_its_gap(run: Decoded, recorded: RecordedSeq
     assert str(difference) in found.differences()
 
 
-def test_a_moved_node_is_listed(run: Decoded, recorded: RecordedSequence) -> None:
+def test_a_moved_node_is_listed(run: DecodedText, recorded: RecordedSequence) -> None:
     """The same tokens in the same order; the last of them hangs on another parent."""
     one = run.rounds[2]
     tree = one.round.tree
@@ -196,7 +195,7 @@ def test_a_moved_node_is_listed(run: Decoded, recorded: RecordedSequence) -> Non
 
 
 def test_a_round_that_accepts_less_is_listed_and_what_follows_is_counted(
-    run: Decoded, recorded: RecordedSequence
+    run: DecodedText, recorded: RecordedSequence
 ) -> None:
     place = next(place for place, one in enumerate(run.rounds) if one.round.path)
     one = run.rounds[place]
@@ -212,7 +211,7 @@ def test_a_round_that_accepts_less_is_listed_and_what_follows_is_counted(
 
 @pytest.mark.parametrize("place", [1, 9, 18])
 def test_behind_a_parting_nothing_is_compared(
-    run: Decoded, recorded: RecordedSequence, trace: Trace, place: int
+    run: DecodedText, recorded: RecordedSequence, trace: Trace, place: int
 ) -> None:
     """The record's text is another from ``place`` on, and so are its rows there."""
     text = recorded.text.copy()
@@ -235,7 +234,7 @@ def test_behind_a_parting_nothing_is_compared(
 
 @pytest.mark.parametrize("num_tokens", [1, 2, 8])
 def test_a_shorter_text_is_compared_as_far_as_it_goes(
-    models: Models, trace: Trace, recorded: RecordedSequence, run: Decoded, num_tokens: int
+    models: Models, trace: Trace, recorded: RecordedSequence, run: DecodedText, num_tokens: int
 ) -> None:
     short = decode(models, TREE, recorded.prompt, trace.manifest.sampling, num_tokens)
     assert recorded.rows is not None
@@ -254,7 +253,7 @@ def test_a_shorter_text_is_compared_as_far_as_it_goes(
     assert compare_with_record(TREE, short, cut).differences() == []
 
 
-def test_what_cannot_be_compared_is_refused(run: Decoded, recorded: RecordedSequence) -> None:
+def test_what_cannot_be_compared_is_refused(run: DecodedText, recorded: RecordedSequence) -> None:
     other = replace(recorded, prompt=replace(recorded.prompt, token_ids=recorded.prompt.token_ids[:-1]))
     with pytest.raises(ValueError, match="not the same prompt"):
         compare_with_record(TREE, run, other)

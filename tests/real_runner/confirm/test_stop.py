@@ -22,7 +22,7 @@ from simlab.real_runner.confirm.log import LOG, ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.stop import StopRule, is_look
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 
 LOOKS = (20, 25, 31, 38, 47, 58, 72, 90, 112, 140, 175, 218)
 
@@ -94,7 +94,7 @@ def test_a_prompt_during_which_time_runs_out_is_finished(
     """Each text that a policy decodes takes a second; after the warm-up the limit falls into prompt 1, turn 0."""
     seconds = [0.0]
 
-    def slow(*arguments: object) -> Decoded:
+    def slow(*arguments: object) -> DecodedText:
         seconds[0] += 1
         return decode(*arguments)  # type: ignore[arg-type]
 
@@ -109,7 +109,7 @@ def test_an_interrupted_run_ends_where_it_would_have_ended(
 ) -> None:
     options, num_left = ConfirmOptions(tmp_path / "out", repeats=10, until_interval=0.9), [100]
 
-    def stop(*arguments: object) -> Decoded:
+    def stop(*arguments: object) -> DecodedText:
         num_left[0] -= 1
         if num_left[0] < 0:
             raise KeyboardInterrupt

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from simlab.arrays import Ints
-from simlab.real_runner.confirm.float32_audit import Losses
+from simlab.real_runner.confirm.float32_audit import TextLosses
 from simlab.real_runner.confirm.verdict import Kind, Verdict, verdict_of
-from simlab.real_runner.decoding.parting import parting_of
+from simlab.real_runner.decoding.decoded import parting_of
 
 STOP, LIMIT, BOUND = 0, 6, 0.1
 TEXT = [7, 8, 9, 5, STOP]
@@ -26,7 +26,7 @@ def verdict(
     lost = np.zeros(len(text))
     for place, loss in (losses or {}).items():
         lost[place] = loss
-    audited = Losses(lost, ints(text if choices is None else choices))
+    audited = TextLosses(lost, ints(text if choices is None else choices))
     return verdict_of(ints(text), ints(text if plain is None else plain), audited, BOUND, [STOP, 1], LIMIT)
 
 
@@ -95,7 +95,7 @@ def test_what_contradicts_itself_is_refused() -> None:
             Verdict(kind, num_ties, fault=fault)
     for bound in (-1.0, np.nan):
         with pytest.raises(ValueError, match="a bound is a number"):
-            verdict_of(ints(TEXT), ints(TEXT), Losses(np.zeros(5), ints(TEXT)), bound, [STOP], LIMIT)
+            verdict_of(ints(TEXT), ints(TEXT), TextLosses(np.zeros(5), ints(TEXT)), bound, [STOP], LIMIT)
 
 
 @pytest.mark.parametrize(

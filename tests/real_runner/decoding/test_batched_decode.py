@@ -27,12 +27,12 @@ from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policy import AnyPolicy, Needs
 from simlab.real_runner.attention import packed as packed_attention
-from simlab.real_runner.attention.packed import PackedPass, Part, packed_pass
+from simlab.real_runner.attention.packed import PackedPart, PackedPass, packed_pass
 from simlab.real_runner.decoding import batched_drafter, batched_speculation
 from simlab.real_runner.decoding.batched_decode import decode_batch
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import own_sequence, replays_equal
 from simlab.real_runner.execution import batched_buffers
 from simlab.real_runner.models import Models
@@ -93,11 +93,13 @@ def models_of(family: str, seed: int) -> Models:
     return random_trees.random_models(family, seed, VOCAB_SIZE, torch.float32)
 
 
-def alone(models: Models, policy: AnyPolicy, prompts: Sequence[Prompt], sampling: Sampling, most: int) -> list[Decoded]:
+def alone(
+    models: Models, policy: AnyPolicy, prompts: Sequence[Prompt], sampling: Sampling, most: int
+) -> list[DecodedText]:
     return [decode(models, policy, prompt, sampling, most) for prompt in prompts]
 
 
-def assert_same(ours: Sequence[Decoded], theirs: Sequence[Decoded]) -> None:
+def assert_same(ours: Sequence[DecodedText], theirs: Sequence[DecodedText]) -> None:
     """Equal texts, ends and rounds."""
     for one, other in zip(ours, theirs, strict=True):
         assert one.prompt is other.prompt
@@ -181,7 +183,7 @@ def test_seconds_are_those_of_the_batch() -> None:
 # A budget of the batch
 
 
-def own_texts(found: Sequence[Decoded]) -> list[RecordedSequence]:
+def own_texts(found: Sequence[DecodedText]) -> list[RecordedSequence]:
     """The runner's own rows, with the true tokens' places among them."""
     texts = []
     for number, one in enumerate(found):
@@ -286,7 +288,7 @@ def test_what_cannot_be_run_is_refused() -> None:
     with pytest.raises(ValueError, match="running already"):
         full.add(prompts[1])
     with pytest.raises(ValueError, match="need a tree"):
-        Part(0, 4, 0, 2, None)
+        PackedPart(0, 4, 0, 2, None)
 
 
 # Going back
@@ -362,7 +364,7 @@ def _not_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _one_slot_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(parts: Sequence[Part], device: torch.device) -> PackedPass:
+    def faulty(parts: Sequence[PackedPart], device: torch.device) -> PackedPass:
         right = packed_pass(parts, device)
         return replace(right, slots=right.slots + 1) if len(parts) > 1 else right
 

@@ -20,7 +20,7 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.graph_rounds import GraphSpeculation
 from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.execution.graph_models import GraphedModels
@@ -36,7 +36,7 @@ def graphed(models: Models) -> Models:
     return replace(models, graphs=GraphedModels(models.target, models.drafter))
 
 
-def decoded(models: Models, case: Case, policy: AnyPolicy) -> Decoded:
+def decoded(models: Models, case: Case, policy: AnyPolicy) -> DecodedText:
     return decode(models, policy, case.prompt, case.sampling, case.max_new_tokens)
 
 

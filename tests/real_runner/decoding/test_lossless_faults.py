@@ -16,14 +16,13 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.attention.grouped import additive_mask
-from simlab.real_runner.confirm.row_comparison import compare_rows
+from simlab.real_runner.confirm.record_comparison import compare_rows
 from simlab.real_runner.decoding import choice, plain, speculation
 from simlab.real_runner.decoding.choice import Choose
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.tree_mask import TreeMask
-from simlab.real_runner.decoding.tree_pass import follow, pass_of
+from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
 from simlab.real_runner.drafters.dense import block_logits, draft_logits
-from simlab.real_runner.drafters.dflash import Context, DFlashDrafter
+from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import first_marginals
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
@@ -291,7 +290,7 @@ def test_rows_drafted_live_are_rows_drafted_densely(temperature: float) -> None:
 
 
 def rejected_rows_read(
-    self: speculation.Speculation, found: speculation.Verified, position: int, num_drafted: int
+    self: speculation.Speculation, found: speculation.VerifiedTree, position: int, num_drafted: int
 ) -> None:
     """The drafter reads as many rows as were accepted, but the first ones of the pass."""
     assert found.features is not None
@@ -299,28 +298,30 @@ def rejected_rows_read(
     first = found.features.clone()
     kept = [0, *found.path]
     first[:, kept] = found.features[:, :num]
-    COMMIT(self, speculation.Verified(found.path, found.committed, found.ended, first), position, num_drafted)
+    COMMIT(self, speculation.VerifiedTree(found.path, found.committed, found.ended, first), position, num_drafted)
 
 
 COMMIT = speculation.Speculation._commit
 
 
 def one_row_less_read(
-    self: speculation.Speculation, found: speculation.Verified, position: int, num_drafted: int
+    self: speculation.Speculation, found: speculation.VerifiedTree, position: int, num_drafted: int
 ) -> None:
     """The last accepted row is read twice over the one before it."""
     assert found.features is not None
     features = found.features.clone()
     if len(found.path) > 1:
         features[:, found.path[-2]] = features[:, found.path[-1]]
-    COMMIT(self, speculation.Verified(found.path, found.committed, found.ended, features), position, num_drafted)
+    COMMIT(self, speculation.VerifiedTree(found.path, found.committed, found.ended, features), position, num_drafted)
 
 
 def wrong_taps(taken: dict[int, Tensor], layer_ids: tuple[int, ...]) -> Tensor:
     return features_of(taken, layer_ids).roll(1, dims=-2)
 
 
-def one_further(drafter: DFlashDrafter, target: Target, roots: Tensor, positions: Tensor, context: Context) -> Tensor:
+def one_further(
+    drafter: DFlashDrafter, target: Target, roots: Tensor, positions: Tensor, context: DrafterContext
+) -> Tensor:
     return block_logits(drafter, target, roots, positions + 1, context)
 
 

@@ -12,7 +12,7 @@ from simlab.draft import Draft, Marginals, Prompt
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import Needs, Outcome, Stateless
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Decoded, RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.prompts import read_prompts, render
@@ -51,7 +51,7 @@ def prompts_of(models: Models, folder: Path) -> list[Prompt]:
 
 
 @pytest.fixture(scope="module")
-def run(models: Models, prompts: list[Prompt]) -> Decoded:
+def run(models: Models, prompts: list[Prompt]) -> DecodedText:
     """A run of `TREE` with some accepted tokens in the middle of its rounds."""
     runs = [decode(models, TREE, prompt, GREEDY, MAX_NEW_TOKENS) for prompt in prompts]
     return next(run for run in runs if len(run.rounds) > 6 and any(ran.round.path for ran in run.rounds[2:-2]))
@@ -105,7 +105,7 @@ def test_texts_of_one_and_two_tokens(models: Models, prompts: list[Prompt]) -> N
         assert replays_equal(policy, two)
 
 
-def test_rows_are_kept_where_the_runner_was(run: Decoded) -> None:
+def test_rows_are_kept_where_the_runner_was(run: DecodedText) -> None:
     sequence = own_sequence(run)
     assert sequence.rows is not None
     visited = [ran.round.position for ran in run.rounds]
@@ -117,13 +117,13 @@ def test_rows_are_kept_where_the_runner_was(run: Decoded) -> None:
         assert rows[ran.round.position].log_probs.tolist() == ran.marginals.log_probs.tolist()
 
 
-def with_round(decoded: Decoded, place: int, change: Callable[[RanRound], RanRound]) -> Decoded:
+def with_round(decoded: DecodedText, place: int, change: Callable[[DecodedRound], DecodedRound]) -> DecodedText:
     rounds = list(decoded.rounds)
     rounds[place] = change(rounds[place])
     return replace(decoded, rounds=tuple(rounds))
 
 
-def middle(decoded: Decoded) -> int:
+def middle(decoded: DecodedText) -> int:
     """A round that accepted something, with others around it."""
     return next(place for place, ran in enumerate(decoded.rounds) if place >= 2 and ran.round.path)
 
@@ -134,7 +134,7 @@ def swapped(marginals: Marginals, here: int, there: int) -> Marginals:
     return replace(marginals, ids=ids)
 
 
-def in_round(**changes: object) -> Callable[[Decoded], Decoded]:
+def in_round(**changes: object) -> Callable[[DecodedText], DecodedText]:
     return lambda decoded: with_round(
         decoded,
         middle(decoded),
@@ -142,60 +142,60 @@ def in_round(**changes: object) -> Callable[[Decoded], Decoded]:
     )
 
 
-def swap_candidates(decoded: Decoded) -> Decoded:
-    def swap(ran: RanRound) -> RanRound:
+def swap_candidates(decoded: DecodedText) -> DecodedText:
+    def swap(ran: DecodedRound) -> DecodedRound:
         assert ran.marginals is not None
         return replace(ran, marginals=swapped(ran.marginals, 0, 1))
 
     return with_round(decoded, middle(decoded), swap)
 
 
-def drop_token(decoded: Decoded) -> Decoded:
+def drop_token(decoded: DecodedText) -> DecodedText:
     place = decoded.rounds[middle(decoded)].round.position + 1
     return replace(decoded, text=np.delete(decoded.text, place))
 
 
-def change_token(decoded: Decoded) -> Decoded:
+def change_token(decoded: DecodedText) -> DecodedText:
     """One that was accepted."""
     text = decoded.text.copy()
     text[decoded.rounds[middle(decoded)].round.position + 1] += 1
     return replace(decoded, text=text)
 
 
-def change_root(decoded: Decoded) -> Decoded:
+def change_root(decoded: DecodedText) -> DecodedText:
     """A bonus token: the next round's root."""
     text = decoded.text.copy()
     text[decoded.rounds[middle(decoded) + 1].round.position] += 1
     return replace(decoded, text=text)
 
 
-def drop_round(decoded: Decoded) -> Decoded:
+def drop_round(decoded: DecodedText) -> DecodedText:
     place = middle(decoded)
     return replace(decoded, rounds=decoded.rounds[:place] + decoded.rounds[place + 1 :])
 
 
-def drop_last_round(decoded: Decoded) -> Decoded:
+def drop_last_round(decoded: DecodedText) -> DecodedText:
     return replace(decoded, rounds=decoded.rounds[:-1])
 
 
-def repeat_last_round(decoded: Decoded) -> Decoded:
+def repeat_last_round(decoded: DecodedText) -> DecodedText:
     return replace(decoded, rounds=(*decoded.rounds, decoded.rounds[-1]))
 
 
-def shorten_path(decoded: Decoded) -> Decoded:
+def shorten_path(decoded: DecodedText) -> DecodedText:
     """One accepted node fewer, though as many tokens were committed."""
     path = decoded.rounds[middle(decoded)].round.path
     return in_round(path=path[:-1])(decoded)
 
 
-def grow_tree(decoded: Decoded) -> Decoded:
+def grow_tree(decoded: DecodedText) -> DecodedText:
     """A leaf more, which changes no path."""
     tree = decoded.rounds[middle(decoded)].round.tree
     tokens, parents = np.append(tree.tokens, 7), np.append(tree.parents, len(tree.tokens) - 1)
     return in_round(tree=DraftTree(tokens, parents))(decoded)
 
 
-def move_leaf(decoded: Decoded) -> Decoded:
+def move_leaf(decoded: DecodedText) -> DecodedText:
     """The same tokens on another parent."""
     tree = decoded.rounds[middle(decoded)].round.tree
     parents = tree.parents.copy()
@@ -203,7 +203,7 @@ def move_leaf(decoded: Decoded) -> Decoded:
     return in_round(tree=DraftTree(tree.tokens, parents))(decoded)
 
 
-FAULTS: dict[str, tuple[Callable[[Decoded], Decoded], str]] = {
+FAULTS: dict[str, tuple[Callable[[DecodedText], DecodedText], str]] = {
     "swapped candidates": (swap_candidates, "tree tokens"),
     "dropped token": (drop_token, ""),
     "changed token": (change_token, "accepted path"),
@@ -222,7 +222,7 @@ FAULTS: dict[str, tuple[Callable[[Decoded], Decoded], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(run: Decoded, fault: str) -> None:
+def test_a_planted_fault_is_found(run: DecodedText, fault: str) -> None:
     assert replays_equal(TREE, run)
     change, what = FAULTS[fault]
     found = first_unequal(TREE, change(run))
@@ -232,7 +232,7 @@ def test_a_planted_fault_is_found(run: Decoded, fault: str) -> None:
     assert str(found).startswith(f"round at {found.position}: ")
 
 
-def test_the_first_fault_is_named(run: Decoded) -> None:
+def test_the_first_fault_is_named(run: DecodedText) -> None:
     wrong = with_round(swap_candidates(run), -1, lambda ran: replace(ran, round=replace(ran.round, clipped=True)))
     found = first_unequal(TREE, wrong)
     assert found is not None
@@ -242,12 +242,12 @@ def test_the_first_fault_is_named(run: Decoded) -> None:
     assert found.replayed.startswith(f"[{root}, ")
 
 
-def test_another_policy_has_other_rounds(run: Decoded) -> None:
+def test_another_policy_has_other_rounds(run: DecodedText) -> None:
     for label in ("chain", "ddtree:budget=4", "autoregressive"):
         assert not replays_equal(POLICIES[label], run), label
 
 
-def test_rows_of_two_depths_are_refused(run: Decoded) -> None:
+def test_rows_of_two_depths_are_refused(run: DecodedText) -> None:
     shallow = Marginals(np.array([1], np.int32), np.zeros(1, np.float32), np.array([0, 1], np.int32))
     with pytest.raises(ValueError, match="rows of one depth"):
         own_sequence(with_round(run, 0, lambda ran: replace(ran, marginals=shallow)))

@@ -11,7 +11,8 @@ from simlab.policies.orders.best_first import best_first
 from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.drafters.dense import block_logits, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.draft_rows import Kept, draft_columns, marginals_of
+from simlab.real_runner.drafters.draft_rows import draft_columns
+from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.targets.loading import load_target
@@ -36,7 +37,7 @@ def drafter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @torch.inference_mode()
-def dense_columns(target: Target, drafter: DFlashDrafter, kept: Kept) -> DraftColumns:
+def dense_columns(target: Target, drafter: DFlashDrafter, kept: KeptCandidates) -> DraftColumns:
     features, _ = forward_text(target, TEXT, drafter.config.target_layer_ids)
     return draft_columns(drafter, target, features, TEXT, PROMPT_LENGTH, kept)
 
@@ -62,7 +63,7 @@ def live_laws(target: Target, drafter: DFlashDrafter, seed: int) -> dict[int, Fl
     return laws
 
 
-def assert_same_candidates(one: Marginals, law: Floats, kept: Kept) -> None:
+def assert_same_candidates(one: Marginals, law: Floats, kept: KeptCandidates) -> None:
     """Log-probs within the tolerance, and the same ids but where two lie within it of each other."""
     other = marginals_of(law, kept)
     for depth in range(1, one.depth + 1):
@@ -77,7 +78,7 @@ def assert_same_candidates(one: Marginals, law: Floats, kept: Kept) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_dense_rows_are_live_rows(target: Target, drafter: DFlashDrafter, seed: int) -> None:
-    kept = Kept(min_width=64, exact_budget=512)
+    kept = KeptCandidates(min_width=64, exact_budget=512)
     columns = dense_columns(target, drafter, kept)
     rows = list(columns.rows().rows())
     live = live_laws(target, drafter, seed)
@@ -120,8 +121,8 @@ def test_what_follows_the_root_changes_nothing(target: Target, drafter: DFlashDr
 def test_kept_candidates_give_the_tree_of_the_whole_vocabulary(
     target: Target, drafter: DFlashDrafter, budget: int
 ) -> None:
-    columns = dense_columns(target, drafter, Kept(min_width=1, exact_budget=budget))
-    whole = dense_columns(target, drafter, Kept(min_width=tiny_models.VOCAB_SIZE, exact_budget=1))
+    columns = dense_columns(target, drafter, KeptCandidates(min_width=1, exact_budget=budget))
+    whole = dense_columns(target, drafter, KeptCandidates(min_width=tiny_models.VOCAB_SIZE, exact_budget=1))
     assert (whole.counts == tiny_models.VOCAB_SIZE).all()
     assert columns.counts.sum() < whole.counts.sum() / 2
     for some, everything in zip(columns.rows().rows(), whole.rows().rows(), strict=True):
@@ -132,8 +133,8 @@ def test_kept_candidates_give_the_tree_of_the_whole_vocabulary(
 
 
 def test_columns_say_what_was_left_out(target: Target, drafter: DFlashDrafter) -> None:
-    columns = dense_columns(target, drafter, Kept(min_width=4, exact_budget=4))
-    whole = dense_columns(target, drafter, Kept(min_width=tiny_models.VOCAB_SIZE, exact_budget=1))
+    columns = dense_columns(target, drafter, KeptCandidates(min_width=4, exact_budget=4))
+    whole = dense_columns(target, drafter, KeptCandidates(min_width=tiny_models.VOCAB_SIZE, exact_budget=1))
     num, depth = columns.counts.shape
     law = np.exp(whole.log_probs.reshape(num, depth, -1).astype(np.float64))
     outside = law[..., 4:].sum(-1)
@@ -149,13 +150,13 @@ def test_columns_say_what_was_left_out(target: Target, drafter: DFlashDrafter) -
 def test_a_text_of_one_token_has_no_rows(target: Target, drafter: DFlashDrafter) -> None:
     tokens = TEXT[: PROMPT_LENGTH + 1]
     features, _ = forward_text(target, tokens, drafter.config.target_layer_ids)
-    columns = draft_columns(drafter, target, features, tokens, PROMPT_LENGTH, Kept())
+    columns = draft_columns(drafter, target, features, tokens, PROMPT_LENGTH, KeptCandidates())
     assert columns.counts.shape == (0, drafter.config.depth)
 
 
 def test_the_order_of_candidates_is_the_shared_one(target: Target, drafter: DFlashDrafter) -> None:
     law = next(iter(live_laws(target, drafter, 0).values()))
     ids, log_probs = top_candidates(law, 6)
-    first = marginals_of(law, Kept(min_width=6, exact_budget=1))
+    first = marginals_of(law, KeptCandidates(min_width=6, exact_budget=1))
     assert first.ids.tolist() == ids.ravel().tolist()
     assert first.log_probs.tolist() == log_probs.ravel().tolist()

@@ -14,7 +14,7 @@ from tiny_models import drafter_config
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import PACKAGED, load_drafter, save_drafter
-from simlab.real_runner.checkpoints.zlab import config_from_json, default_taps
+from simlab.real_runner.checkpoints.zlab import config_from_json, config_to_json, default_taps
 from simlab.real_runner.targets import builtin
 
 
@@ -152,7 +152,7 @@ FIELDS = ("block_size", "mask_token_id", "target_layer_ids", "num_target_layers"
 def test_a_field_may_stand_at_the_top_or_inside(tmp_path: Path, name: str, inside: bool) -> None:
     config = drafter_config(8)
     save_drafter(random_drafter(config), tmp_path, torch.float32)
-    fields = config.to_json()
+    fields = config_to_json(config)
     nested = cast(dict[str, object], fields.pop("dflash_config"))
     value = nested.pop(name, None) or fields.pop(name)
     if inside:

@@ -22,13 +22,13 @@ from simlab.cli.main import main
 from simlab.draft import Prompt
 from simlab.errors import CostError, ModelError
 from simlab.policies.parsing.parse import parse_policies
-from simlab.real_runner.confirm.float32_audit import Losses, audit_text
+from simlab.real_runner.confirm.float32_audit import TextLosses, audit_text
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.timer import clock_of
 from simlab.real_runner.execution import compiled_layers
 from simlab.real_runner.execution.compiled_layers import compile_drafter, compile_target
-from simlab.real_runner.execution.prepare import (
+from simlab.real_runner.execution.executions import (
     COMPILED,
     CUDA_GRAPHS,
     EAGER,
@@ -36,10 +36,10 @@ from simlab.real_runner.execution.prepare import (
     execution_help,
 )
 from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.profile.key import setting_of
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
-from simlab.real_runner.profile.rounds import RoundsAt
+from simlab.real_runner.profile.rounds import RoundTimer
+from simlab.real_runner.profile.setting import setting_of
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
@@ -149,7 +149,7 @@ def test_profiled_rounds_compile_nothing_more(pair: tuple[str, str]) -> None:
     before, clock = num_compiled(), clock_of(torch.device("cpu"))
     ids = np.resize(prompts(models)[-1].token_ids, 300)
     for context in (16, 60, 200):
-        rounds = RoundsAt(models, 40, ids, context, GREEDY, clock)
+        rounds = RoundTimer(models, 40, ids, context, GREEDY, clock)
         for num_drafted in (0, 1, 7, 40):
             for _ in range(4):
                 rounds.visit(num_drafted, 1)
@@ -315,7 +315,7 @@ def test_a_confirmation_says_how_it_ran(
     """Its texts are held against an eager target, and eager prices are none of it."""
     audited: list[Target] = []
 
-    def watched(target: Target, prompt: Prompt, text: Ints, sampling: Sampling) -> Losses:
+    def watched(target: Target, prompt: Prompt, text: Ints, sampling: Sampling) -> TextLosses:
         audited.append(target)
         return audit_text(target, prompt, text, sampling)
 

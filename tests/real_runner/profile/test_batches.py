@@ -13,9 +13,9 @@ from simlab.cli.main import main
 from simlab.errors import CostError, ModelError
 from simlab.policies.named.ddtree import DDTree
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
-from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.profile.batches import BatchPlainAt, BatchRoundsAt
+from simlab.real_runner.profile.batches import BatchPlainStepTimer, BatchRoundTimer
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS, TreesOfSize
@@ -45,12 +45,12 @@ def options(pair: tuple[Path, Path], tmp_path: Path) -> ProfileOptions:
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, RanRound]]]:
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, DecodedRound]]]:
     """Every round of a batch from now on, each text's with the tokens before its root."""
-    found: list[list[tuple[int, RanRound]]] = []
+    found: list[list[tuple[int, DecodedRound]]] = []
     real = BatchedSpeculation.round
 
-    def watched(self: BatchedSpeculation) -> list[RanRound]:
+    def watched(self: BatchedSpeculation) -> list[DecodedRound]:
         rounds = real(self)
         starts = [len(one.prompt.token_ids) for one in self.running]
         found.append([(start + one.round.position, one) for start, one in zip(starts, rounds, strict=True)])
@@ -80,9 +80,9 @@ def test_a_file_of_batches_has_every_cell_and_says_so(options: ProfileOptions) -
 
 @pytest.mark.parametrize("context", [24, 60, 200])
 def test_rounds_of_all_texts_stay_about_their_context(
-    models: Models, context: int, ran: list[list[tuple[int, RanRound]]]
+    models: Models, context: int, ran: list[list[tuple[int, DecodedRound]]]
 ) -> None:
-    rounds = BatchRoundsAt(models, 9, token_ids(), context, GREEDY, lambda: 0.0, BATCH)
+    rounds = BatchRoundTimer(models, 9, token_ids(), context, GREEDY, lambda: 0.0, BATCH)
     for num_drafted in (9, 0, 1, 9, 9, 1, 0, 9):
         before = len(ran)
         found = rounds.visit(num_drafted, 1)
@@ -97,9 +97,11 @@ def test_rounds_of_all_texts_stay_about_their_context(
     assert len(texts) > BATCH
 
 
-def test_plain_steps_are_of_all_texts_without_a_drafter(models: Models, ran: list[list[tuple[int, RanRound]]]) -> None:
+def test_plain_steps_are_of_all_texts_without_a_drafter(
+    models: Models, ran: list[list[tuple[int, DecodedRound]]]
+) -> None:
     ticks = iter(range(10_000))
-    plain = BatchPlainAt(models, token_ids(), 60, GREEDY, lambda: float(next(ticks)), BATCH)
+    plain = BatchPlainStepTimer(models, token_ids(), 60, GREEDY, lambda: float(next(ticks)), BATCH)
     for context in (60, 24):
         before = len(ran)
         # The clock is read five times a round: four stages.
@@ -110,7 +112,7 @@ def test_plain_steps_are_of_all_texts_without_a_drafter(models: Models, ran: lis
 
 
 def test_a_tree_that_comes_out_smaller_is_refused(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = BatchRoundsAt(models, 9, token_ids(), 24, GREEDY, lambda: 0.0, BATCH)
+    rounds = BatchRoundTimer(models, 9, token_ids(), 24, GREEDY, lambda: 0.0, BATCH)
     monkeypatch.setattr(TreesOfSize, "select", lambda self, draft, state=None: DDTree(1).select(draft))
     with pytest.raises(ModelError, match="candidates fill 1; give smaller"):
         rounds.visit(9, 0)

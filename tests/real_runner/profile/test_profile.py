@@ -22,24 +22,24 @@ from simlab.cost import PLAIN, STAGES, StageSeconds
 from simlab.draft import Draft, Marginals
 from simlab.errors import CostError, ModelError, PromptError, SimlabError
 from simlab.policies.named.ddtree import DDTree
-from simlab.real_runner.decoding.decoded import RanRound
+from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.speculation import Speculation
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.profile import profile as profiling
 from simlab.real_runner.profile import rounds as profile_rounds
-from simlab.real_runner.profile.key import empty_file
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
-from simlab.real_runner.profile.profile import Profiled, profile
+from simlab.real_runner.profile.profile import ProfileResult, profile
 from simlab.real_runner.profile.rounds import (
     MEASURED_ROUNDS,
     MEASURED_STEPS,
-    PlainAt,
-    RoundsAt,
+    PlainStepTimer,
+    RoundTimer,
     TreesOfSize,
     check_grid,
     first_position,
 )
-from simlab.real_runner.profile.sweeps import Sweeps
+from simlab.real_runner.profile.setting import empty_file
+from simlab.real_runner.profile.sweeps import ProfileSweeps
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CostFile, read_cost_file
@@ -76,12 +76,12 @@ def token_ids(num: int = 1024) -> np.ndarray:
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, RanRound]]:
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, DecodedRound]]:
     """Every round that is run from now on, with the tokens before its root."""
-    found: list[tuple[int, RanRound]] = []
+    found: list[tuple[int, DecodedRound]] = []
     real = Speculation.round
 
-    def watched(self: Speculation) -> RanRound:
+    def watched(self: Speculation) -> DecodedRound:
         one = real(self)
         found.append((len(self._prompt.token_ids) + one.round.position, one))
         return one
@@ -92,14 +92,14 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, RanRound]]:
 
 def visits_before(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
     """Let so many visits to rounds succeed, then fail."""
-    real, count = RoundsAt.visit, itertools.count()
+    real, count = RoundTimer.visit, itertools.count()
 
-    def failing(self: RoundsAt, num_drafted: int, num_unmeasured: int) -> list[StageSeconds]:
+    def failing(self: RoundTimer, num_drafted: int, num_unmeasured: int) -> list[StageSeconds]:
         if next(count) >= number:
             raise error
         return real(self, num_drafted, num_unmeasured)
 
-    monkeypatch.setattr(RoundsAt, "visit", failing)
+    monkeypatch.setattr(RoundTimer, "visit", failing)
 
 
 def prefixes(earlier: CostFile, later: CostFile) -> bool:
@@ -122,7 +122,7 @@ def test_every_cell_gets_its_samples(options: ProfileOptions) -> None:
     assert (file.block_size, file.dtype, file.batch) == (DEPTH + 1, "float32", 1)
 
 
-def test_the_rounds_are_those_of_the_cell(options: ProfileOptions, ran: list[tuple[int, RanRound]]) -> None:
+def test_the_rounds_are_those_of_the_cell(options: ProfileOptions, ran: list[tuple[int, DecodedRound]]) -> None:
     file = profile(options).file
     ran = ran[profile_rounds.FIRST_UNMEASURED + MEASURED_ROUNDS :]  # the visit that warms up the process
     wanted = {(n, context) for n in NODE_COUNTS for context in CONTEXTS}
@@ -158,8 +158,8 @@ def test_trees_are_those_of_the_policy() -> None:
 
 
 @pytest.mark.parametrize("context", [1, 7, 24, 200])
-def test_rounds_stay_about_their_context(models: Models, context: int, ran: list[tuple[int, RanRound]]) -> None:
-    rounds = RoundsAt(models, 16, token_ids(), context, GREEDY, time.perf_counter)
+def test_rounds_stay_about_their_context(models: Models, context: int, ran: list[tuple[int, DecodedRound]]) -> None:
+    rounds = RoundTimer(models, 16, token_ids(), context, GREEDY, time.perf_counter)
     for _ in range(12):
         assert len(rounds.visit(16, 1)) == MEASURED_ROUNDS
     positions = [position for position, _ in ran]
@@ -169,9 +169,9 @@ def test_rounds_stay_about_their_context(models: Models, context: int, ran: list
 
 
 def test_rounds_after_coming_back_commit_what_was_committed_first(
-    models: Models, ran: list[tuple[int, RanRound]]
+    models: Models, ran: list[tuple[int, DecodedRound]]
 ) -> None:
-    rounds = RoundsAt(models, 8, token_ids(), 64, GREEDY, time.perf_counter)
+    rounds = RoundTimer(models, 8, token_ids(), 64, GREEDY, time.perf_counter)
     for _ in range(9):
         rounds.visit(8, 1)
     texts: list[list[int]] = []
@@ -185,11 +185,11 @@ def test_rounds_after_coming_back_commit_what_was_committed_first(
         assert text[:shortest] == texts[0][:shortest]
 
 
-def test_a_stop_token_stops_no_measurement(models: Models, ran: list[tuple[int, RanRound]]) -> None:
+def test_a_stop_token_stops_no_measurement(models: Models, ran: list[tuple[int, DecodedRound]]) -> None:
     stopping = replace(models, target=replace(models.target, stop_token_ids=tuple(range(VOCAB_SIZE))))
     committed = []
     for each in (models, stopping):
-        rounds = RoundsAt(each, 40, token_ids(), 40, GREEDY, time.perf_counter)
+        rounds = RoundTimer(each, 40, token_ids(), 40, GREEDY, time.perf_counter)
         for _ in range(5):
             rounds.visit(40, 2)
         committed.append([one.round.num_committed for _, one in ran])
@@ -198,17 +198,17 @@ def test_a_stop_token_stops_no_measurement(models: Models, ran: list[tuple[int, 
     assert committed[0] == committed[1]
 
 
-def test_a_context_at_the_end_of_the_positions(models: Models, ran: list[tuple[int, RanRound]]) -> None:
+def test_a_context_at_the_end_of_the_positions(models: Models, ran: list[tuple[int, DecodedRound]]) -> None:
     longest = POSITIONS - DEPTH - 1
     check_grid(models, longest, 8)
-    rounds = RoundsAt(models, 8, token_ids(), longest, GREEDY, time.perf_counter)
+    rounds = RoundTimer(models, 8, token_ids(), longest, GREEDY, time.perf_counter)
     for _ in range(6):
         rounds.visit(8, 2)
     positions = [position for position, _ in ran]
     assert max(positions) + DEPTH < POSITIONS
     assert min(positions) + first_position(models, longest)[1] + DEPTH <= POSITIONS
     assert min(positions) > longest - 50
-    plain = PlainAt(models, token_ids(), longest, GREEDY, time.perf_counter)
+    plain = PlainStepTimer(models, token_ids(), longest, GREEDY, time.perf_counter)
     assert len(plain.visit(longest, 2)) == MEASURED_STEPS
     with pytest.raises(
         ModelError, match=r"a context of 1,021 and a draft of 3 need 1,025 positions.*give smaller --con"
@@ -226,7 +226,7 @@ def test_plain_steps_stand_about_their_context(models: Models, monkeypatch: pyte
         return real(self, ids, cache, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Target, "states", watched)
-    plain = PlainAt(models, token_ids(), 300, GREEDY, time.perf_counter)
+    plain = PlainStepTimer(models, token_ids(), 300, GREEDY, time.perf_counter)
     for context in (300, 40, 300, 120):
         lengths.clear()
         assert len(plain.visit(context, 2)) == MEASURED_STEPS
@@ -247,7 +247,7 @@ def file(models: Models, pair: tuple[Path, Path]) -> CostFile:
     return empty_file(ProfileOptions(target, draft, Path("cost.json"), TEXT, NODE_COUNTS, CONTEXTS), models)
 
 
-def visit_all(sweeps: Sweeps, number: int, most: int | None = None) -> None:
+def visit_all(sweeps: ProfileSweeps, number: int, most: int | None = None) -> None:
     for num_drafted, context in sweeps.sweep(number)[:most]:
         if num_drafted is None:
             sweeps.add_steps(context, [1.0] * MEASURED_STEPS)
@@ -256,7 +256,7 @@ def visit_all(sweeps: Sweeps, number: int, most: int | None = None) -> None:
 
 
 def test_a_sweep_visits_every_place_once_in_its_own_order(file: CostFile) -> None:
-    sweeps = Sweeps(file, 6)
+    sweeps = ProfileSweeps(file, 6)
     orders = []
     for number in range(3):
         orders.append(sweeps.sweep(number))
@@ -265,11 +265,11 @@ def test_a_sweep_visits_every_place_once_in_its_own_order(file: CostFile) -> Non
     assert sweeps.num_left == 0
     assert all(sorted(map(str, order)) == sorted(map(str, sweeps.places)) for order in orders)
     assert len({tuple(order) for order in [*orders, sweeps.places]}) == 4
-    assert orders == [Sweeps(file, 6).sweep(number) for number in range(3)]
+    assert orders == [ProfileSweeps(file, 6).sweep(number) for number in range(3)]
 
 
 def test_stages_are_kept_apart(file: CostFile) -> None:
-    sweeps = Sweeps(file, 2)
+    sweeps = ProfileSweeps(file, 2)
     sweeps.add_rounds(5, 24, [StageSeconds(1.0, 2.0, 3.0, 4.0), StageSeconds(5.0, 6.0, 7.0, 8.0)])
     found = {cell: seconds for cell, seconds in sweeps.file.samples.items() if seconds}
     wanted = {"draft": (1.0, 5.0), "select": (2.0, 6.0), "verify": (3.0, 7.0), "commit": (4.0, 8.0)}
@@ -277,21 +277,21 @@ def test_stages_are_kept_apart(file: CostFile) -> None:
 
 
 def test_sweeps_go_on_where_a_file_ends(file: CostFile) -> None:
-    whole = Sweeps(file, 5)
+    whole = ProfileSweeps(file, 5)
     assert whole.num_sweeps == 3
     visit_all(whole, 0)
     visit_all(whole, 1, most=4)
-    later = Sweeps(whole.file, 5)
+    later = ProfileSweeps(whole.file, 5)
     assert later.sweep(0) == []
     assert later.sweep(1) == whole.sweep(1)
     assert later.num_left == whole.num_left == 3 * NUM_PLACES - NUM_PLACES - 4
 
 
 def test_a_cell_that_lacks_a_stage_is_visited_again(file: CostFile) -> None:
-    sweeps = Sweeps(file, 2)
+    sweeps = ProfileSweeps(file, 2)
     visit_all(sweeps, 0)
     samples = {cell: seconds for cell, seconds in sweeps.file.samples.items() if cell != ("commit", 5, 24)}
-    assert Sweeps(replace(file, samples=samples), 2).sweep(0) == [(5, 24)]
+    assert ProfileSweeps(replace(file, samples=samples), 2).sweep(0) == [(5, 24)]
 
 
 # Stopping and going on
@@ -355,7 +355,7 @@ def test_a_complete_file_is_left_alone_until_more_is_wanted(options: ProfileOpti
     first = profile(options)
     written = options.out.stat().st_mtime_ns
     again = profile(replace(options, resume=True))
-    assert again == Profiled(first.file, 0)
+    assert again == ProfileResult(first.file, 0)
     assert profile(replace(options, resume=True, repeats=2)) == again
     assert options.out.stat().st_mtime_ns == written
     more = profile(replace(options, resume=True, repeats=6))
@@ -434,7 +434,7 @@ def test_trees_beyond_the_candidates_are_refused_before_the_work(block_size: int
 
 def test_a_tree_that_comes_out_smaller_is_refused(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile_rounds, "DDTree", lambda num: DDTree(num - 1))
-    rounds = RoundsAt(models, 9, token_ids(), 40, GREEDY, time.perf_counter)
+    rounds = RoundTimer(models, 9, token_ids(), 40, GREEDY, time.perf_counter)
     with pytest.raises(
         ModelError, match="a tree of 9 drafted tokens was asked for, and the drafter's candidates fill 8"
     ):

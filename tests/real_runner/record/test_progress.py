@@ -2,11 +2,11 @@
 
 import pytest
 
-from simlab.real_runner.record.progress import Progress
+from simlab.real_runner.record.progress import RecordingProgress
 
 
 def test_decoded_tokens_count_in_part(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress("recording", 4, num_done=1, token_worth=0.5 / 10) as progress:
+    with RecordingProgress("recording", 4, num_done=1, token_worth=0.5 / 10) as progress:
         seen = [progress.done]
         for _ in range(8):
             progress.decoded(3)
@@ -24,6 +24,6 @@ def test_decoded_tokens_count_in_part(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_given_texts_are_not_decoded() -> None:
-    with Progress("recording", 2) as progress:
+    with RecordingProgress("recording", 2) as progress:
         progress.recorded(30)
         assert progress.done == 1

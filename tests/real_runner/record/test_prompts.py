@@ -14,13 +14,19 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from simlab.errors import PromptError
-from simlab.real_runner.record.completions import Completion, GivenIds, GivenText, completion_ids, read_completions
+from simlab.real_runner.record.completions import (
+    Completion,
+    CompletionIds,
+    CompletionText,
+    completion_ids,
+    read_completions,
+)
+from simlab.real_runner.record.options import parse_template_kwargs
 from simlab.real_runner.record.prompt_rows import Message
 from simlab.real_runner.record.prompts import (
     PromptRecord,
     Tokenizer,
     next_turn,
-    parse_template_kwargs,
     read_prompts,
     render,
     render_text,
@@ -294,27 +300,30 @@ HELLO = {"role": "assistant", "content": "Hello"}
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ({"prompt_token_ids": [1, 2], "token_ids": [0]}, GivenIds((1, 2), (0,))),
-        ({"prompt": "Hi", "completion": "Hello"}, GivenText((HI,), "Hello", finished=False)),
-        ({"prompt": "Hi", "text": "Hello", "finish_reason": "stop"}, GivenText((HI,), "Hello", finished=True)),
-        ({"prompt": "Hi", "output": "Hello", "finish_reason": "length"}, GivenText((HI,), "Hello", finished=False)),
-        ({"prompt": [user("Hi")], "output": "Hello"}, GivenText((HI,), "Hello", finished=False)),
-        ({"messages": [user("Hi"), HELLO, user("More")]}, GivenText((HI,), "Hello", finished=False)),
+        ({"prompt_token_ids": [1, 2], "token_ids": [0]}, CompletionIds((1, 2), (0,))),
+        ({"prompt": "Hi", "completion": "Hello"}, CompletionText((HI,), "Hello", finished=False)),
+        ({"prompt": "Hi", "text": "Hello", "finish_reason": "stop"}, CompletionText((HI,), "Hello", finished=True)),
+        (
+            {"prompt": "Hi", "output": "Hello", "finish_reason": "length"},
+            CompletionText((HI,), "Hello", finished=False),
+        ),
+        ({"prompt": [user("Hi")], "output": "Hello"}, CompletionText((HI,), "Hello", finished=False)),
+        ({"messages": [user("Hi"), HELLO, user("More")]}, CompletionText((HI,), "Hello", finished=False)),
         (
             {"messages": [user("A"), HELLO, user("Hi"), HELLO]},
-            GivenText((Message("user", "A"), Message("assistant", "Hello"), HI), "Hello", finished=False),
+            CompletionText((Message("user", "A"), Message("assistant", "Hello"), HI), "Hello", finished=False),
         ),
         (
             {"prompt": "Hi", "choices": [{"text": "Hello", "finish_reason": "stop"}]},
-            GivenText((HI,), "Hello", finished=True),
+            CompletionText((HI,), "Hello", finished=True),
         ),
         (
             {"messages": [user("Hi")], "choices": [{"message": HELLO, "finish_reason": None}]},
-            GivenText((HI,), "Hello", finished=False),
+            CompletionText((HI,), "Hello", finished=False),
         ),
     ],
 )
-def test_formats_of_completions(write: Write, row: dict[str, object], expected: GivenIds | GivenText) -> None:
+def test_formats_of_completions(write: Write, row: dict[str, object], expected: CompletionIds | CompletionText) -> None:
     path = write(row, {"id": "x", "dataset": "d", **row})
     assert read_completions(path) == [Completion("some-0", "some", expected), Completion("x", "d", expected)]
     assert len(read_completions(path, limit=1)) == 1
@@ -356,19 +365,19 @@ def test_a_completion_that_cannot_be_used(write: Write, row: object, says: str) 
 def test_ids_of_completions(chat: Tokenizer) -> None:
     hello = chat.encode("Hello", add_special_tokens=False)
     for finished, stop, ends in ((True, 1, [1]), (True, None, []), (False, 1, [])):
-        completion = Completion("a", "d", GivenText((HI,), "Hello", finished))
+        completion = Completion("a", "d", CompletionText((HI,), "Hello", finished))
         assert completion_ids(chat, completion, {}, stop) == (render(chat, [HI], {}), hello + ends)
-    ended = Completion("a", "d", GivenText((HI,), "Hello<|end|>", finished=True))
+    ended = Completion("a", "d", CompletionText((HI,), "Hello<|end|>", finished=True))
     assert completion_ids(chat, ended, {}, 1)[1] == [*hello, 1]
 
 
 def test_given_ids_are_used_as_they_stand(chat: Tokenizer) -> None:
-    assert completion_ids(chat, Completion("a", "d", GivenIds((9, 8), (7,))), {}, 1) == ([9, 8], [7])
+    assert completion_ids(chat, Completion("a", "d", CompletionIds((9, 8), (7,))), {}, 1) == ([9, 8], [7])
 
 
 def test_a_completion_without_tokens(chat: Tokenizer) -> None:
     with pytest.raises(PromptError, match="the completion 'a' has no tokens"):
-        completion_ids(chat, Completion("a", "d", GivenText((HI,), "", finished=True)), {}, 1)
+        completion_ids(chat, Completion("a", "d", CompletionText((HI,), "", finished=True)), {}, 1)
 
 
 # Real files and a real tokenizer, where they are at hand.

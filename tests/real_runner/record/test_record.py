@@ -106,10 +106,10 @@ def test_a_second_turn_contains_the_targets_own_first(folder: Path, options: Rec
     tokenizer = tiny_models.tiny_tokenizer()
     for prompt in read_prompts(folder / "prompts.jsonl"):
         first, second = (text for text in texts if text.prompt.prompt_id == prompt.prompt_id)
-        asked = tokenizer.decode(second.prompt.token_ids.tolist())
+        render_turn = tokenizer.decode(second.prompt.token_ids.tolist())
         answer = tokenizer.decode(first.text.tolist(), skip_special_tokens=True)
-        assert isinstance(asked, str)
-        assert f"<|im_start|>assistant\n{answer}<|im_end|>\n<|im_start|>user\n{prompt.later_turns[0]}" in asked
+        assert isinstance(render_turn, str)
+        assert f"<|im_start|>assistant\n{answer}<|im_end|>\n<|im_start|>user\n{prompt.later_turns[0]}" in render_turn
         assert first.prompt.token_ids.tolist() == render(tokenizer, prompt.conversation, {})
 
 

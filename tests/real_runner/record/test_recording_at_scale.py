@@ -24,7 +24,7 @@ from simlab.real_runner.decoding.generate import generate
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record_text
-from simlab.real_runner.record.sources import Answered
+from simlab.real_runner.record.sources import AnsweredTurn
 
 NUM_PROMPTS, BATCH_SIZE = 60, 4
 NUM_SHARDS = NUM_PROMPTS // BATCH_SIZE
@@ -127,7 +127,7 @@ def most_rows(folder: Path, models: Models, length: int) -> int:
     """Laws in the largest tensor of recording one text."""
     generator = np.random.default_rng(length)
     prompt = Prompt("p", "d", 0, 0, generator.integers(5, 100, 8).astype(np.int32))
-    answered = Answered(prompt, generator.integers(5, 100, length).astype(np.int32), "length")
+    answered = AnsweredTurn(prompt, generator.integers(5, 100, length).astype(np.int32), "length")
     with Laws(models.target.vocab_size) as seen:
         record_text(options_of(folder), models, 0, answered)
     return int(max(seen.rows))

@@ -9,8 +9,7 @@ from training_runs import arguments, content, dev, finished, make_files, texts, 
 
 from simlab.cli.main import main
 from simlab.real_runner.train import dflash as train_dflash
-from simlab.real_runner.train.dflash import TrainingPlan
-from simlab.real_runner.train.options import TrainOptions
+from simlab.real_runner.train.options import TrainingPlan, TrainOptions
 
 
 @pytest.fixture(scope="module")

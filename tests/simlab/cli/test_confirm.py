@@ -18,9 +18,9 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm import confirm
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
-from simlab.real_runner.decoding.decoded import Decoded
+from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.models import Models
-from simlab.real_runner.profile.key import setting_of
+from simlab.real_runner.profile.setting import setting_of
 from simlab.studies.confirm.confirmation import SummaryContext
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.reader import Trace, open_trace
@@ -342,7 +342,7 @@ def test_a_policy_that_knows_the_answers_is_marked(
 def test_a_fault_has_its_exit_code(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def faulty(models: Models, policy: AnyPolicy, *arguments: Any) -> Decoded:  # noqa: ANN401
+    def faulty(models: Models, policy: AnyPolicy, *arguments: Any) -> DecodedText:  # noqa: ANN401
         found = decode(models, policy, *arguments)
         return replace(found, text=found.text[:-1]) if policy.budget == 8 else found
 
@@ -358,7 +358,7 @@ def test_an_interrupted_run_says_how_to_go_on(
 ) -> None:
     num_left = [5]
 
-    def stop(*arguments: Any) -> Decoded:  # noqa: ANN401
+    def stop(*arguments: Any) -> DecodedText:  # noqa: ANN401
         num_left[0] -= 1
         if num_left[0] < 0:
             raise KeyboardInterrupt

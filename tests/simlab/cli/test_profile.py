@@ -11,7 +11,7 @@ from simlab.cli.main import main
 from simlab.cost import PLAIN
 from simlab.errors import ModelError
 from simlab.real_runner.profile.options import CONTEXTS, NODE_COUNTS, ProfileOptions
-from simlab.real_runner.profile.profile import Profiled
+from simlab.real_runner.profile.profile import ProfileResult
 from simlab.studies.profile import ProfileTable, reading_text
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
 from simlab.traces.format.manifest import ModelInfo
@@ -50,9 +50,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[ProfileOptions]:
     """The options that reach a profile that measures nothing."""
     found: list[ProfileOptions] = []
 
-    def profile(options: ProfileOptions) -> Profiled:
+    def profile(options: ProfileOptions) -> ProfileResult:
         found.append(options)
-        return Profiled(cost_file(), 1)
+        return ProfileResult(cost_file(), 1)
 
     monkeypatch.setattr("simlab.studies.profile.run_profile", profile)
     return found

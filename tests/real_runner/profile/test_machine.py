@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simlab.real_runner.targets import machine
+from simlab.real_runner.profile import machine
 
 
 def test_the_cpu_is_named_as_linux_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

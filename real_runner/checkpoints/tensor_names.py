@@ -56,8 +56,8 @@ def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> No
     Raises:
         ModelError: some are missing, or are parts of another kind of drafter.
     """
-    found, expected = set(names), set(layer_names(config))
-    missing, foreign = sorted(expected - found), sorted(found - expected - {*BESIDE_THE_LAYERS, *IGNORED})
+    present, expected = set(names), set(layer_names(config))
+    missing, foreign = sorted(expected - present), sorted(present - expected - {*BESIDE_THE_LAYERS, *IGNORED})
     named = {
         what: name for name in reversed(foreign) for part, what in _PARTS_OF_OTHERS.items() if f".{part}" in f".{name}"
     }
@@ -70,9 +70,9 @@ def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> No
         raise ModelError(f"the drafter in {place} {what} {shown}; simlab runs DFlash checkpoints only")
     if config.draft_vocab_size is None:
         return
-    if HEAD not in found:
+    if HEAD not in present:
         raise ModelError(
             f"the drafter in {place} has {config.draft_vocab_size} tokens of its own and no lm_head for them"
         )
-    if not found & {OFFSETS, MASK}:
+    if not present & {OFFSETS, MASK}:
         raise ModelError(f"the drafter in {place} has a vocabulary of its own and no d2t or t2d that says which")

@@ -20,8 +20,8 @@ def hardware_name(device: str) -> str:
 
 def cpu_name() -> str:
     """The CPU by its model name where the system tells it, else by its architecture."""
-    found = _cpu_of_linux() or _cpu_of_macos() or platform.processor() or platform.machine()
-    return " ".join(found.split()) or "unknown CPU"
+    name = _cpu_of_linux() or _cpu_of_macos() or platform.processor() or platform.machine()
+    return " ".join(name.split()) or "unknown CPU"
 
 
 def system_name() -> str:

@@ -1,22 +1,126 @@
-"""Whether a group that was served has the rounds of its replay, and where it parts from the recorded trace.
+"""A group of texts served to the end of its last one, and whether its rounds are those of its replay.
 
-Under a policy of the batch what a text drafts depends on the texts beside it. So all rows of a round are put before the
-policy once more, together, and each text is then held against the trees that come out.
+`simlab.policies.engine.lock_step` replays it. Under a policy of the batch what a text drafts depends on the texts
+beside it. So all rows of a round are put before the policy once more, together, and each text is then held against the
+trees that come out.
 """
 
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from simlab.cost import StageSeconds
 from simlab.draft import Draft, Prompt
-from simlab.policies.composition import Composition, select_together, shared_composition
+from simlab.policies.composition import Composition, check_batch, select_together, shared_composition
 from simlab.policies.engine.lock_step import with_filler_requests
 from simlab.policy import AnyPolicy, Needs, Outcome
-from simlab.real_runner.confirm.batch_serving import ServedGroup
-from simlab.real_runner.decoding.own_rows import Unequal, first_unequal, own_sequence
+from simlab.real_runner.decoding.batched_decode import decoded_of
+from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
+from simlab.real_runner.decoding.decode import check_runs
+from simlab.real_runner.decoding.decoded import DecodedText
+from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence
+from simlab.real_runner.decoding.running_text import RunningText
+from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.models import Models
 from simlab.recorded import RecordedSequence
+from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import draft_source
 from simlab.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRound:
+    """One round of all texts of a batch.
+
+    Attributes:
+        numbers: of the texts in it; texts are numbered as they come.
+        seconds: that all of them waited.
+    """
+
+    numbers: tuple[int, ...]
+    seconds: StageSeconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServedGroup:
+    """Texts that were served together.
+
+    Attributes:
+        batch: texts at a time.
+        texts: those of the group, in the order in which they came.
+        company: those that came after them, once more from the first, so that the batch stayed full; the last of them
+            were left where they were when the group ended.
+        rounds: of the batch.
+    """
+
+    batch: int
+    texts: tuple[DecodedText, ...]
+    company: tuple[DecodedText, ...]
+    rounds: tuple[BatchRound, ...]
+
+    @property
+    def came(self) -> tuple[DecodedText, ...]:
+        """All texts, by their numbers."""
+        return *self.texts, *self.company
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of all rounds of the batch."""
+        return sum(one.seconds.total_s for one in self.rounds)
+
+    @property
+    def num_committed(self) -> int:
+        """Tokens that all texts together wrote in them, company's too."""
+        return sum(one.totals.committed for one in self.came)
+
+
+def serve_group(
+    models: Models,
+    policy: AnyPolicy,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    max_new_tokens: int,
+    batch: int,
+    clock: Clock = time.perf_counter,
+) -> ServedGroup:
+    """Decode texts, ``batch`` of them at a time, until each has ended.
+
+    When a text ends the next takes its place, and behind the last one the first come once more, uncounted: every round
+    is one of ``batch`` texts. A text of one token has no round and takes no place.
+
+    Args:
+        models: a target and a drafter that fits it.
+        policy: of each text, or of the batch.
+        prompts: at least one.
+        sampling: how the target chooses.
+        max_new_tokens: of each text.
+        batch: texts at a time.
+        clock: see `simlab.real_runner.decoding.timer`.
+
+    Raises:
+        MissingChannelError: the policy reads a channel, and the runner makes none.
+        ModelError: a text may outrun the target's positions, or logits are no law.
+        PolicyError: the policy chose a tree that it may not, or has no prices for as many texts.
+    """
+    check_batch(policy, batch)
+    for prompt in prompts:
+        check_runs(models, policy, prompt, max_new_tokens)
+    longest = max(len(prompt.token_ids) for prompt in prompts)
+    served = BatchedSpeculation(models, policy, sampling, max_new_tokens, clock, batch, longest)
+    queue, ended, rounds = with_filler_requests(len(prompts)), dict[int, RunningText](), list[BatchRound]()
+    while not set(range(len(prompts))) <= ended.keys():
+        if served.has_place:
+            while served.has_place:
+                served.add(prompts[next(queue)])
+        else:
+            numbers = tuple(one.number for one in served.running)
+            rounds.append(BatchRound(numbers, served.round()[0].seconds))
+        ended |= {one.number: one for one in served.take_ended()}
+    came = ended | {one.number: one for one in served.running}
+    decoded = [decoded_of(models, policy, came[number]) for number in sorted(came)]
+    return ServedGroup(batch, tuple(decoded[: len(prompts)]), tuple(decoded[len(prompts) :]), tuple(rounds))
+
 
 Trees = Mapping[int, DraftTree]
 """What a text drafts, by the tokens before the root."""
@@ -38,7 +142,7 @@ class GivenTrees:
     trees: Trees = field(repr=False)
 
     def start(self, prompt: Prompt) -> None:
-        """Nothing to remember."""
+        """Remember nothing: the trees are chosen already."""
 
     def select(self, draft: Draft, state: None = None) -> DraftTree:
         """The tree of that root.
@@ -49,10 +153,10 @@ class GivenTrees:
         return self.trees[draft.context_length]
 
     def update(self, state: None, outcome: Outcome) -> None:
-        """Nothing to remember."""
+        """Remember nothing of what the target accepted."""
 
 
-def first_unequal_of_each(policy: AnyPolicy, served: ServedGroup) -> list[Unequal | None]:
+def first_unequal_of_each(policy: AnyPolicy, served: ServedGroup) -> list[ReplayMismatch | None]:
     """Where each text of a group leaves the replay of the rows that were drafted; None where it does not.
 
     Besides `simlab.real_runner.decoding.own_rows.first_unequal`, the texts of each round of the batch must be those
@@ -90,12 +194,12 @@ def policies_on_record(policy: AnyPolicy, texts: Sequence[RecordedSequence], bat
     return [GivenTrees(policy.needs, policy.budget, trees) for trees in _trees_on_record(shared, texts, batch)]
 
 
-def _unequal(policy: AnyPolicy, served: ServedGroup, number: int) -> Unequal | None:
+def _unequal(policy: AnyPolicy, served: ServedGroup, number: int) -> ReplayMismatch | None:
     text = served.texts[number]
     try:
         return first_unequal(policy, text)
     except KeyError as error:
-        return Unequal(int(error.args[0]) - len(text.prompt.token_ids), "root", "none", "one")
+        return ReplayMismatch(int(error.args[0]) - len(text.prompt.token_ids), "root", "none", "one")
 
 
 def _turns(num_texts: int, batch: int, num_rounds: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -112,31 +216,35 @@ def _turns(num_texts: int, batch: int, num_rounds: Sequence[int]) -> Iterator[tu
         running = [number for number in running if left[number]]
 
 
-def _first_misplaced(served: ServedGroup) -> dict[int, Unequal]:
+def _first_misplaced(served: ServedGroup) -> dict[int, ReplayMismatch]:
     """Texts in a round of the batch that was not theirs, or whose seconds are not those of the whole round."""
-    came, found, done = served.came, dict[int, Unequal](), [0] * len(served.came)
-    turns = list(_turns(len(served.texts), served.batch, [len(one.rounds) for one in came]))
+    came, misplaced, done = served.came, dict[int, ReplayMismatch](), [0] * len(served.came)
+    turns = list(_turns(len(served.texts), served.batch, [len(text.rounds) for text in came]))
     if len(turns) != len(served.rounds):
-        unequal = Unequal(0, "rounds of the batch", str(len(served.rounds)), str(len(turns)))
+        unequal = ReplayMismatch(0, "rounds of the batch", str(len(served.rounds)), str(len(turns)))
         return dict.fromkeys(range(len(served.texts)), unequal)
     for turn, batch_round in zip(turns, served.rounds, strict=True):
         ran = tuple(sorted(batch_round.numbers))
         for number in turn:
-            one = came[number].rounds[done[number]]
+            ran_round = came[number].rounds[done[number]]
             done[number] += 1
             if ran != turn or len(turn) != served.batch:
-                found.setdefault(number, Unequal(one.round.position, "texts beside it", str(ran), str(turn)))
-            seconds, waited = one.seconds.total_s, batch_round.seconds.total_s
+                misplaced.setdefault(
+                    number, ReplayMismatch(ran_round.round.position, "texts beside it", str(ran), str(turn))
+                )
+            seconds, waited = ran_round.seconds.total_s, batch_round.seconds.total_s
             if seconds != waited:
-                found.setdefault(number, Unequal(one.round.position, _SECONDS, str(seconds), str(waited)))
-    return found
+                misplaced.setdefault(
+                    number, ReplayMismatch(ran_round.round.position, _SECONDS, str(seconds), str(waited))
+                )
+    return misplaced
 
 
 def _trees_of_run(shared: Composition, served: ServedGroup) -> list[dict[int, DraftTree]]:
     """What the policy chooses for each text of the group in each round that ran, from the rows that were drafted."""
     came, done = served.came, [0] * len(served.came)
     sources = [draft_source(shared.needs, own_sequence(one)) if one.rounds else None for one in came]
-    found: list[dict[int, DraftTree]] = [{} for _ in came]
+    trees: list[dict[int, DraftTree]] = [{} for _ in came]
     for each in served.rounds:
         numbers, drafts = sorted(each.numbers), []
         for number in numbers:
@@ -145,14 +253,14 @@ def _trees_of_run(shared: Composition, served: ServedGroup) -> list[dict[int, Dr
             drafts.append(source(came[number].rounds[done[number]].round.position))
             done[number] += 1
         for number, draft, tree in zip(numbers, drafts, select_together(shared, drafts), strict=True):
-            found[number][draft.context_length] = tree
-    return found[: len(served.texts)]
+            trees[number][draft.context_length] = tree
+    return trees[: len(served.texts)]
 
 
 def _trees_on_record(shared: Composition, texts: Sequence[RecordedSequence], batch: int) -> list[dict[int, DraftTree]]:
     """What the policy chooses for each text as it comes in a batch on the record, all its rounds."""
     sources = [draft_source(shared.needs, one) for one in texts]
-    found: list[dict[int, DraftTree]] = [{} for _ in texts]
+    trees: list[dict[int, DraftTree]] = [{} for _ in texts]
     queue, num_came, running = with_filler_requests(len(texts)), 0, list[tuple[int, int, int]]()
     left = {number for number, one in enumerate(texts) if len(one.text) > 1}
     while left:
@@ -165,11 +273,11 @@ def _trees_on_record(shared: Composition, texts: Sequence[RecordedSequence], bat
         after = []
         for (number, text, t), draft, tree in zip(running, drafts, select_together(shared, drafts), strict=True):
             if number == text:
-                found[text][draft.context_length] = tree
+                trees[text][draft.context_length] = tree
             place = t + len(tree.accepted_path(texts[text].text[t + 1 :])) + 1
             if place < len(texts[text].text) - 1:
                 after.append((number, text, place))
             elif number == text:
                 left.discard(text)
         running = after
-    return found
+    return trees

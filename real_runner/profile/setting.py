@@ -1,4 +1,4 @@
-"""What a cost file says of the models and the machine, and whether another one says the same."""
+"""The setting of a cost file: what it says of the models and the machine, and whether another one says the same."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,9 +9,9 @@ import torch
 from simlab.errors import CostError
 from simlab.real_runner.checkpoints.files import checkpoint_digest
 from simlab.real_runner.models import Models
+from simlab.real_runner.profile.machine import hardware_name, library_versions, system_name
 from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.targets.hub_files import repository_of
-from simlab.real_runner.targets.machine import hardware_name, library_versions, system_name
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.format.manifest import ModelInfo
@@ -87,11 +87,11 @@ def check_same(path: Path, earlier: CostFile, now: CostFile) -> None:
     Raises:
         CostError: a setting differs; the sentence names the first that does.
     """
-    found = first_difference(earlier, now, (*SETTING, *GRID))
-    if found is not None:
+    difference = first_difference(earlier, now, (*SETTING, *GRID))
+    if difference is not None:
         raise CostError(
-            f"{path} was measured with {found}; samples of the two do not belong together: give another --out, or the "
-            "options it was begun with"
+            f"{path} was measured with {difference}; samples of the two do not belong together: give another --out, "
+            "or the options it was begun with"
         )
 
 

@@ -1,0 +1,35 @@
+"""What simlab must know of one way to write a drafter's ``config.json``."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from simlab.real_runner.drafters.config import DFlashConfig
+
+Fields: TypeAlias = Mapping[str, object]
+"""The JSON object of a ``config.json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One layout of checkpoints: how to recognise it, how to read it, and what to tell people of it.
+
+    Attributes:
+        name: such as ``z-lab``.
+        field: a field of ``config.json`` that other models do not have; by it a drafter of this layout is known.
+        recognises: whether a drafter's fields are of this layout, where no layout before it in the table claims them.
+        reads: the configuration that the fields describe; raises `ModelError` where simlab cannot run that drafter.
+        named_target: the target that the checkpoint was made for, as it names it; None where it does not.
+        described: the layout of these fields in words, with its version where they name one.
+        tap_offset: what must be added to its layer numbers, see `DFlashConfig`.
+        counting: how it numbers the target's layers, in words that follow the offset.
+    """
+
+    name: str
+    field: str
+    recognises: Callable[[Fields], bool]
+    reads: Callable[[Fields], DFlashConfig]
+    named_target: Callable[[Fields], str | None]
+    described: Callable[[Fields], str]
+    tap_offset: int
+    counting: str

@@ -1,0 +1,43 @@
+"""How the models' operations are started: the values of ``--execution`` and what each means.
+
+Nothing here imports torch, so that the command line can list the values.
+"""
+
+EAGER, COMPILED, CUDA_GRAPHS = "eager", "compiled", "cuda_graphs"
+
+EXECUTIONS = {
+    EAGER: "one operation after the other",
+    COMPILED: "torch.compile fuses those between two attentions, which takes a minute first and a C++ compiler",
+    CUDA_GRAPHS: "on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round",
+}
+"""Each value, and what it means in words."""
+
+
+def execution_help() -> str:
+    """All values in a line, for the help of an option."""
+    listed = "; ".join(f"{name}: {meaning}" for name, meaning in EXECUTIONS.items())
+    return f"how the models' operations are started. {listed} (default {EAGER})"
+
+
+def check_execution(name: str, batch: int, device: str) -> None:
+    """Refuse a value that is not in the list, or not for so many texts at a time or such a device.
+
+    Args:
+        name: the value.
+        batch: texts at a time.
+        device: as torch names it, such as ``cuda:1``.
+
+    Raises:
+        ValueError: it is none of `EXECUTIONS`, or captures passes of one text on a GPU.
+    """
+    if name not in EXECUTIONS:
+        raise ValueError(f"execution must be one of {', '.join(EXECUTIONS)}; got {name!r}")
+    if name == CUDA_GRAPHS and batch != 1:
+        raise ValueError(
+            f"--execution {CUDA_GRAPHS} captures passes of one text at a time, and --batch is {batch}; leave one out"
+        )
+    if name == CUDA_GRAPHS and device.partition(":")[0] != "cuda":
+        raise ValueError(
+            f"--execution {CUDA_GRAPHS} needs a GPU, and the device is {device}; give --device cuda, or "
+            f"--execution {EAGER}"
+        )
