@@ -137,8 +137,6 @@ def _child(out: Path, typed: Sequence[str], kill_after_s: float | None) -> int:
 
 
 if __name__ == "__main__":
-    # Before the forks: these take seconds, of which runs would be killed before they begin.
-    import simlab.cli.train
-    import simlab.real_runner.train.train  # noqa: F401
+    import simlab.real_runner.train.train  # noqa: F401  # before the forks: it takes seconds
 
     killed_and_resumed(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
