@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from simlab.studies.report.report import report
     from simlab.studies.reproduce import reproduce
     from simlab.studies.scoring import scoring
+    from simlab.studies.show_round import show_round
     from simlab.studies.sparse import sparse
     from simlab.totals import Totals
     from simlab.traces.reader import open_trace
@@ -81,6 +82,7 @@ _MODULES = {
     "rounds": "simlab.sequence_replay",
     "sample_trace": "simlab.studies.inputs.trace",
     "scoring": "simlab.studies.scoring",
+    "show_round": "simlab.studies.show_round",
     "sparse": "simlab.studies.sparse",
     "texts_of": "simlab.recorded",
 }
@@ -121,6 +123,7 @@ __all__ = [
     "rounds",
     "sample_trace",
     "scoring",
+    "show_round",
     "sparse",
     "texts_of",
 ]

@@ -11,6 +11,10 @@ from simlab.jit import kernel
 _DTYPES = (np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.int32))
 
 
+_SHOWN = 5
+"""Candidates of each depth that a notebook shows."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Marginals:
     """The drafter's kept candidates at each depth, most probable first.
@@ -135,6 +139,16 @@ class Draft:
     def __post_init__(self) -> None:
         if len(self.committed) != self.context_length + 1 or self.committed[-1] != self.root_token:
             raise ValueError("committed tokens must end with the root, at position context_length")
+
+    def _repr_html_(self) -> str:
+        depths = range(0 if self.marginals is None else self.marginals.depth)
+        rows = [f"<tr><th>root</th><td>{self.root_token}</td></tr>"]
+        for depth in depths:
+            ids, log_probs = self.drafted().at(depth + 1)
+            first = zip(ids[:_SHOWN].tolist(), np.exp(log_probs[:_SHOWN]).tolist(), strict=True)
+            cells = "".join(f"<td>{token} ({prob:.3f})</td>" for token, prob in first)
+            rows.append(f"<tr><th>depth {depth + 1}</th>{cells}</tr>")
+        return f"<table><caption>token ids (probabilities)</caption>{''.join(rows)}</table>"
 
     def drafted(self) -> Marginals:
         """The marginals, for a policy that declares that it needs them.

@@ -66,6 +66,18 @@ class DraftTree:
         """int32 ``[N + 1]``, edges from the root."""
         return _depths(self.parents)
 
+    def _repr_html_(self) -> str:
+        # Nodes in the order in which they entered; indented by depth, which tells a child only from its own parent.
+        lines = [
+            f"{node:>4}  {'&nbsp;&nbsp;' * depth}{token} (below node {parent})"
+            if depth
+            else f"{node:>4}  {token} (root)"
+            for node, (token, parent, depth) in enumerate(
+                zip(self.tokens.tolist(), self.parents.tolist(), self.depths().tolist(), strict=True)
+            )
+        ]
+        return "<pre>node  token id\n" + "\n".join(lines) + "</pre>"
+
     def ancestor_mask(self) -> Bools:
         """bool ``[N + 1, N + 1]``, True where the row's node may attend: its ancestors and itself."""
         return _ancestor_mask(self.parents)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 
@@ -43,6 +44,24 @@ class Trace:
     def draft_ids(self) -> Mapping[str, str]:
         """The id of each draft set, by name."""
         return self.manifest.held().draft_ids
+
+    def _repr_html_(self) -> str:
+        manifest = self.manifest
+        prompts = {(record.prompt.dataset, record.prompt.prompt_id) for record in self.texts}
+        num_tokens = sum(len(record.text) for record in self.texts)
+        datasets = ", ".join(sorted({record.prompt.dataset for record in self.texts}))
+        facts = {
+            "trace": f"{self.place} (text {self.text_id})",
+            "target": f"{manifest.target.name}, {manifest.dtype}, temperature {manifest.sampling.temperature:g}",
+            "texts": f"{len(self.texts)} sequences of {len(prompts)} prompts ({datasets}), {num_tokens:,} tokens",
+        }
+        for name, kept in manifest.draft_sets.items():
+            facts[f"draft set {name}"] = (
+                f"{kept.model.name}, block {kept.block_size} ({kept.depth} drafted ahead), at least {kept.min_width} "
+                f"candidates a depth, exact up to budget {kept.exact_budget}"
+            )
+        rows = "".join(f"<tr><th>{escape(key)}</th><td>{escape(value)}</td></tr>" for key, value in facts.items())
+        return f"<table>{rows}</table>"
 
     def sequences(self) -> Sequence[SequenceRecord]:
         """All texts in order, without token rows and drafts."""

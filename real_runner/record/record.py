@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Floats, Ints
-from simlab.real_runner.confirm.log import check_out
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.models import Models, load_models, within_memory
 from simlab.real_runner.record.answers import answers_of, check_positions
@@ -35,7 +34,7 @@ from simlab.sampling.candidates import top_candidates
 from simlab.sampling.choice import Sampling, choose_rows, sequence_key
 from simlab.traces.format.records import SequenceRecord, TokenRows
 from simlab.traces.format.schema import NUM_TOP
-from simlab.traces.writer import TraceWriter
+from simlab.traces.writer import TraceWriter, check_output_folder
 
 _DECODING_SHARE = 0.5
 
@@ -50,7 +49,7 @@ def record(options: RecordOptions) -> Path:
     Raises:
         SimlabError: models, prompts or folder cannot be used; nothing half written is left.
     """
-    check_out(options.out, options.resume)
+    check_output_folder(options.out, options.resume)
     models, sources = load(options)
     if options.tap_offset == AUTO:
         # Processes of other devices load the drafter anew, and read the same layers.

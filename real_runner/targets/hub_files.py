@@ -80,7 +80,7 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> ModelFiles:
     refused: Exception | None = None
     try:
         try:
-            # PricedPolicies first and once: where nobody answers, the downloading functions would wait for minutes.
+            # Asked first and once: where nobody answers, the downloading functions would wait for minutes.
             HfApi().model_info(repository, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
         except (OSError, transport) as error:
             refused = error

@@ -5,19 +5,15 @@ import json
 import sys
 from pathlib import Path
 
-from simlab.cli.options import (
-    Options,
-    add_by,
+from simlab.cli.model_options import (
     add_device,
     add_dtype,
     add_execution,
-    add_json,
-    add_limit,
     add_model_threads,
-    add_policies,
     add_sampling,
     add_tap_offset,
 )
+from simlab.cli.options import Options, add_by, add_json, add_limit, add_policies
 from simlab.cli.parser import Parser, positive
 from simlab.errors import needing_models
 from simlab.studies.inputs.models import AnswerOptions

@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _batches(text: str) -> tuple[int, ...]:
-    """Batch sizes, ascending.
+    """Read batch sizes, and put them in ascending order.
 
     >>> _batches("8,1,2")
     (1, 2, 8)

@@ -22,7 +22,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List the policies."""
+    """List the policies that were named, or all."""
     policies = list_policies(*options.names)
     if options.json:
         print(json.dumps(policies.to_json(), indent=1))

@@ -5,15 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from simlab.cli.options import (
-    add_device,
-    add_dtype,
-    add_execution,
-    add_json,
-    add_law,
-    add_model_threads,
-    add_tap_offset,
-)
+from simlab.cli.model_options import add_device, add_dtype, add_execution, add_law, add_model_threads, add_tap_offset
+from simlab.cli.options import add_json
 from simlab.cli.parser import Parser, not_negative, positive
 from simlab.errors import needing_models
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions

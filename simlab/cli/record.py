@@ -5,7 +5,8 @@ import re
 import sys
 from pathlib import Path
 
-from simlab.cli.options import add_dtype, add_limit, add_sampling, add_tap_offset
+from simlab.cli.model_options import add_dtype, add_sampling, add_tap_offset
+from simlab.cli.options import add_limit
 from simlab.cli.parser import Parser, positive
 from simlab.errors import needing_models
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.cli.options import Options, add_cost, add_device, add_draft_set, add_json, add_limit
+from simlab.cli.model_options import add_device
+from simlab.cli.options import Options, add_cost, add_draft_set, add_json, add_limit
 from simlab.cli.parser import Parser, add_command, not_negative, positive
 from simlab.errors import UsageError, at_the_door, needing_models
 from simlab.real_runner.record.options import parse_template_kwargs

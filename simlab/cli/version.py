@@ -13,6 +13,6 @@ def add_arguments(_parser: Parser) -> None:
 
 
 def run(_options: argparse.Namespace) -> int:
-    """Print the version."""
+    """Print the version of simlab."""
     print(metadata.version("simlab"))
     return 0

@@ -37,7 +37,7 @@ of 2⁻¹⁶ nat, and paths with equal scores are ordered by their ranks, whatev
 
 @dataclass(frozen=True)
 class PolicyList:
-    """Policies by name.
+    """Policies and what is known of them.
 
     Attributes:
         policies: in the order of the table.
@@ -139,7 +139,7 @@ def _wrapped(text: str, first: str, others: str) -> list[str]:
 
 
 def policies_page(found: Sequence[PolicyInfo]) -> str:
-    """The page docs/reference/policies.md."""
+    """The page docs/reference/policies.md as Markdown."""
     overview = [
         f"| [`{one.name}`](#{_anchor(one.name)}) | {_cell(one.summary)} | {_cell(one.source)} |" for one in found
     ]

@@ -36,7 +36,7 @@ MOST_NODES, CAPS, WIDTH = 512, (16, 64, 512), 64
 
 @dataclass(frozen=True)
 class ScoringInputs:
-    """What is scored.
+    """What a scoring looks at.
 
     Attributes:
         trace: where the texts are.

@@ -225,7 +225,7 @@ class _Gathered:
         self.borrowed: dict[tuple[str, str], Longs] = {}
 
     def add(self, texts: RecordedTexts) -> None:
-        """Some more texts."""
+        """Add the rounds of some more texts."""
         policies, firsts = [one.policy for one in self._inputs.policies], texts.roots.firsts
         dense = Replay([(one, None) for one in policies]).rounds(texts)
         every = at_every_root(policies, texts)

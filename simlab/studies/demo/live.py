@@ -9,7 +9,6 @@ from simlab.real_runner.targets.token_text import load_decoder
 from simlab.studies.confirm.choice import prior_choice
 from simlab.studies.confirm.confirmation import Confirmation, SummaryContext
 from simlab.studies.confirm.run import run_confirmation
-from simlab.studies.demo.one_round import most_telling_round, round_text
 from simlab.studies.demo.steps import LiveParts, Part, announce
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.priced_policies import with_references
@@ -18,6 +17,7 @@ from simlab.studies.optimize.optimize import OptimizeResult, optimize
 from simlab.studies.profile import ProfileTable, profile
 from simlab.studies.record import record
 from simlab.studies.replay.replay import replay
+from simlab.studies.show_round import most_telling_round, round_text
 from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.rows import write_results

@@ -12,7 +12,7 @@ from simlab.traces.artefacts.cost import Cell, CostFile
 
 
 def cost_json(place: Path, file: CostFile) -> dict[str, object]:
-    """Its settings, its keys, and the price of each cell in seconds."""
+    """Settings and keys of a cost file, and the price of each cell in seconds."""
     settings = {name: value for name, value in file.to_json().items() if name not in ("format", "samples")}
     prices = [
         {"stage": stage, "num_drafted": num_drafted, "context": context, "price_s": value}
@@ -32,7 +32,7 @@ def cost_json(place: Path, file: CostFile) -> dict[str, object]:
 
 
 def cost_text(place: Path, file: CostFile) -> str:
-    """Its settings and keys, and the prices of each stage by drafted tokens and context."""
+    """Settings and keys of a cost file, and the prices of each stage by drafted tokens and context."""
     missing, flatness = len(file.missing()), _flatness(file)
     lines = [
         f"cost file {place}",

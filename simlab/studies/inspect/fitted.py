@@ -102,7 +102,7 @@ def ngram_text(place: Path, file: NGramFile) -> str:
 
 
 def _by_length(file: NGramFile) -> list[tuple[int, list[tuple[list[int], int]]]]:
-    """For rows of one, two and three tokens how many there are, and the most frequent with their counts."""
+    """How many rows of one, two and three tokens there are, and the most frequent with their counts."""
     columns = np.stack([file.firsts, file.seconds, file.thirds])
     whole = file.thirds >= 0
     found = []

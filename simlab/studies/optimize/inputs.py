@@ -47,7 +47,7 @@ class PromptSet:
 
     @cached_property
     def depth(self) -> int:
-        """Of the draft set."""
+        """Tokens that the draft set looks ahead."""
         return self.trace.manifest.draft_sets[self.draft].depth
 
     @cached_property
@@ -64,11 +64,11 @@ class PromptSet:
         return {index: number[key] for index, key in keys if key in number}
 
     def read_from(self) -> PromptSource:
-        """For the file."""
+        """Where the prompts come from, for the file."""
         return PromptSource(self.trace.text_id, self.trace.draft_ids[self.draft], frozenset(self.prompts))
 
     def heading(self) -> str:
-        """In a line."""
+        """Number and source of the prompts, in a line."""
         datasets: dict[str, int] = {}
         for dataset, _ in self.prompts:
             datasets[dataset] = datasets.get(dataset, 0) + 1

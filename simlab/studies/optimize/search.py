@@ -50,7 +50,7 @@ class SumsOfPolicies:
         self._progress = options.progress
 
     def __call__(self, places: Sequence[int], prompts: Sequence[int]) -> CandidateSums:
-        """Of the policies at these places on the prompts at these."""
+        """Sums of the policies at these places on the prompts at these."""
         side, priced = self._side, self._priced(places)
         sums = np.zeros((3, len(priced), len(prompts)))
         committed = np.zeros(len(prompts))

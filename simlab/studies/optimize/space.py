@@ -33,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What is searched.
+    """What a search tries: its entries and their policies.
 
     Attributes:
         entries: as they were typed; the references first.

@@ -35,7 +35,7 @@ class Row:
 
     @property
     def policy_id(self) -> str:
-        """Of the policy or bound."""
+        """The content id of the policy or bound."""
         return self.identity["policy_id"]
 
 

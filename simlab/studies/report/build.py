@@ -39,7 +39,7 @@ _SCORED = ("ddtree:budget=16", "calibrated:budget=16", "presto:budget=16,renorma
 
 @dataclass(frozen=True, slots=True)
 class BuiltPage:
-    """A report.
+    """A report that was built.
 
     Attributes:
         html: the file.

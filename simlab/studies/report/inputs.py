@@ -67,13 +67,13 @@ class ReportInputs:
 
     @property
     def judged(self) -> tuple[tuple[str, str], ...]:
-        """Of each policy that ran, its label and whether its text is the target's; of several confirmations all."""
+        """Label of each policy that ran, and whether its text is the target's; of several confirmations all."""
         rows = [row for one in self.confirmed for row in one.rows if row.get("lossless")]
         return tuple(dict.fromkeys((str(row["policy"]), str(row["lossless"])) for row in rows))
 
     @property
     def cost(self) -> CostTable | None:
-        """The prices themselves."""
+        """The cost table of the rows; None where it is not at hand."""
         return None if self.prices is None else self.prices.cost
 
     def texts(self) -> list[SequenceRecord]:

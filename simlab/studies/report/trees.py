@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from simlab.analysis.report.parts import Part, TreeExplorer
-from simlab.analysis.report.trees import Decode, ShownPolicy, TreeCollector
-from simlab.errors import SimlabError
+from simlab.analysis.report.trees import ShownPolicy, TreeCollector
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.studies.inputs.decoder import decoder_of
 from simlab.studies.report.inputs import ReportInputs
-from simlab.traces.format.manifest import ModelInfo
 
 
 def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int, missing: list[str]) -> Part:
@@ -20,7 +19,7 @@ def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int,
         missing: gets a sentence where words cannot be shown.
     """
     assert inputs.trace is not None
-    decode = _decoder(inputs.trace.manifest.target)
+    decode = decoder_of(inputs.trace.manifest.target)
     if decode is None:
         missing.append(
             "Trees show token ids, not words: the target's tokenizer is not here (pip install 'simlab[models]', and "
@@ -43,15 +42,3 @@ def _spread(inputs: ReportInputs, number: int) -> list[int]:
     longest = max(map(len, sets.values()), default=0)
     in_turn = [own[place] for place in range(longest) for own in sets.values() if place < len(own)]
     return sorted(in_turn[:number])
-
-
-def _decoder(target: ModelInfo) -> Decode | None:
-    """From ids to text, where the tokenizer is at hand; nothing is fetched."""
-    try:
-        from simlab.real_runner.targets.token_text import decoder_at_hand  # noqa: PLC0415 - the extra models may be absent
-    except ModuleNotFoundError:
-        return None
-    try:
-        return decoder_at_hand(target.name, target.revision)
-    except SimlabError:
-        return None

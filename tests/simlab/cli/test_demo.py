@@ -13,7 +13,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.record.options import RecordOptions
 from simlab.studies.demo import live
 from simlab.studies.demo.demo import DemoResult, demo
-from simlab.studies.demo.one_round import chain_accepted, most_telling_round, round_text
+from simlab.studies.show_round import chain_accepted, most_telling_round, round_text
 from simlab.traces.artefacts.optimum import read_optimum
 from simlab.traces.synthetic import DRAFT, synthetic_sequences, write_synthetic_trace
 

@@ -1,0 +1,64 @@
+"""Options of the commands that run models, each declared once."""
+
+from simlab.cli.options import Options
+from simlab.cli.parser import not_negative, positive
+from simlab.real_runner.checkpoints.layouts import tap_offset_help
+from simlab.real_runner.execution.executions import EXECUTIONS, execution_help
+from simlab.real_runner.record.options import parse_template_kwargs
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def add_dtype(parser: Options, default: str | None = "float32") -> None:
+    """Add ``--dtype`` of the models' arithmetic."""
+    parser.add_argument("--dtype", choices=DTYPES, default=default, help="default float32")
+
+
+def add_device(parser: Options, default: str | None = "cpu") -> None:
+    """Add ``--device`` that models run on."""
+    parser.add_argument("--device", default=default, metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
+
+
+def add_model_threads(parser: Options) -> None:
+    """Add ``--threads`` of running models."""
+    parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
+
+
+def add_tap_offset(parser: Options, default: str) -> None:
+    """Add the option that says how a drafter's checkpoint numbers the target's layers; not given, it is None.
+
+    Args:
+        parser: to which it is added.
+        default: what holds then, in words.
+    """
+    parser.add_argument(
+        "--tap-offset",
+        choices=("auto", "0", "1"),
+        help=f"how the drafter numbers the target's layers: {tap_offset_help()}, auto finds out by trying both "
+        f"(default: {default})",
+    )
+
+
+def add_law(parser: Options) -> None:
+    """Add temperature, top-p and top-k; not given, they are None."""
+    parser.add_argument("--temperature", type=float, metavar="X", help="0 takes the likeliest (default 0)")
+    parser.add_argument("--top-p", type=float, metavar="X", help="1 for no cut (default 1)")
+    parser.add_argument("--top-k", type=not_negative, metavar="N", help="0 for no cut (default 0)")
+
+
+def add_sampling(parser: Options) -> None:
+    """Add the options of text that the target is to write; not given, they are None."""
+    add_law(parser)
+    parser.add_argument("--seed", type=not_negative, metavar="N", help="default 0")
+    parser.add_argument("--max-new-tokens", type=positive, metavar="N", help="per answer (default 256)")
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=parse_template_kwargs,
+        metavar="JSON",
+        help="such as '{\"enable_thinking\": false}'",
+    )
+
+
+def add_execution(parser: Options) -> None:
+    """Add ``--execution``, which says how the models' operations are started; not given, it is None."""
+    parser.add_argument("--execution", choices=tuple(EXECUTIONS), help=execution_help())

@@ -1,0 +1,194 @@
+"""One round of a recording, shown: the root, the tree with the target's path lit, what was accepted."""
+
+import html
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from simlab.analysis.trees import tree_svg, tree_text
+from simlab.draft import Marginals
+from simlab.errors import UsageError
+from simlab.policies.named.ddtree import DDTree
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policy import AnyPolicy
+from simlab.recorded import RecordedSequence
+from simlab.sequence_replay import Round, rounds
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.decoder import Decode, decoder_of
+from simlab.studies.inputs.prices import prices_for_trace
+from simlab.studies.inputs.trace import TraceSource, opened
+
+BUDGET = 16
+_CONTEXT_TOKENS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class RoundView:
+    """One round of a policy on a recorded text.
+
+    Attributes:
+        recorded: the text and the drafter's candidates.
+        round: the tree, the accepted path and what was committed.
+        decode: from token ids to text.
+    """
+
+    recorded: RecordedSequence
+    round: Round
+    decode: Decode
+
+    def text(self) -> str:
+        """The text before the root, the tree as lines, and what was accepted."""
+        return round_text(self.recorded, self.round, self.decode)
+
+    def svg(self) -> str:
+        """A picture of the tree with the target's path lit, as an ``<svg>`` element that needs nothing else."""
+        one = self.round
+        return tree_svg(one.tree, self._labels(), _notes(self.recorded, one), (0, *one.path))
+
+    def _labels(self) -> list[str]:
+        return [_quoted(self.decode([token])) for token in self.round.tree.tokens.tolist()]
+
+    def _repr_html_(self) -> str:
+        one, prompt = self.round, self.recorded.prompt
+        begin = max(0, one.position - _CONTEXT_TOKENS)
+        context = self.decode(self.recorded.text[begin : one.position + 1].tolist())
+        caption = (
+            f"{prompt.dataset}, {prompt.prompt_id}: {one.num_accepted} of {one.num_drafted} drafted tokens accepted, "
+            f"{one.num_committed} committed"
+        )
+        return f"<p>… {html.escape(context[-120:])}</p>\n{self.svg()}\n<p>{html.escape(caption)}</p>"
+
+
+def show_round(
+    trace: TraceSource | None = None,
+    policy: str = "ddtree:budget=16",
+    *,
+    sequence: int | None = None,
+    number: int | None = None,
+    draft: str | None = None,
+    cost: str | Path | None = None,
+) -> RoundView:
+    """Show one round of a policy on a recorded text.
+
+    Args:
+        trace: a trace, or where one is; None: the sample that comes with simlab.
+        policy: as it is typed behind ``-p``; one.
+        sequence: the index of the text; None: the first in which a round gains on the chain.
+        number: which of its rounds, from 0; None: the one that accepted most beyond what the chain would have.
+        draft: the draft set; None: the only one.
+        cost: a cost file, or the name of a shipped one, for policies that read prices.
+
+    Raises:
+        SimlabError: there is no such trace, text or round, or the policy cannot be made.
+    """
+    recording = opened(trace)
+    name = recording.draft_name(draft)
+    prices = prices_for_trace(None if cost is None else Path(cost), recording, name)
+    policies = parse_policies([policy], TraceArtefacts(prices, recording, name))
+    if len(policies) != 1:
+        raise UsageError(f"`{policy}` names {len(policies)} policies; a round is of one, so name one")
+    if sequence is not None and not 0 <= sequence < len(recording.sequences()):
+        raise UsageError(f"{recording.place} holds {len(recording.sequences())} texts; there is no text {sequence}")
+    decode = decoder_of(recording.manifest.target) or (lambda ids: " ".join(map(str, ids)))
+    texts = recording.recorded(name, None if sequence is None else [sequence])
+    if number is None:
+        telling = most_telling_round(texts, policies[0].policy)
+        if telling is None:
+            raise UsageError(f"no round of {policy} accepted more than the chain; name one: sequence=0, number=0")
+        return RoundView(*telling, decode)
+    recorded = next(iter(texts))
+    all_rounds = list(rounds(policies[0].policy, recorded))
+    if not 0 <= number < len(all_rounds):
+        raise UsageError(f"the text has {len(all_rounds)} rounds under {policy}; there is no round {number}")
+    return RoundView(recorded, all_rounds[number], decode)
+
+
+def most_telling_round(
+    sequences: Iterable[RecordedSequence], policy: AnyPolicy | None = None
+) -> tuple[RecordedSequence, Round] | None:
+    """The round in which the tree accepted most beyond what the chain would have; the first of several.
+
+    Rounds at which the text ended do not count. None where the tree was never better.
+
+    Args:
+        sequences: in their order.
+        policy: whose rounds; None: best-first trees of `BUDGET` tokens.
+    """
+    chosen = DDTree(BUDGET) if policy is None else policy
+    best: tuple[int, RecordedSequence, Round] | None = None
+    for recorded in sequences:
+        for one in rounds(chosen, recorded):
+            gained = one.num_accepted - chain_accepted(recorded, one.position)
+            if not one.clipped and gained > (best[0] if best else 0):
+                best = (gained, recorded, one)
+    return None if best is None else best[1:]
+
+
+def chain_accepted(recorded: RecordedSequence, position: int) -> int:
+    """Tokens that the whole chain would have had accepted at this root."""
+    marginals = _marginals(recorded, position)
+    chain = marginals.top_tokens(marginals.depth)
+    text = recorded.text[position + 1 : position + 1 + len(chain)]
+    agree = chain[: len(text)] == text
+    return int(np.cumprod(agree).sum())
+
+
+def round_text(recorded: RecordedSequence, one: Round, decode: Decode) -> str:
+    """Show a round to a person: the text before it, the tree, what was accepted.
+
+    Args:
+        recorded: the sequence.
+        one: a round on it.
+        decode: from token ids to text.
+    """
+    shown = [_quoted(decode([token])) for token in one.tree.tokens.tolist()]
+    begin = max(0, one.position - _CONTEXT_TOKENS)
+    context = decode(recorded.text[begin : one.position + 1].tolist())
+    accepted = [shown[node] for node in one.path]
+    bonus = _quoted(decode([int(recorded.text[one.position + one.num_committed])]))
+    chain = chain_accepted(recorded, one.position)
+    lines = [
+        f"The text so far ({recorded.prompt.dataset}, {recorded.prompt.prompt_id}), its last token the root:",
+        "",
+        *(f"  | {line}" for line in context.split("\n")),
+        "",
+        f"The tree of {one.num_drafted} drafted tokens, with the drafter's probability of each token at its depth;",
+        "what the target says is marked with *:",
+        "",
+        tree_text(one.tree, shown, _notes(recorded, one), (0, *one.path)),
+        "",
+        f"Accepted: {one.num_accepted} of {one.num_drafted} drafted tokens: {' '.join(accepted)}",
+        f"Bonus token, the target's own next one: {bonus}",
+        (
+            f"The round commits {one.num_committed} tokens; the chain would have had {chain} accepted "
+            f"and committed {chain + 1}."
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _notes(recorded: RecordedSequence, one: Round) -> list[str]:
+    """The probability of each node's token at its depth; nothing at the root."""
+    marginals = _marginals(recorded, one.position)
+    notes = ["root"]
+    depths = one.tree.depths().tolist()
+    for token, depth in zip(one.tree.tokens.tolist()[1:], depths[1:], strict=True):
+        ids, log_probs = marginals.at(depth)
+        notes.append(f"{math.exp(float(log_probs[int(np.flatnonzero(ids == token)[0])])):.2f}")
+    return notes
+
+
+def _marginals(recorded: RecordedSequence, position: int) -> Marginals:
+    """What the drafter proposed at a root."""
+    if recorded.rows is None:
+        raise ValueError("a round can be shown only where the drafter's rows were read")
+    return recorded.rows.row(position, int(recorded.rows.starts()[position]))
+
+
+def _quoted(text: str) -> str:
+    """A token's text in double quotes, its line ends escaped."""
+    return json.dumps(text, ensure_ascii=False)
