@@ -16,7 +16,7 @@ help:
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
 	@echo "make docs         the site of the documentation, in build/site; a broken link fails"
-	@echo "make reference    the generated pages of docs/reference, from the code"
+	@echo "make reference    what is generated from the code: pages of docs/reference, shell completion"
 	@echo "make findings     the figures of docs/explanation/findings.md (needs Chromium or Chrome)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
 
@@ -51,6 +51,7 @@ docs: .venv/ready-docs
 
 reference: .venv/ready-docs
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python docs/make_completion.py
 	$(BIN)/python docs/make_diagrams.py
 
 findings: .venv/ready-docs
