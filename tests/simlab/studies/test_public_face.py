@@ -5,13 +5,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
-import polars as pl
 import pytest
 
 import simlab
 from simlab.cli.main import main
+from simlab.sequence_replay import draft_source
 from simlab.studies.result import StudyResult
 
 TREES = ["chain", "ddtree:budget=4/8"]
@@ -116,14 +115,14 @@ def test_a_round_is_shown_with_the_path_of_the_target() -> None:
 
 def test_a_draft_shows_its_candidates() -> None:
     recorded = next(simlab.sample_trace().recorded("dflash"))
-    draft = simlab.sequence_replay.draft_source(simlab.Needs(), recorded)(0)  # type: ignore[attr-defined]
+    draft = draft_source(simlab.Needs(), recorded)(0)
     assert draft._repr_html_().count("<th>depth") == 7
 
 
 def test_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     policies = simlab.list_policies()
     assert policies.text() == printed(capsys, "policies").removesuffix("\n")
-    assert cast(pl.DataFrame, policies.frame)["name"].to_list() == [one["name"] for one in policies.to_json()]
+    assert policies.frame["name"].to_list() == [one["name"] for one in policies.to_json()]
 
 
 def test_every_public_name_is_there_and_documented() -> None:
@@ -131,7 +130,7 @@ def test_every_public_name_is_there_and_documented() -> None:
         assert getattr(simlab, name).__doc__, name
     assert set(simlab.__all__) <= set(dir(simlab))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        simlab.nothing  # type: ignore[attr-defined]  # noqa: B018
+        _ = simlab.nothing
 
 
 def test_importing_simlab_loads_nothing_heavy() -> None:
