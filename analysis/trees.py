@@ -24,8 +24,10 @@ def tree_graph(tree: DraftTree) -> "nx.DiGraph[int]":
     children of a node come in the order in which they entered the tree.
     """
     graph = _graph_of(tree.parents.tolist())
-    nx.set_node_attributes(graph, dict(enumerate(tree.tokens.tolist())), "token")
-    nx.set_node_attributes(graph, dict(enumerate(tree.depths().tolist())), "depth")
+    graph.add_nodes_from(
+        (node, {"token": token, "depth": depth})
+        for node, (token, depth) in enumerate(zip(tree.tokens.tolist(), tree.depths().tolist(), strict=True))
+    )
     return graph
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from scipy import stats
 
 from simlab.analysis.compare.comparisons import Comparison, compare_pairs
 from simlab.analysis.statistics.intervals import Interval
@@ -102,34 +103,10 @@ def rank_agreement(runs: Sequence[PolicyRun], predicted: Mapping[str, float]) ->
     names = [run.name for run in known]
     found = compare_pairs(prompt_sums(known), names, list(combinations(range(len(known)), 2)), "tokens_per_s")
     speeds = {one.first: one.first_value for one in found} | {one.second: one.second_value for one in found}
-    tau = kendall_tau([predicted[name] for name in names], [speeds[name] for name in names])
+    found_tau = stats.kendalltau([predicted[name] for name in names], [speeds[name] for name in names])
+    tau = float(np.asarray(found_tau, np.float64)[0])
     pairs = [_pair(one, predicted) for one in found if one.is_known and not _holds_one(one.ratio_interval)]
     return RankAgreement(len(known), tuple(pairs), tau)
-
-
-def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float:
-    """Rank correlation of two columns of numbers, tau-b of Kendall (1945), which counts ties.
-
-    Args:
-        one: numbers.
-        other: as many, in the same order.
-
-    Returns:
-        -1 to 1; NaN where a number is not known, or where one side ties them all.
-
-    >>> round(kendall_tau([1.0, 2.0, 3.0], [10.0, 30.0, 20.0]), 3)
-    0.333
-    """
-    columns = np.array([one, other], np.float64)
-    if np.isnan(columns).any():
-        return math.nan
-    above = np.triu_indices(columns.shape[1], 1)
-    signs = np.sign(columns[:, :, None] - columns[:, None, :])[:, *above]
-    untied_one, untied_other = np.abs(signs).sum(axis=1).tolist()
-    if untied_one == 0 or untied_other == 0:
-        return math.nan
-    tau = float(signs.prod(axis=0).sum()) / math.sqrt(untied_one) / math.sqrt(untied_other)
-    return min(1.0, max(-1.0, tau))
 
 
 def agreement_text(agreement: RankAgreement) -> str:

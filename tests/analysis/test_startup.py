@@ -8,7 +8,7 @@ import pytest
 SLOW = ("scipy.stats", "scipy.optimize", "plotly", "networkx")
 
 
-@pytest.mark.parametrize("package", ["statistics", "table", "compare", "optimize", "confirm", "reproduce"])
+@pytest.mark.parametrize("package", ["statistics", "table"])
 def test_no_slow_package_is_loaded(package: str) -> None:
     code = (
         "import importlib, pkgutil, sys\n"

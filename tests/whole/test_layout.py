@@ -33,8 +33,12 @@ def folders() -> list[Path]:
 
 def leaning_docstrings(source: str) -> list[str]:
     """First lines of docstrings that do not stand alone."""
-    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    texts = (ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, documented))
+    nodes = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    texts = map(ast.get_docstring, nodes)
     firsts = (text.strip().split("\n")[0] for text in texts if text)
     return [first for first in firsts if len(first.split()) < LEAST_WORDS or first.startswith(LEANING)]
 
