@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
@@ -33,7 +34,28 @@ class Speed:
 NO_SPEED = Speed(None, math.nan, math.nan, UNKNOWN)
 
 
-def speed_of(rows: pl.DataFrame, plain: pl.DataFrame) -> Speed:
+class PlainRows:
+    """The rows of plain decoding, beside which policies stand; what is read of them is worked out once.
+
+    Args:
+        rows: result rows; there may be none.
+    """
+
+    def __init__(self, rows: pl.DataFrame) -> None:
+        self.rows = rows
+
+    @cached_property
+    def seconds(self) -> StageSeconds | None:
+        """Summed over the rows; None without rows, or where one has no seconds."""
+        return _seconds(self.rows)
+
+    @cached_property
+    def prompts(self) -> pl.DataFrame:
+        """Tokens and seconds of each prompt."""
+        return _by_prompt(self.rows)
+
+
+def speed_of(rows: pl.DataFrame, plain: pl.DataFrame | PlainRows) -> Speed:
     """The speed of a policy beside plain decoding's.
 
     Args:
@@ -44,11 +66,11 @@ def speed_of(rows: pl.DataFrame, plain: pl.DataFrame) -> Speed:
     if seconds is None:
         return NO_SPEED
     tokens_per_s = _tokens_per_s(rows, seconds)
-    base_seconds = _seconds(plain)
-    if base_seconds is None or not _same_sequences(rows, plain):
+    plain = PlainRows(plain) if isinstance(plain, pl.DataFrame) else plain
+    if plain.seconds is None or not _same_sequences(rows, plain.rows):
         return Speed(seconds, tokens_per_s, math.nan, UNKNOWN)
-    speedup = tokens_per_s / _tokens_per_s(plain, base_seconds)
-    ours, base = _by_prompt(rows), _by_prompt(plain)
+    speedup = tokens_per_s / _tokens_per_s(plain.rows, plain.seconds)
+    ours, base = _by_prompt(rows), plain.prompts
     interval = speedup_interval(
         ours["committed"].to_numpy(),
         ours["total_s"].to_numpy(),
@@ -60,10 +82,10 @@ def speed_of(rows: pl.DataFrame, plain: pl.DataFrame) -> Speed:
 
 def _seconds(rows: pl.DataFrame) -> StageSeconds | None:
     """Summed over the rows; None without rows, or where one has no seconds."""
-    stages = rows.select(STAGE_COLUMNS)
-    if rows.is_empty() or any(stages.null_count().row(0)):
+    stages = [rows[name] for name in STAGE_COLUMNS]
+    if rows.is_empty() or any(stage.null_count() for stage in stages):
         return None
-    return StageSeconds(*stages.sum().row(0))
+    return StageSeconds(*(float(stage.sum()) for stage in stages))
 
 
 def _tokens_per_s(rows: pl.DataFrame, seconds: StageSeconds) -> float:
@@ -72,10 +94,11 @@ def _tokens_per_s(rows: pl.DataFrame, seconds: StageSeconds) -> float:
 
 
 def _same_sequences(rows: pl.DataFrame, plain: pl.DataFrame) -> bool:
-    return rows.select(_SEQUENCE).sort(_SEQUENCE).equals(plain.select(_SEQUENCE).sort(_SEQUENCE))
+    ours, base = rows[list(_SEQUENCE)], plain[list(_SEQUENCE)]
+    return ours.equals(base) or ours.sort(_SEQUENCE).equals(base.sort(_SEQUENCE))
 
 
 def _by_prompt(rows: pl.DataFrame) -> pl.DataFrame:
     """Tokens and seconds of each prompt, in an order that depends on the prompts alone."""
     sums = (pl.col("committed").cast(pl.Int64).sum(), pl.sum_horizontal(STAGE_COLUMNS).sum().alias("total_s"))
-    return rows.group_by("dataset", "prompt_id").agg(sums).sort("dataset", "prompt_id")
+    return rows.lazy().group_by("dataset", "prompt_id").agg(sums).sort("dataset", "prompt_id").collect()

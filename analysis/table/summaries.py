@@ -8,7 +8,7 @@ import polars as pl
 
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
 from simlab.analysis.statistics.slices import split_by_slice
-from simlab.analysis.table.speeds import STAGE_COLUMNS, Speed, speed_of
+from simlab.analysis.table.speeds import STAGE_COLUMNS, PlainRows, Speed, speed_of
 from simlab.totals import SUMS, Totals
 
 BASELINE = "ar"
@@ -92,18 +92,18 @@ def summarise(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
 
 
 def _of_slice(results: pl.DataFrame, value: Scalar) -> list[Summary]:
-    plain = results.filter(pl.col("name") == BASELINE)
+    plain = PlainRows(results.filter(pl.col("name") == BASELINE))
     parts = results.partition_by("policy", "policy_id", maintain_order=True)
     return [_summary(part, plain, value) for part in parts]
 
 
-def _summary(part: pl.DataFrame, plain: pl.DataFrame, value: Scalar) -> Summary:
+def _summary(part: pl.DataFrame, plain: PlainRows, value: Scalar) -> Summary:
     """Summary of the rows of one policy in one slice, beside plain decoding's rows of the same slice."""
-    sums = part.select(pl.col(SUMS).cast(pl.Int64).sum()).row(0, named=True)
-    prompts = part.group_by("dataset", "prompt_id").agg(pl.col("committed", "rounds").cast(pl.Int64).sum())
-    prompts = prompts.sort("dataset", "prompt_id")
-    with_rounds = part.filter(pl.col("rounds") > 0)
-    means = (with_rounds["committed"] / with_rounds["rounds"]).to_numpy()
+    sums = {name: int(part[name].cast(pl.Int64).sum()) for name in SUMS}
+    by_prompt = part.lazy().group_by("dataset", "prompt_id")
+    prompts = by_prompt.agg(pl.col("committed", "rounds").cast(pl.Int64).sum()).sort("dataset", "prompt_id").collect()
+    committed, rounds = part["committed"].to_numpy(), part["rounds"].to_numpy()
+    means = committed[rounds > 0] / rounds[rounds > 0]
     first = part.row(0, named=True)
     return Summary(
         slice=value,

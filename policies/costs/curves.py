@@ -46,7 +46,17 @@ def undisturbed_s(seconds: Sequence[float]) -> float:
     median lies on one side of the gap in one cell and on the other side in the next. The faster quarter
     is of the quiet machine in every cell, as long as a quarter of the time was quiet.
     """
-    return float(np.quantile(np.asarray(seconds, np.float64), 0.25))
+    return float(_lower_quartiles([seconds])[0])
+
+
+def _lower_quartiles(cells: Sequence[Sequence[float]]) -> Doubles:
+    """The lower quartile of each cell's samples, float64 ``[len(cells)]``; cells of equally many go together."""
+    found = np.empty(len(cells), np.float64)
+    sizes = np.array([len(seconds) for seconds in cells])
+    for size in np.unique(sizes):
+        (places,) = np.nonzero(sizes == size)
+        found[places] = np.quantile(np.array([cells[place] for place in places], np.float64), 0.25, axis=1)
+    return found
 
 
 def cells_s(stage: str, contexts: Sequence[int], node_counts: Sequence[int], samples: CostSamples) -> Doubles:
@@ -61,5 +71,5 @@ def cells_s(stage: str, contexts: Sequence[int], node_counts: Sequence[int], sam
     missing = [(n, context) for context in contexts for n in node_counts if not samples.get((stage, n, context))]
     if missing:
         raise ValueError(f"{stage} has no samples for these drafted tokens and contexts: {missing}")
-    cells = [[undisturbed_s(samples[stage, n, context]) for n in node_counts] for context in contexts]
-    return np.array(cells, np.float64)
+    cells = [samples[stage, n, context] for context in contexts for n in node_counts]
+    return _lower_quartiles(cells).reshape(len(contexts), len(node_counts))

@@ -1,6 +1,7 @@
 """The command line: ``simlab COMMAND``. One table of commands; only the module of the one that is typed is loaded."""
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,9 @@ from simlab.errors import SimlabError
 PERSON_CAN_FIX = 2
 INTERRUPTED = 130
 READER_LEFT = 141
+
+_NEW_OBJECTS = 10_000
+"""So many new objects before garbage is looked for; Python's own number is 700, or 2000."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("simlab.cli.demo", "Record, profile, replay, choose and confirm, from beginning to end."),
@@ -54,9 +58,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give back its exit code.
 
     0: done. 2: something a person can put right, said in one sentence. 130: interrupted.
+
+    Args:
+        arguments: what is typed; None: what this process was started with, which then ends with the command.
     """
+    if arguments is not None:
+        return _run(list(arguments))
+    # numba and polars make half a million objects that stay. To look through them for garbage, again and again while
+    # they are made and once more at the end, takes a third of a short command's time.
+    first = gc.get_threshold()[0]
+    gc.set_threshold(_NEW_OBJECTS)
     try:
-        typed = sys.argv[1:] if arguments is None else list(arguments)
+        return _run(sys.argv[1:])
+    finally:
+        gc.set_threshold(first)
+        gc.freeze()
+
+
+def _run(typed: list[str]) -> int:
+    """Run one command and give back its exit code, as `main` does."""
+    try:
         options = parser_for(typed[0] if typed else None).parse_args(typed, argparse.Namespace(typed=tuple(typed)))
         code: int = options.run(options)
         sys.stdout.flush()

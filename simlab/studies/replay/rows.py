@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 
 from simlab.cost import STAGES
@@ -152,6 +153,11 @@ def columns_of_text(recorded: RecordedSequence) -> dict[str, object]:
 
 def columns_of_trace(trace: Trace, draft: str) -> dict[str, object]:
     """The columns that all rows of a trace share."""
-    version = metadata.version("simlab")
     ids = {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft]}
-    return {**ids, "kind": "predicted", "simlab_version": version}
+    return {**ids, "kind": "predicted", "simlab_version": simlab_version()}
+
+
+@cache
+def simlab_version() -> str:
+    """The version of simlab that is installed; to find it takes milliseconds."""
+    return metadata.version("simlab")

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -18,7 +17,7 @@ from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rounds import rows_of_texts
-from simlab.studies.replay.rows import ReadyRows, Row, bound_rows, policy_row, results_of
+from simlab.studies.replay.rows import ReadyRows, Row, bound_rows, policy_row, results_of, simlab_version
 from simlab.traces.reader import Trace
 from simlab.traces.results.rounds import RoundRows, RoundsFile, joined_rounds
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
@@ -91,8 +90,7 @@ def replay_trace(
 
 def _which(trace: Trace, draft: str) -> dict[str, str]:
     """What earlier rows must be of to stand for new ones."""
-    version = metadata.version("simlab")
-    return {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft], "simlab_version": version}
+    return {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft], "simlab_version": simlab_version()}
 
 
 def _missing(earlier: Sequence[Results], rows: Sequence[Row], wanted: Sequence[int]) -> dict[int, list[Row]]:
