@@ -38,7 +38,10 @@ def add_policies(parser: Options, explained: str = "see `simlab policies`; may b
 def add_cost(parser: Options) -> None:
     """Add ``--cost``: one machine's prices."""
     parser.add_argument(
-        "--cost", type=Path, metavar="FILE", help="prices: a file of `simlab profile`, or the name of a shipped one"
+        "--cost",
+        type=Path,
+        metavar="FILE",
+        help="latency profile: a file of `simlab profile`, or the name of a packaged one",
     )
 
 
