@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--measure",
         choices=("tokens_per_s", "speedup", "acceptance_length", "acceptance_length_macro"),
-        help="the measure that the verdict is about (default: tokens_per_s where both have latencies, else acceptance_length)",
+        help="measure of the verdict (default: tokens_per_s where both have latencies, else acceptance_length)",
     )
     add_by(parser, explained="a comparison for each, and one of all")
     parser.add_argument(

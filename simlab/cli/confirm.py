@@ -20,8 +20,8 @@ from simlab.studies.inputs.models import AnswerOptions
 
 FAILED = 1
 
-DETAILS = """Decodes the prompts of a trace with the real models, every policy in turn, and compares with the prediction: the speed,
-the rounds, and whether the text is the target's own.
+DETAILS = """Decodes the prompts of a trace with the real models, every policy in turn, and compares with the
+prediction: the speed, the rounds, and whether the text is the target's own.
 The prompts are those of --trace DIR, of --prompts FILE (recorded first, into OUT/trace), or of the small packaged
 trace. Autoregressive decoding and the chain always run.
 Exit code 1: a text is not the target's, or rounds are not those of their replay.
