@@ -115,7 +115,7 @@ def hindsight_rounds(recorded: RecordedSequence, budget: int) -> Iterator[Round]
         MissingChannelError: the sequence holds no draft rows.
     """
     if recorded.rows is None:
-        raise MissingChannelError("the hindsight bound needs a drafter's rows, and none were read; name a draft set")
+        raise MissingChannelError("the oracle upper bound needs a drafter's rows, and none were read; name a draft set")
     text, last = recorded.text, len(recorded.text) - 1
     reach = _reach(recorded.rows, budget, last)
     t = 0

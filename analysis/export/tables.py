@@ -30,7 +30,7 @@ _LATEX = {
 }
 _KINDS = {"predicted": "Predicted", "measured": "Measured in a real runner"}
 _BOUND = "hindsight"
-_BOUNDS = "Hindsight rows are bounds, told the answer, and no policies."
+_BOUNDS = "Hindsight rows are oracle upper bounds, which know the target's text, and no policies."
 
 
 @dataclass(frozen=True, slots=True)

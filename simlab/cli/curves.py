@@ -18,9 +18,9 @@ from simlab.studies.curves import CALIBRATED, RAW, curves
 
 DETAILS = """At each root the curve of (1 + summed path probabilities) / seconds over the number of drafted tokens,
 0 to --budget: is it unimodal, or how many local maxima has it? Where does early stopping end (caddtree: at the first
-size that brings no more)? What does that lose against the best of all sizes, against the best fixed budget, and against one exchange
-rate of tokens for seconds in all rounds? docs/explanation/unimodality.md says what was found on the packaged trace.
-With several --cost a policy that reads a latency profile reads the first.
+size that brings no more)? What does that lose against the best of all sizes, against the best fixed budget, and
+against one exchange rate of tokens for seconds in all rounds? docs/explanation/unimodality.md says what was found on
+the packaged trace. With several --cost a policy that reads a latency profile reads the first.
 Without --trace it takes the small packaged trace, without --cost the packaged latency profile; the latency is that of
 a whole round: draft, select, verify and commit.
 The curves are of the drafter's own probabilities (raw), and of calibrated ones where there is a table.

@@ -16,8 +16,8 @@ _COUNTS = ("root-included", "drafted-only")
 _GIVEN = tuple(stage for stage in (*STAGES, PLAIN) if stage != "verify")
 
 DETAILS = """TIMINGS is CSV with a line of names, or a JSON list of objects: nodes, context, seconds, and batch where it
-is not 1; several rows of the same sizes are repeated measurements. The seconds are those of the target's pass. Engines count its
-tokens in two ways, so --counts must say which; cost files count drafted tokens.
+is not 1; several rows of the same sizes are repeated measurements. The seconds are those of the target's pass. Engines
+count its tokens in two ways, so --counts must say which; cost files count drafted tokens.
 The file is for the models of a trace. simlab cannot verify which models these timings are from. Without --trace it is
 for those of the small packaged trace. What is not given is said, and written down in the file.
 

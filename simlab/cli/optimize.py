@@ -18,8 +18,8 @@ from simlab.studies.optimize.optimize import optimize
 from simlab.studies.optimize.trials import SEED, TRIALS
 
 DETAILS = """Every policy of -p (without -p all built-in policies) is replayed on the prompts of --trace. The best
-of them is then compared with its rivals, the chain and autoregressive decoding on the prompts of --report-on, which played no part in
-the choice. With one trace its prompts are split in two halves.
+of them is then compared with its rivals, the chain and autoregressive decoding on the prompts of --report-on, which
+played no part in the choice. With one trace its prompts are split in two halves.
 -p is typed as for replay, with grids: a/b lists values, 1..256 counts. Many budgets of one policy cost little more
 than one. The chain, autoregressive decoding and ddtree at every budget are searched in any case.
 A range a~b is searched with optuna (pip install "simlab[optimize]"); beside it, grids are searched whole.

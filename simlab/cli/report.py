@@ -9,8 +9,8 @@ from simlab.cli.parser import Parser, not_negative
 from simlab.studies.report.report import report
 
 DETAILS = """The file needs nothing else, no network and no server: the verdict in a sentence, the table, speed
-against tree size, four labels that say how far to trust it, and below that acceptance by depth, where rounds end, early-stopping rules,
-latencies, and the trees that policies chose, text by text.
+against tree size, four labels that say how far to trust it, and below that acceptance by depth, where rounds end,
+early-stopping rules, latencies, and the trees that policies chose, text by text.
 RESULTS are files of `simlab replay --out`, or folders of `simlab confirm`, in any number: predicted
 and measured rows of the same texts. Without RESULTS the trace is replayed, under -p or a usual set;
 without --trace it takes the small packaged trace. Sections about single rounds need the

@@ -18,9 +18,9 @@ from simlab.cli.parser import Parser, positive
 from simlab.studies.scoring import scoring
 
 DETAILS = """Are the drafter's probabilities calibrated along tree paths? Four questions at every root of a recorded
-trace, each with 95 % intervals over prompts: is a candidate right as often as an edge model says (calibration, by depth and rank,
-on the greedy path and off it); how far down a policy's order of nodes lies the true path; what share of the gap from
-the chain to the oracle upper bound does a policy close; and what are its nodes spent on.
+trace, each with 95 % intervals over prompts: is a candidate right as often as an edge model says (calibration, by
+depth and rank, on the greedy path and off it); how far down a policy's order of nodes lies the true path; what share
+of the gap from the chain to the oracle upper bound does a policy close; and what are its nodes spent on.
 docs/explanation/findings.md defines every figure, and says what was found on the packaged trace.
 Each edge model and each order of nodes is scored once, whatever the budgets of the policies that have it.
 Without -p these are the drafter's marginals, calibrated, corrected by a 3-gram, the same renormalised, and one fixed

@@ -250,7 +250,7 @@ def _prices(costs: Sequence[Path], limit: int | None, trace: Trace, draft: str) 
     for path in costs or (None,):
         one = prices_for_trace(path, trace, draft, limit)
         if one.cost is None:
-            raise CostError(f"curves need prices. {one.why_none}")
+            raise CostError(f"curves need a latency profile. {one.why_none}")
         found.setdefault(one.cost.cost_id, one)
     return list(found.values())
 
@@ -261,8 +261,8 @@ def _most(budget: int | None, trace: Trace, draft: str, prices: Sequence[Prices]
         return max(1, min(trace.manifest.draft_sets[draft].exact_budget, priced))
     if budget > priced:
         raise UsageError(
-            f"--budget {budget} is beyond the prices, which end at {priced} drafted tokens; choose a smaller one, or "
-            "measure more with `simlab profile --node-counts`"
+            f"--budget {budget} is beyond the latency profile, which ends at {priced} drafted tokens; choose a "
+            "smaller one, or measure more with `simlab profile --node-counts`"
         )
     return budget
 

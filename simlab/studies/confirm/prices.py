@@ -10,8 +10,8 @@ from simlab.studies.inputs.prices import Prices, check_models, no_prices, prices
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 
 _NO_PRICES = (
-    "Nothing is predicted: simlab ships no prices for just these models, this machine and these settings; measure them "
-    "with `simlab profile{options}`, and give the file with --cost."
+    "Nothing is predicted: simlab ships no latency profile for just these models, this machine and these settings; "
+    "measure them with `simlab profile{options}`, and give the file with --cost."
 )
 
 _OTHER_PASSES = (
@@ -75,6 +75,6 @@ def _profile_options(setup: ConfirmSetup) -> str:
 def _too_small(most: int, priced: int) -> str:
     """Why shipped prices do not do: policies may draft more than was priced."""
     return (
-        f"Nothing is predicted: a policy may draft {most:,} tokens, and the shipped prices reach {priced:,}; measure "
-        "more with `simlab profile --node-counts ...`, and give the file with --cost."
+        f"Nothing is predicted: a policy may draft {most:,} tokens, and the packaged latency profile reaches "
+        f"{priced:,}; measure more with `simlab profile --node-counts ...`, and give the file with --cost."
     )
