@@ -18,7 +18,7 @@ _STAGES = ("drafting", "selecting", "verifying", "committing")
 
 _ERRORS = (
     "Prediction over measurement, less one, on the same texts; positive: predicted too high.",
-    "A machine that is slower than when it was profiled is so for autoregressive decoding too; speedups hardly change.",
+    "A machine slower than when it was profiled slows autoregressive decoding too, so speedups are affected less.",
 )
 
 

@@ -10,7 +10,7 @@ from simlab.tree import DraftTree
 
 @dataclass(frozen=True, slots=True)
 class Autoregressive(Stateless):
-    """Plain decoding: no drafter, one token per round."""
+    """Autoregressive decoding: no drafter, one token per round."""
 
     source: ClassVar[str] = "autoregressive decoding"
     exactness: ClassVar[str] = "exact (by definition)"

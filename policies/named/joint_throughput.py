@@ -44,8 +44,8 @@ class JointThroughput(Composed):
 
     source: ClassVar[str] = "DSpark 2026, arXiv 2607.05147"
     exactness: ClassVar[str] = (
-        "reconstruction (its throughput rule, on trees; the marginals in place of its confidence head, and prices of "
-        "equal trees in place of its profile of passes)"
+        "reconstruction (its throughput rule, on trees; the marginals in place of its confidence head, and latencies "
+        "of equal trees in place of its profile of passes)"
     )
     reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; a latency profile"
     variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,look_ahead=1")

@@ -140,7 +140,7 @@ def test_a_table_shows_speeds_only_where_they_are_known() -> None:
     assert lines[2].endswith("1.0  1.00")
     assert "1.56 [" in lines[3].split("rounds")[-1]
     assert lines[3].endswith("]")
-    assert "measured prices; prefill is not in them" in summary_notes(found)
+    assert "a latency profile; prefill is not in them" in summary_notes(found)
     assert "`simlab profile`" not in summary_notes(found)
     measured = summarise(priced().with_columns(pl.lit("measured").alias("kind")))
     assert "Speeds were measured" in summary_notes(measured)

@@ -329,7 +329,7 @@ def test_prices_serve_the_policies_that_read_them(
     command = ["confirm", "--trace", str(made.folder / "trace"), "--out", str(tmp_path / "out"), "--json"]
     command += ["-p", "caddtree:budget=15", "--batch-invariant", "--limit", "1"]
     assert main(command) == 2
-    assert "there are no prices" in capsys.readouterr().err
+    assert "there is no latency profile" in capsys.readouterr().err
     assert main([*command, "--cost", str(tmp_path / "cost.json")]) == 0
     value = json.loads(capsys.readouterr().out)
     assert (value["ran"]["fixed_rows"], value["prices"]["cost_id"]) == (16, None)
@@ -339,4 +339,4 @@ def test_prices_serve_the_policies_that_read_them(
     write_cost_file(tmp_path / "other.json", other)
     command[4] = str(tmp_path / "again")
     assert main([*command, "--cost", str(tmp_path / "other.json")]) == 2
-    assert "has prices of" in capsys.readouterr().err
+    assert "has latencies of" in capsys.readouterr().err
