@@ -23,7 +23,7 @@ def test_two_that_differ_by_less_than_the_noise_have_no_winner() -> None:
     text = verdict_text(found, won)
     names = f"{won.first.policy} and {won.rivals[0].policy}"
     assert re.match(
-        rf"No winner among {names}: not significant; minimum detectable difference up to [\d.]+ % "
+        rf"No winner among {names}: not significant; minimum detectable difference [\d.]+ % "
         rf"\(n = {NUM_PROMPTS} prompts\)\.\n",
         text,
     )

@@ -133,7 +133,7 @@ def test_a_table_shows_speeds_only_where_they_are_known() -> None:
     assert "tokens/s" not in summary_table(without)
     assert "speedup" not in summary_table(without)
     assert "`simlab profile`" in summary_notes(without)
-    assert summary_notes(without, "No speeds at all.").splitlines()[1] == "No speeds at all."
+    assert summary_notes(without, "No speeds at all.").splitlines()[2] == "No speeds at all."
     lines = summary_table(found).splitlines()
     assert "tokens/s  speedup" in lines[0]
     assert lines[1].endswith("[95 %]")
