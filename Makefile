@@ -6,7 +6,7 @@ WORKERS ?= logical
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check bench coverage docs reference findings verify-real browser
+.PHONY: help demo test check bench coverage docs reference notebook findings verify-real browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
@@ -16,7 +16,8 @@ help:
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
 	@echo "make docs         the site of the documentation, in build/site; a broken link fails"
-	@echo "make reference    the generated pages of docs/reference, from the code"
+	@echo "make reference    what is generated from the code: pages of docs/reference, shell completion"
+	@echo "make notebook     the notebook of the tutorial, executed, and its page (needs Chromium or Chrome)"
 	@echo "make findings     the figures of docs/explanation/findings.md (needs Chromium or Chrome)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
 
@@ -51,7 +52,11 @@ docs: .venv/ready-docs
 
 reference: .venv/ready-docs
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python docs/make_completion.py
 	$(BIN)/python docs/make_diagrams.py
+
+notebook: .venv/ready-docs .venv/ready-test
+	$(BIN)/python docs/make_notebook.py
 
 findings: .venv/ready-docs
 	$(BIN)/python docs/make_findings.py

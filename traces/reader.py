@@ -24,7 +24,7 @@ from simlab.traces.format.shards import (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trace:
     """A finished trace. Texts are in memory; every other row is read when it is asked for.
 
@@ -44,6 +44,9 @@ class Trace:
     def draft_ids(self) -> Mapping[str, str]:
         """The id of each draft set, by name."""
         return self.manifest.held().draft_ids
+
+    def __repr__(self) -> str:
+        return f"Trace({self.place!r}, text {self.text_id}, {len(self.texts)} sequences)"
 
     def _repr_html_(self) -> str:
         manifest = self.manifest

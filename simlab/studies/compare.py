@@ -84,7 +84,7 @@ class ComparedRows:
         return self.rows.filter(self.rows["name"] == "ar")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComparisonTable(StudyResult):
     """Paired comparisons on the prompts that both sides have.
 

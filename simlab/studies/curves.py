@@ -101,7 +101,7 @@ class CurveInputs:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CurveTable(StudyResult):
     """What was found at the roots, for each edge model and machine.
 

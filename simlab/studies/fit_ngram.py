@@ -24,7 +24,7 @@ Texts = Iterator[tuple[Ints, Ints]]
 """Token ids of a prompt and of what the target wrote, both int32."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NGramFit(StudyResult):
     """Counts of a 3-gram, and where they were written.
 

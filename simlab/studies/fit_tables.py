@@ -132,7 +132,7 @@ def _write_table(out: Path, kind: str, source: FitSource, values: Doubles) -> Ta
     return file
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CalibrationFit(StudyResult):
     """A logistic map of a drafter's probabilities, and how well such maps do on prompts they were not fitted to.
 
@@ -219,7 +219,7 @@ def fit_calibration(
     return CalibrationFit(source, Path(out), file, len(parts), tuple(held_out_quality(parts)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RankFit(StudyResult):
     """How often the drafter's candidate of each rank was the true token, by depth.
 
@@ -294,7 +294,7 @@ def fit_ranks(
     return RankFit(source, Path(out), _write_table(Path(out), "ranks", source, rank_frequencies(counts)), counts)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PriceFit(StudyResult):
     """The rate at which a policy's seconds are to be priced, so that its rounds bring as many expected tokens.
 

@@ -24,7 +24,7 @@ _SHOWN_CONTEXT = 512
 _ONE_MORE = "The target's pass runs one token more than were drafted."
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ProfileTable(StudyResult):
     """What rounds cost on a machine, as it was measured: a row per stage, drafted tokens and context.
 

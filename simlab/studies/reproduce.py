@@ -87,7 +87,7 @@ class ReproduceOptions:
     progress: bool | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reproduction(StudyResult):
     """A published figure: theirs, ours, and what would have to be equal.
 

@@ -32,5 +32,8 @@ class StudyResult(ABC):
         rows = cast(Sequence[Mapping[str, object]], self.to_json()[self.ROWS])
         return pl.from_dicts(rows, infer_schema_length=None) if rows else pl.DataFrame()
 
+    def __repr__(self) -> str:
+        return self.text()
+
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.text())}</pre>"

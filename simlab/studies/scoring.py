@@ -67,7 +67,7 @@ class ScoringInputs:
         return self.trace.recorded_texts(self.draft, self.wanted, ROOTS_AT_ONCE)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ScoringTable(StudyResult):
     """What came out, with intervals over prompts.
 

@@ -26,7 +26,7 @@ BUDGET = 16
 _CONTEXT_TOKENS = 40
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RoundView:
     """One round of a policy on a recorded text.
 
@@ -51,6 +51,9 @@ class RoundView:
 
     def _labels(self) -> list[str]:
         return [_quoted(self.decode([token])) for token in self.round.tree.tokens.tolist()]
+
+    def __repr__(self) -> str:
+        return self.text()
 
     def _repr_html_(self) -> str:
         one, prompt = self.round, self.recorded.prompt

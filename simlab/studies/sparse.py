@@ -63,7 +63,7 @@ class SparseInputs:
     in_sample: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SparseTable(StudyResult):
     """What each log predicts, beside the dense trace and a measurement.
 

@@ -119,7 +119,7 @@ class SummaryContext:
     chosen: PriorChoice | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Confirmation(StudyResult):
     """What a confirmation found: predictions, measurements, verdicts, and how far they agree.
 

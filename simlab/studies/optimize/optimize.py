@@ -18,7 +18,7 @@ from simlab.traces.artefacts.optimum import Optimum, write_optimum
 from simlab.traces.results.rows import Results, write_results
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OptimizeResult(StudyResult):
     """The choice, its rivals on both sets of prompts, and the verdict.
 

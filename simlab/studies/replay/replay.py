@@ -24,7 +24,7 @@ WITHOUT_CHOICE = ("ddtree:budget=16/64",)
 """What is replayed where no policy is named, besides plain decoding, the chain and the bounds."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReplayTable(StudyResult):
     """What policies did on a trace, with intervals over prompts.
 

@@ -201,7 +201,7 @@ def test_the_cache_cannot_be_a_folder(cache: Path) -> None:
 _HANGING = """
 import subprocess, sys, time
 from pathlib import Path
-from simlab.real_runner import builtin
+from simlab.real_runner.targets import builtin
 
 def half_a_download(command, **_):
     (Path(command[command.index("--dest") + 1]) / "half.whl").write_bytes(b"PK")

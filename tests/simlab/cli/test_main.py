@@ -115,7 +115,7 @@ def test_nothing_heavy_is_loaded_for_a_list() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-LIGHT = (["--help"], ["version"])
+LIGHT = (["--help"], ["version"], ["completion", "bash"])
 """What is typed most, and completed at every key: it must be there at once."""
 
 
