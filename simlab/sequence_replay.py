@@ -128,7 +128,7 @@ def hindsight_rounds(recorded: RecordedSequence, budget: int) -> Iterator[Round]
 
 
 def hindsight_sequence(recorded: RecordedSequence, budget: int) -> Totals:
-    """The sums over the rounds of the hindsight bound on one recorded text."""
+    """The sums over the rounds of the oracle upper bound on one recorded text."""
     return totals_of(hindsight_rounds(recorded, budget))
 
 

@@ -185,7 +185,7 @@ def curves(
         trace: a trace, or where one is; None: the sample that comes with simlab.
         cost: cost files, or names of shipped ones; none: those that come with simlab for the trace's models.
         draft: the draft set; None: the only one.
-        budget: the largest tree; None: as far as trace and prices reach.
+        budget: the largest tree; None: as far as trace and latency profile reach.
         edges: ``raw``, ``calibrated``; none: both, as far as there is a table.
         calibration: a table of ``simlab train calibration``; None: the one that comes with simlab.
         policy: only where rounds of this policy start; None: at every root.

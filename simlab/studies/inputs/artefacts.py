@@ -84,7 +84,7 @@ class TraceArtefacts:
         if name == AUTO:
             if self._prices.cost is None:
                 raise PolicyError(
-                    f"it weighs tokens against seconds, and there is no latency profile. {self._prices.why_none}"
+                    f"it weighs tokens against latency, and there is no latency profile. {self._prices.why_none}"
                 )
             return self._prices.cost
         path = Path(name)

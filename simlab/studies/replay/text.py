@@ -10,9 +10,9 @@ from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, results_at
 
 _BOUNDS = (
-    f"The {HINDSIGHT} rows are oracle upper bounds: they know the target's text, and are no policies. The first has\n"
-    "the fewest rounds of any tree. The other (best) has oracle budgets: ddtree's tokens, each round with the budget\n"
-    "that makes the whole text fastest; no other choice of its budgets is faster by this latency profile."
+    f"The {HINDSIGHT} rows are oracle upper bounds, which know the target's text; they are no policies. The first\n"
+    "has the fewest rounds of any tree. The other (best) has oracle budgets: ddtree's tokens, each round with the\n"
+    "budget that makes the whole text fastest; no other choice of its budgets is faster by this latency profile."
 )
 
 

@@ -113,7 +113,7 @@ def test_only_the_roots_of_a_policy(
     ("arguments", "said"),
     [
         (["--budget", "0"], "at least 1"),
-        (["--budget", "65"], "end at 64 drafted tokens"),
+        (["--budget", "65"], "ends at 64 drafted tokens"),
         (["--edges", "other"], "other"),
         (["--edges", "calibrated"], "calibration"),
         (["--calibration", "/does/not/exist"], "/does/not/exist"),

@@ -198,7 +198,7 @@ def test_shipped_prices_are_taken_where_none_are_given(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"contexts": (16, 40)}, "reach 40 tokens of context and 64 drafted tokens; this needs "),
+        ({"contexts": (16, 40)}, "reaches 40 tokens of context and 64 drafted tokens; this needs "),
         ({"node_counts": (0, 15)}, "and 15 drafted tokens; this needs "),
     ],
 )

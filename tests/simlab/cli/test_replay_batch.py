@@ -133,7 +133,7 @@ def test_a_number_by_throughput_reads_the_prices_that_it_names(
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ([THROUGHPUT], "it weighs tokens against seconds, and there is no latency profile"),
+        ([THROUGHPUT], "it weighs tokens against latency, and there is no latency profile"),
         (["joint-throughput:budget=64", "--cost", "COST1"], "budget of at most 60, or measure more with"),
         (["joint-throughput", "--cost", "COST1"], "needs a budget"),
     ],

@@ -155,7 +155,7 @@ def test_a_what_if_machine_stands_beside_the_measured_one(
     [
         (["--what-if", "verfy*2", "--cost", "COST"], "no stage"),
         (["--what-if", "", "--cost", "COST"], "cannot read"),
-        (["--what-if", "verify*2"], "there are none"),
+        (["--what-if", "verify*2"], "there is none"),
         (["--what-if", "batch=8", "--cost", "COST", "-p", "ddtree:budget=16"], "latencies up to 7"),
         (["-p", "caddtree:budget=8,cost=auto:flat", "--cost", "COST"], "'flat' is no view"),
     ],
