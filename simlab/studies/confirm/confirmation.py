@@ -129,7 +129,7 @@ class Confirmation(StudyResult):
         won: None where no policy can have won.
         errors: of the prediction, of each policy that was measured.
         order: whether the prediction orders policies as the measurement does.
-        differences: from the trace, as flat values; None where the two are not held against each other.
+        differences: from the trace, as flat values; None where the two are not compared.
         context: what is said beside the numbers.
         slices: rows of each slice; empty where the tables are not cut.
     """

@@ -115,7 +115,8 @@ def replay(
 
     Raises:
         SimlabError: a policy cannot be made, or trace, latency profile and options do not fit each other; nothing was
-        replayed."""
+        replayed.
+    """
     if resume and out is None:
         raise UsageError("--resume goes on with a result file; name it with --out FILE")
     if batch is not None and (resume or rounds is not None):
