@@ -56,7 +56,7 @@ def _block(summary: CurveSummary, by: str | None) -> str:
     title = f"{summary.edges} probabilities{of}: {summary.roots:,} curves, {summary.prompts} prompts"
     several = _share(summary.several, summary.several_interval).rstrip()
     deep = f"with a valley of more than {100 * NOTABLE_SHARE:.0f} % between: {_percent(summary.deep, 2)} %"
-    maxima = f"several maxima: {several} % of curves ({_maxima(summary.maxima)}); {deep}"
+    maxima = f"not unimodal, several maxima: {several} % of curves ({_maxima(summary.maxima)}); {deep}"
     cells = [["rule", *(first for first, _, _ in _COLUMNS)], ["", *(second for _, second, _ in _COLUMNS)]]
     cells += [[_name(rule, summary), *(text(rule) for _, _, text in _COLUMNS)] for rule in summary.rules]
     return f"{title}\n{maxima}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"

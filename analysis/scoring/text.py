@@ -37,9 +37,11 @@ _GAP_HEADING = (
 )
 
 _NOTES = (
-    "A node is the root or a node of the true path, which is what the text goes on with. spine: the greedy path,",
-    "which is the root and what first candidates alone reach; off-spine: all other nodes of true paths; lost: below a",
-    "true token that is no candidate; any prefix: all of them. expected, true: summed probabilities of the candidates",
+    "A node is the root or a node of the true path, which is what the text goes on with. spine: those on the",
+    "greedy path, the root and what first candidates alone reach; off-spine: all other nodes of true paths; lost: "
+    "below",
+    "a true token that is no candidate; any prefix: all of them. expected, true: summed probabilities of the "
+    "candidates",
     "below a node, and how many of them came true. ECE: expected calibration error a node, less the part that few",
     "prompts add. Log loss: of whether each candidate comes true, summed a node, in nats; against: less that of the",
     "first edge model, paired. AUC: how often a node of the true path is before one that is not, in the order's own",

@@ -8,7 +8,8 @@ from simlab.cli.parser import Parser
 from simlab.studies.compare import compare
 
 DETAILS = """A and B are result files of `simlab replay --out` or `simlab confirm`, or traces, which are replayed.
-Prompts that only one side has are named and left out. Where both have several policies, each is compared with itself.
+Prompts that only one side has are named and left out. Where both have several policies, each
+is compared with the same policy of the other side.
 With A alone its policies are compared: the first -p with each of the others.
 Tests are paired over prompts. Several comparisons are one family: their p-values are adjusted.
 
@@ -22,7 +23,7 @@ def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
     parser.add_argument("first", metavar="A", help="a result file or a trace")
     parser.add_argument("second", metavar="B", nargs="?", help="another; without it policies of A are compared")
-    add_policies(parser, "may be repeated")
+    add_policies(parser, "a policy to compare; may be repeated")
     parser.add_argument("--against", metavar="POLICY", help="the policy of B (or of A alone) to compare them with")
     parser.add_argument(
         "--measure",

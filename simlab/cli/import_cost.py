@@ -19,7 +19,7 @@ DETAILS = """TIMINGS is CSV with a line of names, or a JSON list of objects: nod
 is not 1; several rows of the same sizes are repeated measurements. The seconds are those of the target's pass. Engines
 count its tokens in two ways, so --counts must say which; cost files count drafted tokens.
 The file is for the models of a trace. simlab cannot verify which models these timings are from. Without --trace it is
-for those of the small packaged trace. What is not given is said, and written down in the file.
+for those of the small packaged trace. What is not given is printed, and kept as a note in the file.
 
   simlab import-cost timings.csv --counts root-included --trace runs/mine --draft-s 0.0065 --out runs/engine.json
   simlab import-cost caddtree-a800-qwen3-4b --counts root-included --draft-s 0.0065 --machine "NVIDIA A800"
@@ -40,7 +40,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--trace", metavar="DIR", help="a recorded trace of the models that were timed")
     add_draft_set(parser)
     parser.add_argument("--machine", default="", metavar="NAME", help="the device, such as NVIDIA A800")
-    parser.add_argument("--dtype", default="unknown dtype", metavar="NAME", help="of the models' arithmetic")
+    parser.add_argument(
+        "--dtype", default="unknown dtype", metavar="NAME", help="dtype of the models, such as bfloat16"
+    )
     parser.add_argument(
         "--batch", type=positive, metavar="N", help="take the timings of N texts at a time, nodes being those of each"
     )
@@ -48,7 +50,7 @@ def add_arguments(parser: Parser) -> None:
     stages = parser.add_argument_group("stages that are no pass of the target, the same in every round")
     for stage in _GIVEN:
         said = "one token of autoregressive decoding" if stage == PLAIN else f"the stage {stage}"
-        stages.add_argument(f"--{stage}-s", type=_seconds, metavar="SECONDS", help=f"of {said}")
+        stages.add_argument(f"--{stage}-s", type=_seconds, metavar="SECONDS", help=f"latency of {said}")
 
 
 def run(options: argparse.Namespace) -> int:

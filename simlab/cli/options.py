@@ -69,7 +69,7 @@ def add_by(
 
 def add_threads(parser: Options) -> None:
     """Add ``--threads`` of a replay."""
-    parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: all cores)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: all cores)")
 
 
 def add_json(parser: Options) -> None:

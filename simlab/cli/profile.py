@@ -56,7 +56,7 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--contexts", type=_contexts, metavar="LIST", help="tokens before the root (default 128,256,512,1024,2048)"
     )
-    group.add_argument("--repeats", type=positive, metavar="N", help="samples of each (default 6)")
+    group.add_argument("--repeats", type=positive, metavar="N", help="measurements of each cell (default 6)")
     group.add_argument(
         "--batch",
         type=positive,

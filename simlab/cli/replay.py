@@ -26,9 +26,9 @@ Speeds are estimated from a latency profile: that of --cost FILE, else the packa
 there is one. `simlab profile` measures a profile on this machine.
 Policies that weigh tokens against latency read the same profile, unless they name another: cost=FILE.
 Several --cost give a table for each, and all rows in one result file. --what-if adds to each of them a hypothetical
-profile, not measured: "verify*0.5" scales a stage (draft, select, verify, commit, plain), tile=64 makes the latency of
-a pass grow in whole tiles of 64 tokens, batch=8 lets 8 texts share a pass, convex takes the closest convex curve; a
-comma joins changes.
+profile, not measured: "verify*0.5" scales a stage (draft, select, verify, commit, plain), tile=64 gives a pass the
+latency of one that fills whole tiles of 64 tokens, batch=8 lets 8 texts share a pass, convex takes the closest convex
+curve; a comma joins changes.
 --batch N replays texts as a server does that decodes N at a time, round after round together; with it
 -p joint:budget=B shares B drafted tokens out over the whole batch, and joint-throughput:budget=B chooses by latency
 how many, up to B. The latencies of N texts are worked out from those of one text as with --what-if, unless a file of
@@ -52,7 +52,7 @@ def add_arguments(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="CHANGES",
-        help='a hypothetical profile beside the measured one: "verify*0.5,tile=64"; may be repeated',
+        help='a hypothetical profile beside the one it changes: "verify*0.5,tile=64"; may be repeated',
     )
     parser.add_argument("--batch", type=positive, metavar="N", help="decode N texts at a time (default: each alone)")
     add_by(parser)
