@@ -182,7 +182,7 @@ def _served(rows: Results) -> str:
         narrow = "intervals here are over prompts and too narrow: those of confirm.json are over groups"
     else:
         narrow = "intervals are over prompts, and leave out that texts of a batch wait for each other"
-    return f"Texts were served {batches[0]} at a time, in autoregressive decoding too; {narrow}."
+    return f"Texts were decoded {batches[0]} at a time, in autoregressive decoding too; {narrow}."
 
 
 def _trace_of(source: TraceSource | None, places: Sequence[Path], text_id: str) -> Trace | None:

@@ -197,12 +197,12 @@ def test_a_report_says_how_texts_were_served_and_mixes_nothing(
     capsys.readouterr()
     assert main([*command, str(tmp_path / "two")]) == 0
     said = (
-        "Texts were served 2 at a time, in autoregressive decoding too; intervals here are over prompts and too narrow"
+        "Texts were decoded 2 at a time, in autoregressive decoding too; intervals here are over prompts and too narrow"
     )
     assert said in capsys.readouterr().out
     assert said in page.read_text()
     assert main([*command, str(tmp_path / "one")]) == 0
-    assert "served" not in capsys.readouterr().out
+    assert "Texts were decoded" not in capsys.readouterr().out
     assert main([*command, str(tmp_path / "one"), str(tmp_path / "two")]) == 2
     assert "a report is of one number of texts at a time; the results are of 1 and 2" in capsys.readouterr().err
 
@@ -212,7 +212,7 @@ def test_without_prices_it_says_what_to_measure(
 ) -> None:
     assert run(made, tmp_path / "out", "--batch", "2", "--limit", "2") == 0
     shown = capsys.readouterr().out
-    assert "measure them with `simlab profile --batch 2`" in shown
+    assert "measure one with `simlab profile --batch 2`" in shown
     assert run(made, tmp_path / "more", "--batch", "2", "-p", "caddtree") == 2
     assert "there is no latency profile. Measure one with `simlab profile --batch 2`, and" in capsys.readouterr().err
     assert run(made, tmp_path / "more", "--batch", "2", "-p", "caddtree", "--cost", str(costs[1])) == 2
