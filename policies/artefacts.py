@@ -64,7 +64,7 @@ class NoArtefacts:
         Raises:
             PolicyError: always.
         """
-        raise PolicyError("this policy weighs tokens against seconds and needs prices: give it a cost file")
+        raise PolicyError("this policy weighs tokens against latency and needs a latency profile: give it a cost file")
 
     def ngram(self, name: str) -> tuple[NGramCounts, str]:
         """Refused, as there are no counts.

@@ -132,7 +132,7 @@ class CostTable:
             CostError: the context or the batch is beyond what was measured.
         """
         if batch != 1:
-            raise CostError(f"prices are measured for one text at a time; asked for {batch}. Ask for a batch of 1.")
+            raise CostError(f"latencies are measured for one text at a time; asked for {batch}. Ask for a batch of 1.")
         numbers = np.arange(self._rows(stage).shape[1])
         return self.at(stage, np.full(len(numbers), context, np.int64), numbers)
 
@@ -185,12 +185,12 @@ class CostTable:
         most, longest = int(num_drafted.max(initial=0)), int(contexts.max(initial=0))
         if most >= width:
             raise CostError(
-                f"a round drafts {most} tokens, and the cost file {self.cost_id} has prices up to "
+                f"a round drafts {most} tokens, and the cost file {self.cost_id} has latencies up to "
                 f"{width - 1}; measure more with `simlab profile --node-counts`."
             )
         if longest > self.longest_context:
             raise CostError(
-                f"a round has {longest:,} tokens before its root, and the cost file {self.cost_id} has prices up to "
+                f"a round has {longest:,} tokens before its root, and the cost file {self.cost_id} has latencies up to "
                 f"{self.longest_context:,}; measure longer ones with `simlab profile --contexts`."
             )
 

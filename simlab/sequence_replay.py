@@ -115,7 +115,7 @@ def hindsight_rounds(recorded: RecordedSequence, budget: int) -> Iterator[Round]
         MissingChannelError: the sequence holds no draft rows.
     """
     if recorded.rows is None:
-        raise MissingChannelError("the hindsight bound needs a drafter's rows, and none were read; name a draft set")
+        raise MissingChannelError("the oracle upper bound needs a drafter's rows, and none were read; name a draft set")
     text, last = recorded.text, len(recorded.text) - 1
     reach = _reach(recorded.rows, budget, last)
     t = 0
@@ -128,7 +128,7 @@ def hindsight_rounds(recorded: RecordedSequence, budget: int) -> Iterator[Round]
 
 
 def hindsight_sequence(recorded: RecordedSequence, budget: int) -> Totals:
-    """The sums over the rounds of the hindsight bound on one recorded text."""
+    """The sums over the rounds of the oracle upper bound on one recorded text."""
     return totals_of(hindsight_rounds(recorded, budget))
 
 

@@ -42,7 +42,7 @@ class DraftTree:
 
     @staticmethod
     def root_only(root_token: int) -> "DraftTree":
-        """The tree of plain decoding: nothing is drafted."""
+        """The tree of autoregressive decoding: nothing is drafted."""
         return DraftTree(np.array([root_token], np.int32), np.array([-1], np.int32))
 
     @staticmethod

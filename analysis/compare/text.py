@@ -70,7 +70,7 @@ def comparison_notes(comparisons: Sequence[Comparison], correction: str) -> str:
     """What a reader must know beside the numbers, a sentence a line."""
     lines = [
         "Differences and ratios are the first's against the second's, on the same prompts; [95 %] over prompts.",
-        f"Detectable: the difference that so many prompts like these would find with a chance of {100 * POWER:.0f} %.",
+        f"Detectable: the minimum detectable difference, found with so many prompts in {100 * POWER:.0f} % of cases.",
     ]
     if max(one.family for one in comparisons) > 1:
         name = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[correction]

@@ -1,4 +1,4 @@
-"""What a comparison says, in a sentence: who is ahead and by how much, or which differences cannot be resolved."""
+"""What a comparison says, in a sentence: who is ahead and by how much, or that the difference is not significant."""
 
 import math
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from simlab.analysis.compare.comparisons import Comparison
 
 _AHEAD = {
     "acceptance_length": "has a longer acceptance length",
-    "acceptance_length_macro": "has a longer acceptance length per response",
+    "acceptance_length_macro": "has a longer acceptance length (macro average)",
     "tokens_per_s": "is faster",
     "speedup": "has a larger speedup",
     "worst_speedup": "has a larger worst speedup",
 }
 _SAID = {
     "acceptance_length": "acceptance length",
-    "acceptance_length_macro": "acceptance length per response",
+    "acceptance_length_macro": "acceptance length (macro average)",
     "tokens_per_s": "tokens/s",
     "speedup": "speedup",
     "worst_speedup": "worst speedup",
@@ -29,8 +29,9 @@ def measure_name(measure: str) -> str:
 def verdict_sentence(comparison: Comparison, unit: str = "prompt") -> str:
     """In a sentence without a full stop.
 
-    ``A is faster than B by 31.2 % [27.0, 35.1]``, ``no winner between A and B: differences under 3.1 % cannot be
-    resolved with 40 prompts`` and, where every prompt has the same in both, ``no difference between A and B``.
+    ``A is faster than B by 31.2 % [27.0, 35.1]``, ``no winner between A and B: not significant; minimum
+    detectable difference 3.1 % (n = 40 prompts)`` and, where every prompt has the same in both, ``no difference
+    between A and B``.
 
     Args:
         comparison: the comparison.
@@ -59,8 +60,8 @@ def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -
     """Where one run stands among several, in a sentence without a full stop.
 
     ``A is faster than each of 3 others, the closest being B, by 4.1 % [2.0, 6.2]`` or ``no winner among A, B and C:
-    differences under 3.1 % cannot be resolved with 40 prompts``. It is fair to say of a run that was chosen on other
-    prompts; the best of many on these very prompts looks better than it is.
+    not significant; minimum detectable difference up to 3.1 % (n = 40 prompts)``. It is fair to say of a run that was
+    chosen on other prompts; the best of many on these very prompts looks better than it is.
 
     Args:
         comparisons: comparisons of that run with each of the others, by one measure, of one family.
@@ -79,9 +80,10 @@ def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -
         return f"{_listed(better)} {_plural(ahead) if many else ahead} than {first}"
     if level:
         limits = [one.detectable for one in level if not math.isnan(one.detectable)]
-        limit = f"differences under {_percent(max(limits))} % " if limits else "differences "
+        up_to = "up to " if len(limits) > 1 else ""
+        limit = f"; minimum detectable difference {up_to}{_percent(max(limits))} %" if limits else ""
         names = _listed([first, *(one.second for one in level)])
-        return f"no winner among {names}: {limit}cannot be resolved with {_prompts(comparisons[0].prompts, unit)}"
+        return f"no winner among {names}: not significant{limit} (n = {_prompts(comparisons[0].prompts, unit)})"
     closest = min(comparisons, key=lambda one: one.ratio)
     low, high = closest.ratio_interval.low, closest.ratio_interval.high
     by = f"{_percent(closest.ratio)} % [{_percent(low)}, {_percent(high)}]"
@@ -105,9 +107,10 @@ def _ahead(comparison: Comparison, winner: str, ratios: tuple[float, float, floa
 
 
 def _unresolved(comparison: Comparison, unit: str) -> str:
-    among = f" among {comparison.family} comparisons" if comparison.family > 1 else ""
+    among = f", {comparison.family} comparisons" if comparison.family > 1 else ""
     limit, prompts = _percent(comparison.detectable), _prompts(comparison.prompts, unit)
-    return f"differences under {limit} % cannot be resolved with {prompts}{among} (seen: {_signed(comparison.ratio)} %)"
+    seen = f"observed {_signed(comparison.ratio)} %"
+    return f"not significant; minimum detectable difference {limit} % (n = {prompts}{among}); {seen}"
 
 
 def _prompts(num: int, unit: str) -> str:

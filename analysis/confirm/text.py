@@ -29,8 +29,8 @@ _LEFT = {"policy", "tokens/s", "lossless"}
 
 ERROR_NOTES = (
     "Prediction error: predicted over measured, less 1, in %; above 0 the prediction was too high. Of it: rounds\n"
-    "(another acceptance length) and the seconds of each stage, beyond what slowed plain decoding as well; as\n"
-    "logarithms the parts add up to the error of the speedup."
+    "(another acceptance length) and the seconds of each stage, beyond what slowed autoregressive decoding as well;\n"
+    "as logarithms the parts add up to the error of the speedup."
 )
 
 _ERROR_HEADINGS = (
@@ -83,7 +83,7 @@ def _claim(policy: ConfirmedPolicy, unit: str) -> str:
     foreseen = "" if math.isnan(predicted) else f" (predicted {predicted:.2f})"
     return (
         f"{policy.policy} writes {with_interval(speed.speedup, speed.interval).strip()} times as many tokens/s as "
-        f"plain decoding{foreseen}{_doubt(speed.interval, unit)}, text {policy.judged.lossless}"
+        f"autoregressive decoding{foreseen}{_doubt(speed.interval, unit)}, text {policy.judged.lossless}"
     )
 
 
@@ -119,10 +119,10 @@ def _cells(policy: ConfirmedPolicy) -> list[str]:
 
 
 def same_texts_sentence(policies: Sequence[ConfirmedPolicy]) -> str:
-    """In how many texts each policy wrote just what plain decoding wrote."""
+    """In how many texts each policy wrote just what autoregressive decoding wrote."""
     others = [(one.policy, one.judged) for one in policies if one.judged is not None and one.predicted.name != BASELINE]
     counted = [f"{policy} {judged.num_same_texts} of {judged.num_texts}" for policy, judged in others]
-    return f"Texts that are plain decoding's, token for token: {', '.join(counted)}." if counted else ""
+    return f"Texts equal to that of autoregressive decoding, token for token: {', '.join(counted)}." if counted else ""
 
 
 def confirm_blocks(slices: Sequence[ConfirmedPolicy], whole: Sequence[ConfirmedPolicy], by: str) -> str:
@@ -201,7 +201,7 @@ def confirm_notes(
         f"Speeds exclude prefill and begin after token 0; [95 %] over {units}.",
         speedup,
         "Worst gap: the largest loss of an emitted token against a float32 pass over its text, in units of a logit.",
-        "Its bound is twice the largest error of logits on the texts of plain decoding.",
+        "Its bound is twice the largest error of logits on the texts of autoregressive decoding.",
     ]
     lines += [why_unpriced] if why_unpriced else []
     if num < FEW_PROMPTS:
@@ -251,7 +251,7 @@ def _machine(errors: Sequence[PredictionErrors]) -> str:
     plain = next((one for one in errors if one.is_plain), None)
     if plain is None or math.isnan(plain.machine):
         return ""
-    return f" Tokens/s of plain decoding: predicted {_high_or_low(plain.errors['tokens_per_s'])}."
+    return f" Tokens/s of autoregressive decoding: predicted {_high_or_low(plain.errors['tokens_per_s'])}."
 
 
 def _high_or_low(error: RelativeError) -> str:

@@ -22,11 +22,12 @@ _COLUMNS: tuple[_Column, ...] = (
 _LEFT = {"behind the price rule", "behind the full scan"}
 
 _NOTES = (
-    "A maximum is a size, or a run of equal ones, with less expected tokens per second on both sides.",
-    "first stop: the first size that brings no more ends the tree (caddtree); with convex it looks at the convex view",
-    "of the prices, and pays them as measured. full scan: the size with the most per round. price: the sizes with the",
-    "most of the whole, summed tokens over summed seconds. The fixed budget and the price were chosen on these very",
-    "roots, one for all slices. Intervals are over prompts.",
+    "A maximum is a size, or a run of equal ones, with fewer expected tokens/s on both sides; a curve with one is",
+    "unimodal. first stop: the first size that brings no more ends the tree (caddtree); convex: it decides by the",
+    "convex view of the latencies, and pays the measured ones. full scan: the size with the most tokens/s of each",
+    "round by itself. price: the sizes with the most tokens/s of the whole, summed tokens over summed seconds. The",
+    "fixed budget and the rate of price are in sample: chosen on these very roots, one for all slices. Intervals are",
+    "over prompts.",
 )
 
 
@@ -35,14 +36,14 @@ def curves_text(summaries: Sequence[CurveSummary], headings: Mapping[str, str], 
 
     Args:
         summaries: the summaries.
-        headings: whose prices they are, by their ids.
+        headings: of which latency profile, by their ids.
         by: the column of the slices.
     """
     parts: list[tuple[str, str]] = []
     places = list(headings)
     for summary in sorted(summaries, key=lambda each: places.index(each.cost_id)):
         if not parts or summary.cost_id != parts[-1][0]:
-            parts.append((summary.cost_id, f"prices   {headings[summary.cost_id]}"))
+            parts.append((summary.cost_id, f"latency  {headings[summary.cost_id]}"))
         parts.append((summary.cost_id, _block(summary, by)))
     lines: list[str] = list(_NOTES)
     if min(one.prompts for one in summaries) < FEW_PROMPTS:
@@ -55,7 +56,7 @@ def _block(summary: CurveSummary, by: str | None) -> str:
     title = f"{summary.edges} probabilities{of}: {summary.roots:,} curves, {summary.prompts} prompts"
     several = _share(summary.several, summary.several_interval).rstrip()
     deep = f"with a valley of more than {100 * NOTABLE_SHARE:.0f} % between: {_percent(summary.deep, 2)} %"
-    maxima = f"several maxima: {several} % of curves ({_maxima(summary.maxima)}); {deep}"
+    maxima = f"not unimodal, several maxima: {several} % of curves ({_maxima(summary.maxima)}); {deep}"
     cells = [["rule", *(first for first, _, _ in _COLUMNS)], ["", *(second for _, second, _ in _COLUMNS)]]
     cells += [[_name(rule, summary), *(text(rule) for _, _, text in _COLUMNS)] for rule in summary.rules]
     return f"{title}\n{maxima}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"

@@ -90,7 +90,9 @@ def batch_choice(rows: pl.DataFrame, lengths: Mapping[str, int], prices: BatchPr
     """
     found: dict[int, Summary] = {lengths[one.policy_id]: one for one in summarise(rows) if one.policy_id in lengths}
     if any(not one.speed.tokens_per_s > 0 for one in found.values()):
-        raise CostError(f"the prices {prices.cost_id} give no speed at batch size {prices.batch}; measure them again")
+        raise CostError(
+            f"the latency profile {prices.cost_id} gives no speed at batch size {prices.batch}; measure it again"
+        )
     best = min(found, key=lambda length: (-found[length].speed.tokens_per_s, length))
     speed = found[best].speed
     alike = _alike(rows, {length: one.policy_id for length, one in found.items()}, best)

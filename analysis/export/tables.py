@@ -30,7 +30,7 @@ _LATEX = {
 }
 _KINDS = {"predicted": "Predicted", "measured": "Measured in a real runner"}
 _BOUND = "hindsight"
-_BOUNDS = "Hindsight rows are bounds, told the answer, and no policies."
+_BOUNDS = "Hindsight rows are oracle upper bounds, which know the target's text, and no policies."
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,15 @@ def _one_line(pairs: Sequence[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _source(part: pl.DataFrame, sized: bool) -> str:
-    """Which texts, drafter and prices some rows rest on; how many texts, where no title says so."""
+    """Which texts, drafter and latency profile some rows rest on; how many texts, where no title says so."""
     prompts = part.select("dataset", "prompt_id").n_unique()
     first = part.row(0, named=True)
     datasets = ", ".join(sorted(set(part["dataset"])))
     ids = [f"text {first['text_id']}"]
     ids += [
-        f"{name} {first[column]}" for name, column in (("draft", "draft_id"), ("prices", "cost_id")) if first[column]
+        f"{name} {first[column]}"
+        for name, column in (("draft", "draft_id"), ("latency profile", "cost_id"))
+        if first[column]
     ]
     versions = ", ".join(sorted(set(part["simlab_version"])))
     size = f"{prompts} prompts ({datasets}), {part['sequence'].n_unique()} sequences"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from simlab.analysis.table.text import aligned, number
 from simlab.traces.artefacts.optimum import Optimum, Scalar
 
-_UNITS = {"tokens_per_s": "tokens/s", "acceptance_length": "tokens a round", "worst_case": "x plain decoding"}
+_UNITS = {"tokens_per_s": "tokens/s", "acceptance_length": "tokens a round", "worst_case": "x autoregressive"}
 _COLUMNS = {"tokens_per_s": "tokens_per_s", "acceptance_length": "acceptance_length", "worst_case": "speedup"}
 _DIGITS = {"tokens_per_s": 1, "acceptance_length": 3, "worst_case": 3}
 

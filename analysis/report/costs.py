@@ -29,13 +29,13 @@ def cost_chart(measured: CostTable, convex: CostTable, context: int, most: int) 
     draft_s = 1e3 * measured.curve("draft", context)[: len(sizes)]
     drawn.add_trace(_curve(sizes, draft_s, f"drafting, context {context:,}", len(contexts) + 1))
     plain = 1e3 * float(measured.curve(PLAIN, context)[0])
-    drawn.add_trace(_curve(sizes[[0, -1]], np.array([plain, plain]), "one token of plain decoding", 5, 1.5))
+    drawn.add_trace(_curve(sizes[[0, -1]], np.array([plain, plain]), "one token of autoregressive decoding", 5, 1.5))
     drawn.update_yaxes(rangemode="tozero")
     caption = (
         "Measured seconds of a pass over one root and so many drafted tokens; between the sizes that were timed a "
-        "straight line. Cost-aware rules assume a convex curve; the convex view is the closest one."
+        "straight line. Latency-aware rules assume a convex curve; the convex view is the closest one."
     )
-    return Chart("costs", drawn, "What a round costs", caption)
+    return Chart("costs", drawn, "Latency of a pass", caption)
 
 
 def _curve(x: np.ndarray, y: np.ndarray, name: str, place: int, width: float = 2.0) -> go.Scatter:
@@ -61,14 +61,14 @@ def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
     drawn.update_xaxes(dtick=1)
     drawn.update_yaxes(tickformat=".0%")
     caption = (
-        "Of the curve of expected tokens per second over the size of the tree. Where costs are convex there is one, "
-        "and stopping at the first size that brings no more is best; with several it may stop too early."
+        "Of the curve of expected tokens per second over the size of the tree. Where latencies are convex there is "
+        "one, and stopping at the first size that brings no more is best; with several it may stop too early."
     )
-    return Chart("maxima", drawn, "One peak or several", caption)
+    return Chart("maxima", drawn, "Unimodality: local maxima per root", caption)
 
 
 def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Chart:
-    """How far each rule is behind one price for all rounds."""
+    """How far each rule is behind one rate for all rounds."""
     drawn = figure("expected tokens/s behind the price rule", "")
     for place, (summary, name) in enumerate(zip(summaries, names, strict=True)):
         rules = [rule for rule in summary.rules if rule.rule != PRICE]
@@ -95,10 +95,10 @@ def regret_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
     drawn.update_yaxes(autorange="reversed", automargin=True)
     caption = (
         "What a rule for the size of the tree loses at the same roots, by its own probabilities: the first size that "
-        "brings no more (caddtree), also on the convex view of the prices; the best size of each round by itself; and "
-        "one size for all rounds."
+        "brings no more (caddtree), also on the convex view of the latencies; the best size of each round by itself; "
+        "and one size for all rounds."
     )
-    return Chart("regret", drawn, "What stopping rules lose", caption, 160 + 60 * len(_RULES))
+    return Chart("regret", drawn, "What early-stopping rules lose", caption, 160 + 60 * len(_RULES))
 
 
 def example_chart(example: CurveExample) -> Chart:
@@ -143,7 +143,5 @@ def budget_chart(settings: Sequence[CurveSetting], names: Sequence[str]) -> Char
             )
         )
     drawn.update_xaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], tickformat="d")
-    caption = (
-        "By the drafter's own probabilities: a drafter that is too sure of itself promises more than a replay shows."
-    )
+    caption = "By the drafter's own probabilities: an overconfident drafter predicts more than a replay shows."
     return Chart("budgets", drawn, "Expected speed of fixed budgets", caption)

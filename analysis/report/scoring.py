@@ -23,9 +23,10 @@ def scoring_parts(scored: Scoring, labels: Sequence[str]) -> list[Part]:
         Chart(
             "reliability",
             on_page(reliability_figure(reliability_rows(scored, every_depth=False), edges)),
-            "Probabilities against how often they come true",
-            "Of candidates below a prefix that is the target's own. On the grey line a probability is what it says. "
-            "The spine: every token before is the drafter's first candidate. Bars are 95 % intervals over prompts.",
+            "Reliability: probabilities against observed frequencies",
+            "Of candidates below a prefix that is the target's own. On the grey line predicted and observed are equal. "
+            "Spine (the greedy path): every token before is the drafter's first candidate. Bars are 95 % intervals "
+            "over prompts.",
         ),
         _errors(calibration, edges),
         Chart(
@@ -37,8 +38,8 @@ def scoring_parts(scored: Scoring, labels: Sequence[str]) -> list[Part]:
         Chart(
             "gap",
             on_page(gap_figure(policies)),
-            "From the chain to the hindsight bound",
-            "How much of the gap in acceptance length between the chain and the bound a policy closes.",
+            "From the chain to the oracle upper bound",
+            "How much of the gap in acceptance length between the chain and the oracle upper bound a policy closes.",
             260,
         ),
         Chart(
@@ -52,12 +53,12 @@ def scoring_parts(scored: Scoring, labels: Sequence[str]) -> list[Part]:
 
 
 def _errors(rows: Sequence[Row], edges: Sequence[str]) -> Grid:
-    """The calibration error of each edge model, on the spine and off it."""
+    """The calibration error of each edge model, on the greedy path and off it."""
     cells = []
     for label in edges:
         own = {str(row["place"]): row for row in rows if row["edges"] == label and _is_whole(row)}
         cells.append([label, *(_with_ends(own.get(place)) for place in (ON_SPINE, OFF_SPINE))])
-    heads = ["edge model", "calibration error (ECE) on the spine [95 %]", "off it [95 %]"]
+    heads = ["edge model", "calibration error (ECE) on the greedy path [95 %]", "off it [95 %]"]
     return Grid(heads, cells, ["Per node: the sum over candidates of how far probability and frequency lie apart."])
 
 

@@ -18,7 +18,7 @@ _STAGES = ("drafting", "selecting", "verifying", "committing")
 
 _ERRORS = (
     "Prediction over measurement, less one, on the same texts; positive: predicted too high.",
-    "A machine that is slower than when it was profiled is so for plain decoding too; speedups bear that.",
+    "A machine slower than when it was profiled slows autoregressive decoding too, so speedups are affected less.",
 )
 
 
@@ -32,13 +32,16 @@ def policy_table(results: ReportResults, best: Summary | None) -> Grid:
     heads = ["policy"]
     heads += ["predicted speedup [95 %]"] if results.has_speeds else []
     heads += ["measured speedup [95 %]"] if results.ran else []
-    heads += ["acceptance length [95 %]", "per response", "drafted per round"]
+    heads += ["acceptance length [95 %]", "macro avg", "drafted per round"]
     heads += ["predicted tokens/s"] if results.has_speeds else []
     notes = ["Acceptance length: tokens committed per round, bonus token included, pooled over all rounds."]
     if results.has_speeds:
-        notes.append("Speedup: over plain decoding on its own fastest path, same prompts; prefill is not in it.")
+        notes.append(
+            "Speedup: over the autoregressive baseline (fastest measured implementation), same prompts; prefill is "
+            "not in it."
+        )
     if bounds:
-        notes.append("Rows named hindsight are told the answer: bounds, not policies.")
+        notes.append("Rows named hindsight are oracle upper bounds, which know the target's text: no policies.")
     left_out = len(results.policies) - len({one.policy_id for one in (*results.finalists, *ran)})
     if left_out > 0:
         notes.append(f"Of each family the best; {left_out} more policies are in the figure.")
@@ -71,7 +74,7 @@ def _with_interval(value: float, interval: Interval) -> str:
 def speed_chart(results: ReportResults) -> Chart:
     """Speedup against drafted tokens, a line for each family, with intervals; measured points on top."""
     has_speeds = results.has_speeds
-    what = "speedup over plain decoding" if has_speeds else "acceptance length"
+    what = "speedup over the autoregressive baseline" if has_speeds else "acceptance length"
     found = figure("drafted tokens per round", what)
     for place, members in enumerate(results.families):
         _add_family(found, members, place, has_speeds)
@@ -85,7 +88,7 @@ def speed_chart(results: ReportResults) -> Chart:
     if results.ran and has_speeds:
         caption += " Open marks were measured, end to end, on the real models; lines and filled marks are predicted."
     elif has_speeds:
-        caption += " All of it is predicted from measured prices."
+        caption += " All of it is predicted from a latency profile."
     return Chart("speed", found, f"{what[0].upper()}{what[1:]}, by size of the tree", caption, 330)
 
 
@@ -154,7 +157,7 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
     if len(slices) < 2:
         return None
     has_speeds = results.has_speeds
-    what = "speedup over plain decoding" if has_speeds else "acceptance length"
+    what = "speedup over the autoregressive baseline" if has_speeds else "acceptance length"
     drawn = figure("", what)
     for place, summary in enumerate(shown):
         own = [one for one in found if one.policy_id == summary.policy_id]
@@ -206,7 +209,7 @@ def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | Non
             )
         )
     drawn.update_yaxes(autorange="reversed", automargin=True)
-    caption = "What a round costs, on average over the rounds that the policy had."
+    caption = "Latency of a round, on average over the rounds that the policy had."
     return Chart("stages", drawn, "Where a round's time goes", caption, 140 + 26 * len(labels))
 
 

@@ -48,10 +48,12 @@ def verdict_of(results: ReportResults, choice: VerdictChoice) -> ReportVerdict:
     that cannot be resolved is no win.
     """
     if not results.finalists:
-        return ReportVerdict(None, "Nothing to compare: there is no policy beside plain decoding.", ())
+        return ReportVerdict(None, "Nothing to compare: there is no policy beside autoregressive decoding.", ())
     if choice.policy == BASELINE:
         alone = _alone(results, results.finalists[0], choice)
-        return replace(alone, sentence=f"No policy: plain decoding was chosen. The fastest here is {alone.sentence}")
+        return replace(
+            alone, sentence=f"No policy: autoregressive decoding was chosen. The fastest here is {alone.sentence}"
+        )
     named = [one for one in results.policies if one.policy == choice.policy]
     best = named[0] if named else results.finalists[0]
     measure = "tokens_per_s" if results.has_speeds else "acceptance_length"
@@ -80,7 +82,8 @@ def _alone(results: ReportResults, best: Summary, choice: VerdictChoice) -> Repo
         text = f"{best.policy}: acceptance length {best.totals.acceptance_length:.2f} on {prompts}."
     else:
         speed = best.speed
-        text = f"{best.policy}: {ratio_text(speed.speedup, speed.interval.low, speed.interval.high)} plain decoding"
+        ratio = ratio_text(speed.speedup, speed.interval.low, speed.interval.high)
+        text = f"{best.policy}: {ratio} autoregressive decoding"
         text = f"{text} on {prompts}{_measured(results, best, None)}."
     if not others:
         return ReportVerdict(best, text, ())
@@ -98,13 +101,13 @@ def _sentence(
         return f"No difference: {best.policy} and {reference.policy} did the same on {prompts}."
     if not comparison.differs:
         limit = (
-            f"differences under {100 * (comparison.detectable - 1):.1f} %"
+            f"; minimum detectable difference {100 * (comparison.detectable - 1):.1f} %"
             if comparison.detectable > 1
-            else "the difference"
+            else ""
         )
         both = f"between {best.policy} and {_the(reference)}"
         seen = f"{100 * (comparison.ratio - 1):+.1f} %"
-        return f"No winner: {limit} {both} cannot be resolved with {prompts} (seen: {seen})."
+        return f"No winner {both}: not significant{limit} (n = {prompts}); observed {seen}."
     what = "" if results.has_speeds else "acceptance length "
     interval = comparison.ratio_interval
     ratio = ratio_text(comparison.ratio, interval.low, interval.high)

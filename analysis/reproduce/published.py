@@ -153,7 +153,8 @@ DDTREE_GSM8K = PublishedStudy(
     ),
     missing=(
         "it needs two traces of Qwen3-8B with the drafter z-lab/Qwen3-8B-DFlash-b16 on GSM8K, temperature 0, thinking "
-        "off, one of them of dev prompts to choose the budget on, and measured prices; they take a GPU and both models"
+        "off, one of them of dev prompts to choose the budget on, and a measured latency profile; they take a GPU and "
+        "both models"
     ),
     commands=(
         f"# gsm8k.jsonl, a line for each of 128 questions of GSM8K's test split: {_LINE}",

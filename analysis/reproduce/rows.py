@@ -121,5 +121,5 @@ def fastest_budget(figures: Sequence[BudgetFigures]) -> BudgetFigures:
         ValueError: a speed is not known.
     """
     if any(math.isnan(one.tokens_per_s) for one in figures):
-        raise ValueError("a budget is chosen by its speed, and there are no prices")
+        raise ValueError("a budget is chosen by its speed, and there is no latency profile")
     return max(figures, key=lambda one: one.tokens_per_s)

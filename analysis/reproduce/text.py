@@ -91,7 +91,7 @@ def checks_text(checks: Sequence[SetupCheck]) -> str:
 
 def budgets_text(figures: Sequence[BudgetFigures], title: str, chosen: str) -> str:
     """A grid of budgets, the chosen one marked."""
-    cells = [[title, "acceptance length", "per response", "tokens/s", ""]]
+    cells = [[title, "acceptance length", "macro avg", "tokens/s", ""]]
     for budget in figures:
         values = (budget.acceptance_length, budget.acceptance_length_macro, budget.tokens_per_s)
         cells.append(
@@ -109,7 +109,7 @@ def released_text(released: ReleasedRounds) -> str:
     cells = [
         ["acceptance length", "theirs", "ours [95 %]", "difference"],
         ["pooled", f"{quoted:.2f}", pooled, f"{means.pooled - quoted:+.3f}"],
-        ["per response", "", macro, f"{means.macro - quoted:+.3f}"],
+        ["macro average (per response)", "", macro, f"{means.macro - quoted:+.3f}"],
         ["fixed budget of 128, as quoted", f"{baseline:.2f}", "its rounds are not released", ""],
     ]
     shares = [
@@ -125,7 +125,7 @@ def released_text(released: ReleasedRounds) -> str:
     lines = [
         f"{released.rounds:,} rounds of {means.prompts} prompts",
         aligned(cells, [True, False, True, False]),
-        f"{quoted} is the pooled mean. The mean per response is {over} larger, paired over prompts.",
+        f"{quoted} is the pooled mean. The macro average (per response) is {over} larger, paired over prompts.",
         f"{baseline} {_against(baseline, released)}. {_UNPAIRED}",
         aligned(shares, [True, True]),
         profiles_text(released),
@@ -146,7 +146,7 @@ def _against(value: float, released: ReleasedRounds) -> str:
 def profiles_text(released: ReleasedRounds) -> str:
     """Both means by width profile, and the most frequent one against each other."""
     first = released.profiles[0][1].run
-    heads = ["width profile", "rounds", "prompts", "pooled [95 %]", "per response", f"{first} over it, paired [95 %]"]
+    heads = ["width profile", "rounds", "prompts", "pooled [95 %]", "macro avg", f"{first} over it, paired [95 %]"]
     against = {each.second: each for each in released.against_profile}
     cells = [heads]
     for rounds, means in released.profiles:
@@ -154,7 +154,7 @@ def profiles_text(released: ReleasedRounds) -> str:
         ratio = "" if pair is None else f"{with_interval(pair.ratio, pair.ratio_interval).rstrip()} on {pair.prompts}"
         pooled = with_interval(means.pooled, means.pooled_interval)
         cells.append([means.run, f"{rounds:,}", str(means.prompts), pooled, number(means.macro, 2), ratio])
-    return aligned(cells, [head not in ("rounds", "prompts", "per response") for head in heads])
+    return aligned(cells, [head not in ("rounds", "prompts", "macro avg") for head in heads])
 
 
 def _share(one: RatioWithInterval, scale: float, digits: int) -> str:
@@ -174,7 +174,7 @@ def published_means_text() -> str:
 
 def averaging_text(place: str, means: Sequence[BothMeans], flipped: Sequence[RankingFlip]) -> str:
     """Both means of each policy of one place, and the pairs that they rank differently."""
-    heads = [f"{place}, {means[0].prompts} prompts", "pooled [95 %]", "per response [95 %]", "larger by, paired [95 %]"]
+    heads = [f"{place}, {means[0].prompts} prompts", "pooled [95 %]", "macro avg [95 %]", "larger by, paired [95 %]"]
     cells = [heads]
     for both in means:
         over, ends = both.over, both.over_interval
@@ -199,6 +199,6 @@ def flips_text(means: Sequence[BothMeans], flipped: Sequence[RankingFlip]) -> st
     lines = [f"{len(flipped)} of {pairs} pairs are ranked the other way round; both means tell {told} of them apart:"]
     for flip in flipped:
         pooled, macro = flip.pooled, flip.macro
-        ratios = f"pooled {100 * (pooled.ratio - 1):+.2f} %, per response {100 * (macro.ratio - 1):+.2f} %"
+        ratios = f"pooled {100 * (pooled.ratio - 1):+.2f} %, macro average {100 * (macro.ratio - 1):+.2f} %"
         lines.append(f"  {pooled.first} over {pooled.second}: {ratios}")
     return "\n".join(lines)

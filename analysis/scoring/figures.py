@@ -133,7 +133,9 @@ def gap_figure(rows: Rows) -> go.Figure:
             marker={"color": _COLORS[number], "symbol": _SYMBOLS[number], "size": 9},
             name=f"{budget} nodes",
         )
-    figure.update_xaxes(title_text="gap from chain to hindsight closed, % of acceptance length", rangemode="tozero")
+    figure.update_xaxes(
+        title_text="gap from chain to oracle upper bound closed, % of acceptance length", rangemode="tozero"
+    )
     figure.update_yaxes(autorange="reversed")
     return _plain(figure)
 

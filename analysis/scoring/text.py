@@ -27,9 +27,9 @@ _DEPTHS = (1, 2, 3, 4, 6, 8, 12, 15)
 _GAP_HEADING = (
     ("policy", ""),
     ("acceptance length", "pooled"),
-    ("", "per response"),
+    ("", "macro avg"),
     ("chain", ""),
-    ("hindsight", ""),
+    ("oracle", ""),
     ("gap closed, %", "[95 %]"),
     ("against first", "[95 %]"),
     ("tokens/s", ""),
@@ -37,15 +37,15 @@ _GAP_HEADING = (
 )
 
 _NOTES = (
-    "A node is the root or a node of the true path, which is what the text goes on with. spine: the root and nodes",
-    "that the drafter's first candidates alone reach; off-spine: all other nodes of true paths; lost: below a true",
-    "token that is no candidate; any prefix: all of them. expected, true: summed probabilities of the candidates",
-    "below a node, and how many of them came true. ECE: expected calibration error a node, less the part that few",
-    "prompts add. Log loss: of whether each candidate comes true, summed a node, in nats; against: less that of the",
-    "first edge model, paired. AUC: how often a node of the true path is before one that is not, in the order's own",
+    "A node is the root or a node of the true path, which is what the text goes on with. spine: those on the",
+    "greedy path, the root and what first candidates alone reach; off-spine: all other nodes of true paths;",
+    "lost: below a true token that is no candidate; any prefix: all. expected, true: summed probabilities of the",
+    "candidates below a node, and how many of them came true. ECE: expected calibration error a node, less the part",
+    "that few prompts add. Log loss: of whether each candidate comes true, summed a node, in nats; against: less that of",
+    "the first edge model, paired. AUC: how often a node of the true path is before one that is not, in the order's own",
     "first nodes. excess: how many times as many nodes as an oracle it takes to reach one. overstated: by how much",
-    "summed path probabilities exceed accepted tokens. Gap closed: (policy - chain) / (hindsight - chain); the",
-    "hindsight bound drafts no more than the policy's budget; against first: less the share of the first policy of",
+    "summed path probabilities exceed accepted tokens. Gap closed: (policy - chain) / (oracle - chain); the",
+    "oracle upper bound drafts no more than the policy's budget; against first: less the share of the first policy of",
     "the same budget, paired. Of the drafted tokens some are accepted, some are wrong below a true parent, and some",
     "hang below a wrong token. Intervals are 95 %, over prompts.",
 )
@@ -195,7 +195,7 @@ def _gaps(figures: Sequence[PolicyFigures]) -> str:
             [policy.policy, *length_cells, _percent(policy.closed, policy.closed_interval), against, speed, closed]
         )
     is_left = [True, *[False] * 4, True, True, False, True]
-    return f"How far from the chain to the hindsight bound\n\n{aligned(cells, is_left)}"
+    return f"How much of the gap from the chain to the oracle upper bound is closed\n\n{aligned(cells, is_left)}"
 
 
 def _waste(figures: Sequence[PolicyFigures]) -> str:

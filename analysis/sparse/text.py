@@ -18,7 +18,7 @@ NOTES = (
     "mean over rows: its trees at the recorded roots, averaged as if its rounds began there.",
     "nearest row: its rounds one after the other, each with the recorded row nearest to its root.",
     "Shares are against the dense prediction, on the same prompts; [95 %] over prompts, each its own;",
-    "* can be told from none among all of the same log and measure (p-values adjusted by Holm).",
+    "* significant among all of the same log and measure (p-values adjusted by Holm).",
 )
 
 
@@ -41,7 +41,8 @@ def sparse_notes(figures: Sequence[SparseFigure]) -> str:
     lines = [*NOTES]
     if any(one.against_measured for one in figures):
         lines.append(
-            "Against measured is the dense prediction's; it has the errors of prices and of the runner's text."
+            "Against measured is the dense prediction's; it has the errors of the latency profile and of the runner's "
+            "text."
         )
     if figures and min(one.prompts for one in figures) < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")

@@ -87,7 +87,7 @@ def summarise(results: pl.DataFrame, by: str | None = None) -> list[Summary]:
         ValueError: ``by`` is no slice, or the rows are of more than one kind or of several prices.
     """
     if results.n_unique(["kind", "cost_id"]) > 1:
-        raise ValueError("results of several kinds or prices do not add up; summarise each by itself")
+        raise ValueError("results of several kinds or latency profiles do not add up; summarise each by itself")
     return [summary for value, part in split_by_slice(results, by) for summary in _of_slice(part, value)]
 
 

@@ -13,7 +13,7 @@ Column = tuple[str, str, Callable[[Summary], str]]
 _COUNTS: tuple[Column, ...] = (
     ("policy", "", lambda one: one.policy),
     ("acceptance length", "pooled [95 %]", lambda one: with_interval(one.totals.acceptance_length, one.interval)),
-    ("", "per response", lambda one: number(one.acceptance_length_macro, 2)),
+    ("", "macro avg", lambda one: number(one.acceptance_length_macro, 2)),
     ("nodes", "/round", lambda one: number(one.totals.nodes_per_round, 1)),
     ("accepted", "/verified", lambda one: number(one.totals.accepted_per_verified, 3)),
     ("rounds", "", lambda one: f"{one.totals.rounds:,}"),
@@ -25,12 +25,13 @@ _SPEEDS: tuple[Column, ...] = (
 _LEFT = {"policy", "acceptance length", "speedup"}
 
 NOTES = "Acceptance length: tokens committed per round, bonus token included; [95 %] over prompts."
-NO_SPEEDS = "No speeds: the seconds of these rows are not known; `simlab profile` measures what rounds cost."
+MACRO = "macro avg: mean of each response's own mean."
+NO_SPEEDS = "No speeds: the seconds of these rows are not known; `simlab profile` measures a latency profile."
 SPEEDS = {
-    "predicted": "Speeds are predicted from measured prices; prefill is not in them.",
+    "predicted": "Speeds are predicted from a latency profile; prefill is not in them.",
     "measured": "Speeds were measured; prefill is not in them.",
 }
-SPEEDUP = "Speedup: over plain decoding on its own fastest path, on the same prompts."
+SPEEDUP = "Speedup: over the autoregressive baseline (fastest measured implementation), on the same prompts."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def summary_notes(summaries: Sequence[Summary], without_speeds: str = NO_SPEEDS)
         without_speeds: why there are no speeds, where there are none.
     """
     fewest = min(one.prompts for one in summaries)
-    lines = [NOTES, *((SPEEDS[summaries[0].kind], SPEEDUP) if has_speeds(summaries) else (without_speeds,))]
+    lines = [NOTES, MACRO, *((SPEEDS[summaries[0].kind], SPEEDUP) if has_speeds(summaries) else (without_speeds,))]
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
     return "\n".join(lines)

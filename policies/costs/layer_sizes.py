@@ -87,7 +87,7 @@ def layer_sizes(config: Mapping[str, object], where: str) -> LayerSizes:
     if any(_is_many(config.get(name)) for name in _EXPERTS):
         raise PolicyError(
             f"{where} is of a mixture of experts, and the roofline is that of a dense transformer; use the measured "
-            "prices: cost_model=measured"
+            "latencies: cost_model=measured"
         )
     hidden, num_heads = _size(config, "hidden_size", where), _size(config, "num_attention_heads", where)
     num_shared = num_heads if config.get("num_key_value_heads") is None else _size(config, "num_key_value_heads", where)

@@ -122,7 +122,7 @@ def fit_roofline(sizes: LayerSizes, contexts: Doubles, tokens: Doubles, seconds:
     different = np.unique(tokens)
     if len(different) < FEWEST_SIZES:
         raise PolicyError(
-            f"a roofline has four constants, and there are prices of {len(different)} sizes of a pass; it takes at "
+            f"a roofline has four constants, and there are latencies of {len(different)} sizes of a pass; it takes at "
             f"least {FEWEST_SIZES}"
         )
     if not np.all((seconds > 0) & np.isfinite(seconds)):
@@ -167,7 +167,7 @@ def _fitted_columns(cost: CostTable) -> Longs:
     if len(columns) < FEWEST_SIZES:
         raise PolicyError(
             f"a roofline is fitted to passes of {SIZE_STEP}, {2 * SIZE_STEP}, ... tokens, at least {FEWEST_SIZES} "
-            f"sizes, and these prices end at {cost.most_drafted} drafted tokens; measure up to "
+            f"sizes, and this latency profile ends at {cost.most_drafted} drafted tokens; measure up to "
             f"{FEWEST_SIZES * SIZE_STEP - 1} or more with `simlab profile --node-counts`"
         )
     return columns

@@ -34,7 +34,7 @@ def round_costs(cost: CostTable, stages: tuple[str, ...], most_drafted: int) -> 
     """
     if most_drafted > cost.most_drafted:
         raise ValueError(
-            f"it drafts up to {most_drafted} tokens and its prices end at {cost.most_drafted}; "
+            f"it drafts up to {most_drafted} tokens and its latency profile ends at {cost.most_drafted}; "
             "lower its cap, or measure more with `simlab profile --node-counts`"
         )
     seconds = sum(cost.seconds[stage][:, : most_drafted + 1] for stage in stages)

@@ -74,8 +74,8 @@ def name_and_view(name: str) -> tuple[str, str]:
         return name, RAW
     if view not in VIEWS:
         raise PolicyError(
-            f"{view!r} is no view of prices; write cost=FILE, cost={file}:{CONVEX}, or for a roofline the setting "
-            "cost_model=roofline of bastion"
+            f"{view!r} is no view of a latency profile; write cost=FILE, cost={file}:{CONVEX}, or for a roofline the "
+            "setting cost_model=roofline of bastion"
         )
     return file, view
 

@@ -132,8 +132,8 @@ def _shared(seconds: dict[str, Doubles], batch: int) -> dict[str, Doubles]:
     width = verify.shape[1] // batch
     if width < 1:
         raise CostError(
-            f"a pass of {batch} texts has at least {batch} tokens, and these prices end at {verify.shape[1]}; take a "
-            "smaller batch, or measure more with `simlab profile --node-counts`"
+            f"a pass of {batch} texts has at least {batch} tokens, and this latency profile ends at "
+            f"{verify.shape[1]}; take a smaller batch, or measure more with `simlab profile --node-counts`"
         )
     shared = {stage: seconds[stage][:, :width] for stage in STAGES}
     shared["verify"] = verify[:, batch - 1 : batch * width : batch]

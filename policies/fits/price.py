@@ -92,7 +92,7 @@ def fixed_point(policy: Composition, texts: Callable[[], Iterable[RecordedSequen
     for _ in range(MOST_STEPS):
         priced = priced_rounds(policy_at_rate(policy, rate), texts())
         if priced.num_rounds == 0:
-            raise ValueError("the texts have no rounds, so there is no price to find")
+            raise ValueError("the texts have no rounds, so there is no rate to find")
         tried[rate] = priced
         if abs(priced.expected_per_s - rate) <= _CLOSE * rate:
             return FixedPoint(rate, priced, tuple(tried), True)
@@ -113,7 +113,9 @@ def policy_at_rate(policy: Composition, rate: float) -> Composition:
     """
     rule = policy.rule
     if not isinstance(rule, OnlinePrice | FixedPrice):
-        raise ValueError(f"expected a policy whose rule prices seconds, such as price; got {policy!r}")
+        raise ValueError(
+            f"expected a policy whose rule exchanges seconds for tokens at a rate, such as price; got {policy!r}"
+        )
     return replace(policy, rule=FixedPrice(rule.most, rule.cost, rate, rule.stages, rule.look_ahead))
 
 

@@ -10,9 +10,9 @@ from simlab.tree import DraftTree
 
 @dataclass(frozen=True, slots=True)
 class Autoregressive(Stateless):
-    """Plain decoding: no drafter, one token per round."""
+    """Autoregressive decoding: no drafter, one token per round."""
 
-    source: ClassVar[str] = "plain decoding"
+    source: ClassVar[str] = "autoregressive decoding"
     exactness: ClassVar[str] = "exact (by definition)"
     reads: ClassVar[str] = "nothing; no drafter is run"
 

@@ -47,9 +47,10 @@ class Bastion(Composed):
 
     source: ClassVar[str] = "BASTION 2026, arXiv 2605.29727"
     exactness: ClassVar[str] = (
-        "exact (from released code), but for precision and tie order; with fitted or measured prices of simlab's files"
+        "exact (from released code), but for precision and tie order; with fitted or measured latencies of simlab's "
+        "cost files"
     )
-    reads: ClassVar[str] = "the first top_k candidates at each depth; prices"
+    reads: ClassVar[str] = "the first top_k candidates at each depth; a latency profile"
     variants: ClassVar[tuple[str, ...]] = (
         "",
         "floor=1,step=1,overhead=false",

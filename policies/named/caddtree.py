@@ -29,9 +29,9 @@ class CaDDTree(Composed):
 
     source: ClassVar[str] = "CaDDTree 2026, arXiv 2606.01813"
     exactness: ClassVar[str] = (
-        "exact (from released code), with measured prices in place of its convex fit; cost=auto:convex fits them"
+        "exact (from released code), with measured latencies in place of its convex fit; cost=auto:convex fits them"
     )
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; a latency profile"
     variants: ClassVar[tuple[str, ...]] = ("", "look_ahead=0,overhead=true", "look_ahead=3", "tile=8")
 
     def __post_init__(self) -> None:

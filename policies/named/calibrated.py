@@ -67,7 +67,7 @@ class CalibratedTree(Composed):
         "its map exact (from released code), on a diffusion drafter; maps by depth and rank are simlab's"
     )
     reads: ClassVar[str] = (
-        "the first top_k candidates at each depth; a fitted calibration; prices for ratio, floor, price"
+        "the first top_k candidates at each depth; a fitted calibration; a latency profile for ratio, floor, price"
     )
     variants: ClassVar[tuple[str, ...]] = (
         "budget=24",

@@ -44,10 +44,10 @@ class JointThroughput(Composed):
 
     source: ClassVar[str] = "DSpark 2026, arXiv 2607.05147"
     exactness: ClassVar[str] = (
-        "reconstruction (its throughput rule, on trees; the marginals in place of its confidence head, and prices of "
-        "equal trees in place of its profile of passes)"
+        "reconstruction (its throughput rule, on trees; the marginals in place of its confidence head, and latencies "
+        "of equal trees in place of its profile of passes)"
     )
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; a latency profile"
     variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,look_ahead=1")
 
     def __post_init__(self) -> None:
@@ -96,9 +96,9 @@ class SharedThroughput:
         if self.most > batch * self.cost.most_drafted:
             texts = "1 text" if batch == 1 else f"{batch:,} texts at a time"
             raise PolicyError(
-                f"joint-throughput:budget={self.most} with {texts}: prices end at {self.cost.most_drafted:,} drafted "
-                f"tokens of each text; give it a budget of at most {batch * self.cost.most_drafted:,}, or measure more "
-                "with `simlab profile --node-counts`"
+                f"joint-throughput:budget={self.most} with {texts}: the latency profile ends at "
+                f"{self.cost.most_drafted:,} drafted tokens of each text; give it a budget of at most "
+                f"{batch * self.cost.most_drafted:,}, or measure more with `simlab profile --node-counts`"
             )
 
 

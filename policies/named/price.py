@@ -31,7 +31,7 @@ class Price(Composed):
 
     source: ClassVar[str] = "simlab; renewal-reward and Dinkelbach 1967, Management Science 13(7)"
     exactness: ClassVar[str] = "exact (by definition)"
-    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; prices"
+    reads: ClassVar[str] = "every kept candidate, up to the exact budget of the trace; a latency profile"
     variants: ClassVar[tuple[str, ...]] = ("", "rate=60", "look_ahead=2,memory=0.5")
 
     def __post_init__(self) -> None:

@@ -47,7 +47,9 @@ class Sequoia(Composed):
     exactness: ClassVar[str] = (
         "exact (from paper) for tree and size; frequencies by depth and rank, and one context for all, are simlab's"
     )
-    reads: ClassVar[str] = "as many candidates at each depth as its table has ranks; the table; prices for hardware"
+    reads: ClassVar[str] = (
+        "as many candidates at each depth as its table has ranks; the table; a latency profile for hardware"
+    )
     variants: ClassVar[tuple[str, ...]] = ("budget=24", "size=hardware")
 
     def __post_init__(self) -> None:
@@ -76,8 +78,8 @@ class Sequoia(Composed):
         cost, cost_id = artefacts.cost(self.cost)
         if self.budget > cost.most_drafted:
             raise PolicyError(
-                f"its size is searched up to {self.budget:,} tokens, and its prices end at {cost.most_drafted:,}; give "
-                "it a smaller budget, or measure more with `simlab profile --node-counts`"
+                f"its size is searched up to {self.budget:,} tokens, and its latency profile ends at "
+                f"{cost.most_drafted:,}; give it a smaller budget, or measure more with `simlab profile --node-counts`"
             )
         size = fastest_size(order.scores(self.budget), round_seconds(cost, self.context))
         return Composition(order, FixedBudget(size), {"ranks": table_id, "cost": cost_id})

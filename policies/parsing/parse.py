@@ -187,8 +187,8 @@ def _composition(label: str, recipe: Composed, artefacts: Artefacts) -> Composit
     of_each_text = not isinstance(made.rule, SharedRule)
     if of_each_text and isinstance(cost, CostTable) and made.budget > cost.most_drafted:
         raise PolicyError(
-            f"`{label}` drafts up to {made.budget:,} tokens, and its prices end at {cost.most_drafted:,}; give it a "
-            "smaller budget, or measure more with `simlab profile --node-counts`"
+            f"`{label}` drafts up to {made.budget:,} tokens, and its latency profile ends at {cost.most_drafted:,}; "
+            "give it a smaller budget, or measure more with `simlab profile --node-counts`"
         )
     return made
 

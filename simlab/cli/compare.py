@@ -8,9 +8,10 @@ from simlab.cli.parser import Parser
 from simlab.studies.compare import compare
 
 DETAILS = """A and B are result files of `simlab replay --out` or `simlab confirm`, or traces, which are replayed.
-Prompts that only one side has are named and left out. Of several policies each is held against itself.
-With A alone its policies are held against each other: the first -p against the rest.
-More than one comparison is read as a family: p-values are adjusted.
+Prompts that only one side has are named and left out. Where both have several policies, each
+is compared with the same policy of the other side.
+With A alone its policies are compared: the first -p with each of the others.
+Tests are paired over prompts. Several comparisons are one family: their p-values are adjusted.
 
   simlab compare before.parquet after.parquet
   simlab compare results.parquet -p ddtree:budget=16 --against chain
@@ -22,25 +23,34 @@ def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
     parser.add_argument("first", metavar="A", help="a result file or a trace")
     parser.add_argument("second", metavar="B", nargs="?", help="another; without it policies of A are compared")
-    add_policies(parser, "may be repeated")
-    parser.add_argument("--against", metavar="POLICY", help="the policy of B (or of A alone) to hold them against")
+    add_policies(parser, "a policy to compare; may be repeated")
+    parser.add_argument("--against", metavar="POLICY", help="the policy of B (or of A alone) to compare them with")
     parser.add_argument(
         "--measure",
         choices=("tokens_per_s", "speedup", "acceptance_length", "acceptance_length_macro"),
-        help="what the verdict is about (default: tokens_per_s where both have seconds, else acceptance_length)",
+        help="measure of the verdict (default: tokens_per_s where both have latencies, else acceptance_length)",
     )
     add_by(parser, explained="a comparison for each, and one of all")
-    parser.add_argument("--correction", choices=("holm", "bh"), default="holm", help="of a family (default: holm)")
-    parser.add_argument("--kind", choices=("predicted", "measured"), help="which rows, where a file holds both")
+    parser.add_argument(
+        "--correction",
+        choices=("holm", "bh"),
+        default="holm",
+        help="adjustment of the p-values of a family (default: holm)",
+    )
+    parser.add_argument(
+        "--kind", choices=("predicted", "measured"), help="which rows to compare, where a file holds both"
+    )
     parser.add_argument(
         "--cost",
         action="append",
         default=[],
         metavar="COST",
-        help="of a trace a cost file, of a result file a cost id; a second one is B's",
+        help="for a trace a cost file, for a result file a cost id; a second one is for B",
     )
-    parser.add_argument("--draft", action="append", default=[], metavar="NAME", help="of a trace; a second one is B's")
-    add_limit(parser, "of a trace the first N prompts only")
+    parser.add_argument(
+        "--draft", action="append", default=[], metavar="NAME", help="the draft set of a trace; a second one is for B"
+    )
+    add_limit(parser, "only the first N prompts of a trace")
     add_json(parser)
 
 

@@ -20,21 +20,21 @@ from simlab.studies.inputs.models import AnswerOptions
 
 FAILED = 1
 
-DETAILS = """Decodes the prompts of a trace with the real models, every policy in turn, and says whether the
-prediction was true: how fast, which rounds, and whether the text is the target's own.
-The prompts are those of --trace DIR, of --prompts FILE (recorded first, into OUT/trace), or of the
-small trace that comes with simlab. Plain decoding and the chain always run.
+DETAILS = """Decodes the prompts of a trace with the real models, every policy in turn, and compares with the
+prediction: the speed, the rounds, and whether the text is the target's own.
+The prompts are those of --trace DIR, of --prompts FILE (recorded first, into OUT/trace), or of the small packaged
+trace. Autoregressive decoding and the chain always run.
 Exit code 1: a text is not the target's, or rounds are not those of their replay.
 
 With --from it runs what `simlab optimize` chose: its best policy, the closest rivals and the chain.
 --until-interval X ends the run when every speed ratio is known to a share X of it, --time-limit M after M minutes,
 whichever comes first; where prompts are used up before, each is run again.
---batch N serves N texts at a time, under plain decoding too: prompts in groups, each served from its first text to
-the end of its last by every policy in turn. It confirms `simlab replay --batch N`, at prices of `simlab profile
---batch N`.
+--batch N decodes N texts at a time, in autoregressive decoding too: prompts in groups, each decoded from its first
+text to the end of its last by every policy in turn. It confirms `simlab replay --batch N`, with a latency profile of
+`simlab profile --batch N`.
 --batch-invariant gives every pass of the target the shape of the largest one, so that in bfloat16 too every policy
-writes the text of plain decoding, token for token. Plain decoding then pays for as many rows, so speeds and speedups
-are those of this mode, and nothing is predicted.
+writes the text of autoregressive decoding, token for token. Autoregressive decoding then pays for as many rows, so
+speeds and speedups are those of this mode, and nothing is predicted.
 
   simlab confirm -p ddtree:budget=16 --dtype bfloat16 --cost runs/cost.json
   simlab confirm --from runs/optimize.json --cost runs/cost.json --until-interval 0.03 --time-limit 20
@@ -56,10 +56,10 @@ def add_arguments(parser: Parser) -> None:
         "--cost",
         type=Path,
         metavar="FILE",
-        help="prices: a cost file of just what is run, or a shipped one",
+        help="latency profile: a cost file of exactly what is run, or a packaged one",
     )
     add_limit(parser)
-    parser.add_argument("--batch", type=positive, metavar="N", help="serve N texts at a time; without it each alone")
+    parser.add_argument("--batch", type=positive, metavar="N", help="decode N texts at a time (default: each alone)")
     add_by(parser)
     parser.add_argument(
         "--out",
@@ -68,7 +68,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="DIR",
         help="log, result rows and summary (default runs/confirm)",
     )
-    parser.add_argument("--resume", action="store_true", help="go on where an interrupted run stopped")
+    parser.add_argument("--resume", action="store_true", help="continue where an interrupted run stopped")
     add_json(parser)
     _add_running(parser.add_argument_group("running"))
     add_sampling(parser.add_argument_group("sampling, with --prompts; a trace brings its own"))

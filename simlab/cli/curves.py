@@ -16,13 +16,13 @@ from simlab.cli.options import (
 from simlab.cli.parser import Parser, positive
 from simlab.studies.curves import CALIBRATED, RAW, curves
 
-DETAILS = """At each root the curve of (1 + summed path probabilities) / seconds over the number of drafted
-tokens, 0 to --budget: how many local maxima has it, where does the first size that brings no more
-end (caddtree), and what does that lose against trying all sizes, against the best fixed budget, and
-against one price for all rounds? docs/explanation/unimodality.md says what was found on the packaged trace.
-With several --cost a policy that reads prices reads the first.
-Without --trace it takes the small trace that comes with simlab, without --cost the prices that
-come with it; a whole round counts, drafting, selecting, verifying and committing.
+DETAILS = """At each root the curve of (1 + summed path probabilities) / seconds over the number of drafted tokens,
+0 to --budget: is it unimodal, or how many local maxima has it? Where does early stopping end (caddtree: at the first
+size that brings no more)? What does that lose against the best of all sizes, against the best fixed budget, and
+against one exchange rate of tokens for seconds in all rounds? docs/explanation/unimodality.md says what was found on
+the packaged trace. With several --cost a policy that reads a latency profile reads the first.
+Without --trace it takes the small packaged trace, without --cost the packaged latency profile; the latency is that of
+a whole round: draft, select, verify and commit.
 The curves are of the drafter's own probabilities (raw), and of calibrated ones where there is a table.
 
   simlab curves
@@ -33,22 +33,25 @@ The curves are of the drafter's own probabilities (raw), and of calibrated ones 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
     add_trace(parser)
-    add_costs(parser, "prices: a file of `simlab profile`, or the name of a shipped one; may be repeated")
+    add_costs(parser, "latency profile: a file of `simlab profile`, or the name of a packaged one; may be repeated")
     parser.add_argument(
-        "--budget", type=positive, metavar="N", help="the largest tree (default: as far as trace and prices reach)"
+        "--budget",
+        type=positive,
+        metavar="N",
+        help="the largest tree (default: as far as trace and profile reach)",
     )
     parser.add_argument(
         "--edges",
         action="append",
         default=[],
         choices=(RAW, CALIBRATED),
-        help="probabilities; may be repeated (default: both)",
+        help="which probabilities; may be repeated (default: both)",
     )
     parser.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="a table of `simlab train calibration` (default: the one that comes with simlab)",
+        help="a table of `simlab train calibration` (default: the packaged one)",
     )
     parser.add_argument(
         "-p", "--policy", metavar="POLICY", help="only where rounds of this policy start (default: at every root)"

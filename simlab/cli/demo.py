@@ -8,8 +8,8 @@ from simlab.studies.demo.demo import demo
 
 FAILED = 1
 
-DETAILS = """Replays the trace that comes with simlab; then, with a small target (fetched once, 98 MB), measures
-what rounds cost on this machine, records eight dev and eight fresh prompts, searches policies on the dev
+DETAILS = """Replays the packaged trace; then, with a small target (fetched once, 98 MB), measures a latency profile
+on this machine, records eight dev and eight fresh prompts, searches policies on the dev
 prompts, and runs the best on the fresh ones: is it as fast as predicted, and is the text the target's own?
 It ends with a report, one HTML file. Progress goes to stderr; what was found, verdict first, to stdout."""
 

@@ -17,8 +17,8 @@ conformance: JSON lines to test an implementation of a policy in another engine 
   target said, and what is kept of its pass. docs/reference/conformance.md has the keys, and a reader.
 vllm, sglang, tensorrt-llm: settings for a serving engine. The acceptance of the policy, so that a server
   accepts as many tokens in a load test before there is a kernel for its trees; and how many tokens a chain
-  should draft at each batch size, where there are prices of several: --cost FILE for each, or --batches, which
-  works them out from the prices of one text and says so.
+  should draft at each batch size, where there are latency profiles of several: --cost FILE for each, or --batches,
+  which works them out from the profile of one text and says so.
 modelopt: speculation_profile.json of NVIDIA's Model-Optimizer; experimental, its schema is under review.
 latex, markdown: the table of a result file, ready for a paper or a page.
 docs/how_to/export.md says what each field is, where it was read, and what cannot be expressed.
@@ -35,12 +35,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--format", required=True, choices=FORMATS, help="what to write")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write (default: standard output)")
     rounds = parser.add_argument_group("of a policy on a trace")
-    rounds.add_argument("--trace", metavar="DIR", help="a recorded trace; without it the one that comes with simlab")
+    rounds.add_argument("--trace", metavar="DIR", help="a recorded trace (default: the packaged one)")
     rounds.add_argument("-p", "--policy", metavar="POLICY", help="see `simlab policies`; one point")
     add_draft_set(rounds)
     add_costs(
         rounds,
-        "prices: a file of `simlab profile` or `simlab import-cost`, or the name of a shipped one; "
+        "latency profile: a file of `simlab profile` or `simlab import-cost`, or the name of a packaged one; "
         "for engines one for each batch size",
     )
     add_limit(rounds)
@@ -48,7 +48,7 @@ def add_arguments(parser: Parser) -> None:
         "--batches",
         type=_batches,
         metavar="N,N,...",
-        help="batch sizes of the table; those without a cost file of their own are worked out from the prices of one "
+        help="batch sizes of the table; those without a cost file of their own are worked out from the profile of one "
         "text, as `simlab replay --what-if batch=N` does, and marked",
     )
     rounds.add_argument(
@@ -65,7 +65,7 @@ def add_arguments(parser: Parser) -> None:
         "--made-up",
         type=positive,
         metavar="N",
-        help="conformance: also rounds of N short made-up texts, many with exact ties",
+        help="conformance: also rounds of N short synthetic texts, many with exact ties",
     )
     add_progress(rounds)
     tables = parser.add_argument_group("of results")

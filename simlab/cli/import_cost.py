@@ -15,11 +15,11 @@ from simlab.traces.artefacts.cost_import import ImportedFor, imported_cost_file,
 _COUNTS = ("root-included", "drafted-only")
 _GIVEN = tuple(stage for stage in (*STAGES, PLAIN) if stage != "verify")
 
-DETAILS = """TIMINGS is CSV with a line of names, or a JSON list of objects: nodes, context, seconds, and batch where
-it is not 1; rows of one cell are samples of it. They are seconds of the target's pass. Engines count its tokens in
-two ways, so --counts must say which; cost files count drafted tokens.
-The file is for the models of a trace, on your word: nothing in the timings can prove it. Without --trace it is for
-those of the small trace that comes with simlab. What is not given is said, and written down in the file.
+DETAILS = """TIMINGS is CSV with a line of names, or a JSON list of objects: nodes, context, seconds, and batch where it
+is not 1; several rows of the same sizes are repeated measurements. The seconds are those of the target's pass. Engines
+count its tokens in two ways, so --counts must say which; cost files count drafted tokens.
+The file is for the models of a trace. simlab cannot verify which models these timings are from. Without --trace it is
+for those of the small packaged trace. What is not given is printed, and kept as a note in the file.
 
   simlab import-cost timings.csv --counts root-included --trace runs/mine --draft-s 0.0065 --out runs/engine.json
   simlab import-cost caddtree-a800-qwen3-4b --counts root-included --draft-s 0.0065 --machine "NVIDIA A800"
@@ -29,7 +29,7 @@ those of the small trace that comes with simlab. What is not given is said, and 
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("timings", metavar="TIMINGS", help="CSV or JSON; or the name of timings that come with simlab")
+    parser.add_argument("timings", metavar="TIMINGS", help="CSV or JSON; or the name of packaged timings")
     parser.add_argument(
         "--counts",
         choices=_COUNTS,
@@ -37,18 +37,20 @@ def add_arguments(parser: Parser) -> None:
         help="what nodes counts: tokens of the pass, the root among them, or drafted tokens, one fewer",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the cost file")
-    parser.add_argument("--trace", metavar="DIR", help="a recorded trace: whose models the seconds are of")
+    parser.add_argument("--trace", metavar="DIR", help="a recorded trace of the models that were timed")
     add_draft_set(parser)
     parser.add_argument("--machine", default="", metavar="NAME", help="the device, such as NVIDIA A800")
-    parser.add_argument("--dtype", default="unknown dtype", metavar="NAME", help="of the models' arithmetic")
+    parser.add_argument(
+        "--dtype", default="unknown dtype", metavar="NAME", help="dtype of the models, such as bfloat16"
+    )
     parser.add_argument(
         "--batch", type=positive, metavar="N", help="take the timings of N texts at a time, nodes being those of each"
     )
     add_json(parser)
     stages = parser.add_argument_group("stages that are no pass of the target, the same in every round")
     for stage in _GIVEN:
-        said = "one token of plain decoding" if stage == PLAIN else f"the stage {stage}"
-        stages.add_argument(f"--{stage}-s", type=_seconds, metavar="SECONDS", help=f"of {said}")
+        said = "one token of autoregressive decoding" if stage == PLAIN else f"the stage {stage}"
+        stages.add_argument(f"--{stage}-s", type=_seconds, metavar="SECONDS", help=f"latency of {said}")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out.is_dir():
         raise UsageError(f"--out names the folder {options.out}; expected a file, such as {options.out / 'cost.json'}")
     if options.plain_s == 0:
-        raise UsageError("--plain-s must be above 0: speedups are ratios to plain decoding")
+        raise UsageError("--plain-s must be above 0: speedups are over autoregressive decoding")
     given = {stage: getattr(options, f"{stage}_s") for stage in _GIVEN}
     constants = {stage: seconds for stage, seconds in given.items() if seconds is not None}
     timings = read_timings(options.timings)

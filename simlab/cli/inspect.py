@@ -9,12 +9,12 @@ from simlab.errors import UsageError
 from simlab.studies.inspect.inspect import KINDS, inspect
 from simlab.traces.artefacts.schemas import SCHEMAS, read_schema
 
-DETAILS = """A trace is read whole and proved whole: every file, every invariant and every id.
-Of a drafter checkpoint it is said what it is, what it reads of its target and whether it will run
-(docs/reference/checkpoints.md), and settings and tensors are listed; of a cost file the seconds of each stage, of
-a fitted table (calibration, ranks) and of the counts of a 3-gram what they were made from and the
-beginning of what they say, of a choice of `simlab optimize` the verdict and the finalists, of a result file
-the summaries. A file that comes with simlab may be named without its path.
+DETAILS = """A trace is read whole and checked whole: every file, every invariant and every id.
+For a drafter checkpoint it says what it is, what it reads of its target, whether it will run
+(docs/reference/checkpoints.md), and lists settings and tensors; for a cost file the latency of each stage; for
+a fitted table (calibration, ranks) and the counts of a 3-gram what they were made from and their
+first values; for a choice of `simlab optimize` the verdict and the finalists; for a result file
+the summaries. A packaged file may be named without its path.
 
   simlab inspect runs/dev
   simlab inspect z-lab/Qwen3-8B-DFlash-b16
@@ -24,7 +24,7 @@ the summaries. A file that comes with simlab may be named without its path.
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("path", nargs="?", metavar="PATH", help=f"{KINDS}; or the name of a shipped file")
+    parser.add_argument("path", nargs="?", metavar="PATH", help=f"{KINDS}; or the name of a packaged file")
     parser.add_argument(
         "--schema", choices=SCHEMAS, help="print the JSON Schema of a trace's manifest, of cost files or of choices"
     )

@@ -18,34 +18,34 @@ _NEW_OBJECTS = 10_000
 """So many new objects before garbage is looked for; Python's own number is 700, or 2000."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("simlab.cli.demo", "Record, profile, replay, choose and confirm, from beginning to end."),
+    "demo": ("simlab.cli.demo", "Run every step once: record, profile, replay, choose, confirm, report."),
     "record": ("simlab.cli.record", "Record a drafter and a target on real text."),
-    "replay": ("simlab.cli.replay", "Replay policies on a recorded trace, exactly."),
-    "compare": ("simlab.cli.compare", "Hold two results against each other, on the same prompts."),
+    "replay": ("simlab.cli.replay", "Replay policies on a recorded trace: exact rounds, estimated tokens/s."),
+    "compare": ("simlab.cli.compare", "Compare two results on the same prompts, with paired tests."),
     "optimize": (
         "simlab.cli.optimize",
-        "Choose a policy and its settings on dev prompts, report it on others.",
+        "Choose a policy and its settings on dev prompts; report it on other prompts.",
     ),
-    "profile": ("simlab.cli.profile", "Measure what rounds cost on this machine."),
-    "import-cost": ("simlab.cli.import_cost", "Make a cost file of seconds that were measured elsewhere."),
+    "profile": ("simlab.cli.profile", "Measure the latency of each stage on this machine."),
+    "import-cost": ("simlab.cli.import_cost", "Make a cost file from latencies measured elsewhere."),
     "curves": (
         "simlab.cli.curves",
-        "Expected tokens per second by tree size: how many peaks, and what rules lose.",
+        "Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?",
     ),
     "scoring": (
         "simlab.cli.scoring",
-        "Are edge probabilities right, and where is the true path in a policy's order?",
+        "Are the drafter's probabilities calibrated along tree paths?",
     ),
-    "sparse": ("simlab.cli.sparse", "What a log of one policy's rounds would predict for others."),
-    "reproduce": ("simlab.cli.reproduce", "A published figure: theirs, ours, the difference."),
-    "confirm": ("simlab.cli.confirm", "Run policies on the real models, and compare with replay."),
-    "report": ("simlab.cli.report", "One self-contained HTML file of results."),
-    "train": ("simlab.cli.train", "Train a drafter for a target."),
-    "policies": ("simlab.cli.policies", "The policies, their settings and where they come from."),
-    "inspect": ("simlab.cli.inspect", "What a trace, a checkpoint, prices, a fitted table or results hold."),
-    "export": ("simlab.cli.export", "Write policies and results for other programs."),
-    "completion": ("simlab.cli.completion", "A script that lets the shell complete commands and options."),
-    "version": ("simlab.cli.version", "The version of simlab."),
+    "sparse": ("simlab.cli.sparse", "What would a server's log of one policy's rounds predict for other policies?"),
+    "reproduce": ("simlab.cli.reproduce", "Reproduce a published figure: theirs, ours, the difference."),
+    "confirm": ("simlab.cli.confirm", "Run policies on the real models, and compare with the prediction."),
+    "report": ("simlab.cli.report", "Make one self-contained HTML file of results."),
+    "train": ("simlab.cli.train", "Train a drafter for a target, or fit what policies read."),
+    "policies": ("simlab.cli.policies", "List the policies, their settings and their sources."),
+    "inspect": ("simlab.cli.inspect", "Show what a trace, checkpoint, cost file, fitted table or result file holds."),
+    "export": ("simlab.cli.export", "Export policies and results for engines, papers and tests."),
+    "completion": ("simlab.cli.completion", "Print a script that lets the shell complete commands and options."),
+    "version": ("simlab.cli.version", "Print the version of simlab."),
 }
 """Each command: its module, and its summary in a sentence.
 
@@ -104,8 +104,8 @@ def parser_for(*loaded: str | None) -> Parser:
     """
     parser = Parser(
         prog="simlab",
-        description="Record speculative decoding with diffusion drafters once, "
-        "replay it exactly under any draft-tree policy.",
+        description="An offline simulator for speculative decoding. Record drafter and target once; replay any "
+        "draft-tree policy exactly; predict tokens/s; validate on the real models.",
         epilog="`simlab COMMAND --help` says more about a command.",
         allow_abbrev=False,
     )

@@ -11,7 +11,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 def add_dtype(parser: Options, default: str | None = "float32") -> None:
     """Add ``--dtype`` of the models' arithmetic."""
-    parser.add_argument("--dtype", choices=DTYPES, default=default, help="default float32")
+    parser.add_argument("--dtype", choices=DTYPES, default=default, help="dtype of the models (default float32)")
 
 
 def add_device(parser: Options, default: str | None = "cpu") -> None:
@@ -21,7 +21,7 @@ def add_device(parser: Options, default: str | None = "cpu") -> None:
 
 def add_model_threads(parser: Options) -> None:
     """Add ``--threads`` of running models."""
-    parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: as torch chooses)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: as torch chooses)")
 
 
 def add_tap_offset(parser: Options, default: str) -> None:
@@ -41,16 +41,18 @@ def add_tap_offset(parser: Options, default: str) -> None:
 
 def add_law(parser: Options) -> None:
     """Add temperature, top-p and top-k; not given, they are None."""
-    parser.add_argument("--temperature", type=float, metavar="X", help="0 takes the likeliest (default 0)")
-    parser.add_argument("--top-p", type=float, metavar="X", help="1 for no cut (default 1)")
-    parser.add_argument("--top-k", type=not_negative, metavar="N", help="0 for no cut (default 0)")
+    parser.add_argument("--temperature", type=float, metavar="X", help="sampling temperature; 0: greedy (default 0)")
+    parser.add_argument("--top-p", type=float, metavar="X", help="top-p (nucleus) sampling; 1: off (default 1)")
+    parser.add_argument("--top-k", type=not_negative, metavar="N", help="top-k sampling; 0: off (default 0)")
 
 
 def add_sampling(parser: Options) -> None:
     """Add the options of text that the target is to write; not given, they are None."""
     add_law(parser)
-    parser.add_argument("--seed", type=not_negative, metavar="N", help="default 0")
-    parser.add_argument("--max-new-tokens", type=positive, metavar="N", help="per answer (default 256)")
+    parser.add_argument("--seed", type=not_negative, metavar="N", help="random seed (default 0)")
+    parser.add_argument(
+        "--max-new-tokens", type=positive, metavar="N", help="new tokens per answer, at most (default 256)"
+    )
     parser.add_argument(
         "--chat-template-kwargs",
         type=parse_template_kwargs,

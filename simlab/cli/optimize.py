@@ -17,14 +17,14 @@ from simlab.studies.optimize.inputs import OBJECTIVES
 from simlab.studies.optimize.optimize import optimize
 from simlab.studies.optimize.trials import SEED, TRIALS
 
-DETAILS = """Every policy of -p, or of the whole shelf without it, is replayed on the prompts of --trace; the best
-of them is then held against its rivals, the chain and plain decoding on the prompts of --report-on, which
+DETAILS = """Every policy of -p (without -p all built-in policies) is replayed on the prompts of --trace. The best
+of them is then compared with its rivals, the chain and autoregressive decoding on the prompts of --report-on, which
 played no part in the choice. With one trace its prompts are split in two halves.
--p is typed as for replay, with grids: a/b lists values, 1..256 counts. Budgets cost next to nothing together. The
-chain, plain decoding and ddtree at every budget are searched in any case.
+-p is typed as for replay, with grids: a/b lists values, 1..256 counts. Many budgets of one policy cost little more
+than one. The chain, autoregressive decoding and ddtree at every budget are searched in any case.
 A range a~b is searched with optuna (pip install "simlab[optimize]"); beside it, grids are searched whole.
-The objective is tokens per second at the prices of --cost, else at those that come with simlab for the models;
-with several --cost the smallest speedup over plain decoding among them; or the acceptance length.
+The objective is tokens/s by the latency profile of --cost, else by the packaged one for the models; with several
+--cost the smallest speedup among them over the autoregressive baseline; or the acceptance length.
 docs/how_to/optimize.md says how to read the report.
 
   simlab optimize --trace runs/dev --report-on runs/test --out optimize.json
@@ -36,31 +36,31 @@ docs/how_to/optimize.md says how to read the report.
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
-    parser.add_argument(
-        "--trace", metavar="DEV", help="the trace to choose on (default: the one that comes with simlab)"
-    )
+    parser.add_argument("--trace", metavar="DEV", help="the trace to choose on (default: the packaged one)")
     parser.add_argument("--report-on", metavar="EVAL", help="the trace to report on; no prompt of it may be in DEV")
     parser.add_argument("--draft", metavar="NAME", help="the draft set, where a trace holds more than one")
     add_policies(parser, "with grids and ranges; may be repeated")
     add_costs(
         parser,
-        "prices: a file of `simlab profile`, or the name of a shipped one; repeated: the worst case of all",
+        "latency profile: a file of `simlab profile`, or the name of a packaged one; repeated: the worst case of all",
     )
-    parser.add_argument("--objective", choices=OBJECTIVES, help="what is to be large (default: tokens_per_s)")
+    parser.add_argument("--objective", choices=OBJECTIVES, help="objective to maximise (default: tokens_per_s)")
     parser.add_argument(
         "--node-cap", type=positive, metavar="N", help="only policies that draft at most N tokens a round"
     )
     parser.add_argument(
         "--halving",
         action=argparse.BooleanOptionalAction,
-        help="drop policies that are surely worse after a part of the prompts (default: where there are many)",
+        help="drop policies that are clearly worse after a part of the prompts (default: where there are many)",
     )
     add_threads(parser)
     add_json(parser)
     add_progress(parser)
     ranges = parser.add_argument_group("ranges")
-    ranges.add_argument("--trials", type=positive, metavar="N", help=f"of each -p with a range (default: {TRIALS})")
-    ranges.add_argument("--seed", type=not_negative, metavar="N", help=f"of the trials (default: {SEED})")
+    ranges.add_argument(
+        "--trials", type=positive, metavar="N", help=f"trials of each -p with a range (default: {TRIALS})"
+    )
+    ranges.add_argument("--seed", type=not_negative, metavar="N", help=f"random seed of the trials (default: {SEED})")
     ranges.add_argument(
         "--storage",
         metavar="URL",

@@ -38,7 +38,10 @@ def add_policies(parser: Options, explained: str = "see `simlab policies`; may b
 def add_cost(parser: Options) -> None:
     """Add ``--cost``: one machine's prices."""
     parser.add_argument(
-        "--cost", type=Path, metavar="FILE", help="prices: a file of `simlab profile`, or the name of a shipped one"
+        "--cost",
+        type=Path,
+        metavar="FILE",
+        help="latency profile: a file of `simlab profile`, or the name of a packaged one",
     )
 
 
@@ -66,7 +69,7 @@ def add_by(
 
 def add_threads(parser: Options) -> None:
     """Add ``--threads`` of a replay."""
-    parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU (default: all cores)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: all cores)")
 
 
 def add_json(parser: Options) -> None:

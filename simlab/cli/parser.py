@@ -22,7 +22,7 @@ def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, summa
     """A sub-parser with the summary as its line in the list of commands."""
     return commands.add_parser(
         name,
-        help=summary[0].lower() + summary[1:].rstrip("."),
+        help=summary.rstrip("."),
         description=f"{summary}\n\n{details}".strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -13,13 +13,13 @@ from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
 
 _HIGHEST = 1_000_000
 
-DETAILS = """Runs real rounds of target and drafter over a grid of tree sizes and context lengths, and plain
-decoding beside them, and writes the seconds of each stage to one file, with which `simlab replay --cost`
-predicts speeds. It measures what else the machine does, too: leave it alone meanwhile.
+DETAILS = """Runs real rounds of target and drafter over a grid of tree sizes and context lengths, and autoregressive
+decoding beside them. Writes the seconds of each stage to one cost file, the latency profile with which
+`simlab replay --cost` predicts speeds. Other work on the machine is measured too: leave it alone meanwhile.
 
   simlab profile --dtype bfloat16 --out runs/cost.json
   simlab profile --batch 4 --out runs/cost4.json      for simlab replay --batch 4 --cost runs/cost4.json
-  simlab profile --out runs/cost.json --resume        go on, under the options it was begun with"""
+  simlab profile --out runs/cost.json --resume        continue, under the options it was begun with"""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -34,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="the cost file (default runs/cost.json)",
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the file that is there")
+    parser.add_argument("--resume", action="store_true", help="continue the file that is there")
     add_json(parser)
     _add_grid(parser.add_argument_group("what is measured"))
     add_law(parser.add_argument_group("sampling, which is part of verification"))
@@ -56,7 +56,7 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--contexts", type=_contexts, metavar="LIST", help="tokens before the root (default 128,256,512,1024,2048)"
     )
-    group.add_argument("--repeats", type=positive, metavar="N", help="samples of each (default 6)")
+    group.add_argument("--repeats", type=positive, metavar="N", help="measurements of each cell (default 6)")
     group.add_argument(
         "--batch",
         type=positive,

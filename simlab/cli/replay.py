@@ -19,18 +19,19 @@ from simlab.cli.options import (
 from simlab.cli.parser import Parser, positive
 from simlab.studies.replay.replay import replay
 
-DETAILS = """Without --trace it takes the small trace that comes with simlab.
-Plain decoding (autoregressive), the chain and the hindsight bounds are always in the table;
-without -p so are ddtree:budget=16/64.
-Speeds are priced with measured seconds: those of --cost FILE, else those that come with simlab
-for the trace's models, if there are any. `simlab profile` measures them on this machine.
-Policies that weigh tokens against seconds read the same prices, unless they name others: cost=FILE.
-With several --cost there is a table for each, and all rows are in one result file. --what-if adds, to each
-of them, a machine that nobody measured: "verify*0.5" scales a stage (draft, select, verify, commit, plain), tile=64
-lets passes fill whole tiles, batch=8 lets texts share a pass, convex takes the convex view; a comma joins changes.
+DETAILS = """Without --trace it takes the small packaged trace.
+The table always has autoregressive decoding, the chain and two oracle upper bounds (rows `hindsight:...`), which know
+the target's text and are no policies; without -p it has ddtree:budget=16/64 too.
+Speeds are estimated from a latency profile: that of --cost FILE, else the packaged one for the trace's models, if
+there is one. `simlab profile` measures a profile on this machine.
+Policies that weigh tokens against latency read the same profile, unless they name another: cost=FILE.
+Several --cost give a table for each, and all rows in one result file. --what-if adds to each of them a hypothetical
+profile, not measured: "verify*0.5" scales a stage (draft, select, verify, commit, plain), tile=64 gives a pass the
+latency of one that fills whole tiles of 64 tokens, batch=8 lets 8 texts share a pass, convex takes the closest convex
+curve; a comma joins changes.
 --batch N replays texts as a server does that decodes N at a time, round after round together; with it
--p joint:budget=B shares B drafted tokens out over the whole batch, and joint-throughput:budget=B chooses by the prices
-how many, up to B. Prices of one text become those of N by --what-if's rule, unless a file of
+-p joint:budget=B shares B drafted tokens out over the whole batch, and joint-throughput:budget=B chooses by latency
+how many, up to B. The latencies of N texts are worked out from those of one text as with --what-if, unless a file of
 `simlab profile --batch N` is given.
 
   simlab replay -p ddtree:budget=16/32/64
@@ -45,15 +46,15 @@ def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
     add_trace(parser)
     add_policies(parser)
-    add_costs(parser, "prices: a file of `simlab profile`, or the name of a shipped one; may be repeated")
+    add_costs(parser, "latency profile: a file of `simlab profile`, or the name of a packaged one; may be repeated")
     parser.add_argument(
         "--what-if",
         action="append",
         default=[],
         metavar="CHANGES",
-        help='the same prices with something changed, beside them: "verify*0.5,tile=64"; may be repeated',
+        help='a hypothetical profile beside the one it changes: "verify*0.5,tile=64"; may be repeated',
     )
-    parser.add_argument("--batch", type=positive, metavar="N", help="serve N texts at a time; without it each alone")
+    parser.add_argument("--batch", type=positive, metavar="N", help="decode N texts at a time (default: each alone)")
     add_by(parser)
     add_limit(parser)
     add_threads(parser)
@@ -64,7 +65,7 @@ def add_arguments(parser: Parser) -> None:
         "--out", type=Path, metavar="FILE", help="write the result rows, one per policy, sequence and cost file"
     )
     files.add_argument(
-        "--resume", action="store_true", help="go on with --out: rows that are there are not made again, others stay"
+        "--resume", action="store_true", help="continue with --out: finished rows are kept and not made again"
     )
     files.add_argument(
         "--rounds", type=Path, metavar="FILE", help="write a row for each round of each policy, and why it ended"

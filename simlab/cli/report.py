@@ -8,13 +8,13 @@ from simlab.cli.options import add_cost, add_limit, add_policies, add_trace, che
 from simlab.cli.parser import Parser, not_negative
 from simlab.studies.report.report import report
 
-DETAILS = """A file that needs nothing else, no network and no server: the verdict in a sentence, the table, speed
-against the size of the tree, four marks that say how far to trust it, and below that acceptance by
-depth, where rounds end, stopping rules, prices, and the trees that policies chose, text by text.
+DETAILS = """The file needs nothing else, no network and no server: the verdict in a sentence, the table, speed
+against tree size, four labels that say how far to trust it, and below that acceptance by depth, where rounds end,
+early-stopping rules, latencies, and the trees that policies chose, text by text.
 RESULTS are files of `simlab replay --out`, or folders of `simlab confirm`, in any number: predicted
 and measured rows of the same texts. Without RESULTS the trace is replayed, under -p or a usual set;
-without --trace it takes the small trace that comes with simlab. Sections about single rounds need the
-trace: the one named, the one in a folder of confirm, or the one that comes with simlab.
+without --trace it takes the small packaged trace. Sections about single rounds need the
+trace: the one named, the one in a folder of confirm, or the packaged one.
 --optimum FILE is what `simlab optimize --out` wrote: the verdict is then about the policy chosen there.
 
   simlab report --out report.html

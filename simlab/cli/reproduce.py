@@ -12,12 +12,12 @@ from simlab.studies.reproduce import ReproduceOptions, check_options, published_
 DETAILS = """Without a name it lists what is known and whether it can be run here.
 
   ddtreepp-rounds  4,392 GPU rounds that others released, through the statistics of this project
-  averaging        the pooled mean and the mean per response, on the packaged trace and each --trace
+  averaging        the pooled mean and the macro average, on the packaged trace and each --trace
   zlab-166         a printed acceptance length; needs a trace of its models
-  ddtree-gsm8k     a tree's gain over the chain, its budget chosen on dev prompts; needs two traces and prices
+  ddtree-gsm8k     a tree's gain over the chain, its budget chosen on dev prompts; needs two traces and a cost file
 
-With a trace, each thing that must be equal is held against its manifest and what differs is named; the figures stand
-beside it all the same. docs/how_to/reproduce.md says more.
+With a trace, each setting that must be equal is compared with its manifest, and what differs is named; the figures are
+printed all the same. docs/how_to/reproduce.md says more.
 
   simlab reproduce
   simlab reproduce ddtreepp-rounds

@@ -17,10 +17,10 @@ from simlab.cli.options import (
 from simlab.cli.parser import Parser, positive
 from simlab.studies.scoring import scoring
 
-DETAILS = """Four questions at every root of a recorded trace, each with 95 % intervals over prompts:
-is a candidate as often right as an edge model says (calibration, by depth, rank, on the spine of
-first candidates and off it); how far down a policy's order of nodes lies the true path; how much
-of the way from the chain to the hindsight bound does a policy go; and what are its nodes spent on.
+DETAILS = """Are the drafter's probabilities calibrated along tree paths? Four questions at every root of a recorded
+trace, each with 95 % intervals over prompts: is a candidate right as often as an edge model says (calibration, by
+depth and rank, on the greedy path and off it); how far down a policy's order of nodes lies the true path; what share
+of the gap from the chain to the oracle upper bound does a policy close; and what are its nodes spent on.
 docs/explanation/findings.md defines every figure, and says what was found on the packaged trace.
 Each edge model and each order of nodes is scored once, whatever the budgets of the policies that have it.
 Without -p these are the drafter's marginals, calibrated, corrected by a 3-gram, the same renormalised, and one fixed
@@ -41,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
         "--nodes",
         type=positive,
         metavar="N",
-        help="so many nodes of an order are looked at (default: 512, or as many as the trace is exact for)",
+        help="how many nodes of an order are examined (default: 512, or as many as the trace is exact for)",
     )
     add_by(parser, ("dataset",), "tables for each dataset, and those of all")
     add_limit(parser)

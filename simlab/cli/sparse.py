@@ -8,10 +8,10 @@ from simlab.cli.options import add_cost, add_json, add_limit, add_policies, add_
 from simlab.cli.parser import Parser
 from simlab.studies.sparse import POLICIES, RECORDED, sparse
 
-DETAILS = """A server that logs its drafter logs it where its own rounds began. This command takes a trace that has
-every position, keeps of it only the roots at which rounds of one policy begin (--recorded), predicts the other policies
-from these alone, and holds that against what the whole trace predicts, and against a measurement of `simlab confirm`.
-Two estimates are made: the mean over the rows that there are, and a walk that reads the nearest of them. For the
+DETAILS = """A server that logs its drafter's proposals logs them only where its own rounds began. This command takes
+a dense trace, keeps of it only the roots at which rounds of one policy begin (--recorded), predicts the other policies
+from these alone, and compares that with the prediction of the whole trace, and with a measurement of `simlab confirm`.
+There are two estimates: the mean over the recorded rows, and a walk that reads the nearest of them. For the
 recorded policy itself both are exact. docs/explanation/findings.md says what was found.
 
   simlab sparse

@@ -46,7 +46,7 @@ _RANKS = """How often the drafter's candidate of each rank is the true token, by
 
   simlab train ranks --trace runs/dev --out runs/ranks.json"""
 
-_PRICE = """The price of a second at which the policy's own rounds bring as many expected tokens.
+_PRICE = """The rate, in tokens per second, at which the policy's own rounds bring as many expected tokens.
 
   simlab train price --trace runs/dev -p price:budget=256"""
 
@@ -325,11 +325,11 @@ class _Kind:
 
 KINDS = {
     "dflash": _Kind("Train a block-diffusion drafter.", _DFLASH, _add_dflash, _run_dflash),
-    "calibration": _Kind(
-        "Fit the probabilities of a drafter to what came true.", _CALIBRATION, _add_table, _run_calibration
+    "calibration": _Kind("Calibrate the probabilities of a drafter.", _CALIBRATION, _add_table, _run_calibration),
+    "ranks": _Kind("Count how often a drafter's candidate of each rank is right.", _RANKS, _add_table, _run_ranks),
+    "price": _Kind(
+        "Find the rate at which a policy should exchange seconds for tokens.", _PRICE, _add_price, _run_price
     ),
-    "ranks": _Kind("Count which of a drafter's candidates came true.", _RANKS, _add_table, _run_ranks),
-    "price": _Kind("Find the rate that a policy should price its seconds at.", _PRICE, _add_price, _run_price),
     "ngram": _Kind("Count a 3-gram of the target's texts.", _NGRAM, _add_ngram, _run_ngram),
 }
 """Everything that can be trained, by the word that is typed behind ``simlab train``."""

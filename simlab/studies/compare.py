@@ -192,7 +192,7 @@ def compare(
         raise UsageError("there is no prompt that both have, with the same turns and samples; nothing can be compared")
     chosen = measure or headline_measure(comparisons)
     if chosen not in {one.measure for one in comparisons}:
-        raise UsageError(f"--measure {chosen} needs seconds of both, and there are none")
+        raise UsageError(f"--measure {chosen} needs latencies of both, and there are none")
     sources = (rows_a,) if same else (rows_a, rows_b)
     return ComparisonTable(sources, comparisons, chosen, left_out, by, correction)
 
@@ -226,8 +226,8 @@ def _of_results(wanted: _Wanted, everything: Results) -> ComparedRows:
     ids = list(rows["cost_id"].unique(maintain_order=True))
     if len(ids) != 1:
         listed = ", ".join(str(one) for one in everything["cost_id"].unique(maintain_order=True))
-        raise UsageError(f"{wanted.name} holds rows at the prices {listed}; choose one with --cost ID")
-    parts = [wanted.name, kinds[0], *([] if ids[0] is None else [f"prices {ids[0]}"])]
+        raise UsageError(f"{wanted.name} holds rows of the latency profiles {listed}; choose one with --cost ID")
+    parts = [wanted.name, kinds[0], *([] if ids[0] is None else [f"latency profile {ids[0]}"])]
     return ComparedRows(", ".join(parts), rows, _labels(rows, wanted))
 
 
@@ -242,7 +242,7 @@ def _of_trace(wanted: _Wanted, trace: Trace) -> ComparedRows:
     machine = PricedPolicies(prices, (*plain, *policies))
     rows = replay_trace(trace, draft, [machine], wanted.limit, ReplayOptions(best_budgets=False))
     heading = f"{wanted.name}, replayed, draft set {draft}"
-    return ComparedRows(f"{heading}, prices {prices.heading}", rows, tuple(one.label for one in policies))
+    return ComparedRows(f"{heading}, latency profile {prices.heading}", rows, tuple(one.label for one in policies))
 
 
 def _labels(rows: Results, wanted: _Wanted) -> tuple[str, ...]:

@@ -185,7 +185,7 @@ def curves(
         trace: a trace, or where one is; None: the sample that comes with simlab.
         cost: cost files, or names of shipped ones; none: those that come with simlab for the trace's models.
         draft: the draft set; None: the only one.
-        budget: the largest tree; None: as far as trace and prices reach.
+        budget: the largest tree; None: as far as trace and latency profile reach.
         edges: ``raw``, ``calibrated``; none: both, as far as there is a table.
         calibration: a table of ``simlab train calibration``; None: the one that comes with simlab.
         policy: only where rounds of this policy start; None: at every root.
@@ -250,7 +250,7 @@ def _prices(costs: Sequence[Path], limit: int | None, trace: Trace, draft: str) 
     for path in costs or (None,):
         one = prices_for_trace(path, trace, draft, limit)
         if one.cost is None:
-            raise CostError(f"curves need prices. {one.why_none}")
+            raise CostError(f"curves need a latency profile. {one.why_none}")
         found.setdefault(one.cost.cost_id, one)
     return list(found.values())
 
@@ -261,8 +261,8 @@ def _most(budget: int | None, trace: Trace, draft: str, prices: Sequence[Prices]
         return max(1, min(trace.manifest.draft_sets[draft].exact_budget, priced))
     if budget > priced:
         raise UsageError(
-            f"--budget {budget} is beyond the prices, which end at {priced} drafted tokens; choose a smaller one, or "
-            "measure more with `simlab profile --node-counts`"
+            f"--budget {budget} is beyond the latency profile, which ends at {priced} drafted tokens; choose a "
+            "smaller one, or measure more with `simlab profile --node-counts`"
         )
     return budget
 

@@ -334,12 +334,12 @@ class PriceFit(StudyResult):
     def text(self) -> str:
         """The lines that ``simlab train price`` prints."""
         rounds = self.found.rounds
-        tried = f"{len(self.found.rates)} prices were tried"
+        tried = f"{len(self.found.rates)} rates were tried"
         ended = "the last one settled it" if self.found.settled else "they take turns; this is the best of them"
         return (
-            f"{self.source.text()}\nprices: {self.prices.heading}\n\n"
+            f"{self.source.text()}\nlatency: {self.prices.heading}\n\n"
             f"{self.found.rate:.6g} tokens/s; {tried}, {ended}.\n"
-            f"Its {rounds.num_rounds:,} rounds promise {rounds.expected_per_s:.2f} tokens/s by their path "
+            f"Its {rounds.num_rounds:,} rounds predict {rounds.expected_per_s:.2f} tokens/s by their path "
             f"probabilities and bring {rounds.committed_per_s:.2f}.\nPolicy: {self.policy}"
         )
 

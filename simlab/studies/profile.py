@@ -58,7 +58,7 @@ class ProfileTable(StudyResult):
                 f"target   {file.target.name}, {file.dtype}, temperature {file.temperature:g}",
                 f"drafter  {file.drafter.name}, block {file.block_size}",
                 "",
-                f"Milliseconds of a token of plain decoding, and of a round by its drafted tokens{together}:",
+                f"Milliseconds of a token of autoregressive decoding, and of a round by its drafted tokens{together}:",
                 "",
                 _rounds_table(file),
                 "",

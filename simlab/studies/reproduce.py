@@ -233,12 +233,12 @@ def _trees_of_traces(options: ReproduceOptions, one: PublishedStudy) -> tuple[st
     _check_alike(trace, draft, dev, dev_draft)
     prices = prices_for_trace(options.cost, trace, draft, options.limit)
     if prices.cost is None:
-        raise CostError(f"the budget is chosen by its speed, which needs prices. {prices.why_none}")
+        raise CostError(f"the budget is chosen by its speed, which needs a latency profile. {prices.why_none}")
     exact = min(each.manifest.draft_sets[name].exact_budget for each, name in ((trace, draft), (dev, dev_draft)))
     reach = min(exact, prices.cost.most_drafted)
     grid = [budget for budget in GRID if budget <= reach]
     if not grid:
-        raise UsageError(f"the smallest budget is {GRID[0]}; traces and prices reach {reach} drafted tokens")
+        raise UsageError(f"the smallest budget is {GRID[0]}; traces and latency profile reach {reach} drafted tokens")
     trees = [f"ddtree:budget={budget}" for budget in grid]
     policies = parse_policies(["ar", "chain", *trees])
     prices = prices.reaching(largest_budget(policies, trace.manifest.draft_sets[draft].depth))
@@ -253,7 +253,7 @@ def _trees_of_traces(options: ReproduceOptions, one: PublishedStudy) -> tuple[st
     figures = reproduce_figures(one, rows, {"chain": "chain", "ddtree": chosen})
     checks = [*_checks(one, trace, draft, options.limit), _grid_check(grid, GRID)]
     parts = [
-        f"{study_heading(one)}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nprices   {prices.heading}",
+        f"{study_heading(one)}\n{_ours(trace)}\ndev      {dev.place} (text {dev.text_id})\nlatency  {prices.heading}",
         figures_text(figures),
         budgets_text(on_dev, "on dev prompts", chosen),
         budgets_text(here, "on evaluation prompts", chosen),

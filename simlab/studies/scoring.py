@@ -110,7 +110,7 @@ class ScoringTable(StudyResult):
         width = inputs.limits.width
         heading = (
             f"trace    {inputs.trace.place} (text {inputs.trace.text_id})",
-            f"prices   {prices.heading if prices.cost is not None else prices.why_none}",
+            f"latency  {prices.heading if prices.cost is not None else prices.why_none}",
             f"scored   {len(inputs.prompts)} prompts, {inputs.num_roots:,} roots, {width} candidates a depth",
         )
         lines = [

@@ -83,7 +83,7 @@ def show_round(
         sequence: the index of the text; None: the first in which a round gains on the chain.
         number: which of its rounds, from 0; None: the one that accepted most beyond what the chain would have.
         draft: the draft set; None: the only one.
-        cost: a cost file, or the name of a shipped one, for policies that read prices.
+        cost: a cost file, or the name of a packaged one, for policies that read a latency profile.
 
     Raises:
         SimlabError: there is no such trace, text or round, or the policy cannot be made.

@@ -97,7 +97,7 @@ class SparseTable(StudyResult):
         """The tables as ``simlab sparse`` prints them."""
         inputs, logs, figures = self.inputs, self.logs, self.figures
         lines = [f"trace    {inputs.trace.place} (text {inputs.trace.text_id}), {figures[0][0].prompts} prompts"]
-        lines.append(f"prices   {inputs.prices.heading}")
+        lines.append(f"latency  {inputs.prices.heading}")
         if inputs.measured is not None:
             lines.append(f"measured {inputs.measured_at}")
             missing = num_left_out(logs[0], [one.label for one in inputs.policies])

@@ -443,7 +443,7 @@ def test_every_policy_can_be_exported(
         (["-p", "chain", "--draft", "other"], "other"),
         (["-p", "chain", "--format", "protobuf"], "protobuf"),
         (["-p", "chain", "--cost", "/does/not/exist"], "/does/not/exist"),
-        (["-p", "caddtree"], "prices"),
+        (["-p", "caddtree"], "latency profile"),
         (["-p", "chain", "--out", "FOLDER"], "expected a file"),
         (["-p", "MINE:Forgetful"], "cannot be written as JSON"),
         ([], "--policy"),

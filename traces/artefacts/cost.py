@@ -45,7 +45,7 @@ class CostFile:
         repeats: samples wanted of each cell.
         execution: how the models' operations were started.
         batch: texts at a time.
-        samples: seconds by cell; for ``plain`` (one token of plain decoding) no token is drafted.
+        samples: seconds by cell; for ``plain`` (one token of autoregressive decoding) no token is drafted.
         notes: what to know of seconds that were not measured by `simlab profile`; they enter the id.
 
     Raises:

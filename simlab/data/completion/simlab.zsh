@@ -10,36 +10,36 @@
 
 _shtab_simlab_commands() {
   local _commands=(
-    compare:'Hold two results against each other, on the same prompts.'
-    completion:'A script that lets the shell complete commands and options.'
-    confirm:'Run policies on the real models, and compare with replay.'
-    curves:'Expected tokens per second by tree size: how many peaks, and what rules lose.'
-    demo:'Record, profile, replay, choose and confirm, from beginning to end.'
-    export:'Write policies and results for other programs.'
-    import-cost:'Make a cost file of seconds that were measured elsewhere.'
-    inspect:'What a trace, a checkpoint, prices, a fitted table or results hold.'
-    optimize:'Choose a policy and its settings on dev prompts, report it on others.'
-    policies:'The policies, their settings and where they come from.'
-    profile:'Measure what rounds cost on this machine.'
+    compare:'Compare two results on the same prompts, with paired tests.'
+    completion:'Print a script that lets the shell complete commands and options.'
+    confirm:'Run policies on the real models, and compare with the prediction.'
+    curves:'Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?'
+    demo:'Run every step once: record, profile, replay, choose, confirm, report.'
+    export:'Export policies and results for engines, papers and tests.'
+    import-cost:'Make a cost file from latencies measured elsewhere.'
+    inspect:'Show what a trace, checkpoint, cost file, fitted table or result file holds.'
+    optimize:'Choose a policy and its settings on dev prompts; report it on other prompts.'
+    policies:'List the policies, their settings and their sources.'
+    profile:'Measure the latency of each stage on this machine.'
     record:'Record a drafter and a target on real text.'
-    replay:'Replay policies on a recorded trace, exactly.'
-    report:'One self-contained HTML file of results.'
-    reproduce:'A published figure: theirs, ours, the difference.'
-    scoring:'Are edge probabilities right, and where is the true path in a policy'"'"'s order?'
-    sparse:'What a log of one policy'"'"'s rounds would predict for others.'
-    train:'Train a drafter for a target.'
-    version:'The version of simlab.'
+    replay:'Replay policies on a recorded trace: exact rounds, estimated tokens/s.'
+    report:'Make one self-contained HTML file of results.'
+    reproduce:'Reproduce a published figure: theirs, ours, the difference.'
+    scoring:'Are the drafter'"'"'s probabilities calibrated along tree paths?'
+    sparse:'What would a server'"'"'s log of one policy'"'"'s rounds predict for other policies?'
+    train:'Train a drafter for a target, or fit what policies read.'
+    version:'Print the version of simlab.'
   )
   _describe 'simlab commands' _commands
 }
 
 _shtab_simlab_train_commands() {
   local _commands=(
-    calibration:'Fit the probabilities of a drafter to what came true.'
+    calibration:'Calibrate the probabilities of a drafter.'
     dflash:'Train a block-diffusion drafter.'
     ngram:'Count a 3-gram of the target'"'"'s texts.'
-    price:'Find the rate that a policy should price its seconds at.'
-    ranks:'Count which of a drafter'"'"'s candidates came true.'
+    price:'Find the rate at which a policy should exchange seconds for tokens.'
+    ranks:'Count how often a drafter'"'"'s candidate of each rank is right.'
   )
   _describe 'simlab train commands' _commands
 }
@@ -53,15 +53,15 @@ _shtab_simlab_defaults_added=0
 
 _shtab_simlab_compare_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "*"{-p,--policy}"[may be repeated]:POLICY:"
-  "--against[the policy of B (or of A alone) to hold them against]:POLICY:"
-  "--measure[what the verdict is about (default\: tokens_per_s where both have seconds, else acceptance_length)]:measure:(tokens_per_s speedup acceptance_length acceptance_length_macro)"
+  "*"{-p,--policy}"[a policy to compare\; may be repeated]:POLICY:"
+  "--against[the policy of B (or of A alone) to compare them with]:POLICY:"
+  "--measure[measure of the verdict (default\: tokens_per_s where both have latencies, else acceptance_length)]:measure:(tokens_per_s speedup acceptance_length acceptance_length_macro)"
   "--by[a comparison for each, and one of all]:by:(dataset context turn)"
-  "--correction[of a family (default\: holm)]:correction:(holm bh)"
-  "--kind[which rows, where a file holds both]:kind:(predicted measured)"
-  "*--cost[of a trace a cost file, of a result file a cost id\; a second one is B\'s]:COST:"
-  "*--draft[of a trace\; a second one is B\'s]:NAME:"
-  "--limit[of a trace the first N prompts only]:N:"
+  "--correction[adjustment of the p-values of a family (default\: holm)]:correction:(holm bh)"
+  "--kind[which rows to compare, where a file holds both]:kind:(predicted measured)"
+  "*--cost[for a trace a cost file, for a result file a cost id\; a second one is for B]:COST:"
+  "*--draft[the draft set of a trace\; a second one is for B]:NAME:"
+  "--limit[only the first N prompts of a trace]:N:"
   "--json[print JSON]"
   ":a result file or a trace:"
   ":another\; without it policies of A are compared:"
@@ -84,29 +84,29 @@ _shtab_simlab_confirm_options=(
   "--from[run what \`simlab optimize --out FILE\` chose]:FILE:"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
   "--prompts[prompts to record first\; see \`simlab record\`]:FILE:"
-  "--cost[prices\: a cost file of just what is run, or a shipped one]:FILE:"
+  "--cost[latency profile\: a cost file of exactly what is run, or a packaged one]:FILE:"
   "--limit[the first N prompts only]:N:"
-  "--batch[serve N texts at a time\; without it each alone]:N:"
+  "--batch[decode N texts at a time (default\: each alone)]:N:"
   "--by[a table for each, and one of all]:by:(dataset context turn)"
   "--out[log, result rows and summary (default runs\/confirm)]:DIR:"
-  "--resume[go on where an interrupted run stopped]"
+  "--resume[continue where an interrupted run stopped]"
   "--json[print JSON]"
   "--target[a folder, or a Hub id (default\: as the trace names it)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default\: as the trace names it)]:D:"
   "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as the trace was recorded)]:tap_offset:(auto 0 1)"
-  "--dtype[default float32]:dtype:(float32 bfloat16 float16)"
+  "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
   "--batch-invariant[passes of one fixed shape\: the same text in any dtype, slower\; caddtree, bastion and price may draft 512 tokens unless told less, and then every pass has 520 rows\: give them budget\=16]"
-  "--threads[of the CPU (default\: as torch chooses)]:N:"
+  "--threads[CPU threads (default\: as torch chooses)]:N:"
   "--repeats[how often each text is decoded (default 1\; with a stop rule at most 10)]:N:"
   "--until-interval[stop when every 95 \% interval of a speed ratio reaches no further than this share\: 0.03 is 3 \%]:X:"
   "--time-limit[stop after so many minutes of measuring, at a whole prompt\; the audit comes after\; 0 with --resume\: now]:M:"
-  "--temperature[0 takes the likeliest (default 0)]:X:"
-  "--top-p[1 for no cut (default 1)]:X:"
-  "--top-k[0 for no cut (default 0)]:N:"
-  "--seed[default 0]:N:"
-  "--max-new-tokens[per answer (default 256)]:N:"
+  "--temperature[sampling temperature\; 0\: greedy (default 0)]:X:"
+  "--top-p[top-p (nucleus) sampling\; 1\: off (default 1)]:X:"
+  "--top-k[top-k sampling\; 0\: off (default 0)]:N:"
+  "--seed[random seed (default 0)]:N:"
+  "--max-new-tokens[new tokens per answer, at most (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
 )
 
@@ -117,10 +117,10 @@ _shtab_simlab_curves_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
   "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "*--cost[prices\: a file of \`simlab profile\`, or the name of a shipped one\; may be repeated]:FILE:"
-  "--budget[the largest tree (default\: as far as trace and prices reach)]:N:"
-  "*--edges[probabilities\; may be repeated (default\: both)]:edges:(raw calibrated)"
-  "--calibration[a table of \`simlab train calibration\` (default\: the one that comes with simlab)]:FILE:"
+  "*--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one\; may be repeated]:FILE:"
+  "--budget[the largest tree (default\: as far as trace and profile reach)]:N:"
+  "*--edges[which probabilities\; may be repeated (default\: both)]:edges:(raw calibrated)"
+  "--calibration[a table of \`simlab train calibration\` (default\: the packaged one)]:FILE:"
   {-p,--policy}"[only where rounds of this policy start (default\: at every root)]:POLICY:"
   "--by[a table for each, and one of all]:by:(dataset context turn)"
   "--limit[the first N prompts only]:N:"
@@ -144,15 +144,15 @@ _shtab_simlab_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--format[what to write]:format:(conformance vllm sglang tensorrt-llm modelopt latex markdown)"
   "--out[the file to write (default\: standard output)]:FILE:"
-  "--trace[a recorded trace\; without it the one that comes with simlab]:DIR:"
+  "--trace[a recorded trace (default\: the packaged one)]:DIR:"
   {-p,--policy}"[see \`simlab policies\`\; one point]:POLICY:"
   "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "*--cost[prices\: a file of \`simlab profile\` or \`simlab import-cost\`, or the name of a shipped one\; for engines one for each batch size]:FILE:"
+  "*--cost[latency profile\: a file of \`simlab profile\` or \`simlab import-cost\`, or the name of a packaged one\; for engines one for each batch size]:FILE:"
   "--limit[the first N prompts only]:N:"
-  "--batches[batch sizes of the table\; those without a cost file of their own are worked out from the prices of one text, as \`simlab replay --what-if batch\=N\` does, and marked]:N,N,...:"
+  "--batches[batch sizes of the table\; those without a cost file of their own are worked out from the profile of one text, as \`simlab replay --what-if batch\=N\` does, and marked]:N,N,...:"
   "--draft-tokens[tokens a round drafts in vLLM\'s load test, such as a tree\'s budget, so that passes are as wide (default\: as deep as the policy drafts)]:N:"
   "--rounds[conformance\: the first N rounds of each text only]:N:"
-  "--made-up[conformance\: also rounds of N short made-up texts, many with exact ties]:N:"
+  "--made-up[conformance\: also rounds of N short synthetic texts, many with exact ties]:N:"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   "--results[a file of \`simlab replay --out\` or of a run]:FILE:"
   "--by[a table for each, and one of all]:by:(dataset context turn)"
@@ -165,17 +165,17 @@ _shtab_simlab_import_cost_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--counts[what nodes counts\: tokens of the pass, the root among them, or drafted tokens, one fewer]:counts:(root-included drafted-only)"
   "--out[the cost file]:FILE:"
-  "--trace[a recorded trace\: whose models the seconds are of]:DIR:"
+  "--trace[a recorded trace of the models that were timed]:DIR:"
   "--draft[the draft set, where the trace holds more than one]:NAME:"
   "--machine[the device, such as NVIDIA A800]:NAME:"
-  "--dtype[of the models\' arithmetic]:NAME:"
+  "--dtype[dtype of the models, such as bfloat16]:NAME:"
   "--batch[take the timings of N texts at a time, nodes being those of each]:N:"
   "--json[print JSON]"
-  "--draft-s[of the stage draft]:SECONDS:"
-  "--select-s[of the stage select]:SECONDS:"
-  "--commit-s[of the stage commit]:SECONDS:"
-  "--plain-s[of one token of plain decoding]:SECONDS:"
-  ":CSV or JSON\; or the name of timings that come with simlab:"
+  "--draft-s[latency of the stage draft]:SECONDS:"
+  "--select-s[latency of the stage select]:SECONDS:"
+  "--commit-s[latency of the stage commit]:SECONDS:"
+  "--plain-s[latency of one token of autoregressive decoding]:SECONDS:"
+  ":CSV or JSON\; or the name of packaged timings:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -186,7 +186,7 @@ _shtab_simlab_inspect_options=(
   "--schema[print the JSON Schema of a trace\'s manifest, of cost files or of choices]:schema:(manifest cost optimum)"
   "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
-  ":a trace (folder or address), a drafter checkpoint (folder, \*.safetensors or Hub id), a cost file, a fitted table, the counts of a 3-gram, a choice of \`simlab optimize\`, or results (\*.parquet)\; or the name of a shipped file:"
+  ":a trace (folder or address), a drafter checkpoint (folder, \*.safetensors or Hub id), a cost file, a fitted table, the counts of a 3-gram, a choice of \`simlab optimize\`, or results (\*.parquet)\; or the name of a packaged file:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -194,19 +194,19 @@ _shtab_simlab_inspect_defaults_added=0
 
 _shtab_simlab_optimize_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--trace[the trace to choose on (default\: the one that comes with simlab)]:DEV:"
+  "--trace[the trace to choose on (default\: the packaged one)]:DEV:"
   "--report-on[the trace to report on\; no prompt of it may be in DEV]:EVAL:"
   "--draft[the draft set, where a trace holds more than one]:NAME:"
   "*"{-p,--policy}"[with grids and ranges\; may be repeated]:POLICY:"
-  "*--cost[prices\: a file of \`simlab profile\`, or the name of a shipped one\; repeated\: the worst case of all]:FILE:"
-  "--objective[what is to be large (default\: tokens_per_s)]:objective:(tokens_per_s acceptance_length worst_case)"
+  "*--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one\; repeated\: the worst case of all]:FILE:"
+  "--objective[objective to maximise (default\: tokens_per_s)]:objective:(tokens_per_s acceptance_length worst_case)"
   "--node-cap[only policies that draft at most N tokens a round]:N:"
-  {--halving,--no-halving}"[drop policies that are surely worse after a part of the prompts (default\: where there are many)]"
-  "--threads[of the CPU (default\: all cores)]:N:"
+  {--halving,--no-halving}"[drop policies that are clearly worse after a part of the prompts (default\: where there are many)]"
+  "--threads[CPU threads (default\: all cores)]:N:"
   "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
-  "--trials[of each -p with a range (default\: 50)]:N:"
-  "--seed[of the trials (default\: 0)]:N:"
+  "--trials[trials of each -p with a range (default\: 50)]:N:"
+  "--seed[random seed of the trials (default\: 0)]:N:"
   "--storage[keep the trials, and go on with earlier ones\: sqlite\:\/\/\/FILE, which optuna-dashboard shows]:URL:"
   "--out[write the choice, for \`simlab confirm --from\`]:FILE:"
   "--results[write the finalists\' result rows on the prompts of the report]:FILE:"
@@ -231,19 +231,19 @@ _shtab_simlab_profile_options=(
   "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m)]:D:"
   "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as the drafter\'s format has it)]:tap_offset:(auto 0 1)"
   "--out[the cost file (default runs\/cost.json)]:FILE:"
-  "--resume[go on with the file that is there]"
+  "--resume[continue the file that is there]"
   "--json[print JSON]"
   "--node-counts[drafted tokens, such as 1,2,8..12\; 0 is always measured (default 18 numbers from 0 to 512\; with cuda_graphs both ends of each size of a pass)]:LIST:"
   "--contexts[tokens before the root (default 128,256,512,1024,2048)]:LIST:"
-  "--repeats[samples of each (default 6)]:N:"
+  "--repeats[measurements of each cell (default 6)]:N:"
   "--batch[texts at a time, each with as many drafted tokens and as long a context (default 1)]:N:"
-  "--temperature[0 takes the likeliest (default 0)]:X:"
-  "--top-p[1 for no cut (default 1)]:X:"
-  "--top-k[0 for no cut (default 0)]:N:"
-  "--dtype[default float32]:dtype:(float32 bfloat16 float16)"
+  "--temperature[sampling temperature\; 0\: greedy (default 0)]:X:"
+  "--top-p[top-p (nucleus) sampling\; 1\: off (default 1)]:X:"
+  "--top-k[top-k sampling\; 0\: off (default 0)]:N:"
+  "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
-  "--threads[of the CPU (default\: as torch chooses)]:N:"
+  "--threads[CPU threads (default\: as torch chooses)]:N:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -263,13 +263,13 @@ _shtab_simlab_record_options=(
   "--limit[the first N prompts only]:N:"
   "--resume[go on where an interrupted recording stopped]"
   "--dry-run[print the first prompt, size and time\; record nothing]"
-  "--temperature[0 takes the likeliest (default 0)]:X:"
-  "--top-p[1 for no cut (default 1)]:X:"
-  "--top-k[0 for no cut (default 0)]:N:"
-  "--seed[default 0]:N:"
-  "--max-new-tokens[per answer (default 256)]:N:"
+  "--temperature[sampling temperature\; 0\: greedy (default 0)]:X:"
+  "--top-p[top-p (nucleus) sampling\; 1\: off (default 1)]:X:"
+  "--top-k[top-k sampling\; 0\: off (default 0)]:N:"
+  "--seed[random seed (default 0)]:N:"
+  "--max-new-tokens[new tokens per answer, at most (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
-  "--dtype[default float32]:dtype:(float32 bfloat16 float16)"
+  "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ...\; of several, each gets a process and some of the batches (default cpu)]:NAME[,NAME...]:"
   "--batch-size[prompts in a batch and a shard (default 32)]:N:"
   "--min-width[candidates per depth (default 64)]:N:"
@@ -284,16 +284,16 @@ _shtab_simlab_replay_options=(
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
   "--draft[the draft set, where the trace holds more than one]:NAME:"
   "*"{-p,--policy}"[see \`simlab policies\`\; may be repeated]:POLICY:"
-  "*--cost[prices\: a file of \`simlab profile\`, or the name of a shipped one\; may be repeated]:FILE:"
-  "*--what-if[the same prices with something changed, beside them\: \"verify\*0.5,tile\=64\"\; may be repeated]:CHANGES:"
-  "--batch[serve N texts at a time\; without it each alone]:N:"
+  "*--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one\; may be repeated]:FILE:"
+  "*--what-if[a hypothetical profile beside the one it changes\: \"verify\*0.5,tile\=64\"\; may be repeated]:CHANGES:"
+  "--batch[decode N texts at a time (default\: each alone)]:N:"
   "--by[a table for each, and one of all]:by:(dataset context turn)"
   "--limit[the first N prompts only]:N:"
-  "--threads[of the CPU (default\: all cores)]:N:"
+  "--threads[CPU threads (default\: all cores)]:N:"
   "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   "--out[write the result rows, one per policy, sequence and cost file]:FILE:"
-  "--resume[go on with --out\: rows that are there are not made again, others stay]"
+  "--resume[continue with --out\: finished rows are kept and not made again]"
   "--rounds[write a row for each round of each policy, and why it ended]:FILE:"
 )
 
@@ -305,7 +305,7 @@ _shtab_simlab_report_options=(
   "--out[default report.html]:FILE:"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
   "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "--cost[prices\: a file of \`simlab profile\`, or the name of a shipped one]:FILE:"
+  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
   "*"{-p,--policy}"[without RESULTS\: what to replay, see \`simlab policies\`\; may be repeated]:POLICY:"
   "--optimum[what \`simlab optimize --out\` wrote]:FILE:"
   "--limit[without RESULTS\: the first N prompts only]:N:"
@@ -323,7 +323,7 @@ _shtab_simlab_reproduce_options=(
   "*--trace[a recorded trace\; may be repeated for averaging]:DIR:"
   "--dev-trace[a trace of other prompts, on which the budget is chosen]:DIR:"
   "--draft[the draft set, where a trace holds more than one]:NAME:"
-  "--cost[prices\: a file of \`simlab profile\`, or the name of a shipped one]:FILE:"
+  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
   "*"{-p,--policy}"[of averaging\; may be repeated]:POLICY:"
   "--limit[the first N prompts of each trace only]:N:"
   "--json[print JSON]"
@@ -339,8 +339,8 @@ _shtab_simlab_scoring_options=(
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
   "--draft[the draft set, where the trace holds more than one]:NAME:"
   "*"{-p,--policy}"[see \`simlab policies\`\; may be repeated]:POLICY:"
-  "--cost[prices\: a file of \`simlab profile\`, or the name of a shipped one]:FILE:"
-  "--nodes[so many nodes of an order are looked at (default\: 512, or as many as the trace is exact for)]:N:"
+  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
+  "--nodes[how many nodes of an order are examined (default\: 512, or as many as the trace is exact for)]:N:"
   "--by[tables for each dataset, and those of all]:by:(dataset)"
   "--limit[the first N prompts only]:N:"
   "--json[print JSON]"
@@ -358,7 +358,7 @@ _shtab_simlab_sparse_options=(
   "*--recorded[whose rounds were logged\; may be repeated (default\: chain)]:POLICY:"
   "*"{-p,--policy}"[what is predicted\; may be repeated (default\: chain ddtree\:budget\=8\/16\/32\/64)]:POLICY:"
   "--measured[a folder of \`simlab confirm\`, or its result file\; without --trace, the trace in it]:DIR:"
-  "--cost[prices\: a file of \`simlab profile\`, or the name of a shipped one]:FILE:"
+  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
   "--limit[the first N prompts only]:N:"
   "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
@@ -443,7 +443,7 @@ _shtab_simlab_train_price_options=(
   "--limit[the first N prompts only]:N:"
   "--json[print JSON]"
   {-p,--policy}"[without its rate (default price)]:POLICY:"
-  "--cost[prices\: a file of \`simlab profile\`, or the name of a shipped one]:FILE:"
+  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
 )
 
 # guard to ensure default positional specs are added only once per session

@@ -10,7 +10,7 @@ from simlab.studies.inputs.prices import cost_table_of, no_prices
 from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
 from simlab.traces.reader import Trace
 
-_NAME_PRICES = "Measure them with `simlab profile{options}`, and give the file with --cost."
+_NAME_PRICES = "Measure one with `simlab profile{options}`, and give the file with --cost."
 
 
 def artefacts_of_models(

@@ -16,7 +16,7 @@ REFERENCES = ("ar", "chain")
 _BY = {
     "tokens_per_s": "tokens/s",
     "acceptance_length": "acceptance length",
-    "worst_case": "the worst of several prices",
+    "worst_case": "the worst of several latency profiles",
 }
 
 
@@ -55,10 +55,15 @@ class PriorChoice:
         if batch != 1:
             lines.append(("", f"chosen for one text at a time, and run here {batch} at a time"))
         if self.policy_id != made.best.policy_id:
-            lines.append(("", "the best policy here reads other prices or tables than when it was chosen"))
+            lines.append(
+                ("", "the best policy here reads another latency profile or other tables than when it was chosen")
+            )
         if made.cost_ids and prices.cost_id is not None and prices.cost_id not in made.cost_ids:
             lines.append(
-                ("", f"chosen at other prices (cost {', '.join(made.cost_ids)}) than those of this prediction")
+                (
+                    "",
+                    f"chosen with another latency profile (cost {', '.join(made.cost_ids)}) than this prediction",
+                )
             )
         return lines
 

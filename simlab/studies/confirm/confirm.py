@@ -61,15 +61,15 @@ def confirm(
 ) -> Confirmation:
     """Run policies with the real models on the prompts of a trace, and compare with its replay.
 
-    Plain decoding and the chain always run. The log, the result rows of both kinds and the summary are in ``out``
-    when this returns; progress goes to standard error.
+    Autoregressive decoding and the chain always run. The log, the result rows of both kinds and the summary are in
+    ``out`` when this returns; progress goes to standard error.
 
     Args:
         trace: a trace, or where one is; None: the sample that comes with simlab.
         policies: as they are typed behind ``-p``, after those of ``choice``; without both one tree.
         choice: a file of ``simlab optimize --out``, of which the best policy and its closest rivals run.
         prompts: a file of prompts that are recorded first, into ``out/trace``; instead of a trace.
-        cost: a cost file of just what is run; None: the prices that come with simlab, if they are of just this.
+        cost: a cost file of exactly what is run; None: the packaged latency profile, if it is of exactly this.
         target: a name, folder or Hub id; None: as the trace names it.
         draft: a name, folder, file of weights or Hub id; None: as the trace names it.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
@@ -94,7 +94,7 @@ def confirm(
         chat_template_kwargs: likewise, of the tokenizer's chat template; None: none.
 
     Raises:
-        SimlabError: models, trace, policies, prices, log and options do not fit each other; nothing was run.
+        SimlabError: models, trace, policies, latency profile, log and options do not fit each other; nothing was run.
     """
     answers = AnswerOptions(temperature, top_p, top_k, seed, max_new_tokens, chat_template_kwargs)
     answers.check_prompts(prompts)

@@ -31,8 +31,13 @@ _STOPPED = (
     "The run ended when its intervals were tight, not after a number of {units} fixed beforehand. That was looked at\n"
     "after 20 {units} and whenever a quarter more had run; who was ahead was not looked at."
 )
-_OVER_FIXED = "Speedup: over plain decoding in passes of the same rows, so not over its fastest path; same prompts."
-_OVER_BATCH = "Speedup: over plain decoding of as many texts at a time, one token of each in a pass; same prompts."
+_OVER_FIXED = (
+    "Speedup: over autoregressive decoding in passes of the same rows, which is not its fastest implementation; same "
+    "prompts."
+)
+_OVER_BATCH = (
+    "Speedup: over autoregressive decoding of as many texts at a time, one token of each in a pass; same prompts."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ class Confirmation(StudyResult):
         won: None where no policy can have won.
         errors: of the prediction, of each policy that was measured.
         order: whether the prediction orders policies as the measurement does.
-        differences: from the trace, as flat values; None where the two are not held against each other.
+        differences: from the trace, as flat values; None where the two are not compared.
         context: what is said beside the numbers.
         slices: rows of each slice; empty where the tables are not cut.
     """

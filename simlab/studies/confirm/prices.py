@@ -1,4 +1,4 @@
-"""At which prices a confirmation predicts: those of just what is run, or none."""
+"""At which prices a confirmation predicts: those of exactly what is run, or none."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from simlab.studies.inputs.prices import Prices, check_models, no_prices, prices
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 
 _NO_PRICES = (
-    "Nothing is predicted: simlab ships no prices for just these models, this machine and these settings; measure them "
-    "with `simlab profile{options}`, and give the file with --cost."
+    "Nothing is predicted: simlab ships no latency profile for exactly these models, this machine and these settings; "
+    "measure one with `simlab profile{options}`, and give the file with --cost."
 )
 
 _OTHER_PASSES = (
@@ -44,8 +44,9 @@ def _prices_of_file(path: Path, setup: ConfirmSetup) -> Prices:
     difference = setup.price_difference(read_cost_file(path))
     if difference is not None:
         raise CostError(
-            f"{path} was measured with {difference}; a prediction that is to be confirmed needs prices of just what is "
-            f"run: measure them with `simlab profile{_profile_options(setup)} --out FILE`, or leave --cost out"
+            f"{path} was measured with {difference}; a prediction that is to be confirmed needs a latency profile of "
+            f"exactly what is run: measure one with `simlab profile{_profile_options(setup)} --out FILE`, or leave "
+            "--cost out"
         )
     return prices_for_trace(path, setup.trace, setup.draft, setup.options.limit)
 
@@ -75,6 +76,6 @@ def _profile_options(setup: ConfirmSetup) -> str:
 def _too_small(most: int, priced: int) -> str:
     """Why shipped prices do not do: policies may draft more than was priced."""
     return (
-        f"Nothing is predicted: a policy may draft {most:,} tokens, and the shipped prices reach {priced:,}; measure "
-        "more with `simlab profile --node-counts ...`, and give the file with --cost."
+        f"Nothing is predicted: a policy may draft {most:,} tokens, and the packaged latency profile reaches "
+        f"{priced:,}; measure more with `simlab profile --node-counts ...`, and give the file with --cost."
     )

@@ -60,12 +60,12 @@ def demo(out: str | Path = "runs/demo", target: str = TARGET, draft: str = DRAFT
         SimlabError: a file cannot be written.
     """
     folder = Path(out)
-    announce("1/7  The trace that comes with simlab is replayed, without any model")
+    announce("1/7  The packaged trace is replayed, without any model")
     sample = folder / "sample.parquet"
     table = replay(policies=POLICIES)
     folder.mkdir(parents=True, exist_ok=True)
     write_results(sample, table.rows)
-    offline = Part("The trace that comes with simlab, replayed without any model", table.text())
+    offline = Part("The packaged trace, replayed without any model", table.text())
     try:
         live = _live(folder, target, draft)
     except SimlabError as error:

@@ -55,7 +55,7 @@ def live_parts(out: Path, target: str, draft: str) -> LiveParts:
     return LiveParts(
         verdict=Part("Verdict, on eight fresh prompts", confirmation.text()),
         others=(
-            Part("What rounds cost on this machine, measured briefly", costs.text()),
+            Part("The latency profile of this machine, measured briefly", costs.text()),
             Part("The choice, on eight dev prompts", f"{search.text()}\nChoice: {optimum}"),
             Part("One round of the fresh recording", _round_text(fresh, target)),
         ),
@@ -70,7 +70,7 @@ def live_parts(out: Path, target: str, draft: str) -> LiveParts:
 
 def _profiled(path: Path, target: str, draft: str, dtype: str) -> ProfileTable:
     """Measure briefly what rounds cost."""
-    announce("2/7  What rounds cost on this machine is measured")
+    announce("2/7  A latency profile of this machine is measured")
     return profile(
         target,
         draft,
@@ -101,7 +101,7 @@ def _recorded(title: str, folder: Path, prompts: Path, target: str, draft: str, 
 
 def _chosen(path: Path, dev: Trace, fresh: Trace, cost: Path) -> OptimizeResult:
     """Choose the policy that is predicted to be fastest on one trace, and see how it and every budget do on another."""
-    announce("5/7  Policies are searched on the dev prompts, and the best is held against others on the fresh ones")
+    announce("5/7  Policies are searched on the dev prompts, and the best is compared with others on the fresh ones")
     search = optimize(dev, SEARCHED, report_on=fresh, cost=cost, progress=False)
     search.write(path)
     budgets = replay(fresh, [f"ddtree:budget=1..{_NODE_COUNTS[-1]}"], cost=cost, progress=False)
@@ -113,7 +113,7 @@ def _confirmed(
     out: Path, target: str, draft: str, dtype: str, fresh: Trace, cost: Path, path: Path, optimum: Optimum
 ) -> Confirmation:
     """Run the best of the search, and hold it against its prediction."""
-    announce(f"6/7  {optimum.best.policy} runs on the fresh prompts, beside plain decoding and others")
+    announce(f"6/7  {optimum.best.policy} runs on the fresh prompts, beside autoregressive decoding and others")
     options = ConfirmOptions(out, target, draft, dtype, resume=out.exists())
     name = fresh.draft_name()
     policies = with_references(optimum.run[:NUM_RUN], TraceArtefacts(prices_for_trace(cost, fresh, name), fresh, name))

@@ -67,7 +67,9 @@ def priced_batches(
         prices = prices_for_trace(path, texts.trace, texts.draft, limit)
         batch = _batch_of(path)
         if batch in measured:
-            raise CostError(f"two cost files have the prices of {batch} texts at a time; give one of each batch size")
+            raise CostError(
+                f"two cost files have the latencies of {batch} texts at a time; give one of each batch size"
+            )
         measured[batch] = BatchPricing(batch, prices, what_if=False)
     if batches is None:
         return [measured[batch] for batch in sorted(measured)]
@@ -82,10 +84,11 @@ def _batch_of(path: Path | None) -> int:
 def _worked_out(batch: int, measured: dict[int, BatchPricing]) -> BatchPricing:
     if 1 not in measured:
         raise CostError(
-            f"no prices of {batch} texts at a time, and none of one text to work them out from; give those with --cost"
+            f"no latency profile of {batch} texts at a time, and none of one text to work it out from; give that with "
+            "--cost"
         )
     if measured[1].prices.cost is None:
-        raise CostError(f"a batch size needs prices. {measured[1].prices.why_none}")
+        raise CostError(f"a batch size needs a latency profile. {measured[1].prices.why_none}")
     return BatchPricing(batch, what_if_prices(measured[1].prices, f"batch={batch}"), what_if=True)
 
 
@@ -104,7 +107,7 @@ def batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[Ba
     for one in priced:
         cost = one.prices.cost
         if cost is None:
-            raise CostError(f"a batch size needs prices. {one.prices.why_none}")
+            raise CostError(f"a batch size needs a latency profile. {one.prices.why_none}")
         named = chains(min(texts.trace.manifest.draft_sets[texts.draft].depth, cost.most_drafted))
         lengths = {policy.policy_id: length for length, policy in enumerate(named)}
         about = BatchPrices(one.batch, cost.cost_id, one.prices.heading, one.what_if)

@@ -39,7 +39,7 @@ def conformance_text(
         SimlabError: the trace or the artefacts do not hold what the policy needs, or several were named.
     """
     if len(costs) > 1:
-        raise UsageError(f"rounds are exported at one machine's prices; got {len(costs)} times --cost")
+        raise UsageError(f"rounds are exported with one latency profile; got {len(costs)} times --cost")
     draft = trace.draft_name(draft_name)
     wanted = first_prompts(trace, limit)
     one = _policy(policy, prices_for_trace(costs[0] if costs else None, trace, draft, limit), trace, draft)

@@ -46,7 +46,9 @@ ENGINES = ("vllm", "sglang", "tensorrt-llm", "modelopt")
 Made = tuple[str, list[str]]
 """The file, and what to know beside it."""
 
-_NO_TREES = "The prices of several batch sizes are left aside: a table over them is of chains; name -p chain for it."
+_NO_TREES = (
+    "The latency profiles of several batch sizes are left aside: a table over them is of chains; name -p chain for it."
+)
 
 
 def engine_text(
@@ -64,7 +66,7 @@ def engine_text(
         SimlabError: the trace, the prices or the engine do not hold what is asked for.
     """
     if engine == "modelopt" and len(costs) > 1:
-        raise UsageError(f"a profile is of one machine's prices; got {len(costs)} times --cost")
+        raise UsageError(f"modelopt's profile is of one latency profile; got {len(costs)} times --cost")
     priced = priced_batches(costs, batches, texts, limit)
     artefacts = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
     policy = _policy(policy_typed, artefacts, texts)
@@ -95,7 +97,7 @@ def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> Name
     if len(found) != 1:
         raise UsageError(f"`{typed}` names {len(found)} policies; settings are of one, so name one")
     if is_plain_decoding(found[0].policy):
-        raise UsageError("plain decoding drafts nothing, so it has no acceptance; name a policy such as chain")
+        raise UsageError("autoregressive decoding drafts nothing, so it has no acceptance; name a policy such as chain")
     kept = texts.trace.manifest.draft_sets[texts.draft]
     check_needs(found[0].policy, kept.exact_budget, kept.min_width)
     return found[0]
@@ -117,7 +119,7 @@ def _vllm(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, draft_tok
     parts = vllm_settings(one, draft_tokens)
     notes = [*notes, *width_note(one)]
     if "dynamic" not in parts:
-        notes = [*notes, f"No batch-to-K table: there are prices of one batch size only. {HOW}."]
+        notes = [*notes, f"No batch-to-K table: there is a latency profile of one batch size only. {HOW}."]
     return _json({"simlab": stamp(one, VLLM, notes), **parts}), notes
 
 
@@ -127,10 +129,10 @@ def _sglang(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, draft_t
     if slots:
         said = (
             "SGLang reads these steps with --speculative-algorithm EAGLE or EAGLE3 and --speculative-eagle-topk 1 "
-            "only, where each step is a pass of the drafter; see that the prices are of such a drafter."
+            "only, where each step is a pass of the drafter; see that the latency profile is of such a drafter."
         )
     elif one.is_chain:
-        said = f"No adaptive steps: there are prices of one batch size only. {HOW}."
+        said = f"No adaptive steps: there is a latency profile of one batch size only. {HOW}."
     else:
         said = (
             "No adaptive steps: SGLang's adaptive speculation is for chains (EAGLE or EAGLE3 with top-k 1), and "
@@ -148,7 +150,7 @@ def _tensorrt_llm(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, d
     settings = tensorrt_llm_settings(one)
     forced = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={tensorrt_llm_forced(one)!r}"
     if one.is_chain and not one.choices:
-        notes = [*notes, f"No draft_len_schedule: there are prices of one batch size only. {HOW}."]
+        notes = [*notes, f"No draft_len_schedule: there is a latency profile of one batch size only. {HOW}."]
     elif not one.is_chain and one.policy.name != BEAM:
         said = (
             f"TensorRT-LLM has no tree like that of {one.policy.label}: its one tree is EAGLE-3's dynamic tree, for "

@@ -41,15 +41,17 @@ def notes_of(one: ExportedPolicy) -> list[str]:
         notes.append(f"The chain of each batch size was chosen on the same {where}, by predicted tokens per second.")
     unclear = [str(choice.prices.batch) for choice in one.choices if choice.length > 0 and 0 in choice.alike]
     if unclear:
-        notes.append(f"At batch sizes {', '.join(unclear)} these prompts cannot tell the choice from plain decoding.")
+        notes.append(
+            f"At batch sizes {', '.join(unclear)} these prompts cannot tell the choice from autoregressive decoding."
+        )
     worked_out = [str(choice.prices.batch) for choice in one.choices if choice.prices.what_if]
     if worked_out:
         notes.append(
-            f"WHAT IF, nobody's measurement: the prices of batch sizes {', '.join(worked_out)} are those of one text, "
-            "in wider passes."
+            f"WHAT IF, hypothetical, not measured: the latencies of batch sizes {', '.join(worked_out)} are those of "
+            "one text, in wider passes."
         )
     if one.choices and min(choice.prices.batch for choice in one.choices) > 1:
-        notes.append("Nothing was priced below the smallest batch size here; smaller ones take its choice.")
+        notes.append("No latency is known below the smallest batch size here; smaller ones take its choice.")
     return notes
 
 

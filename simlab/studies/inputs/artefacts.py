@@ -83,7 +83,9 @@ class TraceArtefacts:
         """Prices as they are, of a file or those of the command."""
         if name == AUTO:
             if self._prices.cost is None:
-                raise PolicyError(f"it weighs tokens against seconds, and there are no prices. {self._prices.why_none}")
+                raise PolicyError(
+                    f"it weighs tokens against latency, and there is no latency profile. {self._prices.why_none}"
+                )
             return self._prices.cost
         path = Path(name)
         with _explained(name):

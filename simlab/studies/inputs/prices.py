@@ -12,7 +12,9 @@ from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
 from simlab.traces.format.manifest import ModelInfo
 from simlab.traces.reader import Trace
 
-_NO_FILE = "No speeds: simlab ships no prices for these models and this block; measure them with `simlab profile`."
+_NO_FILE = (
+    "No speeds: simlab ships no latency profile for these models and this block; measure one with `simlab profile`."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
 
 
 def what_if_prices(prices: Prices, change: str | None) -> Prices:
-    """The prices of a machine that nobody measured; None: nothing is changed.
+    """The latency profile of a hypothetical machine, not measured; None: nothing is changed.
 
     Raises:
         CostError: there are no prices, or what is to be changed makes no sense.
@@ -117,9 +119,9 @@ def what_if_prices(prices: Prices, change: str | None) -> Prices:
         return prices
     asked = parse_what_if(change)
     if prices.cost is None:
-        raise CostError(f"--what-if changes prices, and there are none. {prices.why_none}")
+        raise CostError(f"--what-if changes a latency profile, and there is none. {prices.why_none}")
     cost = what_if(prices.cost, asked)
-    heading = f"WHAT IF {asked.label} ({cost.cost_id}), nobody's measurement, of {prices.heading}"
+    heading = f"WHAT IF {asked.label} ({cost.cost_id}), hypothetical, not measured; from {prices.heading}"
     return replace(prices, cost=cost, heading=heading, batch=prices.batch * asked.batch)
 
 
@@ -133,8 +135,8 @@ def prices_of_batch(prices: Prices, batch: int) -> Prices:
         return prices
     if prices.batch != 1:
         raise CostError(
-            f"--batch {batch} needs prices of {batch} texts at a time, and these are of {prices.batch}: "
-            f"{prices.heading}; measure with `simlab profile --batch {batch}`, or give prices of one text"
+            f"--batch {batch} needs a latency profile of {batch} texts at a time, and this is of {prices.batch}: "
+            f"{prices.heading}; measure with `simlab profile --batch {batch}`, or give a profile of one text"
         )
     return what_if_prices(prices, f"batch={batch}")
 
@@ -153,9 +155,9 @@ def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Pric
 
 def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:
     return (
-        f"No speeds: the shipped prices reach {cost.longest_context:,} tokens of context and {cost.most_drafted:,} "
-        f"drafted tokens; this needs {longest_context:,} and {most_drafted:,}.\n"
-        "Measure them with `simlab profile --contexts ... --node-counts ...`, and give the file with --cost."
+        f"No speeds: the packaged latency profile reaches {cost.longest_context:,} tokens of context and "
+        f"{cost.most_drafted:,} drafted tokens; this needs {longest_context:,} and {most_drafted:,}.\n"
+        "Measure more with `simlab profile --contexts ... --node-counts ...`, and give the file with --cost."
     )
 
 
@@ -168,7 +170,7 @@ def check_models(path: Path, file: CostFile, trace: Trace, draft: str) -> None:
     kept = trace.manifest.draft_sets[draft]
     if not file.fits(trace.manifest.target, kept.model, kept.block_size):
         raise CostError(
-            f"{path} has prices of {_models(file.target, file.drafter, file.block_size)}; the trace is of "
+            f"{path} has latencies of {_models(file.target, file.drafter, file.block_size)}; the trace is of "
             f"{_models(trace.manifest.target, kept.model, kept.block_size)}. Give a cost file of the trace's models, "
             "or make one with `simlab profile`."
         )

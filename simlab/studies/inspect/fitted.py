@@ -46,7 +46,7 @@ def table_text(place: Path, file: TableFile) -> str:
 def _calibration(values: Doubles) -> list[str]:
     """What the map makes of some probabilities of first candidates."""
     heads = "".join(f"{f'{name} {prob:g}':>15}" for name in _PLACES for prob in _PROBABILITIES)
-    lines = ["What it makes of a first candidate's probability, below the spine of first candidates and elsewhere:", ""]
+    lines = ["What it makes of a first candidate's probability, below the greedy path and elsewhere:", ""]
     lines.append(f"depth{heads}")
     for depth, by_place in enumerate(values):
         found = [

@@ -30,7 +30,7 @@ KINDS = (
     "the counts of a 3-gram, a choice of `simlab optimize`, or results (*.parquet)"
 )
 _TOGETHER = ("text_id", "draft_id", "kind", "cost_id")
-_UNPRICED = "No speeds: these rows were replayed without prices."
+_UNPRICED = "No speeds: these rows were replayed without a latency profile."
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _results(place: Path) -> tuple[dict[str, object], str]:
         ids = {name: part[name][0] for name in _TOGETHER}
         rows += [ids | one.row() for one in found]
         heading = f"text {ids['text_id']}, drafter {ids['draft_id']}, {ids['kind']}"
-        heading += "" if ids["cost_id"] is None else f" at the prices {ids['cost_id']}"
+        heading += "" if ids["cost_id"] is None else f" with the latency profile {ids['cost_id']}"
         tables.append(f"{heading}\n{summary_table(found)}\n\n{summary_notes(found, _UNPRICED)}")
     value: dict[str, object] = {"kind": "results", "path": str(place), "rows": rows}
     return value, "\n\n".join([f"results {place}, {results.height:,} rows", *tables])

@@ -157,12 +157,12 @@ def _prices(costs: Sequence[Path], trace: Trace, draft: str, objective: str) -> 
         one = prices_for_trace(path, trace, draft)
         if one.cost is None and objective != ACCEPTANCE_LENGTH:
             raise CostError(
-                f"the objective is tokens per second, and there are no prices. {one.why_none} Or choose by "
+                f"the objective is tokens per second, and there is no latency profile. {one.why_none} Or choose by "
                 "--objective acceptance_length --node-cap N."
             )
         found.setdefault(one.cost_id, one)
     if objective == WORST_CASE and len(found) < 2:
-        raise UsageError("the cost files hold the same prices; --objective worst_case needs different ones")
+        raise UsageError("the cost files hold the same latencies; --objective worst_case needs different ones")
     return tuple(found.values())
 
 
@@ -229,6 +229,6 @@ def _check_no_shared_prompts(trace: Trace, other: Trace) -> None:
 def _check_same_prices(prices: Sequence[Prices], others: Sequence[Prices], other: Trace) -> None:
     if [one.cost_id for one in prices] != [one.cost_id for one in others]:
         raise CostError(
-            f"the prices that come with simlab for {other.place} are others than those of --trace; name one file for "
+            f"the packaged latency profile for {other.place} is another than that for --trace; name one file for "
             "both: --cost FILE"
         )

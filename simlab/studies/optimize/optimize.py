@@ -62,7 +62,7 @@ class OptimizeResult(StudyResult):
         evaluation, choice = self.inputs.evaluation, self.choice
         parts = [self._heading(), self.optimum.verdict, finalist_table(self.optimum)]
         for prices, summaries in zip(evaluation.prices, choice.summaries, strict=True):
-            parts.append(f"evaluation prompts, prices {prices.heading}\n{summary_table(summaries)}")
+            parts.append(f"evaluation prompts, latency profile {prices.heading}\n{summary_table(summaries)}")
         parts.append(optimism_text(self.optimum))
         parts.append(summary_notes(choice.summaries[0], evaluation.prices[0].why_none))
         return "\n\n".join([*parts, *self._warnings()])
@@ -80,7 +80,7 @@ class OptimizeResult(StudyResult):
         objective = {
             "tokens_per_s": "tokens per second",
             "acceptance_length": "acceptance length",
-            "worst_case": f"the smallest speedup at {len(inputs.dev.prices)} machines' prices",
+            "worst_case": f"the smallest speedup with {len(inputs.dev.prices)} latency profiles",
         }[inputs.objective]
         cap = "" if inputs.node_cap is None else f", at most {inputs.node_cap} drafted tokens a round"
         lines = [

@@ -123,6 +123,7 @@ def _check_fits(point: Point, side: PromptSet) -> None:
     for prices in side.prices:
         if prices.cost is not None and most > prices.cost.most_drafted:
             raise CostError(
-                f"`{point.typed}` drafts up to {most:,} tokens, and the prices end at {prices.cost.most_drafted:,}; "
-                "search smaller budgets, or measure more with `simlab profile --node-counts`"
+                f"`{point.typed}` drafts up to {most:,} tokens, and the latency profile ends at "
+                f"{prices.cost.most_drafted:,}; search smaller budgets, or measure more with `simlab profile "
+                "--node-counts`"
             )

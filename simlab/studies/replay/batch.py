@@ -37,7 +37,7 @@ def replay_batches(
     Raises:
         MissingChannelError: the trace does not hold what a policy reads; nothing was replayed.
         CostError: a round has a longer context or larger trees than has a price.
-        PolicyError: a policy of the batch has no prices for as many texts; nothing was replayed.
+        PolicyError: a policy of the batch has no latency profile of as many texts; nothing was replayed.
     """
     kept = trace.manifest.draft_sets[draft]
     for one in (one for each in asked for one in each.policies):
@@ -89,5 +89,5 @@ def batch_note(batch: int) -> str:
     return (
         f"{batch} texts at a time, in the order of the trace; where one ends the next begins, and behind the last,\n"
         "some from the beginning run uncounted. A text waits for the whole round of its batch; speeds are of each;\n"
-        "plain decoding is one token of each in a pass."
+        "autoregressive decoding is one token of each in a pass."
     )

@@ -21,7 +21,7 @@ from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.store import ResultStore
 
 WITHOUT_CHOICE = ("ddtree:budget=16/64",)
-"""What is replayed where no policy is named, besides plain decoding, the chain and the bounds."""
+"""What is replayed where no policy is named, besides autoregressive decoding, the chain and the bounds."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +46,7 @@ class ReplayTable(StudyResult):
 
     @property
     def prices(self) -> tuple[Prices, ...]:
-        """The prices of each machine."""
+        """The latency profile of each machine."""
         return tuple(one.prices for one in self.machines)
 
     @property
@@ -95,13 +95,14 @@ def replay(
 ) -> ReplayTable:
     """Replay policies on a recorded trace, exactly.
 
-    Plain decoding, the chain and the hindsight bounds are always in the table. The rows are the same on every machine.
+    Autoregressive decoding, the chain and the oracle upper bounds are always in the table. The rows are the same on
+    every machine.
 
     Args:
         trace: a trace, or where one is; None: the sample that comes with simlab.
         policies: as they are typed behind ``-p``, grids included: ``"ddtree:budget=8/16/64"``.
         cost: cost files, or names of shipped ones; without one, those that come with simlab for the trace's models.
-        what_if: changes of these prices, each a machine that nobody measured: ``"verify*0.5,tile=64"``.
+        what_if: changes of the latency profile, each a hypothetical machine, not measured: ``"verify*0.5,tile=64"``.
         draft: the draft set; None: the only one.
         batch: texts that are served at a time; None: each alone.
         by: cut the tables by ``dataset``, ``context`` or ``turn``.
@@ -113,7 +114,8 @@ def replay(
         rounds: a Parquet file with a row for each round.
 
     Raises:
-        SimlabError: a policy cannot be made, or trace, prices and options do not fit each other; nothing was replayed.
+        SimlabError: a policy cannot be made, or trace, latency profile and options do not fit each other; nothing was
+        replayed.
     """
     if resume and out is None:
         raise UsageError("--resume goes on with a result file; name it with --out FILE")

@@ -10,14 +10,14 @@ from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, results_at
 
 _BOUNDS = (
-    f"The {HINDSIGHT} rows are bounds, told the answer, and no policies. The first has the fewest rounds of any\n"
-    "tree. The other (best) drafts ddtree's tokens, each round with the budget that makes the whole text fastest:\n"
-    "no other choice of its budgets is faster at these prices."
+    f"The {HINDSIGHT} rows are oracle upper bounds, which know the target's text; they are no policies. The first\n"
+    "has the fewest rounds of any tree. The other (best) has oracle budgets: ddtree's tokens, each round with the\n"
+    "budget that makes the whole text fastest; no other choice of its budgets is faster by this latency profile."
 )
 
 
 def heading(trace: Trace, draft: str, rows: Results, *prices: Prices) -> str:
-    """What was replayed: trace, target, drafter, how much, and at which prices."""
+    """What was replayed: trace, target, drafter, how much, and with which latency profile."""
     manifest = trace.manifest
     sampling, kept = manifest.sampling, manifest.draft_sets[draft]
     sequences = set(rows["sequence"])
@@ -30,7 +30,7 @@ def heading(trace: Trace, draft: str, rows: Results, *prices: Prices) -> str:
         ("target", f"{manifest.target.name}, {manifest.dtype}, temperature {sampling.temperature:g}"),
         ("drafter", f"{draft}, block {kept.block_size} ({kept.depth} drafted ahead)"),
         ("text", f"{size}, {made}"),
-        *(("prices", one.heading) for one in prices),
+        *(("latency", one.heading) for one in prices),
     ]
     return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
 
@@ -88,6 +88,6 @@ def fastest_text(fastest: Sequence[tuple[Summary, Prices]]) -> str:
     labels = {one.policy for one, _ in fastest}
     if len(labels) == 1:
         (label,) = labels
-        return f"Fastest by prediction at all {len(fastest)} prices: {label}."
+        return f"Fastest by prediction with all {len(fastest)} latency profiles: {label}."
     lines = [f"  {one.policy} ({one.speed.speedup:.2f}): {prices.heading}" for one, prices in fastest]
-    return "\n".join(["The fastest policy by prediction, and its speedup, change with the prices:", *lines])
+    return "\n".join(["The fastest policy by prediction, and its speedup, change with the latency profile:", *lines])

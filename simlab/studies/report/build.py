@@ -112,11 +112,13 @@ def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, mi
         yield Section(
             "trees",
             "Trees, text by text",
-            "The trees that two policies chose at the same place of a text, the target's path lit up. "
+            "The trees that two policies chose at the same place of a text, the target's path highlighted. "
             "Hover over a token, or tap it, to read what the drafter gave it.",
             [explorer(inputs, named, num_texts, missing)],
         )
-    yield Section("slices", "Where it holds", "The same by the kind of prompt.", _slices(inputs, shown))
+    yield Section(
+        "slices", "By kind of prompt", "The same by dataset, context length and turn.", _slices(inputs, shown)
+    )
     if inputs.results.has_speeds:
         yield Section("stages", "Where the time goes", "Seconds of a round, stage by stage.", _stages(inputs, shown))
     if inputs.trace is not None and named:
@@ -124,28 +126,28 @@ def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, mi
         yield Section(
             "rounds",
             "Acceptance by depth, and where rounds end",
-            "What the trees were worth, token by token, and what stopped them.",
+            "How many drafted tokens rounds accept, and why they end.",
             _rounds(inputs, named),
         )
     if inputs.trace is not None:
         _announce("scoring")
         yield Section(
             "scoring",
-            "Do probabilities say the truth",
+            "Are the drafter's probabilities calibrated?",
             "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
-            "they right, on the spine of first candidates and off it, and what does it cost?",
+            "they right, on the greedy path and off it, and what does it cost?",
             _scoring(inputs),
         )
     if inputs.trace is not None and inputs.prices is not None and inputs.cost is not None:
         _announce("curves")
         yield Section(
             "curves",
-            "One peak or several",
+            "Unimodality and early stopping",
             "At each root expected tokens per second rise and fall with the size of the tree. Rules that stop at the "
-            "first fall need a curve with one peak.",
+            "first fall find the best size only where the curve is unimodal.",
             _curves(inputs, missing),
         )
-        yield Section("costs", "What rounds cost", inputs.prices.heading, _costs(inputs))
+        yield Section("costs", "Latency profile", inputs.prices.heading, _costs(inputs))
 
 
 def _announce(what: str) -> None:

@@ -145,7 +145,7 @@ def _joined(
     if trace is None:
         missing.append("Sections about single rounds need the trace: give it with --trace DIR.")
     if prices is None or prices.cost is None:
-        missing.append("Sections about prices need the cost file of the rows: give it with --cost FILE.")
+        missing.append("Sections about latency need the cost file of the rows: give it with --cost FILE.")
     artefacts = None if trace is None or draft is None else TraceArtefacts(prices or no_prices(), trace, draft)
     wanted = tuple(sorted(set(rows["sequence"].to_list())))
     missing += [served] if served else []
@@ -182,7 +182,7 @@ def _served(rows: Results) -> str:
         narrow = "intervals here are over prompts and too narrow: those of confirm.json are over groups"
     else:
         narrow = "intervals are over prompts, and leave out that texts of a batch wait for each other"
-    return f"Texts were served {batches[0]} at a time, under plain decoding too; {narrow}."
+    return f"Texts were decoded {batches[0]} at a time, in autoregressive decoding too; {narrow}."
 
 
 def _trace_of(source: TraceSource | None, places: Sequence[Path], text_id: str) -> Trace | None:
@@ -217,7 +217,7 @@ def _prices_of(cost: Path | None, trace: Trace, draft: str, cost_id: str | None)
     if cost is not None:
         prices = prices_for_trace(cost, trace, draft)
         if cost_id is not None and prices.cost_id != cost_id:
-            raise UsageError(f"--cost {cost} holds the prices {prices.cost_id}; the rows are of {cost_id}")
+            raise UsageError(f"--cost {cost} holds the latency profile {prices.cost_id}; the rows are of {cost_id}")
         return prices
     for path in packaged_cost_files():
         try:

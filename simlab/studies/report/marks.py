@@ -1,4 +1,4 @@
-"""How far the numbers of a report can be trusted, in four marks; and where they come from."""
+"""How far the numbers of a report can be trusted, in four labels; and where they come from."""
 
 from importlib import metadata
 
@@ -23,7 +23,12 @@ def _text_mark(inputs: ReportInputs) -> TrustLabel:
     if failed:
         return TrustLabel(name, "FAILED", f"The text of {', '.join(failed)} is not the target's.", "caution")
     if {verdict for _, verdict in inputs.judged} == {"exact"}:
-        return TrustLabel(name, "lossless: exact", "Every text that ran is plain decoding's, token for token.", "good")
+        return TrustLabel(
+            name,
+            "lossless: exact",
+            "Every text that ran equals that of autoregressive decoding, token for token.",
+            "good",
+        )
     ties = ", ".join(f"{label} {verdict}" for label, verdict in inputs.judged)
     detail = f"A float32 audit would choose otherwise at close calls only, all within its bound: {ties}."
     return TrustLabel(name, "lossless up to ties", detail, "good")
@@ -48,7 +53,7 @@ def _rows_mark(inputs: ReportInputs) -> TrustLabel:
 
 def _prices_mark(inputs: ReportInputs) -> TrustLabel:
 
-    name = "The prices"
+    name = "Latency profile"
     if not inputs.results.has_speeds:
         why = inputs.prices.why_none if inputs.prices is not None else ""
         return TrustLabel(name, "none", why or "The rows hold no seconds.", "caution")
@@ -58,8 +63,10 @@ def _prices_mark(inputs: ReportInputs) -> TrustLabel:
         detail = f"confirm ran on the machine, models and settings that the cost file names. {heading}"
         return TrustLabel(name, "match the machine", detail, "good")
     if "WHAT IF" in heading:
-        return TrustLabel(name, "nobody's measurement", heading, "caution")
-    return TrustLabel(name, "match the models", f"Measured on: {heading}. Another machine has other prices.", "plain")
+        return TrustLabel(name, "hypothetical, not measured", heading, "caution")
+    return TrustLabel(
+        name, "match the models", f"Measured on: {heading}. Another machine has other latencies.", "plain"
+    )
 
 
 def _choice_mark(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
@@ -81,7 +88,7 @@ def footer_text(inputs: ReportInputs) -> str:
     drafts = sorted(set(rows["draft_id"].drop_nulls()))
     costs = sorted(set(rows["cost_id"].drop_nulls()))
     parts += [f"draft set {', '.join(drafts)}"] if drafts else []
-    parts += [f"prices {', '.join(costs)}"] if costs else []
+    parts += [f"latency profiles {', '.join(costs)}"] if costs else []
     if inputs.trace is not None:
         parts.append(f"trace {inputs.trace.place}")
     ids = {one.policy: one.policy_id for one in inputs.results.finalists}

@@ -135,8 +135,8 @@ def test_a_difference_too_small_has_no_winner() -> None:
     found = by_measure(compare_runs([run("A", 1, 12), run("B", 2, 12, faster=1.003)], [(0, 1)]))["tokens_per_s"]
     assert not found.differs
     said = verdict_sentence(found)
-    assert said.startswith("no winner between A and B: differences under ")
-    assert "% cannot be resolved with 12 prompts" in said
+    assert said.startswith("no winner between A and B: not significant; minimum detectable difference ")
+    assert "% (n = 12 prompts" in said
 
 
 def test_without_seconds_only_acceptance_is_compared() -> None:
@@ -212,8 +212,8 @@ def test_a_family_makes_findings_harder() -> None:
 def test_what_was_resampled_is_named() -> None:
     runs = [run("A", 1, 12), run("B", 2, 12, faster=1.003), run("C", 2, 12, faster=2.0)]
     level, ahead, _ = (by_measure(compare_runs(runs, [pair]))["tokens_per_s"] for pair in ((0, 1), (0, 2), (1, 2)))
-    assert "cannot be resolved with 12 groups" in verdict_sentence(level, "group")
-    assert "cannot be resolved with 12 groups" in standing_sentence([level], "group")
+    assert "(n = 12 groups" in verdict_sentence(level, "group")
+    assert "(n = 12 groups" in standing_sentence([level], "group")
     assert verdict_sentence(ahead, "group").endswith(", on 12 groups")
     same = by_measure(compare_runs([run("A", 1, 1), run("B", 1, 1)], [(0, 1)]))["tokens_per_s"]
     assert verdict_sentence(same, "group").endswith("is the same on the one group")
@@ -227,7 +227,9 @@ def standing_of(seed: int, faster: float) -> str:
 
 def test_where_a_run_stands_among_several() -> None:
     assert standing_of(1, 1.3).startswith("A is faster than each of 3 others, the closest being ")
-    assert standing_of(1, 1.0).startswith("no winner among A, B, C and D: differences under ")
+    assert standing_of(1, 1.0).startswith(
+        "no winner among A, B, C and D: not significant; minimum detectable difference up to "
+    )
     assert standing_of(1, 0.7) == "B, C and D are faster than A"
     two = compare_runs([run("A", 1), run("B", 2, faster=2)], [(0, 1)])
     assert standing_sentence([one for one in two if one.measure == "speedup"]) == "B has a larger speedup than A"

@@ -211,7 +211,7 @@ def test_the_sentence_names_the_first_and_those_outside() -> None:
     text = prediction_verdict(found, "ddtree:budget=8")
     assert text == (
         "Prediction of the speedup of ddtree:budget=8: 2.0 % low [2.0, 2.0]; not within 5 %: "
-        "chain (10.0 % high [10.0, 10.0]). Tokens/s of plain decoding: predicted 0.0 % high [0.0, 0.0]."
+        "chain (10.0 % high [10.0, 10.0]). Tokens/s of autoregressive decoding: predicted 0.0 % high [0.0, 0.0]."
     )
     close = prediction_errors(frame(made_up(EQUAL | {"chain": (1.02,) * 4})))
     assert "Prediction of the speedup of chain: 2.0 % high [2.0, 2.0]; all 2 policies within 5 %, intervals too." in (

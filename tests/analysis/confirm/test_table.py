@@ -23,7 +23,9 @@ def test_two_that_differ_by_less_than_the_noise_have_no_winner() -> None:
     text = verdict_text(found, won)
     names = f"{won.first.policy} and {won.rivals[0].policy}"
     assert re.match(
-        rf"No winner among {names}: differences under [\d.]+ % cannot be resolved with {NUM_PROMPTS} prompts\.\n", text
+        rf"No winner among {names}: not significant; minimum detectable difference [\d.]+ % "
+        rf"\(n = {NUM_PROMPTS} prompts\)\.\n",
+        text,
     )
     assert [line.split(" writes ")[0] for line in text.splitlines()[1:]] == names.split(" and ")
     assert verdict_text(found, won, "group") == text.replace("prompts", "groups")
@@ -41,7 +43,7 @@ def test_a_small_lead_wins_where_it_is_steady() -> None:
         "ddtree:budget=16 is faster than each of 2 others, the closest being ddtree:budget=8, by "
     )
     assert line.startswith("ddtree:budget=16 writes 2.02 [2.0")
-    assert line.endswith("times as many tokens/s as plain decoding (predicted 2.02), text exact")
+    assert line.endswith("times as many tokens/s as autoregressive decoding (predicted 2.02), text exact")
 
 
 def test_the_chosen_one_is_held_against_the_others_though_it_is_not_the_fastest() -> None:

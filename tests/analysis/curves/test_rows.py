@@ -269,7 +269,7 @@ def test_slices_add_up_to_the_whole() -> None:
 def test_the_table_and_the_flat_rows_say_the_same() -> None:
     _, _, whole = summed(10)
     text = curves_text([whole], {"made-up": "a made-up machine"})
-    assert "prices   a made-up machine\n" in text
+    assert "latency  a made-up machine\n" in text
     assert f"{whole.roots:,} curves, 6 prompts" in text
     assert "Fewer than 20 prompts" in text
     for rule, flat in zip(whole.rules, whole.rows(), strict=True):

@@ -118,7 +118,9 @@ def test_what_was_measured_stands_beside_the_prediction() -> None:
 def test_what_cannot_be_told_apart_has_no_winner() -> None:
     found = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.502}, noise=0.2)), HELD_OUT)
     assert re.match(
-        r"No winner: differences under \d+\.\d % between ddtree:budget=8 and the chain cannot", found.sentence
+        r"No winner between ddtree:budget=8 and the chain: not significant; minimum detectable difference \d+\.\d % "
+        r"\(n = 40 held-out prompts\); observed ",
+        found.sentence,
     )
 
 
@@ -128,7 +130,7 @@ def test_equal_runs_and_rows_without_seconds_have_sentences_of_their_own() -> No
     untimed = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.5}, timed=False)), HELD_OUT)
     assert "No difference" in untimed.sentence
     alone = verdict_of(of_rows(made_rows({"ar": 1.0, "ddtree:budget=8": 1.5}, noise=0.0)), TABLE)
-    assert "1.50 × plain decoding on 40 prompts" in alone.sentence.replace(" [1.50, 1.50]", "")
+    assert "1.50 × autoregressive decoding on 40 prompts" in alone.sentence.replace(" [1.50, 1.50]", "")
     assert verdict_of(of_rows(made_rows({"ar": 1.0})), TABLE).best is None
 
 
@@ -136,7 +138,7 @@ def test_where_plain_decoding_was_chosen_no_policy_is() -> None:
     slow = of_rows(made_rows({"ar": 1.0, "chain": 0.7, "ddtree:budget=8": 0.8}))
     found = verdict_of(slow, replace(HELD_OUT, policy="ar"))
     assert found.sentence.startswith(
-        "No policy: plain decoding was chosen. The fastest here is ddtree:budget=8: 0.80 ×"
+        "No policy: autoregressive decoding was chosen. The fastest here is ddtree:budget=8: 0.80 ×"
     )
 
 
@@ -278,7 +280,7 @@ def test_a_report_of_a_made_up_trace_without_prices(tmp_path: Path, capsys: pyte
     out = tmp_path / "new" / "report.html"
     assert main(["report", "--trace", str(trace), "-p", "ddtree:budget=2/4", "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "Sections about prices need the cost file" in said
+    assert "Sections about latency need the cost file" in said
     assert "acceptance length" in said
     assert not list(out.parent.glob("*.part"))
     assert 'http-equiv="Content-Security-Policy" content="default-src \'none\';' in out.read_text()

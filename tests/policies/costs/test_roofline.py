@@ -225,10 +225,10 @@ def test_a_cost_table_is_fitted_at_every_sixteenth_size() -> None:
 def test_what_cannot_be_fitted_is_refused() -> None:
     planted = planted_roofline(np.random.default_rng(5), QWEN3_4B)
     assert roofline_of(priced(planted, 63), QWEN3_4B).flop_s > 0
-    with pytest.raises(PolicyError, match=r"end at 62 drafted tokens; measure up to 63 or more with `simlab profile"):
+    with pytest.raises(PolicyError, match=r"ends at 62 drafted tokens; measure up to 63 or more with `simlab profile"):
         roofline_of(priced(planted, 62), QWEN3_4B)
     contexts, tokens = grid()
-    with pytest.raises(PolicyError, match="prices of 3 sizes of a pass; it takes at least 4"):
+    with pytest.raises(PolicyError, match="latencies of 3 sizes of a pass; it takes at least 4"):
         fit_roofline(SMALL, contexts[:3], tokens[:3], np.ones(3))
     with pytest.raises(PolicyError, match="some of these are 0"):
         fit_roofline(SMALL, contexts[:5], tokens[:5], np.zeros(5))

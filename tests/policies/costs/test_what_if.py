@@ -112,7 +112,7 @@ def test_what_makes_no_sense_is_refused(text: str, said: str) -> None:
 def test_a_batch_beyond_the_prices_is_refused() -> None:
     cost = random_table(np.random.default_rng(0), most_drafted=20)
     assert what_if(cost, parse_what_if("batch=21")).most_drafted == 0
-    with pytest.raises(CostError, match="at least 22 tokens, and these prices end at 21"):
+    with pytest.raises(CostError, match="at least 22 tokens, and this latency profile ends at 21"):
         what_if(cost, parse_what_if("batch=22"))
     assert what_if(cost, parse_what_if("draft*0")).seconds["draft"].max() == 0
     with pytest.raises(CostError, match="at least 1; got 0 and 1"):

@@ -101,7 +101,7 @@ def test_plain_decoding_pays_its_own_path_and_too_large_a_tree_is_refused() -> N
     assert (plain[:, [0, 1, 3]] == 0).all()
     assert (plain[:, 2] > 0).any()
     assert np.isnan(served_sums(DDTree(3), texts, 2, None).seconds).all()
-    with pytest.raises(CostError, match="prices up to 2"):
+    with pytest.raises(CostError, match="latencies up to 2"):
         served_sums(DDTree(3), texts, 2, cost)
     # Two texts share them, so each has two.
     served_sums(JointBudget(4), texts, 2, cost)

@@ -224,7 +224,9 @@ def test_live_trees_are_those_of_the_replay() -> None:
 def test_numbers_without_a_price_are_refused_for_a_full_batch_and_not_tried_for_fewer_texts() -> None:
     policy = priced(8, flat_table([1.0, 1.0, 1.0]))
     check_batch(policy, 4)
-    with pytest.raises(PolicyError, match="with 3 texts at a time: prices end at 2 .* at most 6, or measure more"):
+    with pytest.raises(
+        PolicyError, match="with 3 texts at a time: the latency profile ends at 2 .* at most 6, or measure more"
+    ):
         check_batch(policy, 3)
     with pytest.raises(PolicyError, match="with 1 text: .* at most 2"):
         served_sums(policy, random_texts(0, 2, coarse=False), 1, None)
@@ -239,7 +241,7 @@ def test_it_is_a_policy_of_the_batch_and_needs_prices() -> None:
     (named,) = parse_policies(["joint-throughput:budget=50"], MadeUpArtefacts(flat_table([1.0] * 17)))
     assert shared_composition(named.policy) is named.policy
     assert named.policy.budget == 50
-    with pytest.raises(PolicyError, match="weighs tokens against seconds and needs prices"):
+    with pytest.raises(PolicyError, match="weighs tokens against latency and needs a latency profile"):
         parse_policies(["joint-throughput:budget=8"])
     with pytest.raises(PolicyError, match="needs a budget"):
         parse_policies(["joint-throughput"])

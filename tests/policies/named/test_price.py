@@ -153,7 +153,7 @@ def test_on_fixed_rounds_the_search_is_dinkelbachs() -> None:
 
 def test_other_rules_and_no_rounds_are_refused() -> None:
     table = random_table(np.random.default_rng(4), MOST)
-    with pytest.raises(ValueError, match="whose rule prices seconds"):
+    with pytest.raises(ValueError, match="whose rule exchanges seconds for tokens at a rate"):
         fixed_point(Composition(ORDER, FixedBudget(3)), list)
     with pytest.raises(ValueError, match="no rounds"):
         fixed_point(learning(table), list)

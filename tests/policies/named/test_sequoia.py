@@ -130,9 +130,9 @@ def test_names_make_it() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(PolicyError, match="simlab train ranks"):
         _ = Sequoia().needs
-    with pytest.raises(PolicyError, match="needs prices"):
+    with pytest.raises(PolicyError, match="needs a latency profile"):
         Sequoia(size="hardware").compose(MadeUpArtefacts(None, {"ranks": TABLE}))
-    with pytest.raises(PolicyError, match="searched up to 41 tokens, and its prices end at 40"):
+    with pytest.raises(PolicyError, match="searched up to 41 tokens, and its latency profile ends at 40"):
         Sequoia(41, size="hardware").compose(ARTEFACTS)
     with pytest.raises(CostError, match="901 tokens before its root"):
         Sequoia(40, size="hardware", context=901).compose(ARTEFACTS)

@@ -252,9 +252,13 @@ def test_what_a_recipe_is_measured_with_is_part_of_its_id(recipe: Path) -> None:
 
 
 def test_a_recipe_without_what_it_needs_is_refused(recipe: Path) -> None:
-    with pytest.raises(PolicyError, match=r"Priced`: this policy weighs tokens against seconds and needs prices"):
+    with pytest.raises(
+        PolicyError, match=r"Priced`: this policy weighs tokens against latency and needs a latency profile"
+    ):
         parse_policies([f"{recipe}:Priced"])
-    with pytest.raises(PolicyError, match=r"drafts up to 21 tokens, and its prices end at 20; give it a smaller"):
+    with pytest.raises(
+        PolicyError, match=r"drafts up to 21 tokens, and its latency profile ends at 20; give it a smaller"
+    ):
         parse_policies([f"{recipe}:Priced:budget=20/21"], PricesAlone(20))
 
 

@@ -286,7 +286,7 @@ def test_a_confirmation_counts_the_texts(made: Made, tmp_path: Path) -> None:
     assert "batch-invariant passes of 16 rows" in text
     assert "token for token: chain 6 of 6, ddtree:budget=8 6 of 6." in text
     assert "no cost file was measured so: nothing is predicted." in text
-    assert "not over its fastest path" in text
+    assert "which is not its fastest implementation" in text
     with pytest.raises(TraceError, match="--batch-invariant 16 rows; this run has none"):
         confirmed(made, ConfirmOptions(tmp_path, dtype="bfloat16", resume=True))
 
@@ -295,7 +295,7 @@ def test_without_the_mode_they_are_counted_too(made: Made, tmp_path: Path) -> No
     done = confirmed(made, ConfirmOptions(tmp_path))
     assert done.ran.to_json()["fixed_rows"] == 0
     assert "token for token: chain 6 of 6, ddtree:budget=8 6 of 6." in done.text()
-    assert "not over its fastest path" not in done.text()
+    assert "which is not its fastest implementation" not in done.text()
 
 
 def test_what_goes_not_with_it_is_refused(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,7 +329,7 @@ def test_prices_serve_the_policies_that_read_them(
     command = ["confirm", "--trace", str(made.folder / "trace"), "--out", str(tmp_path / "out"), "--json"]
     command += ["-p", "caddtree:budget=15", "--batch-invariant", "--limit", "1"]
     assert main(command) == 2
-    assert "there are no prices" in capsys.readouterr().err
+    assert "there is no latency profile" in capsys.readouterr().err
     assert main([*command, "--cost", str(tmp_path / "cost.json")]) == 0
     value = json.loads(capsys.readouterr().out)
     assert (value["ran"]["fixed_rows"], value["prices"]["cost_id"]) == (16, None)
@@ -339,4 +339,4 @@ def test_prices_serve_the_policies_that_read_them(
     write_cost_file(tmp_path / "other.json", other)
     command[4] = str(tmp_path / "again")
     assert main([*command, "--cost", str(tmp_path / "other.json")]) == 2
-    assert "has prices of" in capsys.readouterr().err
+    assert "has latencies of" in capsys.readouterr().err

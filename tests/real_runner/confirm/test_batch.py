@@ -67,7 +67,7 @@ def test_texts_and_rounds_are_those_of_single_texts_and_of_the_prediction(
         "10 of 10",
         "[95 %] over groups",
         "Fewer than 20 groups",
-        "Speedup: over plain decoding of as many texts at a time",
+        "Speedup: over autoregressive decoding of as many texts at a time",
     ):
         assert part in shown.split("Log, result rows")[1]
     replay = ["replay", "--trace", str(made.folder / "trace"), "--batch", "2", "--cost", str(costs[2]), "-p", ASKED[0]]
@@ -196,11 +196,13 @@ def test_a_report_says_how_texts_were_served_and_mixes_nothing(
     command = ["report", "--texts", "0", "--out", str(page)]
     capsys.readouterr()
     assert main([*command, str(tmp_path / "two")]) == 0
-    said = "Texts were served 2 at a time, under plain decoding too; intervals here are over prompts and too narrow"
+    said = (
+        "Texts were decoded 2 at a time, in autoregressive decoding too; intervals here are over prompts and too narrow"
+    )
     assert said in capsys.readouterr().out
     assert said in page.read_text()
     assert main([*command, str(tmp_path / "one")]) == 0
-    assert "served" not in capsys.readouterr().out
+    assert "Texts were decoded" not in capsys.readouterr().out
     assert main([*command, str(tmp_path / "one"), str(tmp_path / "two")]) == 2
     assert "a report is of one number of texts at a time; the results are of 1 and 2" in capsys.readouterr().err
 
@@ -210,9 +212,9 @@ def test_without_prices_it_says_what_to_measure(
 ) -> None:
     assert run(made, tmp_path / "out", "--batch", "2", "--limit", "2") == 0
     shown = capsys.readouterr().out
-    assert "measure them with `simlab profile --batch 2`" in shown
+    assert "measure one with `simlab profile --batch 2`" in shown
     assert run(made, tmp_path / "more", "--batch", "2", "-p", "caddtree") == 2
-    assert "there are no prices. Measure them with `simlab profile --batch 2`, and" in capsys.readouterr().err
+    assert "there is no latency profile. Measure one with `simlab profile --batch 2`, and" in capsys.readouterr().err
     assert run(made, tmp_path / "more", "--batch", "2", "-p", "caddtree", "--cost", str(costs[1])) == 2
     said = "was measured with batch 1, and this run has 2; measure just what is run with `simlab profile --batch 2"
     assert said in capsys.readouterr().err

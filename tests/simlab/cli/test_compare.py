@@ -175,7 +175,7 @@ def test_what_cannot_be_compared_is_refused(results: Path, trace: Path, capsys: 
     assert "no measured rows" in refused(capsys, results, "--kind", "measured")
     assert "choose one with --cost ID" in refused(capsys, results, "--cost", "other")
     assert "may be given twice" in refused(capsys, results, *("--cost", "a") * 3)
-    assert "needs seconds" in refused(capsys, trace, "--measure", "speedup")
+    assert "needs latencies" in refused(capsys, trace, "--measure", "speedup")
     assert "measures nothing" in refused(capsys, trace, "--kind", "measured")
     assert "--against takes one policy" in refused(capsys, trace, "--against", "chain:length=1/2")
     assert refused(capsys, results.parent / "none.parquet")

@@ -90,10 +90,10 @@ def test_the_verdict_comes_first(made: Made, tmp_path: Path, capsys: pytest.Capt
         "3 prompts, 6 sequences",
         "6 of 6",
         "ms per round, predicted / measured",
-        "Nothing is predicted: simlab ships no prices for just these models",
+        "Nothing is predicted: simlab ships no latency profile for exactly these models",
         "Fewer than 20 prompts",
         "hindsight:budget=8",
-        "on the texts of plain decoding",
+        "on the texts of autoregressive decoding",
     ):
         assert part in text
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"log.jsonl", "results.parquet", "confirm.json"}

@@ -123,7 +123,7 @@ def test_a_choice_at_other_prices_says_so(made: Made, optimum: Optimum) -> None:
     cost = random_table(np.random.default_rng(1))
     assert [name for name, _ in chosen.lines(Prices(None, "none", ""), 1)] == ["chosen", "optimize"]
     (line,) = [text for name, text in chosen.lines(Prices(cost, "made up", ""), 1) if not name]
-    assert line == "chosen at other prices (cost c0ffee) than those of this prediction"
+    assert line == "chosen with another latency profile (cost c0ffee) than this prediction"
     (served,) = [text for name, text in chosen.lines(Prices(None, "none", ""), 4) if not name]
     assert served == "chosen for one text at a time, and run here 4 at a time"
     same = replace(optimum, cost_ids=(cost.cost_id,))
@@ -135,7 +135,9 @@ def test_a_choice_at_other_prices_says_so(made: Made, optimum: Optimum) -> None:
     assert "predicted" not in str(unsaid.lines(Prices(None, "none", ""), 1))
     moved = prior_choice(Path("x"), replace(optimum, best=other, winner=None), made.trace.sequences(), policies)
     assert moved.policy_id == optimum.best.policy_id
-    assert moved.lines(Prices(None, "none", ""), 1)[-1][1].startswith("the best policy here reads other prices")
+    assert moved.lines(Prices(None, "none", ""), 1)[-1][1].startswith(
+        "the best policy here reads another latency profile"
+    )
 
 
 def test_a_choice_that_is_none_is_refused(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def test_rows_and_table_of_two_machines(
     arguments = ["--cost", str(cost), "--cost", str(stairs), "--by", "dataset", "--out", str(out)]
     assert main(["curves", "--trace", str(trace), *arguments]) == 0
     text = capsys.readouterr().out
-    assert text.count("prices   Made-up CPU") == 2
+    assert text.count("latency  Made-up CPU") == 2
     assert "at every root, 0 to 64 drafted tokens" in text
     assert f"Rows: {out}" in text
     assert "No calibrated probabilities: " in text
@@ -113,7 +113,7 @@ def test_only_the_roots_of_a_policy(
     ("arguments", "said"),
     [
         (["--budget", "0"], "at least 1"),
-        (["--budget", "65"], "end at 64 drafted tokens"),
+        (["--budget", "65"], "ends at 64 drafted tokens"),
         (["--edges", "other"], "other"),
         (["--edges", "calibrated"], "calibration"),
         (["--calibration", "/does/not/exist"], "/does/not/exist"),

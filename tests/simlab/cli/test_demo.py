@@ -95,7 +95,7 @@ def test_the_whole_story_on_tiny_models(tiny: Path, tmp_path: Path, capsys: pyte
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     shown = capsys.readouterr()
     assert shown.out.lstrip().startswith("Verdict")
-    assert "times as many tokens/s as plain decoding (predicted " in shown.out
+    assert "times as many tokens/s as autoregressive decoding (predicted " in shown.out
     best = read_optimum(tmp_path / "demo" / "optimize.json").best
     assert f"6/7  {best.policy} runs on the fresh prompts" in shown.err
     assert [line[:3] for line in shown.err.splitlines() if line[1:3] == "/7"] == [f"{n}/7" for n in range(1, 8)]

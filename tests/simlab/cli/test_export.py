@@ -189,7 +189,7 @@ def test_a_what_if_says_so_and_is_that_of_replay(
     assert main([*command, "--batches", "2,1,8", "--out", str(out)]) == 0
     said = capsys.readouterr()
     assert str(out) in said.out
-    assert "WHAT IF, nobody's measurement: the prices of batch sizes 2, 8" in said.err
+    assert "WHAT IF, hypothetical, not measured: the latencies of batch sizes 2, 8" in said.err
     rows = json.loads(out.read_text())["simlab"]["batches"]
     assert [(row["batch"], row["what_if"]) for row in rows] == [(1, False), (2, True), (8, True)]
     asked = ("--cost", str(costs[1]), "-p", "chain:length=1..7", "--what-if", "batch=8")
@@ -291,7 +291,7 @@ def test_prices_that_make_no_table_are_refused(
     start = ["--trace", str(trace), "-p", "chain", "--format"]
     assert "two cost files" in refused(*start, "vllm", "--cost", str(costs[4]), "--cost", str(costs[4]))
     assert "none of one text" in refused(*start, "vllm", "--cost", str(costs[4]), "--batches", "8")
-    assert "one machine's prices" in refused(*start, "modelopt", "--cost", str(costs[1]), "--cost", str(costs[4]))
+    assert "of one latency profile" in refused(*start, "modelopt", "--cost", str(costs[1]), "--cost", str(costs[4]))
     said = refused(*start, "tensorrt-llm", "--cost", str(costs[64]), "--batches", "64")
     assert "0 (batch 64)" in said
     assert "names the folder" in refused(*start, "vllm", "--out", str(tmp_path))

@@ -62,7 +62,7 @@ def test_the_cells_are_those_of_the_command_line(results: Path, exported: Callab
     heading, *rows = markdown_cells(exported("markdown"))
     assert rows == shown
     assert {len(row) for row in [heading, *rows]} == {8}
-    assert heading[1:3] == ["acceptance length pooled [95 %]", "acceptance length per response"]
+    assert heading[1:3] == ["acceptance length pooled [95 %]", "acceptance length macro avg"]
     written = latex_rows(exported("latex"))
     assert [row[0] for row in written[2:]] == [escaped_latex(row[0]) for row in shown]
     assert [row[1:] for row in written[2:]] == [row[1:] for row in shown]
@@ -77,7 +77,7 @@ def test_the_source_stands_below(results: Path, exported: Callable[..., str]) ->
         assert all(str(first[column]) in text for column in ("text_id", "draft_id", "cost_id", "simlab_version"))
         assert "Predicted; 18 prompts (chat, code, math), 24 sequences" in text
         assert "bonus token included" in text
-        assert "are bounds, told the answer" in text
+        assert "are oracle upper bounds, which know the target's text, and no policies" in text
 
 
 def test_slices_have_tables_of_their_own(exported: Callable[..., str]) -> None:
@@ -97,8 +97,8 @@ def test_kinds_and_prices_stand_in_tables_of_their_own(results: Path) -> None:
     measured = rows.with_columns(pl.lit("measured").alias("kind"), pl.lit(None, pl.String).alias("cost_id"))
     found = export_tables(pl.concat([rows, measured]))
     assert [one.source.split(";")[0] for one in found] == ["Predicted", "Measured in a real runner"]
-    assert "prices" in found[0].source
-    assert "prices" not in found[1].source
+    assert "latency profile" in found[0].source
+    assert "latency profile" not in found[1].source
     stages = [pl.lit(None, pl.Float64).alias(name) for name in ("draft_s", "select_s", "verify_s", "commit_s")]
     without = rows.with_columns(pl.lit(None, pl.String).alias("cost_id"), *stages)
     assert len(export_tables(pl.concat([without, measured]))) == 2

@@ -228,13 +228,13 @@ def test_a_choice_is_not_reported_on_its_own_prompts(
     [
         (["--objective", "acceptance_length"], "needs a limit: add --node-cap"),
         (["--objective", "worst_case", "--cost", "COST"], "give --cost at least twice"),
-        (["--cost", "COST", "--cost", "COST"], "the same prices"),
+        (["--cost", "COST", "--cost", "COST"], "the same latencies"),
         (["--objective", "tokens_per_s", "--cost", "COST", "--cost", "COST"], "reads one cost file"),
-        ([], "there are no prices"),
+        ([], "there is no latency profile"),
         (["--cost", "COST", "-p", "ddtree:budget=65"], "the trace is exact up to 64"),
         (
             ["--cost", "COST", "-p", "chain:length=65"],
-            "`chain:length=65` drafts up to 65 tokens, and the prices end at 64",
+            "`chain:length=65` drafts up to 65 tokens, and the latency profile ends at 64",
         ),
         (["--cost", "COST", "-p", "ddtree:size=3"], "has no setting `size`"),
         (["--cost", "COST", "-p", "survival:threshold=0.5~0.1"], "should rise"),

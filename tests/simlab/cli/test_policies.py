@@ -89,7 +89,7 @@ def test_every_policy_says_what_it_is(name: str) -> None:
     assert len(one.summary) <= 160, "the first sentence of its docstring is its line in lists; make it shorter"
     assert any(word in one.exactness for word in ("exact", "reconstruction")), one.exactness
     settings = {setting.name for setting in one.fields}
-    assert "cost" not in settings or "price" in one.reads
+    assert "cost" not in settings or "latency profile" in one.reads
     section = policies_page([one])
     assert all(f"| `{setting}` |" in section for setting in settings)
 

@@ -107,8 +107,8 @@ def test_the_table_names_what_was_replayed(trace: Path, tmp_path: Path, capsys: 
         "dataset math",
         "all: 9 prompts",
         "bonus token",
-        "prices   none",
-        "No speeds: simlab ships no prices for these models and this block; measure them with `simlab profile`.",
+        "latency  none",
+        "No speeds: simlab ships no latency profile for these models and this block; measure one with",
     ):
         assert part in text
     found = read_results(out)
@@ -168,7 +168,7 @@ def test_the_prices_are_named_and_kept_with_the_rows(
     assert main(["replay", "--trace", str(trace), *TREES, "--cost", str(cost), "--out", str(out)]) == 0
     text = capsys.readouterr().out
     cost_id = filled().cost_id
-    assert f"prices   Made-up CPU, 2 threads, float32, eager, torch 2.0.0 (cost {cost_id})\n" in text
+    assert f"latency  Made-up CPU, 2 threads, float32, eager, torch 2.0.0 (cost {cost_id})\n" in text
     assert "tokens/s  speedup" in text
     assert "No speeds" not in text
     assert max(map(len, text[text.index("policy") :].splitlines())) <= 110
@@ -177,7 +177,7 @@ def test_the_prices_are_named_and_kept_with_the_rows(
     assert rows.select(STAGE_COLUMNS).null_count().row(0) == (0, 0, 0, 0)
     assert main(["inspect", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert f"predicted at the prices {cost_id}" in shown
+    assert f"predicted with the latency profile {cost_id}" in shown
     assert next(line for line in text.splitlines() if "budget=8" in line) in shown
 
 
@@ -192,13 +192,13 @@ def test_shipped_prices_are_taken_where_none_are_given(
     replayed(capsys, trace, *TREES, cost_id=faster.cost_id)
     replayed(capsys, trace, *TREES, "--cost", str(cost), cost_id=filled().cost_id)
     assert main(["replay", "--trace", str(trace), *TREES]) == 0
-    assert "prices   Another CPU, 2 threads" in capsys.readouterr().out
+    assert "latency  Another CPU, 2 threads" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"contexts": (16, 40)}, "reach 40 tokens of context and 64 drafted tokens; this needs "),
+        ({"contexts": (16, 40)}, "reaches 40 tokens of context and 64 drafted tokens; this needs "),
         ({"node_counts": (0, 15)}, "and 15 drafted tokens; this needs "),
     ],
 )
@@ -209,7 +209,7 @@ def test_shipped_prices_that_end_too_early_are_left_out(
     replayed(capsys, trace, *TREES, cost_id=None)
     assert main(["replay", "--trace", str(trace), *TREES]) == 0
     text = capsys.readouterr().out
-    assert "prices   none\n" in text
+    assert "latency  none\n" in text
     assert said in text
     assert "tokens/s" not in text
 

@@ -133,7 +133,7 @@ def test_a_number_by_throughput_reads_the_prices_that_it_names(
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ([THROUGHPUT], "it weighs tokens against seconds, and there are no prices"),
+        ([THROUGHPUT], "it weighs tokens against latency, and there is no latency profile"),
         (["joint-throughput:budget=64", "--cost", "COST1"], "budget of at most 60, or measure more with"),
         (["joint-throughput", "--cost", "COST1"], "needs a budget"),
     ],
@@ -150,7 +150,7 @@ def test_a_number_by_throughput_without_prices_is_refused(
     ("extra", "said"),
     [
         (["--batch", "0"], "whole number"),
-        (["--batch", "2", "--cost", "COST3"], "needs prices of 2 texts at a time, and these are of 3"),
+        (["--batch", "2", "--cost", "COST3"], "needs a latency profile of 2 texts at a time, and this is of 3"),
         (["--batch", "2", "--rounds", "r.parquet"], "takes neither --resume nor --rounds"),
         (["--batch", "2", "--resume", "--out", "r.parquet"], "takes neither --resume nor --rounds"),
     ],

@@ -256,7 +256,7 @@ def test_several_machines_in_one_replay(trace: Path, tmp_path: Path, capsys: pyt
         rows = found.filter(cost_id=file.cost_id)
         assert rows.height == NUM_ROWS + 2 * NUM_SEQUENCES
         assert f"(cost {file.cost_id})\n\npolicy " in text
-    assert "The fastest policy by prediction, and its speedup, change with the prices:" in text
+    assert "The fastest policy by prediction, and its speedup, change with the latency profile:" in text
     assert any(line.startswith("  ddtree:budget=60 (") and "Another CPU" in line for line in text.splitlines())
     assert main(["replay", "--trace", str(trace), *POLICIES, "--json", *costs]) == 0
     value = json.loads(capsys.readouterr().out)

@@ -364,7 +364,7 @@ def test_a_budget_needs_prices_and_other_prompts(
 ) -> None:
     both = ["ddtree-gsm8k", "--trace", places["trace"], "--dev-trace"]
     assert main(["reproduce", *both, places["dev"]]) == 2
-    assert "needs prices" in capsys.readouterr().err
+    assert "needs a latency profile" in capsys.readouterr().err
     assert main(["reproduce", *both, places["trace"], "--cost", places["cost"]]) == 2
     assert "12 prompts of --dev-trace are among those of --trace" in capsys.readouterr().err
     other = write_synthetic_trace(tmp_path / "other", seed=9, num_sequences=2, length=12)

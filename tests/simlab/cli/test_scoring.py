@@ -95,7 +95,7 @@ def test_tables_for_people_and_what_is_left_out(trace: Path, capsys: pytest.Capt
     assert "Left out: `calibrated:budget=16`" in text
     assert "no speeds" in text.lower()
     assert all(f"{name}: " in text for name in ("math", "code", "chat", "all"))
-    assert text.count("How far from the chain to the hindsight bound") == 4
+    assert text.count("How much of the gap from the chain to the oracle upper bound is closed") == 4
     assert "Fewer than 20 prompts" in text
     assert "nan" not in text
 

@@ -177,7 +177,7 @@ def test_a_table_of_ranks_makes_a_fixed_tree(
         (("price", "-p", "price:budget=8/16"), "expected one policy that learns a rate"),
         (("price", "-p", "price:budget=8,rate=3"), "expected one policy that learns a rate"),
         (("price", "-p", "price:budget=17"), "--exact-budget"),
-        (("price", "-p", "price"), "its prices end at 64"),
+        (("price", "-p", "price"), "its latency profile ends at 64"),
     ],
 )
 def test_what_cannot_be_done_is_refused(

@@ -129,7 +129,7 @@ def test_a_what_if_machine_stands_beside_the_measured_one(
     rows = {(row["cost_id"], row["policy"]): row for row in value["rows"]}
     headings = [rows[one, "chain"]["prices"] for one in ids]
     assert headings[0].startswith("Made-up CPU")
-    assert headings[1].startswith(f"WHAT IF verify*0.5 ({ids[1]}), nobody's measurement, of Made-up CPU")
+    assert headings[1].startswith(f"WHAT IF verify*0.5 ({ids[1]}), hypothetical, not measured; from Made-up CPU")
     speeds = {one: [rows[one, f"ddtree:budget={size}"]["tokens_per_s"] for size in (8, 16)] for one in ids}
     assert all(fast > measured for fast, measured in zip(speeds[ids[1]], speeds[ids[0]], strict=True))
     results = read_results(out)
@@ -146,7 +146,7 @@ def test_a_what_if_machine_stands_beside_the_measured_one(
     text = capsys.readouterr().out
     assert "WHAT IF verify*0.5" in text
     assert "WHAT IF tile=16,batch=2" in text
-    assert "nobody's measurement" in text
+    assert "hypothetical, not measured" in text
     assert "fastest" in text.lower().rsplit("\n\n", 1)[-1]
 
 
@@ -155,8 +155,8 @@ def test_a_what_if_machine_stands_beside_the_measured_one(
     [
         (["--what-if", "verfy*2", "--cost", "COST"], "no stage"),
         (["--what-if", "", "--cost", "COST"], "cannot read"),
-        (["--what-if", "verify*2"], "there are none"),
-        (["--what-if", "batch=8", "--cost", "COST", "-p", "ddtree:budget=16"], "prices up to 7"),
+        (["--what-if", "verify*2"], "there is none"),
+        (["--what-if", "batch=8", "--cost", "COST", "-p", "ddtree:budget=16"], "latencies up to 7"),
         (["-p", "caddtree:budget=8,cost=auto:flat", "--cost", "COST"], "'flat' is no view"),
     ],
 )
