@@ -9,9 +9,9 @@ from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.optimize.inputs import SearchInputs, search_inputs
-from simlab.studies.optimize.report import Choice, report_choice
+from simlab.studies.optimize.report import PolicyChoice, report_choice
 from simlab.studies.optimize.search import SearchOptions, at_the_ends, search
-from simlab.studies.optimize.space import Point, Space, space_of
+from simlab.studies.optimize.space import SearchPoint, SearchSpace, search_space_of
 from simlab.studies.optimize.trials import plan_of, run_trials
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.optimum import Optimum, write_optimum
@@ -31,9 +31,9 @@ class OptimizeResult(StudyResult):
     """
 
     inputs: SearchInputs
-    space: Space
-    trials: tuple[Point, ...]
-    choice: Choice
+    space: SearchSpace
+    trials: tuple[SearchPoint, ...]
+    choice: PolicyChoice
     steps: tuple[tuple[int, int], ...]
 
     @property
@@ -152,7 +152,7 @@ def optimize(
     """
     costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
     inputs = search_inputs(opened(trace), report_on, costs, draft, objective, node_cap)
-    space = space_of(policies, inputs)
+    space = search_space_of(policies, inputs)
     plan, options = plan_of(trials, seed, storage, space), SearchOptions(threads, progress)
     points, num_tried = run_trials(space, inputs, plan, options)
     dev = search(space, points, inputs.dev, inputs.objective, halving, options)

@@ -18,8 +18,8 @@ from simlab.arrays import Doubles
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.optimize.inputs import PromptSet, SearchInputs
-from simlab.studies.optimize.search import Searched, SearchOptions
-from simlab.studies.optimize.space import CHAIN, PLAIN, TREES, Point, is_reference
+from simlab.studies.optimize.search import SearchOptions, SearchOutcome
+from simlab.studies.optimize.space import CHAIN, PLAIN, TREES, SearchPoint, is_reference
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, Scalar
 from simlab.traces.results.rows import Results, results_at
@@ -41,7 +41,7 @@ _EVALUATION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PolicyChoice:
     """The choice, and what its tables are made of.
 
     Attributes:
@@ -60,8 +60,8 @@ class Choice:
 
 
 def report_choice(
-    inputs: SearchInputs, dev: Searched, evaluation: Searched, num_searched: int, options: SearchOptions
-) -> Choice:
+    inputs: SearchInputs, dev: SearchOutcome, evaluation: SearchOutcome, num_searched: int, options: SearchOptions
+) -> PolicyChoice:
     """The choice on dev, reported on evaluation.
 
     Args:
@@ -96,17 +96,17 @@ def report_choice(
         rows=tuple(_finalist_rows(inputs, finalists, rows, standing)),
     )
     summaries = tuple(tuple(_summaries(rows[1], one.cost_id)) for one in inputs.evaluation.prices)
-    return Choice(optimum, standing, rows[1], summaries, in_sample)
+    return PolicyChoice(optimum, standing, rows[1], summaries, in_sample)
 
 
-def _references(dev: Searched, values: Doubles) -> list[int]:
+def _references(dev: SearchOutcome, values: Doubles) -> list[int]:
     """Places of the best of each reference."""
     order = best_places(dev.sums, values)
     firsts = (next((place for place in order if dev.points[place].entry == at), None) for at in (CHAIN, PLAIN, TREES))
     return [place for place in firsts if place is not None]
 
 
-def _rows(side: PromptSet, finalists: Sequence[Point], options: SearchOptions) -> tuple[Results, tuple[str, ...]]:
+def _rows(side: PromptSet, finalists: Sequence[SearchPoint], options: SearchOptions) -> tuple[Results, tuple[str, ...]]:
     """Result rows of the finalists and the bounds on the prompts of a side; which finalists know its texts."""
     asked: list[PricedPolicies] = []
     in_sample: list[str] = []
@@ -121,7 +121,7 @@ def _rows(side: PromptSet, finalists: Sequence[Point], options: SearchOptions) -
     return rows.filter(rows["sequence"].is_in(list(wanted))), tuple(dict.fromkeys(in_sample))
 
 
-def _runs(side: PromptSet, machine: int, finalists: Sequence[Point], rows: Results) -> list[PolicyRun]:
+def _runs(side: PromptSet, machine: int, finalists: Sequence[SearchPoint], rows: Results) -> list[PolicyRun]:
     """The finalists at one machine's prices."""
     priced = results_at(rows, side.prices[machine].cost_id)
     plain = priced.filter(priced["name"] == "ar")
@@ -134,10 +134,10 @@ def _summaries(rows: Results, cost_id: str | None) -> list[Summary]:
     return summarise(results_at(rows, cost_id))
 
 
-def _optimism(inputs: SearchInputs, dev: Searched, evaluation: Searched, best: int) -> Mapping[str, Scalar]:
+def _optimism(inputs: SearchInputs, dev: SearchOutcome, evaluation: SearchOutcome, best: int) -> Mapping[str, Scalar]:
 
     chain = next(place for place, one in enumerate(dev.points) if one.entry == CHAIN)
-    own = Searched((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
+    own = SearchOutcome((dev.points[best], dev.points[chain]), dev.sums.take([best, chain]), ())
     dev_values = objective_figures(own.sums, inputs.objective)
     there = objective_figures(evaluation.sums, inputs.objective)
     first = best_places(evaluation.sums, there)[0]
@@ -151,7 +151,7 @@ def _optimism(inputs: SearchInputs, dev: Searched, evaluation: Searched, best: i
 
 
 def _finalist_rows(
-    inputs: SearchInputs, finalists: Sequence[Point], rows: Sequence[Results], standing: FinalistVerdict
+    inputs: SearchInputs, finalists: Sequence[SearchPoint], rows: Sequence[Results], standing: FinalistVerdict
 ) -> list[dict[str, Scalar]]:
     """A row for each finalist and bound at each machine's prices."""
     against = {one.second: one for one in standing.comparisons}
@@ -183,7 +183,7 @@ def _finalist_rows(
     return found
 
 
-def _role(finalists: Sequence[Point], place: int | None) -> str:
+def _role(finalists: Sequence[SearchPoint], place: int | None) -> str:
     if place is None:
         return BOUND
     if place == 0:

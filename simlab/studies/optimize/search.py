@@ -15,7 +15,7 @@ from simlab.policies.rules.budgets import FixedBudget
 from simlab.recorded import RecordedTexts
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.optimize.inputs import PromptSet
-from simlab.studies.optimize.space import Point, Space, is_reference
+from simlab.studies.optimize.space import SearchPoint, SearchSpace, is_reference
 from simlab.studies.replay.run import ROOTS_AT_ONCE, ROWS_AT_ONCE, in_order, num_cores
 from simlab.totals import DRAFTED, ROUNDS
 
@@ -45,7 +45,7 @@ class SumsOfPolicies:
         options: threads and bar.
     """
 
-    def __init__(self, points: Sequence[Point], side: PromptSet, options: SearchOptions) -> None:
+    def __init__(self, points: Sequence[SearchPoint], side: PromptSet, options: SearchOptions) -> None:
         self._points, self._side, self._threads = points, side, options.threads or num_cores()
         self._progress = options.progress
 
@@ -102,7 +102,7 @@ class SumsOfPolicies:
                 bar.update(sum(len(one.text) for one in texts.sequences) * len(which))
 
 
-def units_of(points: Sequence[Point]) -> Longs:
+def units_of(points: Sequence[SearchPoint]) -> Longs:
     """Which policies are worked out together, as `simlab.analysis.optimize.halving.halve_candidates` reads it."""
     numbers: dict[str, int] = {}
     found = []
@@ -114,7 +114,7 @@ def units_of(points: Sequence[Point]) -> Longs:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchOutcome:
     """What a search came to on one side.
 
     Attributes:
@@ -123,18 +123,23 @@ class Searched:
         steps: policies and prompts of each step; one step: nothing was dropped on the way.
     """
 
-    points: tuple[Point, ...]
+    points: tuple[SearchPoint, ...]
     sums: CandidateSums
     steps: tuple[tuple[int, int], ...]
 
-    def best(self, objective: str) -> Point:
+    def best(self, objective: str) -> SearchPoint:
         """The policy with the largest figure."""
         return self.points[best_places(self.sums, objective_figures(self.sums, objective))[0]]
 
 
 def search(
-    space: Space, more: Sequence[Point], side: PromptSet, objective: str, halving: bool | None, options: SearchOptions
-) -> Searched:
+    space: SearchSpace,
+    more: Sequence[SearchPoint],
+    side: PromptSet,
+    objective: str,
+    halving: bool | None,
+    options: SearchOptions,
+) -> SearchOutcome:
     """The points of a search on all prompts, or where there are many the better ones only.
 
     Args:
@@ -152,17 +157,17 @@ def search(
     if not points or not (many if halving is None else halving):
         everything = [*kept.values(), *points]
         found = SumsOfPolicies(everything, side, options)(range(len(everything)), range(num_prompts))
-        return Searched(tuple(everything), found, ((len(everything), num_prompts),))
+        return SearchOutcome(tuple(everything), found, ((len(everything), num_prompts),))
     order, entries = mixed_order(side.prompts), np.array([one.entry for one in points], np.int64)
     left, found, steps = halve_candidates(SumsOfPolicies(points, side, options), units, entries, order, objective)
     always = list(kept.values())
     own = SumsOfPolicies(always, side, SearchOptions(options.threads, False))(range(len(always)), range(num_prompts))
     in_order_of_trace = np.argsort(order).tolist()
     sums = own.beside(found.on(in_order_of_trace))
-    return Searched((*always, *(points[place] for place in left)), sums, tuple(steps))
+    return SearchOutcome((*always, *(points[place] for place in left)), sums, tuple(steps))
 
 
-def at_the_ends(best: Point, points: Sequence[Point]) -> list[str]:
+def at_the_ends(best: SearchPoint, points: Sequence[SearchPoint]) -> list[str]:
     """Settings of the best that are the smallest or the largest that its entry was searched for.
 
     Args:

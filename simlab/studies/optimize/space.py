@@ -17,7 +17,7 @@ _TYPED = {"autoregressive": "ar"}
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SearchPoint:
     """One policy of the search.
 
     Attributes:
@@ -32,7 +32,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class SearchSpace:
     """What a search tries: its entries and their policies.
 
     Attributes:
@@ -44,13 +44,13 @@ class Space:
     """
 
     entries: tuple[SearchEntry, ...]
-    points: tuple[Point, ...]
+    points: tuple[SearchPoint, ...]
     ranged: tuple[int, ...]
     left_out: tuple[str, ...]
     capped: int
 
 
-def space_of(texts: Sequence[str], inputs: SearchInputs) -> Space:
+def search_space_of(texts: Sequence[str], inputs: SearchInputs) -> SearchSpace:
     """The entries that were typed, or those of the shelf.
 
     Raises:
@@ -61,7 +61,7 @@ def space_of(texts: Sequence[str], inputs: SearchInputs) -> Space:
     chain = "chain" if inputs.node_cap is None or dev.depth <= inputs.node_cap else f"chain:length={inputs.node_cap}"
     references = (chain, "ar", f"ddtree:budget=1..{most}")
     entries = [parse_entry(text) for text in (*references, *(texts or built_in_entries(most, dev.depth)))]
-    points: dict[str, Point] = {}
+    points: dict[str, SearchPoint] = {}
     left_out, capped = [], 0
     for place, entry in enumerate(entries):
         try:
@@ -79,10 +79,10 @@ def space_of(texts: Sequence[str], inputs: SearchInputs) -> Space:
     ranged = tuple(place for place, entry in enumerate(entries) if entry.ranges)
     if capped and not ranged and all(map(is_reference, points.values())):
         raise UsageError(f"all policies of -p draft more than --node-cap {inputs.node_cap}; raise it, or lower budgets")
-    return Space(tuple(entries), tuple(points.values()), ranged, tuple(left_out), capped)
+    return SearchSpace(tuple(entries), tuple(points.values()), ranged, tuple(left_out), capped)
 
 
-def points_at(text: str, entry: int, inputs: SearchInputs) -> list[Point]:
+def points_at(text: str, entry: int, inputs: SearchInputs) -> list[SearchPoint]:
     """The policies of a text without ranges, on each machine.
 
     Raises:
@@ -93,30 +93,30 @@ def points_at(text: str, entry: int, inputs: SearchInputs) -> list[Point]:
     for first in parse_policies([text], artefacts[0]):
         typed = _TYPED.get(first.label, first.label)
         others = [parse_policies([typed], own)[0] for own in artefacts[1:]]
-        found.append(Point(typed, entry, (first, *others)))
+        found.append(SearchPoint(typed, entry, (first, *others)))
     for point in found:
         for side in (inputs.dev, inputs.evaluation):
             _check_fits(point, side)
     return found
 
 
-def is_reference(point: Point) -> bool:
+def is_reference(point: SearchPoint) -> bool:
     """Whether it is there whatever is asked for."""
     return point.entry <= TREES
 
 
-def within_cap(points: Sequence[Point], inputs: SearchInputs) -> list[Point]:
+def within_cap(points: Sequence[SearchPoint], inputs: SearchInputs) -> list[SearchPoint]:
     """Those that draft no more than the node cap."""
     cap = inputs.node_cap
     return [one for one in points if cap is None or _most_drafted(one, inputs.dev) <= cap]
 
 
-def _most_drafted(point: Point, side: PromptSet) -> int:
+def _most_drafted(point: SearchPoint, side: PromptSet) -> int:
 
     return most_drafted(point.policies[0].policy.budget, side.depth)
 
 
-def _check_fits(point: Point, side: PromptSet) -> None:
+def _check_fits(point: SearchPoint, side: PromptSet) -> None:
     kept = side.trace.manifest.draft_sets[side.draft]
     check_needs(point.policies[0].policy, kept.exact_budget, kept.min_width)
     most = _most_drafted(point, side)

@@ -13,7 +13,7 @@ from simlab.policies.parsing.search_space import SearchEntry
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.optimize.inputs import SearchInputs
 from simlab.studies.optimize.search import SearchOptions, SumsOfPolicies
-from simlab.studies.optimize.space import Point, Space, points_at, within_cap
+from simlab.studies.optimize.space import SearchPoint, SearchSpace, points_at, within_cap
 
 if TYPE_CHECKING:
     import optuna  # an extra of its own, which searches without ranges do without
@@ -27,7 +27,7 @@ _TYPED, _BEST = "typed", "best"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrialPlan:
     """How many trials, from which seed, kept where; None: in memory."""
 
     trials: int
@@ -35,7 +35,7 @@ class Plan:
     storage: str | None
 
 
-def plan_of(trials: int | None, seed: int | None, storage: str | None, space: Space) -> Plan:
+def plan_of(trials: int | None, seed: int | None, storage: str | None, space: SearchSpace) -> TrialPlan:
     """The plan that was asked for.
 
     Raises:
@@ -47,21 +47,23 @@ def plan_of(trials: int | None, seed: int | None, storage: str | None, space: Sp
         raise UsageError(
             f"--{named[0]} is about trials of ranges, and no -p has one; write it as -p presto:ngram_weight=0.0~1.0"
         )
-    return Plan(TRIALS if trials is None else trials, SEED if seed is None else seed, storage)
+    return TrialPlan(TRIALS if trials is None else trials, SEED if seed is None else seed, storage)
 
 
-def run_trials(space: Space, inputs: SearchInputs, plan: Plan, options: SearchOptions) -> tuple[list[Point], int]:
+def run_trials(
+    space: SearchSpace, inputs: SearchInputs, plan: TrialPlan, options: SearchOptions
+) -> tuple[list[SearchPoint], int]:
     """The best policy of each trial of each entry with ranges, and how many policies were tried.
 
     Raises:
         SimlabError: optuna is not installed, or its storage cannot be opened.
     """
-    found: dict[str, Point] = {}
+    found: dict[str, SearchPoint] = {}
     number = 0
     for place in space.ranged:
         entry = space.entries[place]
 
-        def points(text: str, place: int = place) -> list[Point]:
+        def points(text: str, place: int = place) -> list[SearchPoint]:
             return within_cap(points_at(text, place, inputs), inputs)
 
         for typed, best in _trials(entry, _study(entry, inputs, plan), plan, inputs, points, options):
@@ -71,7 +73,7 @@ def run_trials(space: Space, inputs: SearchInputs, plan: Plan, options: SearchOp
     return list(found.values()), number
 
 
-def _study(entry: "SearchEntry", inputs: SearchInputs, plan: Plan) -> "optuna.Study":
+def _study(entry: "SearchEntry", inputs: SearchInputs, plan: TrialPlan) -> "optuna.Study":
     """One for each entry on these prompts, at these prices, by this objective."""
     with _explained(plan.storage):
         import optuna  # noqa: PLC0415 - an extra of its own, which searches without ranges do without
@@ -117,9 +119,9 @@ def _explained(storage: str | None) -> Iterator[None]:
 def _trials(
     entry: "SearchEntry",
     study: "optuna.Study",
-    plan: Plan,
+    plan: TrialPlan,
     inputs: SearchInputs,
-    points: Callable[[str], list[Point]],
+    points: Callable[[str], list[SearchPoint]],
     options: SearchOptions,
 ) -> list[tuple[str, str]]:
     """The text and the best policy of each finished trial, earlier ones included."""
@@ -158,7 +160,7 @@ def _trials(
     return [(one.user_attrs[_TYPED], one.user_attrs[_BEST]) for one in finished]
 
 
-def _whole_settings(entry: "SearchEntry", points: Callable[[str], list[Point]]) -> set[str]:
+def _whole_settings(entry: "SearchEntry", points: Callable[[str], list[SearchPoint]]) -> set[str]:
     """The ranges of settings that are whole numbers; a range of these ends at whole numbers."""
     first = points(entry.ends()[0])
     if not first:

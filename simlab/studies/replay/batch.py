@@ -15,7 +15,7 @@ from simlab.recorded import RecordedTexts, texts_of
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.trace import first_prompts
-from simlab.studies.replay.rows import Row, policy_row, results_of
+from simlab.studies.replay.rows import ReplayRow, policy_row, results_of
 from simlab.studies.replay.run import ReplayOptions, in_order, num_cores
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
@@ -48,7 +48,7 @@ def replay_batches(
     texts = texts_of([one for part in trace.recorded_texts(draft, wanted) for one in part.sequences])
     shown = sys.stderr.isatty() if options.progress is None else options.progress
 
-    def work(row: Row) -> Results:
+    def work(row: ReplayRow) -> Results:
         return results_of([row], _sums(row, texts, batch), texts, trace, draft)
 
     with tqdm(total=len(rows), desc="replay", unit="policy", delay=2, disable=not shown) as bar:
@@ -78,7 +78,7 @@ def policy_id_at(policy_id: str, batch: int) -> str:
     return content_id({"policy": policy_id, "batch": batch})
 
 
-def _sums(row: Row, texts: RecordedTexts, batch: int) -> ReplaySums:
+def _sums(row: ReplayRow, texts: RecordedTexts, batch: int) -> ReplaySums:
 
     assert row.policy is not None
     return served_sums(row.policy.policy, texts, batch, row.prices.cost)

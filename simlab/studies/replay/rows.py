@@ -19,7 +19,7 @@ from simlab.traces.results.rows import Results, results_of_texts
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReplayRow:
     """What a result row is of: one policy or bound at one machine's prices.
 
     Attributes:
@@ -40,14 +40,14 @@ class Row:
         return self.identity["policy_id"]
 
 
-def policy_row(one: NamedPolicy, prices: Prices) -> Row:
+def policy_row(one: NamedPolicy, prices: Prices) -> ReplayRow:
     """The row of a policy."""
     settings = json.dumps(dict(one.settings), sort_keys=True)
     identity = {"policy": one.label, "policy_id": one.policy_id, "name": one.name, "settings": settings}
-    return Row(identity, prices, one, 0)
+    return ReplayRow(identity, prices, one, 0)
 
 
-def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budgets: bool) -> list[Row]:
+def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budgets: bool) -> list[ReplayRow]:
     """The rows of the bounds; none beside policies that read more than the draft set.
 
     Args:
@@ -71,11 +71,11 @@ def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budget
 
 def _bound(
     name: str, label: str, settings: dict[str, object], artefacts: dict[str, str], prices: Prices, budget: int
-) -> Row:
+) -> ReplayRow:
 
     bound_id = content_id({"name": name, "settings": settings, "artefacts": artefacts})
     text = json.dumps(settings, sort_keys=True)
-    return Row({"policy": label, "policy_id": bound_id, "name": name, "settings": text}, prices, None, budget)
+    return ReplayRow({"policy": label, "policy_id": bound_id, "name": name, "settings": text}, prices, None, budget)
 
 
 class ReadyRows:
@@ -85,7 +85,7 @@ class ReadyRows:
         rows: what each is of.
     """
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[ReplayRow]) -> None:
 
         self.rows = tuple(rows)
         self._played = [place for place, row in enumerate(rows) if row.policy is not None]
@@ -107,7 +107,7 @@ class ReadyRows:
         return sums
 
 
-def _bound_sums(row: Row, texts: RecordedTexts) -> ReplaySums:
+def _bound_sums(row: ReplayRow, texts: RecordedTexts) -> ReplaySums:
 
     cost = row.prices.cost
     if row.identity["name"] == BEST_BUDGET and cost is not None:
@@ -117,7 +117,7 @@ def _bound_sums(row: Row, texts: RecordedTexts) -> ReplaySums:
     return sums_of_rounds(rounds, texts, cost, STAGES)
 
 
-def results_of(rows: Sequence[Row], sums: ReplaySums, texts: RecordedTexts, trace: Trace, draft: str) -> Results:
+def results_of(rows: Sequence[ReplayRow], sums: ReplaySums, texts: RecordedTexts, trace: Trace, draft: str) -> Results:
     """Result rows of some texts.
 
     Args:

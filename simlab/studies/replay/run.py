@@ -17,7 +17,7 @@ from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rounds import rows_of_texts
-from simlab.studies.replay.rows import ReadyRows, Row, bound_rows, policy_row, results_of, simlab_version
+from simlab.studies.replay.rows import ReadyRows, ReplayRow, bound_rows, policy_row, results_of, simlab_version
 from simlab.traces.reader import Trace
 from simlab.traces.results.rounds import RoundRows, RoundsFile, joined_rounds
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
@@ -76,7 +76,7 @@ def replay_trace(
     kept = trace.manifest.draft_sets[draft]
     for one in (one for each in asked for one in each.policies):
         check_needs(one.policy, kept.exact_budget, kept.min_width)
-    rows: list[Row] = []
+    rows: list[ReplayRow] = []
     for each in asked:
         rows += [policy_row(one, each.prices) for one in each.policies]
         rows += bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
@@ -93,7 +93,9 @@ def _which(trace: Trace, draft: str) -> dict[str, str]:
     return {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft], "simlab_version": simlab_version()}
 
 
-def _missing(earlier: Sequence[Results], rows: Sequence[Row], wanted: Sequence[int]) -> dict[int, list[Row]]:
+def _missing(
+    earlier: Sequence[Results], rows: Sequence[ReplayRow], wanted: Sequence[int]
+) -> dict[int, list[ReplayRow]]:
     """What is still to be done of each sequence."""
     done: dict[int, set[tuple[str | None, str]]] = {}
     for part in earlier:
@@ -109,7 +111,7 @@ def _missing(earlier: Sequence[Results], rows: Sequence[Row], wanted: Sequence[i
 
 
 def _replayed(
-    trace: Trace, draft: str, rows: Sequence[Row], missing: dict[int, list[Row]], options: ReplayOptions
+    trace: Trace, draft: str, rows: Sequence[ReplayRow], missing: dict[int, list[ReplayRow]], options: ReplayOptions
 ) -> list[Results]:
     """The missing rows; they are kept in the store as they come."""
     lengths = {record.index: len(record.text) for record in trace.sequences()}
@@ -136,23 +138,23 @@ def _replayed(
     return found
 
 
-def _alike(missing: dict[int, list[Row]]) -> list[tuple[list[Row], list[int]]]:
+def _alike(missing: dict[int, list[ReplayRow]]) -> list[tuple[list[ReplayRow], list[int]]]:
     """Sequences of which the same is missing, together."""
-    found: dict[tuple[tuple[str | None, str], ...], tuple[list[Row], list[int]]] = {}
+    found: dict[tuple[tuple[str | None, str], ...], tuple[list[ReplayRow], list[int]]] = {}
     for index, some in missing.items():
         key = tuple((row.prices.cost_id, row.policy_id) for row in some)
         found.setdefault(key, (some, []))[1].append(index)
     return list(found.values())
 
 
-def _groups(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
+def _groups(rows: Sequence[ReplayRow]) -> list[tuple[ReplayRow, ...]]:
     """Rows of policies of one order of nodes near each other, so many at once."""
     orders: dict[str, int] = {}
     near = sorted(rows, key=lambda row: orders.setdefault(_order_key(row), len(orders)))
     return [tuple(near[at : at + ROWS_AT_ONCE]) for at in range(0, len(near), ROWS_AT_ONCE)]
 
 
-def _order_key(row: Row) -> str:
+def _order_key(row: ReplayRow) -> str:
 
     return "" if row.policy is None else order_key(row.policy.policy)
 

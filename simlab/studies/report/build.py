@@ -24,8 +24,8 @@ from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
-from simlab.studies.report.marks import footer_text, marks_of
 from simlab.studies.report.trees import explorer
+from simlab.studies.report.trust import footer_text, trust_labels
 from simlab.traces.artefacts.confirmation import Confirmation
 
 MOST_SHOWN = 5
@@ -69,7 +69,7 @@ def built_page(inputs: ReportInputs, title: str, num_texts: int, command: str) -
         [*verdict.more, *_measured(inputs), *([inputs.served] if inputs.served else [])],
         policy_table(inputs.results, verdict.best),
         speed_chart(inputs.results),
-        marks_of(inputs, _choice(inputs)),
+        trust_labels(inputs, _choice(inputs)),
         command,
     )
     sections = list(_sections(inputs, shown, num_texts, missing))

@@ -29,7 +29,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import texts_of
 from simlab.sequence_replay import rounds
 from simlab.studies.report.inputs import ReportInputs
-from simlab.studies.report.marks import _prices_mark, _text_mark
+from simlab.studies.report.trust import _prices_mark, _text_mark
 from simlab.testing.random_texts import random_sequence
 from simlab.traces.results.rows import results_frame, write_results
 from simlab.traces.synthetic import write_synthetic_trace

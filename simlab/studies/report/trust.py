@@ -7,7 +7,7 @@ from simlab.analysis.report.verdict import VerdictChoice
 from simlab.studies.report.inputs import ReportInputs
 
 
-def marks_of(inputs: ReportInputs, choice: VerdictChoice) -> list[TrustLabel]:
+def trust_labels(inputs: ReportInputs, choice: VerdictChoice) -> list[TrustLabel]:
     """Text, rows, prices, and prompts."""
     return [_text_mark(inputs), _rows_mark(inputs), _prices_mark(inputs), _choice_mark(inputs, choice)]
 
