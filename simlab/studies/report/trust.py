@@ -9,10 +9,10 @@ from simlab.studies.report.inputs import ReportInputs
 
 def trust_labels(inputs: ReportInputs, choice: VerdictChoice) -> list[TrustLabel]:
     """Text, rows, prices, and prompts."""
-    return [_text_mark(inputs), _rows_mark(inputs), _prices_mark(inputs), _choice_mark(inputs, choice)]
+    return [_text_label(inputs), _rows_label(inputs), _prices_label(inputs), _choice_label(inputs, choice)]
 
 
-def _text_mark(inputs: ReportInputs) -> TrustLabel:
+def _text_label(inputs: ReportInputs) -> TrustLabel:
 
     name = "The text"
     if not inputs.judged:
@@ -34,7 +34,7 @@ def _text_mark(inputs: ReportInputs) -> TrustLabel:
     return TrustLabel(name, "lossless up to ties", detail, "good")
 
 
-def _rows_mark(inputs: ReportInputs) -> TrustLabel:
+def _rows_label(inputs: ReportInputs) -> TrustLabel:
 
     name = "The trace"
     if inputs.trace is None:
@@ -51,7 +51,7 @@ def _rows_mark(inputs: ReportInputs) -> TrustLabel:
     return TrustLabel(name, f"{rows:,} rows, dense", detail, "good" if manifest.gt_mode == "generated" else "plain")
 
 
-def _prices_mark(inputs: ReportInputs) -> TrustLabel:
+def _prices_label(inputs: ReportInputs) -> TrustLabel:
 
     name = "Latency profile"
     if not inputs.results.has_speeds:
@@ -69,7 +69,7 @@ def _prices_mark(inputs: ReportInputs) -> TrustLabel:
     )
 
 
-def _choice_mark(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
+def _choice_label(inputs: ReportInputs, choice: VerdictChoice) -> TrustLabel:
 
     name = "Chosen on / reported on"
     found = inputs.results.found[0]
