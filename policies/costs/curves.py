@@ -55,7 +55,7 @@ def _lower_quartiles(cells: Sequence[Sequence[float]]) -> Doubles:
     sizes = np.array([len(seconds) for seconds in cells])
     for size in np.unique(sizes):
         (places,) = np.nonzero(sizes == size)
-        found[places] = np.quantile(np.array([cells[place] for place in places], np.float64), 0.25, axis=1)
+        found[places] = np.quantile(np.array([cells[place] for place in places.tolist()], np.float64), 0.25, axis=1)
     return found
 
 

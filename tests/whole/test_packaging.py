@@ -173,7 +173,14 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
     made = run([sys.executable, "-m", "venv", "--without-pip", root], work)
     assert made.returncode == 0, made.stdout + made.stderr
     (wheel,) = built.glob("*.whl")
-    install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", root / "bin" / "python"]
+    install: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        root / "bin" / "python",
+    ]
     done = run([*install, "install", "--quiet", "--no-deps", "--no-index", wheel], work)
     assert done.returncode == 0, done.stdout + done.stderr
     (packages,) = root.glob("lib/python*/site-packages")
@@ -196,7 +203,15 @@ def test_a_users_program_is_checked_against_the_wheel(installed: Environment) ->
     folder.mkdir()
     (folder / "user.py").write_text(USER, encoding="utf-8")
     (folder / "mistaken.py").write_text(MISTAKEN, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", folder / "cache"]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--no-error-summary",
+        "--cache-dir",
+        folder / "cache",
+    ]
     done = run([*command, "--python-executable", installed.python, "user.py", "mistaken.py"], folder)
     lines = done.stdout.splitlines()
     assert [line.partition(": error:")[0] for line in lines if ": error:" in line] == [

@@ -1,5 +1,6 @@
 """What holds for every command: exit codes, one sentence, nothing heavy before it is needed."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -21,6 +22,22 @@ def one_sentence(captured: pytest.CaptureFixture[str]) -> str:
     assert err.startswith("simlab: ")
     assert err.count("\n") == 1
     return err
+
+
+def test_the_garbage_collector_is_given_back_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    assert main.main(["version"]) == 0
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, frozen)
+    monkeypatch.setattr(sys, "argv", ["simlab", "version"])
+    try:
+        assert main.main() == 0
+        assert gc.get_threshold() == before
+        assert gc.get_freeze_count() > frozen
+    finally:
+        gc.unfreeze()
+    assert capsys.readouterr().out == f"{metadata.version('simlab')}\n" * 2
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS)])
