@@ -29,7 +29,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import texts_of
 from simlab.sequence_replay import rounds
 from simlab.studies.report.inputs import ReportInputs
-from simlab.studies.report.trust import _prices_mark, _text_mark
+from simlab.studies.report.trust import _prices_label, _text_label
 from simlab.testing.random_texts import random_sequence
 from simlab.traces.results.rows import results_frame, write_results
 from simlab.traces.synthetic import write_synthetic_trace
@@ -332,7 +332,7 @@ def test_no_verdict_on_a_text_hides_another_under_the_same_label() -> None:
         served="",
     )
     assert inputs.judged == (("chain", "FAILED"), ("chain", "exact"))
-    assert _text_mark(inputs).value == "FAILED"
+    assert _text_label(inputs).value == "FAILED"
 
 
 @pytest.mark.parametrize(("cost_id", "value"), [("c", "match the machine"), ("another", "match the models")])
@@ -340,4 +340,4 @@ def test_prices_match_the_machine_only_if_they_are_those_of_the_confirmation(cos
     predicted = made_rows({"ar": 1.0, "chain": 1.5})
     ran = SimpleNamespace(cost_id=cost_id)
     inputs = SimpleNamespace(results=of_rows(predicted), prices=None, confirmed=(ran,))
-    assert _prices_mark(inputs).value == value  # type: ignore[arg-type]
+    assert _prices_label(inputs).value == value  # type: ignore[arg-type]
