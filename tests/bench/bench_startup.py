@@ -1,8 +1,9 @@
 """How long one starts: `simlab replay` on the packaged trace beside the bare imports it rests on, and `import simlab`.
 
 The two of a pair run in turn, so that what else the machine does slows both. Wall seconds are what a person waits;
-seconds of the processor, in all threads, are steadier on a machine with other work. To load the first compiled function, numba reads all that it can compile and
-scipy's linear algebra; what that takes is beyond simlab, and shown too.
+seconds of the processor, in all threads, are steadier on a machine with other work. To load the first compiled
+function, numba reads all that it can compile and scipy's linear algebra; what that takes is beyond simlab, and shown
+too.
 """
 
 import argparse
