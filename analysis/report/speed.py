@@ -74,7 +74,7 @@ def _with_interval(value: float, interval: Interval) -> str:
 def speed_chart(results: ReportResults) -> Chart:
     """Speedup against drafted tokens, a line for each family, with intervals; measured points on top."""
     has_speeds = results.has_speeds
-    what = "speedup over the autoregressive baseline" if has_speeds else "acceptance length"
+    what = "speedup over baseline" if has_speeds else "acceptance length"
     found = figure("drafted tokens per round", what)
     for place, members in enumerate(results.families):
         _add_family(found, members, place, has_speeds)
@@ -157,7 +157,7 @@ def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Ch
     if len(slices) < 2:
         return None
     has_speeds = results.has_speeds
-    what = "speedup over the autoregressive baseline" if has_speeds else "acceptance length"
+    what = "speedup over baseline" if has_speeds else "acceptance length"
     drawn = figure("", what)
     for place, summary in enumerate(shown):
         own = [one for one in found if one.policy_id == summary.policy_id]
