@@ -6,11 +6,13 @@ goes to standard error.
     python docs/make_notebook.py
 """
 
+import argparse
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import plotly.graph_objects as go
 from nbclient import NotebookClient
 
 DOCS = Path(__file__).resolve().parent
@@ -70,11 +72,15 @@ def figure_of(notebook: Any) -> Any:  # noqa: ANN401
     return next(output["data"][PLOTLY] for output in outputs if PLOTLY in output.get("data", {}))
 
 
-if __name__ == "__main__":
-    import plotly.graph_objects as go
-
+def main() -> None:
+    """Execute the notebook, and write it, its page and its figure."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     made = executed()
     NOTEBOOK.write_text(nbformat.writes(made) + "\n", encoding="utf-8")
     PAGE.write_text(page_of(made), encoding="utf-8")
     figure = figure_of(made)
     go.Figure(data=figure["data"], layout=figure["layout"]).write_image(FIGURE, width=760, height=380)
+
+
+if __name__ == "__main__":
+    main()
