@@ -286,6 +286,6 @@ def test_layout_is_recognised(product: Product) -> None:
 
 
 def test_command_is_listed_and_runs(product: Product) -> None:
-    assert "greet somebody" in product.simlab("--help")
+    assert "Greet somebody" in product.simlab("--help")
     assert "greets whoever is named" in product.simlab("greet", "--help")
     assert product.simlab("greet", "--name", "all") == "greetings to all\n"

@@ -31,6 +31,10 @@ STUDIES: dict[str, Made] = {
 """A call of each function without files, and the arguments of the command that asks for the same."""
 
 
+QUICK = ("replay", "curves", "reproduce")
+"""Of these the printed text is compared too; that of the others has tests of its own."""
+
+
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
     assert main(arguments) == 0
@@ -46,7 +50,8 @@ def known(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 def test_a_function_gives_what_its_command_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     make, arguments = STUDIES[name]
     result = make()
-    assert result.text() == printed(capsys, name, *arguments).removesuffix("\n")
+    if name in QUICK:
+        assert result.text() == printed(capsys, name, *arguments).removesuffix("\n")
     value = json.loads(printed(capsys, name, *arguments, "--json"))
     assert json.loads(json.dumps(result.to_json())) == value
     rows = value[result.ROWS]
