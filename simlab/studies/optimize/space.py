@@ -1,4 +1,4 @@
-"""What ``simlab optimize`` tries: policies of what was typed, or of the shelf, within caps and prices."""
+"""What ``simlab optimize`` tries: policies of what was typed, or of all built-in ones, within caps and prices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class SearchSpace:
         entries: as they were typed; the references first.
         points: of all entries without ranges.
         ranged: places of entries with ranges.
-        left_out: sentences on what of the shelf cannot be tried here.
+        left_out: sentences on built-in policies that cannot be tried here.
         capped: points that the node cap left out.
     """
 
@@ -51,7 +51,7 @@ class SearchSpace:
 
 
 def search_space_of(texts: Sequence[str], inputs: SearchInputs) -> SearchSpace:
-    """The entries that were typed, or those of the shelf.
+    """The entries that were typed, or those of all built-in policies.
 
     Raises:
         SimlabError: a policy cannot be made, or asks for more than trace and prices hold.
