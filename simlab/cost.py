@@ -61,6 +61,32 @@ class StageTable(NamedTuple):
     contexts: Longs
     seconds: Doubles
 
+    def beside(self, other: "StageTable") -> "StageTable":
+        """The columns of this table and then those of another of the same grid."""
+        return StageTable(self.contexts, np.concatenate([self.seconds, other.seconds], axis=2))
+
+
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """How samples of a cost file were taken: a few at a time, which are alike; visits of one sweep follow each other.
+
+    Attributes:
+        rounds: samples of a stage that one visit brings.
+        steps: samples of plain decoding that one visit brings.
+        paired: whether each visit to rounds timed plain decoding too, so that a price is known as a ratio to it.
+
+    Raises:
+        ValueError: a visit brings no sample.
+    """
+
+    rounds: int = 2
+    steps: int = 8
+    paired: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.rounds, self.steps) < 1:
+            raise ValueError(f"a visit must bring at least one sample; got {self.rounds} rounds and {self.steps} steps")
+
 
 NO_STAGES = StageTable(np.zeros(1, np.int64), np.zeros((1, 1, 0), np.float64))
 """Nothing is priced."""
@@ -75,6 +101,8 @@ class CostTable:
         contexts: int64 ``[C]``, tokens before the root, ascending.
         seconds: for each of ``STAGES`` float64 ``[C, n_max + 1]``; column ``n`` is that of ``n``
             drafted tokens, whose pass runs ``n + 1``. For ``PLAIN`` float64 ``[C, 1]``.
+        draws: the same prices from samples drawn again, which show how noisy they are; of the same grid. None: it is
+            not known.
 
     Raises:
         ValueError: a stage is missing or unknown, a shape does not fit, contexts do not rise, or
@@ -84,6 +112,7 @@ class CostTable:
     cost_id: str
     contexts: Longs
     seconds: Mapping[str, Doubles]
+    draws: tuple["CostTable", ...] = ()
 
     def __post_init__(self) -> None:
         contexts = np.array(self.contexts, np.int64)
@@ -99,6 +128,8 @@ class CostTable:
                 raise ValueError(f"seconds of {stage} must have shape {shape}; got {values.shape}")
             if not np.all(np.isfinite(values) & (values >= 0)):
                 raise ValueError(f"seconds of {stage} must be finite and not negative")
+        if any(not np.array_equal(one.contexts, contexts) or one.most_drafted != width - 1 for one in self.draws):
+            raise ValueError("prices from samples drawn again must be of the same contexts and drafted tokens")
         object.__setattr__(self, "contexts", read_only(contexts))
         object.__setattr__(self, "seconds", {stage: read_only(values) for stage, values in seconds.items()})
 
@@ -180,6 +211,27 @@ class CostTable:
         for place, one in enumerate(rows):
             seconds[:, :, place] = one[:, :width]
         return StageTable(self.contexts.copy(), seconds)
+
+    def draw_sums(self, stages: Sequence[str], contexts: Longs, num_drafted: Longs, ends: Longs) -> Doubles:
+        """What the rounds of each text cost at each of the ``draws``, all paid stages together.
+
+        Args:
+            stages: those that are paid.
+            contexts: int64 ``[R]``.
+            num_drafted: int64 ``[R]``, the root not counted; both within the table.
+            ends: int64 ``[S]``, where the rounds of each text end.
+
+        Returns:
+            float64 ``[S, len(draws)]``.
+        """
+        return _sum_seconds(self.draw_stages(stages), contexts, num_drafted, ends)
+
+    def draw_stages(self, stages: Sequence[str]) -> StageTable:
+        """What some stages cost together, a column for each of the ``draws``, for kernels."""
+        columns = [sum(one._rows(stage) for stage in stages) for one in self.draws]
+        shape = (len(self.contexts), self._rows(stages[0]).shape[1], 0)
+        seconds = np.stack(columns, axis=-1) if columns else np.zeros(shape)
+        return StageTable(self.contexts.copy(), np.ascontiguousarray(seconds, np.float64))
 
     def _check(self, width: int, contexts: Longs, num_drafted: Longs) -> None:
         most, longest = int(num_drafted.max(initial=0)), int(contexts.max(initial=0))

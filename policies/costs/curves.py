@@ -5,14 +5,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from simlab.arrays import Doubles
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import PLAIN, STAGES, CostTable, Visits
+from simlab.policies.costs.cell_prices import Cell, CostSamples, cell_prices, drawn_prices
 
-CostSamples = Mapping[tuple[str, int, int], Sequence[float]]
-"""Seconds by stage, number of drafted tokens and context; ``plain`` has no drafted token."""
+AS_BEFORE = Visits()
+"""How samples of the first format of cost files were taken."""
 
 
-def cost_table(cost_id: str, contexts: Sequence[int], node_counts: Sequence[int], samples: CostSamples) -> CostTable:
-    """The raw curves: `undisturbed_s` of each cell, and straight lines between node counts.
+def cost_table(
+    cost_id: str,
+    contexts: Sequence[int],
+    node_counts: Sequence[int],
+    samples: CostSamples,
+    visits: Visits = AS_BEFORE,
+) -> CostTable:
+    """The raw curves: the price of each cell, and straight lines between node counts; and those of samples drawn again.
 
     `CostTable` is linear between contexts, so between four measured cells the price is bilinear.
 
@@ -20,56 +27,48 @@ def cost_table(cost_id: str, contexts: Sequence[int], node_counts: Sequence[int]
         cost_id: of the measurement.
         contexts: tokens before the root, ascending.
         node_counts: drafted tokens, the root not counted, ascending from 0.
-        samples: one or more seconds for each stage at each node count and context, and for
-            ``plain`` at each context.
+        samples: one or more seconds for each stage at each node count and context, and for ``plain`` at each context,
+            or where visits are paired, at each node count too.
+        visits: how samples were taken.
 
     Raises:
         ValueError: the node counts do not rise from 0, or a cell has no sample.
     """
     if not node_counts or node_counts[0] != 0 or np.any(np.diff(node_counts) <= 0):
         raise ValueError(f"node counts must rise from 0; got {list(node_counts)}")
+    _check_complete(contexts, node_counts, samples, visits)
+    prices = cell_prices(samples, visits)
+    drawn = drawn_prices(samples, visits)
+    tables = [
+        CostTable(cost_id, np.array(contexts, np.int64), _curves(contexts, node_counts, some))
+        for some in ({cell: float(values[number]) for cell, values in drawn.items()} for number in range(_num(drawn)))
+    ]
+    return CostTable(cost_id, np.array(contexts, np.int64), _curves(contexts, node_counts, prices), tuple(tables))
+
+
+def _num(drawn: Mapping[Cell, Doubles]) -> int:
+    return len(next(iter(drawn.values()), ()))
+
+
+def _curves(contexts: Sequence[int], node_counts: Sequence[int], prices: Mapping[Cell, float]) -> dict[str, Doubles]:
+    """Seconds of each stage by context and drafted tokens."""
     every_count = np.arange(node_counts[-1] + 1)
     seconds: dict[str, Doubles] = {
         stage: np.stack(
-            [np.interp(every_count, node_counts, row) for row in cells_s(stage, contexts, node_counts, samples)]
+            [
+                np.interp(every_count, node_counts, [prices[stage, n, context] for n in node_counts])
+                for context in contexts
+            ]
         )
         for stage in STAGES
     }
-    seconds[PLAIN] = cells_s(PLAIN, contexts, (0,), samples)
-    return CostTable(cost_id, np.array(contexts, np.int64), seconds)
+    seconds[PLAIN] = np.array([[prices[PLAIN, 0, context]] for context in contexts], np.float64)
+    return seconds
 
 
-def undisturbed_s(seconds: Sequence[float]) -> float:
-    """What a cell's samples come to where nothing else runs: their lower quartile.
-
-    Other work slows a shared machine by a sixth for a minute or two, some cells more often than others, so that a
-    median lies on one side of the gap in one cell and on the other side in the next. The faster quarter
-    is of the quiet machine in every cell, as long as a quarter of the time was quiet.
-    """
-    return float(_lower_quartiles([seconds])[0])
-
-
-def _lower_quartiles(cells: Sequence[Sequence[float]]) -> Doubles:
-    """The lower quartile of each cell's samples, float64 ``[len(cells)]``; cells of equally many go together."""
-    found = np.empty(len(cells), np.float64)
-    sizes = np.array([len(seconds) for seconds in cells])
-    for size in np.unique(sizes):
-        (places,) = np.nonzero(sizes == size)
-        found[places] = np.quantile(np.array([cells[place] for place in places.tolist()], np.float64), 0.25, axis=1)
-    return found
-
-
-def cells_s(stage: str, contexts: Sequence[int], node_counts: Sequence[int], samples: CostSamples) -> Doubles:
-    """The seconds of a stage over the measured grid.
-
-    Returns:
-        float64 ``[len(contexts), len(node_counts)]``.
-
-    Raises:
-        ValueError: a cell has no sample.
-    """
-    missing = [(n, context) for context in contexts for n in node_counts if not samples.get((stage, n, context))]
-    if missing:
-        raise ValueError(f"{stage} has no samples for these drafted tokens and contexts: {missing}")
-    cells = [samples[stage, n, context] for context in contexts for n in node_counts]
-    return _lower_quartiles(cells).reshape(len(contexts), len(node_counts))
+def _check_complete(contexts: Sequence[int], node_counts: Sequence[int], samples: CostSamples, visits: Visits) -> None:
+    for stage in (*STAGES, PLAIN):
+        counts = (0,) if stage == PLAIN and not visits.paired else node_counts
+        missing = [(n, context) for context in contexts for n in counts if not samples.get((stage, n, context))]
+        if missing:
+            raise ValueError(f"{stage} has no samples for these drafted tokens and contexts: {missing}")

@@ -15,7 +15,7 @@ from simlab.arrays import Doubles, Longs
 from simlab.columns import TextRounds
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.policies.composition import Composition, check_batch, shared_composition, shared_tree_sizes
-from simlab.policies.engine.replay import Replay, ReplaySums, counts_of_rounds, stages_paid
+from simlab.policies.engine.replay import Replay, ReplaySums, counts_of_rounds, empty_replay_sums, stages_paid
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 
@@ -94,11 +94,13 @@ def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostT
     """
     check_batch(policy, batch)
     served = serve(texts, batch, rounds_of_policy(policy, texts), with_filler_requests(len(texts.sequences)))
-    counts = counts_of_rounds(served.text_rounds(texts), texts)
-    seconds = np.full((len(counts), len(STAGES)), np.nan)
+    sums, paid = empty_replay_sums(1, len(texts.sequences)), stages_paid(policy)
+    sums.counts[0] = counts_of_rounds(served.text_rounds(texts), texts)
     if cost is not None:
-        seconds = served.seconds(texts, cost, stages_paid(policy))
-    return ReplaySums(counts[None], seconds[None])
+        sums.seconds[0] = served.seconds(texts, cost, paid)
+    if cost is not None and cost.draws:
+        sums.draws_s[0] = np.stack([served.seconds(texts, one, paid).sum(axis=1) for one in cost.draws], axis=-1)
+    return sums
 
 
 def with_filler_requests(num_texts: int) -> Iterator[int]:

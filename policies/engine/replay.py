@@ -14,6 +14,7 @@ from simlab.arrays import Doubles, Ints, Longs
 from simlab.columns import RoundColumns, TextRounds, columns_of, rounds_of_texts
 from simlab.cost import NO_STAGES, PLAIN, STAGES, CostTable
 from simlab.policies.composition import Composition, composition_of
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 from simlab.policies.engine.visited_roots import KnownRoots, no_known_roots, sum_budgets, sum_rounds
 from simlab.policies.kernels.true_places import EdgeScores
 from simlab.policies.orders.best_first import BestFirst
@@ -34,25 +35,30 @@ class ReplaySums:
     Attributes:
         counts: int64 ``[P, S, C]``, the `simlab.totals.COUNTS`.
         seconds: float64 ``[P, S, 4]``, of each of `simlab.cost.STAGES`; NaN for a policy without prices.
+        draws_s: float64 ``[P, S, B]``, all stages together at each of the ``draws`` of the prices; NaN where prices
+            have none.
     """
 
     counts: Longs
     seconds: Doubles
+    draws_s: Doubles
 
     def columns(self) -> dict[str, Longs | Doubles]:
-        """Sums and seconds by the names of result columns, each ``[P, S]``."""
+        """Sums and seconds by the names of result columns, each ``[P, S]``, and ``draws_s`` ``[P, S, B]``."""
         stages = {f"{stage}_s": self.seconds[..., place] for place, stage in enumerate(STAGES)}
-        return {**sum_columns(self.counts), **stages}
+        return {**sum_columns(self.counts), **stages, "draws_s": self.draws_s}
 
     def fill(self, place: int, sums: "ReplaySums") -> None:
         """Set the sums of one policy to those of an instance that has one."""
         self.counts[place], self.seconds[place] = sums.counts[0], sums.seconds[0]
+        self.draws_s[place] = sums.draws_s[0]
 
 
 def empty_replay_sums(num_policies: int, num_texts: int) -> ReplaySums:
     """Sums of so many policies and texts, to be filled: no rounds, and seconds that are NaN."""
     shape = num_policies, num_texts
-    return ReplaySums(np.zeros((*shape, len(COUNTS)), np.int64), np.full((*shape, len(STAGES)), np.nan))
+    seconds, draws = (np.full((*shape, num), np.nan) for num in (len(STAGES), NUM_DRAWS))
+    return ReplaySums(np.zeros((*shape, len(COUNTS)), np.int64), seconds, draws)
 
 
 PricedPolicy = tuple[AnyPolicy, CostTable | None]
@@ -165,11 +171,13 @@ class Replay:
             edges, every = _NO_EDGES, np.ones(len(roots.places), np.bool_)
             known = KnownRoots(layer.insertions, layer.num_available, every)
         for some in fixed:
-            table = NO_STAGES if some.cost is None else some.cost.stages(STAGES)
+            table = NO_STAGES if some.cost is None else some.cost.stages(STAGES).beside(some.cost.draw_stages(STAGES))
             counts, seconds = sum_budgets(roots, edges, group.most, some.budgets, known, texts.contexts, table)
             sums.counts[some.places] = counts
             if some.cost is not None:
-                sums.seconds[some.places] = seconds
+                sums.seconds[some.places] = seconds[..., : len(STAGES)]
+            if some.cost is not None and some.cost.draws:
+                sums.draws_s[some.places] = seconds[..., len(STAGES) :]
         for place in (*group.others, *(place for some in slow for place in some.places.tolist())):
             assert layer is not None
             text_rounds = self._composed[place].walk(layer, texts)
@@ -204,13 +212,16 @@ def sums_of_rounds(played: TextRounds, texts: RecordedTexts, cost: CostTable | N
     Raises:
         CostError: a round has a longer context or a larger tree than was measured.
     """
-    counts = counts_of_rounds(played, texts)
-    seconds = np.full((len(counts), len(STAGES)), np.nan)
+    sums = empty_replay_sums(1, len(texts.sequences))
+    sums.counts[0] = counts_of_rounds(played, texts)
     if cost is not None:
-        seconds[:] = 0.0
+        rounds = texts.contexts[played.roots], played.num_drafted, played.ends
         columns = [STAGES.index("verify" if stage == PLAIN else stage) for stage in paid]
-        seconds[:, columns] = cost.sums(paid, texts.contexts[played.roots], played.num_drafted, played.ends)
-    return ReplaySums(counts[None], seconds[None])
+        sums.seconds[0] = 0.0
+        sums.seconds[0][:, columns] = cost.sums(paid, *rounds)
+        if cost.draws:
+            sums.draws_s[0] = cost.draw_sums(paid, *rounds)
+    return sums
 
 
 def stages_paid(policy: AnyPolicy) -> tuple[str, ...]:

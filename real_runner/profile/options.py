@@ -23,12 +23,15 @@ class ProfileOptions:
         text: what the models read; repeated where the largest context needs more.
         node_counts: drafted tokens, the root not counted; rising from 0.
         contexts: tokens before the root; rising.
-        repeats: samples wanted of every stage at every node count and context.
+        repeats: samples wanted of every stage at every node count and context; with ``until_interval`` at least.
         threads: of the CPU; None leaves them as torch has them.
         resume: go on with the file that is at ``out``.
         batch: texts at a time; node counts and contexts are those of each.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
+        until_interval: end, after a whole sweep, when the price of every round over plain decoding's is known to within
+            this share, by 95 % intervals; None: when every cell has its repeats.
+        time_limit_s: end after so many seconds of measuring, once every cell has been visited.
     """
 
     target: str
@@ -48,6 +51,8 @@ class ProfileOptions:
     batch: int = 1
     tap_offset: str | None = None
     execution: str = EAGER
+    until_interval: float | None = None
+    time_limit_s: float | None = None
 
     def __post_init__(self) -> None:
         if not self.text:
@@ -60,9 +65,18 @@ class ProfileOptions:
             raise ValueError(
                 f"repeats, batch and threads must be at least 1; got {self.repeats}, {self.batch} and {self.threads}"
             )
+        if self.until_interval is not None and not 0 < self.until_interval < 1:
+            raise ValueError(f"until_interval is a share, above 0 and below 1; got {self.until_interval:g}")
+        if self.time_limit_s is not None and not self.time_limit_s >= 0:
+            raise ValueError(f"the time limit must not be negative; got {self.time_limit_s:g} s")
         check_execution(self.execution, self.batch, self.device)
         # Sampling refuses what is no temperature, share or count.
         _ = self.sampling
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether it can end before every cell has its repeats."""
+        return self.until_interval is not None or self.time_limit_s is not None
 
     @property
     def sampling(self) -> Sampling:

@@ -1,5 +1,9 @@
-"""Measuring what rounds cost on this machine, sweep after sweep over node counts and contexts."""
+"""Measuring what rounds cost on this machine, sweep after sweep over node counts and contexts.
 
+It ends when every cell has its samples, or, with a rule, when the prices are known well enough or the time is over.
+"""
+
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +36,12 @@ SECONDS_BETWEEN_WRITINGS = 15.0
 """Work that a killed profile loses at most."""
 
 _LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
+_OPEN_LAYOUT = "{desc}: [{elapsed}{postfix}]"
+"""Of a profile whose end is not known beforehand."""
+
+MOST_REPEATS = 1000
+"""Where a rule ends the profile: samples of a cell that no rule goes beyond."""
+
 _CHARACTERS_PER_TOKEN = 8
 _NUM_SAMPLES, _SAMPLE_TOKENS = 8, 64
 
@@ -64,7 +74,7 @@ def profile(options: ProfileOptions) -> ProfileResult:
     if earlier is not None:
         check_same(options.out, earlier, file)
         file = replace(earlier, repeats=max(earlier.repeats, options.repeats))
-    todo = ProfileSweeps(file, options.repeats)
+    todo = ProfileSweeps(file, MOST_REPEATS if options.may_stop else options.repeats)
     if todo.num_left:
         _measure(options, models, todo)
     return ProfileResult(todo.file, todo.num_visits)
@@ -100,37 +110,59 @@ def _measure(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> No
 
 def _visits(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> Iterator[bool]:
     """Visit cell after cell; after each, whether it was the last of its sweep."""
-    num_left = todo.num_left
+    begun, num_left = time.monotonic(), todo.num_left
     done = len(todo.places) * todo.num_sweeps - num_left
-    bar = tqdm(total=done + num_left, initial=done, desc="reading the text", bar_format=_LAYOUT, smoothing=0)
-    with bar:
+    layout = _OPEN_LAYOUT if options.may_stop else _LAYOUT
+    fewest = math.ceil(options.repeats / todo.file.visits.rounds)
+    with tqdm(total=done + num_left, initial=done, desc="reading the text", bar_format=layout, smoothing=0) as bar:
         visit = _visitor(options, models, todo)
         bar.set_description_str("profiling", refresh=False)
         for number in range(todo.num_sweeps):
             places = todo.sweep(number)
-            bar.set_postfix_str(f"sweep {number + 1} of {todo.num_sweeps}", refresh=False)
+            bar.set_postfix_str(_sweep_text(options, todo, number), refresh=False)
             for index, place in enumerate(places):
-                visit(place)
+                visit(place, number % 2 == 1)
                 bar.update()
                 yield index == len(places) - 1
+                if _is_over(options, begun) and todo.file.is_complete:
+                    return
+            if number + 1 >= fewest and _is_tight(options, todo):
+                return
 
 
-def _visitor(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> Callable[[GridPoint], None]:
-    """Read the text at every context, once; what is returned visits a cell and keeps its samples."""
+def _is_tight(options: ProfileOptions, todo: ProfileSweeps) -> bool:
+    """Whether the prices are known as well as was asked for."""
+    return options.until_interval is not None and todo.widest_half_width <= options.until_interval
+
+
+def _is_over(options: ProfileOptions, begun: float) -> bool:
+    """Whether the time for measuring is over."""
+    return options.time_limit_s is not None and time.monotonic() - begun >= options.time_limit_s
+
+
+def _sweep_text(options: ProfileOptions, todo: ProfileSweeps, number: int) -> str:
+    """Which sweep it is, and how well prices are known where that may end it."""
+    if not options.may_stop:
+        return f"sweep {number + 1} of {todo.num_sweeps}"
+    known = todo.widest_half_width
+    return f"sweep {number + 1}" + (f", widest interval ±{100 * known:.1f} %" if known < math.inf else "")
+
+
+def _visitor(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> Callable[[GridPoint, bool], None]:
+    """Read the text at every context, once; what is returned visits a cell, rounds or plain decoding first."""
     clock = clock_of(models.target.device)
     longest, most = options.contexts[-1], options.node_counts[-1]
     token_ids = _token_ids(models.target, options.text, longest)
     plain, rounds = _begun(options, models, token_ids, clock)
     visited: set[GridPoint] = set()
 
-    def visit(place: GridPoint) -> None:
+    def visit(place: GridPoint, plain_first: bool) -> None:
         num_drafted, context = place
         num_unmeasured = UNMEASURED if place in visited else FIRST_UNMEASURED
         visited.add(place)
-        if num_drafted is None:
-            todo.add_steps(context, plain.visit(context, num_unmeasured))
-        else:
-            todo.add_rounds(num_drafted, context, rounds[context].visit(num_drafted, num_unmeasured))
+        before = plain.visit(context, num_unmeasured) if plain_first else None
+        timed = rounds[context].visit(num_drafted, num_unmeasured)
+        todo.add(place, timed, plain.visit(context, num_unmeasured) if before is None else before)
 
     # The first passes of a process start threads and compile; the largest tree also shows what memory it takes.
     rounds[longest].visit(most, FIRST_UNMEASURED)

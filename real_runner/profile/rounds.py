@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from simlab.arrays import Ints
-from simlab.cost import StageSeconds
+from simlab.cost import StageSeconds, Visits
 from simlab.draft import Draft, Prompt
 from simlab.errors import ModelError
 from simlab.policies.named.ddtree import DDTree
@@ -29,7 +29,10 @@ UNMEASURED = 1
 """Rounds before the measured ones of any later visit: a policy of fixed budget follows rounds of its own shape."""
 
 MEASURED_ROUNDS = 2
-MEASURED_STEPS = 8
+MEASURED_STEPS = 4
+
+VISITS = Visits(MEASURED_ROUNDS, MEASURED_STEPS, paired=True)
+"""What a visit to a cell brings."""
 
 
 @dataclass(slots=True)

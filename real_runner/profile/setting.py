@@ -6,11 +6,13 @@ from pathlib import Path
 
 import torch
 
+from simlab.cost import Visits
 from simlab.errors import CostError
 from simlab.real_runner.checkpoints.files import checkpoint_digest
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.machine import hardware_name, library_versions, system_name
 from simlab.real_runner.profile.options import ProfileOptions
+from simlab.real_runner.profile.rounds import VISITS
 from simlab.real_runner.targets.hub_files import repository_of
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CostFile
@@ -34,8 +36,8 @@ SETTING = (
 )
 """What every sample depends on."""
 
-GRID = ("contexts", "node_counts")
-"""Where samples are taken."""
+GRID = ("contexts", "node_counts", "visits")
+"""Where samples are taken, and how."""
 
 
 def empty_file(options: ProfileOptions, models: Models) -> CostFile:
@@ -47,6 +49,7 @@ def empty_file(options: ProfileOptions, models: Models) -> CostFile:
         node_counts=options.node_counts,
         repeats=options.repeats,
         batch=options.batch,
+        visits=VISITS,
     )
 
 
@@ -111,6 +114,8 @@ def _shown(file: CostFile, name: str) -> str:
         return value.digest[:16]
     if isinstance(value, tuple):
         return ",".join(map(str, value))
+    if isinstance(value, Visits):
+        return f"of {value.rounds} rounds and {value.steps} steps{'' if value.paired else ', each at another time'}"
     if name == "versions":
         return ", ".join(f"{library} {version}" for library, version in sorted(file.versions.items()))
     return str(value)

@@ -56,7 +56,25 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--contexts", type=_contexts, metavar="LIST", help="tokens before the root (default 128,256,512,1024,2048)"
     )
-    group.add_argument("--repeats", type=positive, metavar="N", help="measurements of each cell (default 6)")
+    group.add_argument(
+        "--repeats",
+        type=positive,
+        metavar="N",
+        help="measurements of each cell, with --until-interval at least (default 6)",
+    )
+    group.add_argument(
+        "--until-interval",
+        type=float,
+        metavar="X",
+        help="go on until the price of every round over autoregressive decoding's is known to this share of it, by "
+        "95 %% intervals: 0.03 is 3 %%",
+    )
+    group.add_argument(
+        "--time-limit",
+        type=float,
+        metavar="M",
+        help="end after so many minutes of measuring, once every cell has been measured",
+    )
     group.add_argument(
         "--batch",
         type=positive,
@@ -112,6 +130,8 @@ def run(options: argparse.Namespace) -> int:
             execution=options.execution,
             threads=options.threads,
             tap_offset=options.tap_offset,
+            until_interval=options.until_interval,
+            time_limit=options.time_limit,
             resume=options.resume,
         )
     except KeyboardInterrupt:

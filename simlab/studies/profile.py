@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from simlab.cost import PLAIN, STAGES
 from simlab.errors import at_the_door
-from simlab.policies.costs.curves import undisturbed_s
+from simlab.policies.costs.cell_prices import Cell, cell_prices, ratio_half_widths
 from simlab.real_runner.profile.options import ProfileOptions, ProfileSettings, node_counts_for, settings_of
 from simlab.real_runner.profile.profile import profile as run_profile
 from simlab.studies.inputs.models import DRAFTER, TARGET, value_or
@@ -48,10 +48,10 @@ class ProfileTable(StudyResult):
         """The short report that ``simlab profile`` prints: a few of the numbers, and what to do with them."""
         file = self.file
         context = min(file.contexts, key=lambda one: abs(one - _SHOWN_CONTEXT))
-        fewest = min(len(seconds) for seconds in file.samples.values())
         together = f" in each of {file.batch} texts at a time" if file.batch > 1 else ""
         batch = f"--batch {file.batch} " if file.batch > 1 else ""
         torch = file.versions.get("torch", "?")
+        prices = cell_prices(file.samples, file.visits)
         return "\n".join(
             (
                 f"machine  {file.device}, threads {file.threads}, {file.system}, torch {torch}",
@@ -60,17 +60,30 @@ class ProfileTable(StudyResult):
                 "",
                 f"Milliseconds of a token of autoregressive decoding, and of a round by its drafted tokens{together}:",
                 "",
-                _rounds_table(file),
+                _rounds_table(file, prices),
                 "",
                 f"Milliseconds of each stage at a context of {context}:",
                 "",
-                _stages_table(file, context),
+                _stages_table(file, prices, context),
                 "",
-                f"Lower quartiles of {fewest} samples or more. {_ONE_MORE}",
+                f"{self._how_known()} {_ONE_MORE}",
                 f"Cost file: {self.path} (cost {file.cost_id}); `simlab inspect {self.path}` shows all of it.",
                 f"Predict speeds with `simlab replay {batch}--cost {self.path} -p ddtree:budget=16/32/64`.",
             )
         )
+
+    def _how_known(self) -> str:
+        """How many visits there were, and how well prices are known."""
+        file = self.file
+        rounds = [len(seconds) for (stage, _, _), seconds in file.samples.items() if stage != PLAIN]
+        fewest = min(rounds) // file.visits.rounds
+        first = f"Each cell was visited {fewest} times or more"
+        if fewest < 2:
+            return (
+                f"{first}; how noisy its prices are needs two visits (`--resume --repeats {2 * file.visits.rounds}`)."
+            )
+        known = max(ratio_half_widths(file.samples, file.visits).values())
+        return f"{first}; a round over autoregressive decoding is known to ±{100 * known:.1f} % or better (95 %)."
 
 
 def profile(
@@ -91,6 +104,8 @@ def profile(
     threads: int | None = None,
     tap_offset: str | None = None,
     text: str | None = None,
+    until_interval: float | None = None,
+    time_limit: float | None = None,
     resume: bool = False,
 ) -> ProfileTable:
     """Measure what rounds cost on this machine, and write it to a cost file.
@@ -103,7 +118,7 @@ def profile(
         out: the cost file, which is kept up to date on the way.
         node_counts: drafted tokens, the root not counted; rising from 0. The default depends on the execution.
         contexts: tokens before the root; rising; default 128, 256, 512, 1024 and 2048.
-        repeats: samples of each stage at each node count and context; default 6.
+        repeats: samples of each stage at each node count and context, with ``until_interval`` at least; default 6.
         batch: texts at a time, each with as many drafted tokens and as long a context; default 1.
         temperature: of the sampling, which is part of verification; default 0.
         top_p: likewise; default 1, no cut.
@@ -114,6 +129,9 @@ def profile(
         threads: of the CPU; default as torch chooses.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
         text: what the models read; None: real words that come with simlab and with Python.
+        until_interval: measure until the price of every round over autoregressive decoding's is known to this share of
+            it, by 95 % intervals; None: until every cell has its repeats.
+        time_limit: end after so many minutes of measuring, once every cell has been measured.
         resume: go on with the file at ``out``, if there is one.
 
     Raises:
@@ -145,6 +163,8 @@ def profile(
             batch=value_or(batch, begun.batch),
             tap_offset=tap_offset,
             execution=chosen_execution,
+            until_interval=until_interval,
+            time_limit_s=None if time_limit is None else 60 * time_limit,
         )
     done = run_profile(options)
     return ProfileTable(path, done.file, done.num_visits)
@@ -162,33 +182,28 @@ def reading_text() -> str:
     return "\n\n".join(parts)
 
 
-def _rounds_table(file: CostFile) -> str:
+def _rounds_table(file: CostFile, prices: Mapping[Cell, float]) -> str:
     """Milliseconds of a round, contexts down and drafted tokens across, after those of plain decoding."""
     counts = _shown_counts(file.node_counts)
     rows = [["context", PLAIN, *map(str, counts)]]
     for context in file.contexts:
-        sums = [sum(_milliseconds(file, stage, n, context) for stage in STAGES) for n in counts]
-        rows.append([f"{context:,}", *(f"{ms:.2f}" for ms in (_milliseconds(file, PLAIN, 0, context), *sums))])
+        sums = [sum(prices[stage, n, context] for stage in STAGES) for n in counts]
+        rows.append([f"{context:,}", *(f"{1e3 * s:.2f}" for s in (prices[PLAIN, 0, context], *sums))])
     return _aligned(rows)
 
 
-def _stages_table(file: CostFile, context: int) -> str:
+def _stages_table(file: CostFile, prices: Mapping[Cell, float], context: int) -> str:
     """Milliseconds of each stage at one context, drafted tokens down."""
     rows = [["drafted", *STAGES, "round"]]
     for n in _shown_counts(file.node_counts):
-        values = [_milliseconds(file, stage, n, context) for stage in STAGES]
-        rows.append([str(n), *(f"{ms:.2f}" for ms in (*values, sum(values)))])
+        values = [prices[stage, n, context] for stage in STAGES]
+        rows.append([str(n), *(f"{1e3 * s:.2f}" for s in (*values, sum(values)))])
     return _aligned(rows)
 
 
 def _shown_counts(counts: Sequence[int]) -> list[int]:
     """A few of the node counts: those nearest to round ones, each once."""
     return sorted({min(counts, key=lambda one: abs(one - wanted)) for wanted in _SHOWN_COUNTS})
-
-
-def _milliseconds(file: CostFile, stage: str, num_drafted: int, context: int) -> float:
-    """What a stage takes where nothing disturbs it."""
-    return 1e3 * undisturbed_s(file.samples[stage, num_drafted, context])
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -21,7 +21,7 @@ from simlab.analysis.sparse.text import sparse_notes, sparse_text
 from simlab.arrays import Longs
 from simlab.columns import TextRounds
 from simlab.errors import TraceError, UsageError
-from simlab.policies.engine.replay import Replay, ReplaySums, stages_paid, sums_of_rounds
+from simlab.policies.engine.replay import Replay, empty_replay_sums, stages_paid, sums_of_rounds
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
@@ -252,10 +252,10 @@ class _Gathered:
             sums_of_rounds(rounds, texts, cost, stages_paid(one.policy))
             for one, rounds in zip(policies, found, strict=True)
         ]
-        counts, seconds = (
-            np.concatenate(parts) for parts in zip(*((one.counts, one.seconds) for one in sums), strict=True)
-        )
-        return results_of(self._rows, ReplaySums(counts, seconds), texts, self._inputs.trace, self._inputs.draft)
+        together = empty_replay_sums(len(sums), len(texts.sequences))
+        for place, one in enumerate(sums):
+            together.fill(place, one)
+        return results_of(self._rows, together, texts, self._inputs.trace, self._inputs.draft)
 
     def log(self, one: NamedPolicy) -> SparseLog:
         """What the rounds of one policy predict."""

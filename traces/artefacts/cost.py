@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from simlab.cost import PLAIN, STAGES
+from simlab.cost import PLAIN, STAGES, Visits
 from simlab.errors import CostError, TraceError
 from simlab.ids import content_id
 from simlab.traces.format.files import write_beside
@@ -16,13 +16,15 @@ from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.manifest import ModelInfo
 
 FORMAT = "simlab-cost"
-FORMAT_VERSION = 1
-"""The format of cost files that this simlab writes, and the newest that it reads."""
+FORMAT_VERSION = 2
+"""The newest format of cost files: plain decoding is timed at every visit. Files without that are of format 1."""
 
 PACKAGED = Path(str(files("simlab.traces"))) / "data" / "costs"
 """Where the cost files lie that are shipped with simlab."""
 
 EXECUTION = "eager"
+IMPORTED = "imported"
+"""In place of an execution: the seconds were measured elsewhere."""
 
 Cell = tuple[str, int, int]
 """What was timed: stage, drafted tokens (the root not counted), tokens before the root."""
@@ -45,8 +47,10 @@ class CostFile:
         repeats: samples wanted of each cell.
         execution: how the models' operations were started.
         batch: texts at a time.
-        samples: seconds by cell; for ``plain`` (one token of autoregressive decoding) no token is drafted.
+        samples: seconds by cell; for ``plain`` (one token of autoregressive decoding) no token is drafted, and where
+            visits are paired, the number is that of the rounds beside it.
         notes: what to know of seconds that were not measured by `simlab profile`; they enter the id.
+        visits: how samples were taken.
 
     Raises:
         ValueError: contexts or node counts do not rise, or a sample is of no cell of the grid or
@@ -72,6 +76,7 @@ class CostFile:
     batch: int = 1
     samples: Mapping[Cell, tuple[float, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    visits: Visits = Visits()
 
     def __post_init__(self) -> None:
         if not self.contexts or self.contexts[0] < 1 or not _rise(self.contexts):
@@ -88,10 +93,16 @@ class CostFile:
                 raise ValueError(f"samples of {cell} must be one or more finite times; got {seconds}")
 
     def cells(self) -> Iterator[Cell]:
-        """All that is to be timed: every stage over the whole grid, and plain decoding over the contexts."""
+        """All that is to be timed: every stage over the whole grid, and plain decoding over the contexts.
+
+        Where visits are paired, plain decoding stands beside every number of drafted tokens.
+        """
         for context in self.contexts:
-            yield PLAIN, 0, context
+            if not self.visits.paired:
+                yield PLAIN, 0, context
             for num_drafted in self.node_counts:
+                if self.visits.paired:
+                    yield PLAIN, num_drafted, context
                 for stage in STAGES:
                     yield stage, num_drafted, context
 
@@ -138,12 +149,15 @@ class CostFile:
             if cell in self.samples
             for stage, num_drafted, context in [cell]
         ]
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("samples", "notes")}
+        others = ("samples", "notes", "visits")
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in others}
         values |= {"notes": list(self.notes)} if self.notes else {}
         values |= {"target": asdict(self.target), "drafter": asdict(self.drafter), "versions": dict(self.versions)}
         values |= {"contexts": list(self.contexts), "node_counts": list(self.node_counts)}
         values |= self._sampling()
-        return {"format": FORMAT, "format_version": FORMAT_VERSION, **values, "samples": rows}
+        version = FORMAT_VERSION if self.visits.paired else 1
+        values |= {"visit_rounds": self.visits.rounds, "visit_steps": self.visits.steps} if version > 1 else {}
+        return {"format": FORMAT, "format_version": version, **values, "samples": rows}
 
     def _verify_setting(self) -> Json:
         names = ("device", "threads", "system", "dtype", "attention", "execution", "batch")
@@ -256,7 +270,15 @@ def _cost_file(fields: JsonFields) -> CostFile:
         batch=fields.integer("batch"),
         samples=_samples(fields.objects("samples")),
         notes=fields.strings("notes") if "notes" in fields.values else (),
+        visits=_visits(fields, version),
     )
+
+
+def _visits(fields: JsonFields, version: int) -> Visits:
+    """How samples were taken; seconds that were measured elsewhere are each a visit of their own."""
+    if version > 1:
+        return Visits(fields.integer("visit_rounds"), fields.integer("visit_steps"), paired=True)
+    return Visits(1, 1) if fields.text("execution") == IMPORTED else Visits()
 
 
 def _model(fields: JsonFields) -> ModelInfo:

@@ -13,9 +13,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from simlab.cost import PLAIN, STAGES
+from simlab.cost import PLAIN, STAGES, Visits
 from simlab.errors import CostError
-from simlab.traces.artefacts.cost import Cell, CostFile
+from simlab.traces.artefacts.cost import IMPORTED, Cell, CostFile
 from simlab.traces.format.manifest import ModelInfo
 
 PUBLISHED = Path(str(files("simlab.traces"))) / "data" / "published"
@@ -25,7 +25,6 @@ ROOT_INCLUDED, DRAFTED_ONLY = "root-included", "drafted-only"
 COUNTS = (ROOT_INCLUDED, DRAFTED_ONLY)
 """What ``nodes`` counts: tokens of the pass, the root among them, or drafted tokens, one fewer."""
 
-EXECUTION = "imported"
 _NEEDED = ("nodes", "context", "seconds")
 
 
@@ -157,7 +156,8 @@ def imported_cost_file(
         contexts=tuple(contexts),
         node_counts=tuple(numbers),
         repeats=max(map(len, cells.values())),
-        execution=EXECUTION,
+        execution=IMPORTED,
+        visits=Visits(1, 1),
         batch=batch,
         samples=samples,
         notes=(*timings.remarks, *notes, *_stage_notes(constants)),

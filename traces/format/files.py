@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlparse
@@ -75,8 +75,16 @@ def read_text(place: str | Path, name: str) -> str:
     return "\n".join(line or "" for line in lines["line"])
 
 
-def read_frame(place: str | Path, name: str, schema: dict[str, pl.DataType]) -> pl.DataFrame:
+def read_frame(
+    place: str | Path, name: str, schema: dict[str, pl.DataType], added: Collection[str] = ()
+) -> pl.DataFrame:
     """The named columns of a Parquet file.
+
+    Args:
+        place: a folder, or its address.
+        name: of the file.
+        schema: the columns.
+        added: those that older files do not have; they are null there.
 
     Raises:
         TraceError: it cannot be read, or a column is missing or of another type.
@@ -84,8 +92,9 @@ def read_frame(place: str | Path, name: str, schema: dict[str, pl.DataType]) -> 
     try:
         rows = pl.scan_parquet(address(place, name), glob=False)
         found = rows.collect_schema()
+        rows = rows.with_columns(pl.lit(None, schema[name]).alias(name) for name in added if name not in found)
         for column, dtype in schema.items():
-            if found.get(column) != dtype:
+            if found.get(column) != dtype and (column in found or column not in added):
                 raise TraceError(
                     f"{name} in {place}: expected the column {column} as {dtype}; found {found.get(column, 'none')}. "
                     "The file is not of this trace format; copy it from the original trace, or record again."

@@ -18,8 +18,11 @@ Results: TypeAlias = pl.DataFrame
 
 KINDS = ("predicted", "measured")
 
-OPTIONAL = ("draft_id", "cost_id", "draft_s", "select_s", "verify_s", "commit_s")
+OPTIONAL = ("draft_id", "cost_id", "draft_s", "select_s", "verify_s", "commit_s", "draws_s")
 """Columns that may be null; a row that leaves them out has null there."""
+
+ADDED = ("draws_s",)
+"""Columns that files of an older simlab do not have."""
 
 
 def results_schema() -> Schema:
@@ -32,7 +35,8 @@ def results_schema() -> Schema:
     schema |= {"turn": pl.Int32(), "sample": pl.Int32(), "context_length": pl.Int32(), "stop_reason": pl.String()}
     schema |= {name: pl.Int64() for name in counts}
     schema |= {name: pl.Float64() for name in seconds}
-    return schema | {"kind": pl.String(), "simlab_version": pl.String()}
+    # Single precision: it says how noisy prices are, a list for each row.
+    return schema | {"draws_s": pl.List(pl.Float32()), "kind": pl.String(), "simlab_version": pl.String()}
 
 
 def results_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
@@ -66,7 +70,7 @@ def results_of_texts(
     Args:
         policies: columns with a value for each policy.
         texts: columns with a value for each text.
-        sums: columns with a value for each of both, ``[P, S]``; NaN stands for null.
+        sums: columns with a value for each of both, ``[P, S]``, or a list, ``[P, S, B]``; NaN stands for null.
         shared: columns with one value.
 
     Raises:
@@ -82,7 +86,7 @@ def results_of_texts(
         parts = (
             pl.DataFrame(policies, schema={name: schema[name] for name in policies})[by_policy],
             pl.DataFrame(texts, schema={name: schema[name] for name in texts})[by_text],
-            pl.DataFrame([pl.Series(name, values.ravel()).cast(schema[name]) for name, values in sums.items()]),
+            pl.DataFrame([_flat(name, values).cast(schema[name]) for name, values in sums.items()]),
             pl.DataFrame({name: [shared.get(name)] for name in ones}, schema={name: schema[name] for name in ones})[
                 np.zeros(len(by_policy), np.int64)
             ],
@@ -91,6 +95,16 @@ def results_of_texts(
         return table.select(pl.col(name).fill_nan(None) if schema[name].is_float() else name for name in schema)
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"a column of result rows has values of another type: {error}") from error
+
+
+def _flat(name: str, values: Longs | Doubles) -> pl.Series:
+    """Values of policies and texts as one column; of a list that begins with NaN there is none."""
+    if values.ndim == 2:
+        return pl.Series(name, values.ravel())
+    lists = values.reshape(-1, values.shape[2]).astype(np.float32)
+    known = ~np.isnan(lists[:, 0]) if lists.shape[1] else np.zeros(len(lists), np.bool_)
+    column = pl.Series(name, lists).cast(pl.List(pl.Float32))
+    return column.to_frame().select(pl.when(pl.Series(known)).then(pl.col(name)).alias(name)).to_series()
 
 
 def joined_results(parts: Sequence[Results]) -> Results:
@@ -144,7 +158,7 @@ def read_results(path: str | Path) -> pl.DataFrame:
     if not Path(path).is_file():
         raise TraceError(f"expected a result file at {path}; there is none. `simlab replay --out FILE` writes one.")
     try:
-        return _checked(read_frame(Path(path).parent, Path(path).name, results_schema()))
+        return _checked(read_frame(Path(path).parent, Path(path).name, results_schema(), ADDED))
     except (ValueError, TraceError) as error:
         raise TraceError(
             f"{path} is not a result file of this simlab ({str(error).rstrip('.')}); make it again with "

@@ -8,7 +8,7 @@ import polars as pl
 from simlab.errors import TraceError
 from simlab.traces.format.files import read_frame, remove_leftovers, write_frame
 from simlab.traces.format.schema import Schema
-from simlab.traces.results.rows import Results, joined_results, read_results, results_schema, write_results
+from simlab.traces.results.rows import ADDED, Results, joined_results, read_results, results_schema, write_results
 
 _WHAT = ("policy_id", "draft_id", "text_id", "cost_id", "sequence")
 """Predicted rows that agree in these say the same; those of another simlab are replaced."""
@@ -48,7 +48,8 @@ class PiecesFolder:
         Raises:
             TraceError: one is damaged or of another kind.
         """
-        return [read_frame(self.folder, one.name, self._schema) for one in self.files()]
+        added = [name for name in ADDED if name in self._schema]
+        return [read_frame(self.folder, one.name, self._schema, added) for one in self.files()]
 
     def remove(self) -> None:
         """Delete the pieces and their folder."""

@@ -106,7 +106,7 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
             f"{where} is not finished: {missing} of its {len(tuple(file.cells()))} cells were not measured; "
             f"finish it with `simlab profile --out {'FILE' if path is None else path} --resume`."
         )
-    return cost_table(file.cost_id, file.contexts, file.node_counts, file.samples)
+    return cost_table(file.cost_id, file.contexts, file.node_counts, file.samples, file.visits)
 
 
 def what_if_prices(prices: Prices, change: str | None) -> Prices:

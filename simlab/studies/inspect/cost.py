@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from simlab.cost import PLAIN, STAGES
-from simlab.policies.costs.curves import undisturbed_s
+from simlab.policies.costs.cell_prices import cell_prices
 from simlab.policies.costs.launch_bound import Flatness, flatness
 from simlab.studies.inputs.prices import cost_table_of, model_name
 from simlab.traces.artefacts.cost import Cell, CostFile
@@ -88,7 +88,8 @@ def _cells(file: CostFile, prices_s: Mapping[Cell, float], stage: str, num_draft
 
 def _prices_s(file: CostFile) -> dict[Cell, float]:
 
-    return {cell: undisturbed_s(file.samples[cell]) for cell in file.cells() if cell in file.samples}
+    prices = cell_prices(file.samples, file.visits)
+    return {cell: prices[cell] for cell in file.cells() if cell in prices}
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

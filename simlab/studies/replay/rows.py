@@ -101,6 +101,7 @@ class ReadyRows:
         played = self._replay.sums(texts)
         sums = empty_replay_sums(len(self.rows), len(texts.sequences))
         sums.counts[self._played], sums.seconds[self._played] = played.counts, played.seconds
+        sums.draws_s[self._played] = played.draws_s
         for place, row in enumerate(self.rows):
             if row.policy is None:
                 sums.fill(place, _bound_sums(row, texts))

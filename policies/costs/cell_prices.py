@@ -1,0 +1,155 @@
+"""From the samples of a profile to the price of each cell, and to prices from samples drawn again.
+
+A machine is slower at some times than at others, and what slows it meets rounds and plain decoding alike. So where
+plain decoding was timed at every visit, a cell's price is that of plain decoding times the median, over its visits, of
+the cell over plain decoding *within the visit*; the price of plain decoding is the lower quartile of its samples, what
+it takes on a quiet machine. Where it was not, a cell's price is the lower quartile of its own samples.
+
+How noisy prices are, prices from sweeps drawn again show: the same sweeps in every cell, since what slows a machine
+meets neighbouring cells together, and one fewer than there are, so that the spread is that of all (Rao and Wu 1988,
+Journal of the American Statistical Association 83:231-241).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from scipy.special import stdtrit
+
+from simlab.arrays import Doubles
+from simlab.cost import PLAIN, STAGES, Visits
+
+Cell = tuple[str, int, int]
+"""Stage, drafted tokens and context."""
+
+CostSamples = Mapping[Cell, Sequence[float]]
+"""Seconds by stage, number of drafted tokens and context; ``plain`` has no drafted token, or where plain decoding was
+timed at every visit, those of the rounds beside it."""
+
+NUM_DRAWS = 32
+"""So many times samples are drawn again."""
+
+_SEED = 2026
+
+
+def cell_prices(samples: CostSamples, visits: Visits) -> dict[Cell, float]:
+    """The price of each cell that has samples, in seconds; unfinished profiles are allowed.
+
+    Args:
+        samples: one or more seconds of each cell.
+        visits: how they were taken.
+    """
+    return {cell: float(prices[0]) for cell, prices in _prices(samples, visits, None).items()}
+
+
+def drawn_prices(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
+    """Prices of each cell from sweeps drawn again, float64 ``[NUM_DRAWS]``; none where no cell was visited twice.
+
+    Args:
+        samples: one or more seconds of each cell.
+        visits: how they were taken.
+    """
+    at_once = {PLAIN: visits.steps}
+    numbers = [len(_by_visit(seconds, at_once.get(cell[0], visits.rounds))) for cell, seconds in samples.items()]
+    most = max(numbers, default=0)
+    if most < 2:
+        return {}
+    uniform = np.random.default_rng(_SEED).random((NUM_DRAWS, most - 1))
+    return _prices(samples, visits, uniform)
+
+
+def ratio_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[int, int], float]:
+    """How well the price of a whole round is known beside plain decoding's, by drafted tokens and context.
+
+    Args:
+        samples: of every stage of each cell, and of plain decoding at its context.
+        visits: how they were taken.
+
+    Returns:
+        half the width of the 95 % interval of the ratio, as a share of it; none where no cell was visited twice.
+    """
+    drawn = drawn_prices(samples, visits)
+    places = sorted({(n, context) for stage, n, context in drawn if stage != PLAIN})
+    return {
+        (n, context): float(
+            half_width(
+                np.log(
+                    sum(drawn[stage, n, context] for stage in STAGES) / drawn[PLAIN, n if visits.paired else 0, context]
+                )
+            )
+        )
+        for n, context in places
+    }
+
+
+def half_width(drawn: Doubles) -> Doubles:
+    """Half the width of a 95 % interval of what was drawn again, by Student's t.
+
+    Args:
+        drawn: float64 ``[NUM_DRAWS, ...]``, logarithms where it is to be a share.
+
+    Returns:
+        float64 ``[...]``.
+    """
+    reach: Doubles = stdtrit(len(drawn) - 1, 0.975) * np.std(drawn, axis=0, ddof=1)
+    return reach
+
+
+def _prices(samples: CostSamples, visits: Visits, uniform: Doubles | None) -> dict[Cell, Doubles]:
+    """Prices of each cell: as they are, ``[1]``, or once for each row of ``uniform``."""
+    plain = _plain_prices(samples, visits, uniform)
+    rounds = {cell: seconds for cell, seconds in samples.items() if cell[0] != PLAIN}
+    found = {cell: plain[cell[2]] for cell in samples if cell[0] == PLAIN}
+    if not visits.paired:
+        return found | {cell: _lower_quartiles(drawn) for cell, drawn in _drawn(rounds, visits.rounds, uniform)}
+    ratios = {cell: _ratios(cell, samples, visits) for cell in rounds}
+    return found | {cell: plain[cell[2]] * np.median(drawn, axis=1) for cell, drawn in _drawn(ratios, 1, uniform)}
+
+
+def _plain_prices(samples: CostSamples, visits: Visits, uniform: Doubles | None) -> dict[int, Doubles]:
+    """The price of a token of plain decoding at each context, of all its samples there."""
+    steps = {cell: seconds for cell, seconds in samples.items() if cell[0] == PLAIN}
+    parts: dict[int, list[Doubles]] = {}
+    for (_, _, context), drawn in _drawn(steps, visits.steps, uniform):
+        parts.setdefault(context, []).append(drawn)
+    return {context: _lower_quartiles(np.concatenate(some, axis=1)) for context, some in parts.items()}
+
+
+def _ratios(cell: Cell, samples: CostSamples, visits: Visits) -> list[float]:
+    """Seconds of rounds over those of plain decoding, within each visit to a cell that timed both."""
+    _, num_drafted, context = cell
+    rounds = _by_visit(samples[cell], visits.rounds)
+    plain = _by_visit(samples[PLAIN, num_drafted, context], visits.steps)
+    num = min(len(rounds), len(plain))
+    ratios: list[float] = (rounds[:num].mean(axis=1) / plain[:num].mean(axis=1)).tolist()
+    return ratios
+
+
+def _drawn(
+    values: Mapping[Cell, Sequence[float]], at_once: int, uniform: Doubles | None
+) -> Iterator[tuple[Cell, Doubles]]:
+    """The values of each cell, float64 ``[1, N]``; or those of visits drawn again, ``[B, N']``.
+
+    Visit ``floor(u * K)`` of K is drawn for each number u of ``uniform``, so that cells of equally many visits draw the
+    same ones.
+    """
+    for cell, seconds in values.items():
+        if uniform is None:
+            yield cell, np.array([seconds], np.float64)
+            continue
+        visited = _by_visit(seconds, at_once)
+        num = len(visited)
+        chosen = (uniform[:, : max(num - 1, 1)] * num).astype(np.int64)
+        yield cell, visited[chosen].reshape(len(uniform), -1)
+
+
+def _by_visit(seconds: Sequence[float], at_once: int) -> Doubles:
+    """Samples as float64 ``[visits, at_once]``; of fewer than one visit brings, each stands alone."""
+    at_once = at_once if len(seconds) >= at_once else 1
+    num = len(seconds) // at_once
+    return np.array(seconds[: num * at_once], np.float64).reshape(num, at_once)
+
+
+def _lower_quartiles(rows: Doubles) -> Doubles:
+    """Of each row, float64 ``[B]``."""
+    found: Doubles = np.quantile(rows, 0.25, axis=1)
+    return found
