@@ -7,7 +7,8 @@ it takes on a quiet machine. Where it was not, a cell's price is the lower quart
 
 How noisy prices are, prices from sweeps drawn again show: the same sweeps in every cell, since what slows a machine
 meets neighbouring cells together, and one fewer than there are, so that the spread is that of all (Rao and Wu 1988,
-Journal of the American Statistical Association 83:231-241).
+Journal of the American Statistical Association 83:231-241). Where visits are few they are moved outwards as Student's t
+is, the idea of Hesterberg's expanded intervals (2015, The American Statistician 69:371-386).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,19 +43,33 @@ def cell_prices(samples: CostSamples, visits: Visits) -> dict[Cell, float]:
 
 
 def drawn_prices(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
-    """Prices of each cell from sweeps drawn again, float64 ``[NUM_DRAWS]``; none where no cell was visited twice.
+    """Prices of each cell from sweeps drawn again, float64 ``[NUM_DRAWS]``; none where no rounds were visited twice.
 
     Args:
         samples: one or more seconds of each cell.
         visits: how they were taken.
     """
-    at_once = {PLAIN: visits.steps}
-    numbers = [len(_by_visit(seconds, at_once.get(cell[0], visits.rounds))) for cell, seconds in samples.items()]
-    most = max(numbers, default=0)
-    if most < 2:
+    numbers = {
+        cell: len(_by_visit(seconds, visits.steps if cell[0] == PLAIN else visits.rounds))
+        for cell, seconds in samples.items()
+    }
+    if all(num < 2 for (stage, _, _), num in numbers.items() if stage != PLAIN):
         return {}
-    uniform = np.random.default_rng(_SEED).random((NUM_DRAWS, most - 1))
-    return _prices(samples, visits, uniform)
+    uniform = np.random.default_rng(_SEED).random((NUM_DRAWS, max(numbers.values()) - 1))
+    prices = cell_prices(samples, visits)
+    return {
+        cell: _stretched(drawn, prices[cell], numbers[cell])
+        for cell, drawn in _prices(samples, visits, uniform).items()
+    }
+
+
+def _stretched(drawn: Doubles, price: float, num_visits: int) -> Doubles:
+    """Prices moved away from the one that is known, as Student's t of few visits is wider than that of the draws."""
+    if price == 0 or num_visits < 2:
+        return np.full_like(drawn, price)
+    factor = stdtrit(num_visits - 1, 0.975) / stdtrit(NUM_DRAWS - 1, 0.975)
+    moved: Doubles = price * (drawn / price) ** factor
+    return moved
 
 
 def ratio_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[int, int], float]:

@@ -250,6 +250,8 @@ def _cost_file(fields: JsonFields) -> CostFile:
             f"{fields.where} has format version {version}; this simlab reads up to {FORMAT_VERSION}. "
             "Upgrade simlab, or measure again with `simlab profile`."
         )
+    if version < 1:
+        raise CostError(f"{fields.where}: 'format_version' must be at least 1; got {version}.")
     return CostFile(
         device=fields.text("device"),
         threads=fields.integer("threads"),

@@ -1,6 +1,4 @@
-"""From samples to a table: lower quartiles, and straight lines between what was measured."""
-
-import math
+"""From samples to a table: measured cells keep their prices, with straight lines between; and tables drawn again."""
 
 import numpy as np
 import pytest
@@ -8,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import seconds_at
 
-from simlab.cost import PLAIN, STAGES
-from simlab.policies.costs.curves import CostSamples, cells_s, cost_table, undisturbed_s
+from simlab.cost import PLAIN, STAGES, Visits
+from simlab.policies.costs.cell_prices import NUM_DRAWS, cell_prices, drawn_prices
+from simlab.policies.costs.curves import cost_table
 
 
 def random_samples(seed: int) -> tuple[list[int], list[int], dict[tuple[str, int, int], tuple[float, ...]]]:
@@ -28,34 +27,37 @@ def test_measured_cells_keep_their_price(seed: int) -> None:
     cost = cost_table("made-up", contexts, counts, samples)
     assert cost.cost_id == "made-up"
     assert cost.most_drafted == counts[-1]
-    for (stage, n, context), seconds in samples.items():
-        assert cost.curve(stage, context)[n] == pytest.approx(undisturbed_s(seconds), rel=1e-12)
+    for (stage, n, context), price in cell_prices(samples, Visits()).items():
+        assert cost.curve(stage, context)[n] == pytest.approx(price, rel=1e-12)
+
+
+@given(st.integers(0, 10**6), st.booleans())
+def test_tables_drawn_again_are_of_prices_drawn_again(seed: int, paired: bool) -> None:
+    contexts, counts, samples = random_samples(seed)
+    visits = Visits(2, 2, paired)
+    if paired:
+        samples = {cell: seconds for cell, seconds in samples.items() if cell[0] != PLAIN}
+        samples |= {(PLAIN, n, context): (1.0, 2.0, 3.0, 4.0) for n in counts for context in contexts}
+    cost, drawn = cost_table("made-up", contexts, counts, samples, visits), drawn_prices(samples, visits)
+    assert len(cost.draws) == (NUM_DRAWS if drawn else 0)
+    for number, one in enumerate(cost.draws):
+        assert (one.cost_id, one.draws) == ("made-up", ())
+        for (stage, n, context), prices in drawn.items():
+            place = 0 if stage == PLAIN else n
+            assert one.curve(stage, context)[place] == pytest.approx(prices[number], rel=1e-12)
 
 
 @given(st.integers(0, 10**6), st.data())
 def test_between_cells_it_is_straight_both_ways(seed: int, data: st.DataObject) -> None:
     contexts, counts, samples = random_samples(seed)
-    cost = cost_table("made-up", contexts, counts, samples)
+    cost, prices = cost_table("made-up", contexts, counts, samples), cell_prices(samples, Visits())
     n = data.draw(st.integers(0, counts[-1]))
     context = data.draw(st.integers(0, contexts[-1]))
     for stage in STAGES:
-        grid = {cell[1:]: undisturbed_s(seconds) for cell, seconds in samples.items() if cell[0] == stage}
+        grid = {cell[1:]: price for cell, price in prices.items() if cell[0] == stage}
         assert cost.curve(stage, context)[n] == pytest.approx(float(seconds_at(grid, n, context)), rel=1e-9)
-    plain = {cell[1:]: undisturbed_s(seconds) for cell, seconds in samples.items() if cell[0] == PLAIN}
+    plain = {cell[1:]: price for cell, price in prices.items() if cell[0] == PLAIN}
     assert cost.curve(PLAIN, context)[0] == pytest.approx(float(seconds_at(plain, 0, context)), rel=1e-9)
-
-
-def test_a_busy_machine_does_not_move_a_price() -> None:
-    samples: CostSamples = {("verify", 0, 10): (1.0, 100.0, 1.1, 1.2, 100.0)}
-    assert cells_s("verify", (10,), (0,), samples).tolist() == [[1.1]]
-
-
-@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=9))
-def test_a_price_is_a_lower_quartile(seconds: list[float]) -> None:
-    price, rising = undisturbed_s(seconds), sorted(seconds)
-    place = (len(seconds) - 1) / 4
-    assert rising[int(place)] <= price * (1 + 1e-12)
-    assert price <= rising[math.ceil(place)] * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("counts", [[], [1, 2], [0, 2, 2], [0, 3, 1]])
@@ -70,3 +72,11 @@ def test_a_cell_without_samples_is_named(gone: tuple[str, int, int]) -> None:
     for damaged in ({cell: seconds for cell, seconds in samples.items() if cell != gone}, {**samples, gone: ()}):
         with pytest.raises(ValueError, match=rf"{gone[0]} has no samples .*\(0, 10\)"):
             cost_table("made-up", [10], [0], damaged)
+
+
+def test_paired_visits_need_plain_decoding_beside_every_number() -> None:
+    samples = {(stage, n, 10): (1.0, 1.0) for stage in (*STAGES, PLAIN) for n in (0, 3)}
+    assert cost_table("made-up", [10], [0, 3], samples, Visits(1, 1, paired=True)).most_drafted == 3
+    del samples[PLAIN, 3, 10]
+    with pytest.raises(ValueError, match=r"plain has no samples .*\(3, 10\)"):
+        cost_table("made-up", [10], [0, 3], samples, Visits(1, 1, paired=True))

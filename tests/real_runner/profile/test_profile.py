@@ -6,9 +6,10 @@ import multiprocessing
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,10 @@ from made_up_costs import EMPTY
 from tiny_models import VOCAB_SIZE
 
 from simlab.cli.main import main
-from simlab.cost import PLAIN, STAGES, StageSeconds
+from simlab.cost import PLAIN, STAGES, StageSeconds, Visits
 from simlab.draft import Draft, Marginals
 from simlab.errors import CostError, ModelError, PromptError, SimlabError
+from simlab.policies.costs.cell_prices import ratio_half_widths
 from simlab.policies.named.ddtree import DDTree
 from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.speculation import Speculation
@@ -42,7 +44,7 @@ from simlab.real_runner.profile.setting import empty_file
 from simlab.real_runner.profile.sweeps import ProfileSweeps
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
-from simlab.traces.artefacts.cost import CostFile, read_cost_file
+from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
 from simlab.traces.format.manifest import ModelInfo
 
 DEPTH = 3
@@ -51,7 +53,7 @@ GREEDY = Sampling(0.0, 0, 1.0, 0)
 TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
 NODE_COUNTS = (0, 1, 5, 40)
 CONTEXTS = (24, 60)
-NUM_PLACES = 2 * (1 + 4)
+NUM_PLACES = 2 * 4
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +232,7 @@ def test_plain_steps_stand_about_their_context(models: Models, monkeypatch: pyte
     for context in (300, 40, 300, 120):
         lengths.clear()
         assert len(plain.visit(context, 2)) == MEASURED_STEPS
-        assert lengths == list(range(context - 5, context + 5))
+        assert lengths == list(range(context - 3, context + 3))
 
 
 def test_a_short_text_is_read_again(models: Models) -> None:
@@ -248,11 +250,8 @@ def file(models: Models, pair: tuple[Path, Path]) -> CostFile:
 
 
 def visit_all(sweeps: ProfileSweeps, number: int, most: int | None = None) -> None:
-    for num_drafted, context in sweeps.sweep(number)[:most]:
-        if num_drafted is None:
-            sweeps.add_steps(context, [1.0] * MEASURED_STEPS)
-        else:
-            sweeps.add_rounds(num_drafted, context, [StageSeconds(1.0, 2.0, 3.0, 4.0)] * MEASURED_ROUNDS)
+    for place in sweeps.sweep(number)[:most]:
+        sweeps.add(place, [StageSeconds(1.0, 2.0, 3.0, 4.0)] * MEASURED_ROUNDS, [1.0] * MEASURED_STEPS)
 
 
 def test_a_sweep_visits_every_place_once_in_its_own_order(file: CostFile) -> None:
@@ -268,12 +267,37 @@ def test_a_sweep_visits_every_place_once_in_its_own_order(file: CostFile) -> Non
     assert orders == [ProfileSweeps(file, 6).sweep(number) for number in range(3)]
 
 
+def test_large_trees_and_small_ones_take_turns(file: CostFile) -> None:
+    for number in range(5):
+        order = ProfileSweeps(file, 6).sweep(number)
+        assert [n >= 5 for n, _ in order] == [True, False] * (NUM_PLACES // 2)
+
+
+def test_rounds_and_plain_decoding_take_turns_in_being_first(
+    options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for timer in (RoundTimer, PlainStepTimer):
+
+        def watched(self: Any, *given: Any, name: str = timer.__name__, real: Any = timer.visit) -> Any:  # noqa: ANN401
+            calls.append(name)
+            return real(self, *given)
+
+        monkeypatch.setattr(timer, "visit", watched)
+    profile(options)
+    rounds, plain = RoundTimer.__name__, PlainStepTimer.__name__
+    assert calls[:2] == [rounds, plain], "the visits that warm up the process"
+    assert calls[2 : 2 + 2 * NUM_PLACES] == [rounds, plain] * NUM_PLACES
+    assert calls[2 + 2 * NUM_PLACES :] == [plain, rounds] * NUM_PLACES
+
+
 def test_stages_are_kept_apart(file: CostFile) -> None:
     sweeps = ProfileSweeps(file, 2)
-    sweeps.add_rounds(5, 24, [StageSeconds(1.0, 2.0, 3.0, 4.0), StageSeconds(5.0, 6.0, 7.0, 8.0)])
+    sweeps.add((5, 24), [StageSeconds(1.0, 2.0, 3.0, 4.0), StageSeconds(5.0, 6.0, 7.0, 8.0)], [0.5] * MEASURED_STEPS)
     found = {cell: seconds for cell, seconds in sweeps.file.samples.items() if seconds}
     wanted = {"draft": (1.0, 5.0), "select": (2.0, 6.0), "verify": (3.0, 7.0), "commit": (4.0, 8.0)}
-    assert found == {(stage, 5, 24): seconds for stage, seconds in wanted.items()}
+    plain = {(PLAIN, 5, 24): (0.5,) * MEASURED_STEPS}
+    assert found == {(stage, 5, 24): seconds for stage, seconds in wanted.items()} | plain
 
 
 def test_sweeps_go_on_where_a_file_ends(file: CostFile) -> None:
@@ -294,7 +318,67 @@ def test_a_cell_that_lacks_a_stage_is_visited_again(file: CostFile) -> None:
     assert ProfileSweeps(replace(file, samples=samples), 2).sweep(0) == [(5, 24)]
 
 
+# Rules that end it
+
+
+def noisy_clock(monkeypatch: pytest.MonkeyPatch, sizes: Sequence[float]) -> None:
+    """Let rounds of each visit take one of some times, in turn, and a token of plain decoding always a second."""
+    times = itertools.cycle(sizes)
+
+    def rounds(_timer: RoundTimer, _num_drafted: int, _num_unmeasured: int) -> list[StageSeconds]:
+        return [StageSeconds(verify_s=next(times))] * MEASURED_ROUNDS
+
+    monkeypatch.setattr(RoundTimer, "visit", rounds)
+    monkeypatch.setattr(PlainStepTimer, "visit", lambda *_: [1.0] * MEASURED_STEPS)
+
+
+def num_sweeps(file: CostFile) -> int:
+    assert len({len(seconds) for (stage, _, _), seconds in file.samples.items() if stage != PLAIN}) == 1
+    return len(file.samples["verify", 0, CONTEXTS[0]]) // MEASURED_ROUNDS
+
+
+def test_it_goes_on_until_prices_are_known(options: ProfileOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    noisy_clock(monkeypatch, (2.0, 2.1, 2.2, 2.15, 2.05))
+    wide = profile(replace(options, until_interval=0.1)).file
+    narrow = profile(replace(options, until_interval=0.02, resume=True)).file
+    assert options.repeats // MEASURED_ROUNDS <= num_sweeps(wide) < num_sweeps(narrow)
+    assert max(ratio_half_widths(wide.samples, wide.visits).values()) <= 0.1
+    assert max(ratio_half_widths(narrow.samples, narrow.visits).values()) <= 0.02
+    assert narrow.repeats == options.repeats, "what a later run without a rule wants is what was asked for"
+    assert profile(replace(options, resume=True)).num_visits == 0
+
+
+def test_where_nothing_is_noisy_the_repeats_are_enough(
+    options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy_clock(monkeypatch, (2.0,))
+    assert num_sweeps(profile(replace(options, until_interval=0.001)).file) == options.repeats // MEASURED_ROUNDS
+
+
+def test_the_time_limit_ends_it_once_every_cell_was_visited(
+    options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy_clock(monkeypatch, (2.0, 3.0, 4.0))
+    file = profile(replace(options, time_limit_s=0.0, until_interval=0.001)).file
+    assert file.is_complete
+    assert num_sweeps(file) == 1
+
+
+@pytest.mark.parametrize("change", [{"until_interval": 0.0}, {"until_interval": 1.0}, {"time_limit_s": -1.0}])
+def test_rules_that_make_no_sense_are_refused(options: ProfileOptions, change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"until_interval is a share|must not be negative"):
+        replace(options, **change)
+
+
 # Stopping and going on
+
+
+def test_a_file_without_plain_decoding_in_its_visits_is_not_gone_on_with(options: ProfileOptions) -> None:
+    file = profile(options).file
+    samples = {cell: seconds for cell, seconds in file.samples.items() if cell[0] != PLAIN or cell[1] == 0}
+    write_cost_file(options.out, replace(file, visits=Visits(), samples=samples))
+    with pytest.raises(CostError, match=r"visits of 2 rounds and 8 steps, each at another time, and this run has of 2"):
+        profile(replace(options, resume=True, repeats=8))
 
 
 def test_what_was_measured_before_an_interrupt_is_kept(

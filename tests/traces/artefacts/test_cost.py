@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from made_up_costs import EMPTY, SYNTHETIC, filled
 from places import DOCS, GOLDEN
 
-from simlab.cost import PLAIN, STAGES
+from simlab.cost import PLAIN, STAGES, Visits
 from simlab.errors import CostError
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import (
@@ -67,11 +68,33 @@ def test_version_1() -> None:
     assert cost_table_of(file).curve("verify", 40)[4] == pytest.approx(sum(quartiles) / 4)
 
 
+def test_version_2() -> None:
+    file = read_cost_file(GOLDEN / "cost_v2.json")
+    assert (file.cost_id, file.visits) == ("98a7964dd42edbf6", Visits(2, 4, paired=True))
+    ratios = [(0.0105 + 0.0104) / 2 / 0.0052, (0.0151 + 0.0149) / 2 / 0.0075, (0.0102 + 0.0106) / 2 / 0.00525]
+    cost = cost_table_of(file)
+    assert cost.curve("verify", 32)[0] == pytest.approx(cost.curve(PLAIN, 32)[0] * sorted(ratios)[1])
+    assert len(cost.draws) == NUM_DRAWS
+
+
+PAIRED = replace(EMPTY, visits=Visits(2, 4, paired=True))
+
+
+def test_plain_decoding_stands_beside_every_number_where_visits_are_paired(tmp_path: Path) -> None:
+    file = filled(PAIRED)
+    write_cost_file(tmp_path / "cost.json", file)
+    assert read_cost_file(tmp_path / "cost.json") == file
+    assert (file.to_json()["format_version"], EMPTY.to_json()["format_version"]) == (2, 1)
+    assert {n for stage, n, _ in file.cells() if stage == PLAIN} == set(file.node_counts)
+    assert not replace(file, samples={(PLAIN, 0, 16): (1.0,)}).is_complete
+    assert file.cost_id not in (filled().cost_id, replace(file, visits=Visits(2, 5, paired=True)).cost_id)
+
+
 def test_the_page_names_every_key() -> None:
     _, _, page = PAGE.read_text(encoding="utf-8").partition("\n## The file\n")
     rows = [line.split("|")[1] for line in page.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == {*replace(EMPTY, notes=("one",)).to_json(), *STAGES, PLAIN}
+    assert named == {*replace(PAIRED, notes=("one",)).to_json(), *STAGES, PLAIN}
 
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
@@ -194,10 +217,13 @@ def damaged(tmp_path: Path, **changes: object) -> Path:
     [
         ({"format": "simlab-trace"}, "is no cost file; give one that `simlab profile` wrote"),
         ({"format": None}, "is no cost file"),
-        ({"format_version": 2}, r"format version 2; this simlab reads up to 1\. Upgrade simlab, or measure again"),
+        ({"format_version": 3}, r"format version 3; this simlab reads up to 2\. Upgrade simlab, or measure again"),
         ({"device": None}, "expected the key 'device'; it is missing"),
         ({"threads": "two"}, "'threads' must be an integer; got 'two'"),
         ({"threads": True}, "'threads' must be an integer"),
+        ({"format_version": 2}, "expected the key 'visit_rounds'; it is missing"),
+        ({"format_version": 2, "visit_rounds": 0, "visit_steps": 4}, "a visit must bring at least one sample"),
+        ({"format_version": 0}, "'format_version' must be at least 1"),
         ({"target": {"name": "t"}}, "target: expected the key 'revision'"),
         ({"contexts": [64, 16]}, "contexts must rise"),
         ({"samples": {}}, "'samples' must be a list of objects"),

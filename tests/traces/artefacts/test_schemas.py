@@ -41,7 +41,12 @@ def manifest_values() -> dict[str, Any]:
 
 def cost_values() -> dict[str, Any]:
     """A cost file in which every optional key is there."""
-    found: dict[str, Any] = json.loads((GOLDEN / "cost_v1.json").read_text(encoding="utf-8"))
+    return cost_values_of(2)
+
+
+def cost_values_of(version: int) -> dict[str, Any]:
+    """A cost file of one format, with notes."""
+    found: dict[str, Any] = json.loads((GOLDEN / f"cost_v{version}.json").read_text(encoding="utf-8"))
     return found | {"notes": ["made up"]}
 
 
@@ -104,9 +109,8 @@ def places(value: object, at: Place = ()) -> Iterator[Place]:
             yield from places(inner, (*at, place))
 
 
-def damages(kind: str) -> Iterator[tuple[Place, str, dict[str, Any]]]:
+def damages(whole: dict[str, Any]) -> Iterator[tuple[Place, str, dict[str, Any]]]:
     """Files in which one value is taken out, or is another one."""
-    whole = VALUES[kind]()
     for at in places(whole):
         for wrong in ("removed", *WRONG):
             values = copy.deepcopy(whole)
@@ -149,7 +153,7 @@ def test_what_simlab_writes_is_valid(kind: str, tmp_path: Path) -> None:
 
 def test_packaged_and_golden_files_are_valid() -> None:
     manifests = [packaged_trace() / "manifest.json", GOLDEN / "trace_v1" / "manifest.json"]
-    costs = [*packaged_cost_files(), GOLDEN / "cost_v1.json"]
+    costs = [*packaged_cost_files(), GOLDEN / "cost_v1.json", GOLDEN / "cost_v2.json"]
     for kind, paths in (("manifest", manifests), ("cost", costs)):
         for path in paths:
             values = json.loads(path.read_text(encoding="utf-8"))
@@ -160,7 +164,8 @@ def test_packaged_and_golden_files_are_valid() -> None:
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_schema_and_reader_refuse_the_same_damage(kind: str, tmp_path: Path) -> None:
     check, refused = validator(kind), 0
-    for at, wrong, values in damages(kind):
+    older = [cost_values_of(1)] if kind == "cost" else []
+    for at, wrong, values in (one for whole in (VALUES[kind](), *older) for one in damages(whole)):
         by_schema, by_reader = check.is_valid(values), reader_accepts(kind, values, tmp_path)
         refused += not by_schema
         if by_schema and is_beyond_a_schema(kind, at):
@@ -175,5 +180,6 @@ def test_every_key_that_the_reader_needs_is_required(kind: str, tmp_path: Path) 
     needed = {
         key for key in values if not reader_accepts(kind, {k: v for k, v in values.items() if k != key}, tmp_path)
     }
-    assert needed == set(read_schema(kind)["required"])  # type: ignore[call-overload]
-    assert set(values) == set(read_schema(kind)["properties"])  # type: ignore[call-overload]
+    schema: dict[str, Any] = read_schema(kind)
+    assert needed == {*schema["required"], *schema.get("else", {}).get("required", ())}
+    assert set(values) == set(schema["properties"])
