@@ -2,8 +2,9 @@
 
 A machine is slower at some times than at others, and what slows it meets rounds and plain decoding alike. So where
 plain decoding was timed at every visit, a cell's price is that of plain decoding times the median, over its visits, of
-the cell over plain decoding *within the visit*; the price of plain decoding is the lower quartile of its samples, what
-it takes on a quiet machine. Where it was not, a cell's price is the lower quartile of its own samples.
+the fastest round over the fastest token of plain decoding *within the visit*: what slows a minute is in both, and what
+slows a tenth of a second is in neither. The price of plain decoding is the lower quartile of its samples, what it takes
+on a quiet machine. Where it was not timed so, a cell's price is the lower quartile of its own samples.
 
 How noisy prices are, prices from sweeps drawn again show: the same sweeps in every cell, since what slows a machine
 meets neighbouring cells together, and one fewer than there are, so that the spread is that of all (Rao and Wu 1988,
@@ -130,12 +131,15 @@ def _plain_prices(samples: CostSamples, visits: Visits, uniform: Doubles | None)
 
 
 def _ratios(cell: Cell, samples: CostSamples, visits: Visits) -> list[float]:
-    """Seconds of rounds over those of plain decoding, within each visit to a cell that timed both."""
+    """Seconds of a stage, in the fastest round of each visit to a cell, over the fastest step of plain decoding."""
     _, num_drafted, context = cell
-    rounds = _by_visit(samples[cell], visits.rounds)
     plain = _by_visit(samples[PLAIN, num_drafted, context], visits.steps)
-    num = min(len(rounds), len(plain))
-    ratios: list[float] = (rounds[:num].mean(axis=1) / plain[:num].mean(axis=1)).tolist()
+    of_stage = _by_visit(samples[cell], visits.rounds)
+    stages = [samples[stage, num_drafted, context] for stage in STAGES if (stage, num_drafted, context) in samples]
+    num = min(len(plain), *(len(_by_visit(seconds, visits.rounds)) for seconds in stages))
+    rounds = sum(_by_visit(seconds, visits.rounds)[:num] for seconds in stages)
+    fastest = np.argmin(rounds, axis=1)
+    ratios: list[float] = (of_stage[np.arange(num), fastest] / plain[:num].min(axis=1)).tolist()
     return ratios
 
 

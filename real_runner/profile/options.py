@@ -40,7 +40,7 @@ class ProfileOptions:
     text: str
     node_counts: tuple[int, ...] = NODE_COUNTS
     contexts: tuple[int, ...] = CONTEXTS
-    repeats: int = 6
+    repeats: int = 9
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
@@ -101,7 +101,7 @@ class ProfileSettings:
     draft: str
     node_counts: tuple[int, ...] | None = None
     contexts: tuple[int, ...] = CONTEXTS
-    repeats: int = 6
+    repeats: int = 9
     batch: int = 1
     temperature: float = 0.0
     top_p: float = 1.0

@@ -87,7 +87,10 @@ def _earlier(out: Path, resume: bool) -> CostFile | None:
         return None
     if not resume:
         raise CostError(f"{out} is there already; add --resume to go on with it, or give another --out")
-    return read_cost_file(out)
+    earlier = read_cost_file(out)
+    if earlier.notes:
+        raise CostError(f"{out} cannot be gone on with, since not all in it was measured so: {earlier.notes[-1]}")
+    return earlier
 
 
 def _measure(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> None:

@@ -28,8 +28,8 @@ FIRST_UNMEASURED = 2
 UNMEASURED = 1
 """Rounds before the measured ones of any later visit: a policy of fixed budget follows rounds of its own shape."""
 
-MEASURED_ROUNDS = 2
-MEASURED_STEPS = 4
+MEASURED_ROUNDS = 3
+MEASURED_STEPS = 3
 
 VISITS = Visits(MEASURED_ROUNDS, MEASURED_STEPS, paired=True)
 """What a visit to a cell brings."""

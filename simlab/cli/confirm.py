@@ -58,6 +58,12 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="latency profile: a cost file of exactly what is run, or a packaged one",
     )
+    parser.add_argument(
+        "--reprice",
+        type=Path,
+        metavar="FILE",
+        help="write that latency profile anew, corrected by the rounds that ran",
+    )
     add_limit(parser)
     parser.add_argument("--batch", type=positive, metavar="N", help="decode N texts at a time (default: each alone)")
     add_by(parser)
@@ -130,6 +136,7 @@ def run(options: argparse.Namespace) -> int:
             choice=options.choice,
             prompts=options.prompts,
             cost=options.cost,
+            reprice=options.reprice,
             target=options.target,
             draft=options.draft,
             tap_offset=options.tap_offset,

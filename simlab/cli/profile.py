@@ -60,7 +60,7 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
         "--repeats",
         type=positive,
         metavar="N",
-        help="measurements of each cell, with --until-interval at least (default 6)",
+        help="measurements of each cell, with --until-interval at least (default 9)",
     )
     group.add_argument(
         "--until-interval",

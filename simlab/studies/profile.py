@@ -118,7 +118,7 @@ def profile(
         out: the cost file, which is kept up to date on the way.
         node_counts: drafted tokens, the root not counted; rising from 0. The default depends on the execution.
         contexts: tokens before the root; rising; default 128, 256, 512, 1024 and 2048.
-        repeats: samples of each stage at each node count and context, with ``until_interval`` at least; default 6.
+        repeats: samples of each stage at each node count and context, with ``until_interval`` at least; default 9.
         batch: texts at a time, each with as many drafted tokens and as long a context; default 1.
         temperature: of the sampling, which is part of verification; default 0.
         top_p: likewise; default 1, no cut.

@@ -36,6 +36,7 @@ def confirm(
     choice: str | Path | None = None,
     prompts: str | Path | None = None,
     cost: str | Path | None = None,
+    reprice: str | Path | None = None,
     target: str | None = None,
     draft: str | None = None,
     tap_offset: str | None = None,
@@ -70,6 +71,7 @@ def confirm(
         choice: a file of ``simlab optimize --out``, of which the best policy and its closest rivals run.
         prompts: a file of prompts that are recorded first, into ``out/trace``; instead of a trace.
         cost: a cost file of exactly what is run; None: the packaged latency profile, if it is of exactly this.
+        reprice: where that cost file is written, corrected by the rounds that ran; None: nowhere.
         target: a name, folder or Hub id; None: as the trace names it.
         draft: a name, folder, file of weights or Hub id; None: as the trace names it.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
@@ -135,7 +137,14 @@ def confirm(
     chosen = None
     if choice is not None and optimum is not None:
         chosen = _prior_choice(Path(choice), optimum, recording, limit, asked)
-    return run_confirmation(options, recording, asked, request.cost, SummaryContext(in_sample, by, chosen))
+    return run_confirmation(
+        options,
+        recording,
+        asked,
+        request.cost,
+        SummaryContext(in_sample, by, chosen),
+        None if reprice is None else Path(reprice),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from simlab.analysis.compare.rank_agreement import RankAgreement, agreement_text
 from simlab.analysis.confirm.errors import PredictionErrors
 from simlab.analysis.confirm.groups import machine_table
+from simlab.analysis.confirm.staleness import Staleness
 from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerComparison
 from simlab.analysis.confirm.text import (
     ERROR_NOTES,
@@ -132,6 +133,7 @@ class Confirmation(StudyResult):
         differences: from the trace, as flat values; None where the two are not compared.
         context: what is said beside the numbers.
         slices: rows of each slice; empty where the tables are not cut.
+        stale: how far the latency profile is from the rounds that ran; None where they are not compared.
     """
 
     simlab_version: str
@@ -147,6 +149,7 @@ class Confirmation(StudyResult):
     differences: tuple[dict[str, object], ...] | None
     context: SummaryContext = SummaryContext()
     slices: tuple[ConfirmedPolicy, ...] = ()
+    stale: Staleness | None = None
 
     @property
     def has_failed(self) -> bool:
@@ -179,6 +182,7 @@ class Confirmation(StudyResult):
             parts.append(confirm_blocks(self.slices, self.policies, self.context.by))
         parts += [same_texts_sentence(self.policies), self._machine_table()]
         parts += [stage_table(self.policies), error_table(self.errors), agreement_text(self.order)]
+        parts += [] if self.stale is None else [self.stale.text()]
         parts += [] if self.differences is None else [differences_text(self.differences)]
         parts += [
             self._notes(),
@@ -210,6 +214,7 @@ class Confirmation(StudyResult):
             "first": None if self.won is None else self.won.first.policy,
             "comparisons": [] if self.won is None else [one.row() for one in self.won.comparisons],
             "rank_agreement": self.order.value(),
+            "stale": None if self.stale is None else self.stale.to_json(),
             "rows": self._rows(),
             "by": self.context.by,
             "slices": [one.row() for one in self.slices],

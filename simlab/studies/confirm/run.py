@@ -9,6 +9,7 @@ from pathlib import Path
 from simlab.analysis.compare.rank_agreement import rank_agreement
 from simlab.analysis.confirm.errors import prediction_errors
 from simlab.analysis.confirm.groups import by_group, with_prompts
+from simlab.analysis.confirm.staleness import FEWEST_ROUNDS
 from simlab.analysis.confirm.table import (
     ConfirmedPolicy,
     TextFindings,
@@ -17,7 +18,7 @@ from simlab.analysis.confirm.table import (
     measured_runs,
     widest_half_width,
 )
-from simlab.errors import TraceError
+from simlab.errors import CostError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.confirm.audit import audit, bound_of, verdicts
 from simlab.real_runner.confirm.batch import measure_groups
@@ -32,6 +33,7 @@ from simlab.studies.confirm.batch import BatchFacts, batch_facts, predicted_grou
 from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.confirm.confirmation import Confirmation, RunFacts, SummaryContext
 from simlab.studies.confirm.prices import prices_for
+from simlab.studies.confirm.reprice import repriced, staleness_of
 from simlab.studies.confirm.rows import differences_of, judged_by_policy, measured_rows
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices
@@ -39,6 +41,7 @@ from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.batch import policies_at
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.replay.text import heading
+from simlab.traces.artefacts.cost import CostFile, packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import JsonFields
 from simlab.traces.reader import Trace
@@ -47,6 +50,10 @@ from simlab.traces.results.rows import Results, joined_results, results_frame, w
 RESULTS, SUMMARY = "results.parquet", "confirm.json"
 """The files beside the log."""
 
+_TOO_FEW = (
+    "{reprice} was not written: no number of drafted tokens had "
+    f"{FEWEST_ROUNDS} rounds; run more prompts. Everything else is written."
+)
 _SMALLER = "give --dtype bfloat16, or policies of smaller budgets"
 
 
@@ -56,6 +63,7 @@ def run_confirmation(
     policies: Sequence[NamedPolicy],
     cost: Path | None = None,
     context: SummaryContext | None = None,
+    reprice: Path | None = None,
 ) -> Confirmation:
     """Replay policies on a trace, run them on its prompts, and hold the two against each other.
 
@@ -70,6 +78,7 @@ def run_confirmation(
             of one fixed shape nothing is predicted; see `simlab.studies.confirm.prices`.
         context: what the summary says beside its numbers; None: nothing. The best policy of a choice is held against
             the others.
+        reprice: where the cost file of the prediction is written, corrected by the rounds that ran; None: nowhere.
 
     Raises:
         SimlabError: models, trace, policies, prices and log do not fit each other; nothing was run.
@@ -85,6 +94,7 @@ def run_confirmation(
     with within_memory(_SMALLER):
         setup = load_setup(options, trace, policies, records)
         prices = prices_for(cost, setup)
+        measured_prices = None if reprice is None else _file_to_correct(reprice, cost, prices, setup)
         predicted = _predicted(setup, prices)
         log = ConfirmLog(options.out, setup.key(), options.resume)
         rule = StopRule(widest_half_width, options.until_interval, options.time_limit_s)
@@ -99,8 +109,31 @@ def run_confirmation(
     confirmation = _summary(setup, prices, first_lines, ran, results, judged, context)
     if setup.is_reference:
         confirmation = replace(confirmation, differences=tuple(differences_of(setup, sequences)))
+    stale = staleness_of(setup, sequences, prices)
+    confirmation = replace(confirmation, stale=stale)
     _write(options.out, results, confirmation)
+    if reprice is not None and measured_prices is not None:
+        if stale is None:
+            raise CostError(_TOO_FEW.format(reprice=reprice))
+        write_cost_file(reprice, repriced(measured_prices, stale))
     return confirmation
+
+
+def _file_to_correct(out: Path, cost: Path | None, prices: Prices, setup: ConfirmSetup) -> CostFile:
+    """The cost file of the prediction.
+
+    Raises:
+        CostError: nothing is predicted, or rounds are those of several texts.
+        UsageError: something is there already.
+    """
+    if out.exists():
+        raise UsageError(f"--reprice names {out}, which is there already; give another name")
+    if prices.cost is None or setup.options.batch != 1:
+        why = prices.why_none or "rounds of several texts at a time are not compared with it."
+        raise CostError(f"--reprice corrects the latency profile of the prediction, and there is none. {why}")
+    if cost is not None:
+        return read_cost_file(cost)
+    return next(file for file in map(read_cost_file, packaged_cost_files()) if file.cost_id == prices.cost_id)
 
 
 def _predicted(setup: ConfirmSetup, prices: Prices) -> Results:

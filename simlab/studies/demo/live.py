@@ -31,7 +31,7 @@ NUM_RUN = 2
 MAX_NEW_TOKENS = 96
 _DATA = Path(str(files("simlab"))) / "data"
 DEV, FRESH = _DATA / "demo_dev_prompts.jsonl", _DATA / "demo_prompts.jsonl"
-_CONTEXTS, _NODE_COUNTS, _REPEATS = (64, 128, 256), (0, 3, 5, 7, 8, 12, 16, 24, 32, 48), 4
+_CONTEXTS, _NODE_COUNTS, _REPEATS = (64, 256), (0, 3, 5, 7, 8, 12, 16, 24, 32, 48), 15
 
 
 def live_parts(out: Path, target: str, draft: str) -> LiveParts:

@@ -19,7 +19,7 @@ from simlab.policies.costs.cell_prices import (
     ratio_half_widths,
 )
 
-APART, PAIRED = Visits(2, 3), Visits(2, 3, paired=True)
+APART, PAIRED = Visits(3, 3), Visits(3, 3, paired=True)
 
 
 def quartile(seconds: Sequence[float]) -> float:
@@ -36,26 +36,28 @@ def plain_oracle(samples: Mapping[Cell, Sequence[float]], context: int) -> float
 
 
 def paired_oracle(samples: Mapping[Cell, Sequence[float]], cell: Cell, visits: Visits) -> float:
-    """Plain decoding's price times the median of visits' ratios, visit by visit."""
-    _, n, context = cell
-    rounds, steps = samples[cell], samples[PLAIN, n, context]
+    """Plain decoding's price times the median of visits' ratios of the fastest round to the fastest step."""
+    stage, n, context = cell
+    rounds = list(zip(*(samples[one, n, context] for one in STAGES), strict=True))
+    steps = samples[PLAIN, n, context]
     ratios = []
     for visit in range(len(rounds) // visits.rounds):
-        own = rounds[visit * visits.rounds : (visit + 1) * visits.rounds]
+        fastest = min(rounds[visit * visits.rounds : (visit + 1) * visits.rounds], key=sum)
         beside = steps[visit * visits.steps : (visit + 1) * visits.steps]
-        ratios.append(statistics.fmean(own) / statistics.fmean(beside))
+        ratios.append(fastest[STAGES.index(stage)] / min(beside))
     return plain_oracle(samples, context) * statistics.median(ratios)
 
 
 def made_up(seed: int, num_visits: int, visits: Visits = PAIRED, noise: float = 0.2) -> dict[Cell, tuple[float, ...]]:
-    """Samples of two contexts and three numbers of drafted tokens, each visit slowed by a factor of its own."""
+    """Samples of two contexts and three numbers of drafted tokens; each visit is slowed, and each round besides."""
     generator = np.random.default_rng(seed)
     samples: dict[Cell, tuple[float, ...]] = {}
     for context in (10, 20):
         for n in (0, 4, 9):
             slowed = np.exp(generator.normal(0, 0.5, num_visits))[:, None]
+            rounds = np.exp(generator.normal(0, noise, (num_visits, visits.rounds)))
             for stage in STAGES:
-                seconds = (n + 2) * slowed * np.exp(generator.normal(0, noise, (num_visits, visits.rounds)))
+                seconds = (n + 2) * slowed * rounds * np.exp(generator.normal(0, noise / 100, rounds.shape))
                 samples[stage, n, context] = tuple(seconds.ravel().tolist())
             if visits.paired or n == 0:
                 seconds = slowed * np.exp(generator.normal(0, noise, (num_visits, visits.steps)))
@@ -100,7 +102,7 @@ def test_what_slows_whole_visits_leaves_paired_ratios_alone(seed: int, other: in
 def test_a_disturbed_visit_moves_no_price() -> None:
     samples = made_up(3, 7, noise=0.0)
     before = cell_prices(samples, PAIRED)
-    disturbed = {**samples, ("verify", 4, 10): (500.0, 500.0, *samples["verify", 4, 10][2:])}
+    disturbed = {**samples, ("verify", 4, 10): (500.0, 500.0, 500.0, *samples["verify", 4, 10][3:])}
     assert cell_prices(disturbed, PAIRED) == pytest.approx(before)
     alone: dict[Cell, tuple[float, ...]] = {("verify", 0, 10): (1.0, 100.0, 1.1, 1.2, 100.0)}
     assert cell_prices(alone, APART) == {("verify", 0, 10): pytest.approx(1.1)}
@@ -125,7 +127,7 @@ def test_cells_of_a_sweep_are_drawn_together() -> None:
     samples = {cell: (1.0,) * len(some) for cell, some in made_up(0, 6).items()}
     for cell in samples:
         if cell[0] != PLAIN:
-            samples[cell] = (*samples[cell][:6], *(1.5 for _ in samples[cell][6:]))
+            samples[cell] = (*samples[cell][:9], *(1.5 for _ in samples[cell][9:]))
     drawn = drawn_prices(samples, PAIRED)
     rounds = np.array([drawn[cell] for cell in drawn if cell[0] != PLAIN])
     assert len(np.unique(rounds[0])) > 1

@@ -1,0 +1,108 @@
+"""A latency profile against rounds that ran: planted factors are found, and a corrected profile fits the rounds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up_costs import EMPTY, filled
+
+from simlab.analysis.confirm.staleness import FEWEST_ROUNDS, TimedRounds, staleness
+from simlab.arrays import Doubles
+from simlab.cost import PLAIN, STAGES, CostTable, Visits
+from simlab.errors import CostError
+from simlab.studies.confirm.reprice import repriced
+from simlab.studies.inputs.prices import cost_table_of
+from simlab.traces.artefacts.cost import CostFile
+
+FILES = (filled(), filled(replace(EMPTY, visits=Visits(1, 1, paired=True))))
+SIZES = (1, 8, 64)
+
+
+def timed(
+    cost: CostTable, generator: np.random.Generator, slowed: Doubles, factors: dict[int, float], num: int = 60
+) -> tuple[TimedRounds, TimedRounds]:
+    """Tokens of plain decoding and rounds of some sizes, on texts that are slowed, at factors times the prices."""
+    texts = np.sort(generator.integers(0, len(slowed), num * len(factors)))
+    contexts = generator.integers(1, 256, len(texts))
+    sizes = generator.permutation(np.repeat(list(factors), num))
+    stages = np.stack([cost.at(stage, contexts, sizes) for stage in STAGES], axis=1)
+    scale = slowed[texts] * np.array([factors[size] for size in sizes.tolist()])
+    rounds = TimedRounds(texts, contexts, sizes, stages * scale[:, None])
+    of_plain = np.repeat(np.arange(len(slowed)), 30)
+    where = generator.integers(1, 256, len(of_plain))
+    seconds = np.zeros((len(of_plain), len(STAGES)))
+    seconds[:, STAGES.index("verify")] = cost.at(PLAIN, where, np.zeros_like(where)) * slowed[of_plain]
+    return TimedRounds(of_plain, where, np.zeros_like(where), seconds), rounds
+
+
+@given(st.integers(0, 10**6), st.sampled_from(FILES))
+def test_planted_factors_are_found_whatever_slows_a_text(seed: int, file: CostFile) -> None:
+    generator, cost = np.random.default_rng(seed), cost_table_of(file)
+    factors = {size: float(generator.uniform(0.5, 2)) for size in SIZES}
+    plain, rounds = timed(cost, generator, generator.uniform(0.5, 2, 7), factors)
+    found = staleness(plain, rounds, cost)
+    assert found is not None
+    assert {one.num_drafted: one.error + 1 for one in found.sizes} == pytest.approx(factors)
+    assert all(one.rounds == 60 for one in found.sizes)
+    furthest = max(factors, key=lambda size: abs(factors[size] - 1))
+    assert (found.worst.num_drafted, found.worst.error) == (furthest, pytest.approx(factors[furthest] - 1))
+
+
+@given(st.integers(0, 10**6), st.sampled_from(FILES))
+def test_a_corrected_profile_fits_the_rounds_that_corrected_it(seed: int, file: CostFile) -> None:
+    generator = np.random.default_rng(seed)
+    factors = {size: float(generator.uniform(0.5, 2)) for size in SIZES}
+    plain, rounds = timed(cost_table_of(file), generator, np.full(5, 1.3), factors)
+    found = staleness(plain, rounds, cost_table_of(file))
+    assert found is not None
+    corrected = repriced(file, found)
+    again = staleness(plain, rounds, cost_table_of(corrected))
+    assert again is not None
+    assert again.plain == pytest.approx(0.0, abs=1e-9)
+    assert [one.error for one in again.sizes] == pytest.approx([0.0] * 3, abs=1e-9)
+    assert corrected.cost_id != file.cost_id
+    assert file.cost_id in corrected.notes[-1]
+
+
+def test_seconds_change_with_every_stage_by_itself() -> None:
+    generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
+    plain, rounds = timed(cost, generator, np.ones(3), {8: 1.0})
+    slow = rounds.seconds * np.array([2.0, 1.0, 3.0, 1.0])
+    found = staleness(plain, replace(rounds, seconds=slow), cost)
+    assert found is not None
+    assert found.sizes[0].factors == pytest.approx({"draft": 2.0, "select": 1.0, "verify": 3.0, "commit": 1.0})
+
+
+def test_few_rounds_say_nothing() -> None:
+    generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
+    plain, rounds = timed(cost, generator, np.ones(3), {8: 1.0, 1: 2.0}, FEWEST_ROUNDS - 1)
+    assert staleness(plain, rounds, cost) is None
+
+
+def test_texts_without_plain_decoding_are_left_out() -> None:
+    generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
+    plain, rounds = timed(cost, generator, np.ones(4), {8: 1.0}, 200)
+    first = plain.texts == 0
+    fewer = TimedRounds(*(part[first] for part in (plain.texts, plain.contexts, plain.num_drafted, plain.seconds)))
+    found = staleness(fewer, rounds, cost)
+    assert found is not None
+    assert found.sizes[0].rounds == int((rounds.texts == 0).sum())
+
+
+def test_rounds_beyond_the_profile_are_refused() -> None:
+    generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
+    plain, rounds = timed(cost, generator, np.ones(3), {8: 1.0})
+    with pytest.raises(CostError, match="measure longer ones"):
+        staleness(plain, replace(rounds, contexts=rounds.contexts + 1000), cost)
+
+
+def test_the_sentence_names_machine_and_sizes() -> None:
+    generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
+    plain, rounds = timed(cost, generator, np.full(3, 1.25), {1: 1.02, 8: 0.9})
+    found = staleness(plain, rounds, cost)
+    assert found is not None
+    assert "autoregressive decoding +25.0 %" in found.text()
+    assert "+2.0 % (1 drafted), −10.0 % (8 drafted)" in found.text()
+    assert [one["num_drafted"] for one in found.to_json()["rounds"]] == [1, 8]  # type: ignore[attr-defined]
