@@ -91,6 +91,7 @@ def run(options: argparse.Namespace) -> int:
         progress=options.progress,
         results=options.results,
         by=options.by,
+        out=options.out,
     )
     if options.out is None:
         sys.stdout.write(made.text)
