@@ -212,10 +212,15 @@ def _modelopt(one: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Ma
 
 def _ending(one: ExportedPolicy, source: EngineSource, commands: Mapping[str, str]) -> list[str]:
     """The last lines: commands below what they are for, or why nothing serves the policy."""
-    found = [_NAMES, f"To load test {source.engine}, with as many tokens accepted:", commands["load_test"]]
+    found = [
+        _NAMES,
+        f"To load test {source.engine}, with as many tokens accepted as {one.policy.label} would:",
+        commands["load_test"],
+    ]
     if not one.is_chain:
         return [*found, cannot_run(source.engine, one.policy.label)]
-    return [*found, f"To serve {one.policy.label}:", commands["serve"]]
+    what = "the chain of each batch size" if one.choices else one.policy.label
+    return [*found, f"To serve {what}:", commands["serve"]]
 
 
 def _commented(
