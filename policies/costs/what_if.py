@@ -22,6 +22,10 @@ NEEDED = ("verify", PLAIN)
 _GRAMMAR = 'stages times a number, tile=N, batch=N and convex, separated by commas, such as "verify*0.5,tile=64"'
 
 
+WHAT_IF = "what-if-"
+"""How the ids of hypothetical machines begin."""
+
+
 @dataclass(frozen=True, slots=True)
 class WhatIf:
     """What is to be changed.
@@ -107,7 +111,7 @@ def what_if(cost: CostTable, change: WhatIf) -> CostTable:
     if not change.label:
         return cost
     # Result rows, tables and comparisons name a machine by its id alone, so the id says that there is none.
-    cost_id = f"what-if-{content_id({'cost': cost.cost_id, 'what_if': change.label})}"
+    cost_id = f"{WHAT_IF}{content_id({'cost': cost.cost_id, 'what_if': change.label})}"
     factors = dict(change.factors)
     seconds = {stage: values * factors.get(stage, 1.0) for stage, values in cost.seconds.items()}
     seconds["verify"] = in_tiles(seconds["verify"], change.tile)
