@@ -116,7 +116,7 @@ def test_a_hypothetical_machine_is_named_so(tmp_path: Path, capsys: Capture) -> 
         assert main(["export", "--format", name, "--results", str(out)]) == 0
         assert "latency profile what-if-" in capsys.readouterr().out
     (machine,) = (one for one in set(read_results(out)["cost_id"]) if one.startswith("what-if-"))
-    assert main(["compare", str(out), "-p", "chain", "--against", "ar", "--cost", machine]) == 0
+    assert main(["compare", str(out), "-p", "chain", "--against", "autoregressive", "--cost", machine]) == 0
     assert f"latency profile {machine}" in capsys.readouterr().out
 
 
