@@ -1,14 +1,14 @@
 """``speculation_profile.json`` of NVIDIA's Model-Optimizer, of a replay. EXPERIMENTAL: its schema is in review.
 
-The schema is that of `simlab.analysis.export.engine_sources.MODELOPT`. Its rates are by drafted position, its histogram
-by tokens committed, bonus token included; its mean over steps is the pooled acceptance length here, and its mean per
-request the mean of the responses' means.
+The schema is that of `simlab.analysis.export.engine_sources.MODELOPT`. ``measured`` is false, since no server ran. Its
+rates are by drafted position, its histogram by tokens committed, bonus token included; its mean over steps is the
+pooled acceptance length here, and its mean per request the mean of the responses' means.
 """
 
 from collections.abc import Mapping
 from itertools import pairwise
 
-from simlab.analysis.export.engine_settings import ExportedPolicy
+from simlab.analysis.export.engine_settings import METHOD, ExportedPolicy
 from simlab.analysis.export.engine_sources import MODELOPT, READ_ON
 
 SCHEMA_VERSION = "1.0"
@@ -23,26 +23,24 @@ def speculation_profile(
     version: str,
     target: Mapping[str, str],
     drafter: Mapping[str, str],
-    by_length: Mapping[int, float],
 ) -> dict[str, object]:
     """The profile of one policy.
 
-    ``accept_length_model`` is ``measured_per_k``, since a drafter that fills a block may not be extrapolated over K.
+    ``accept_length_model`` is ``measured_per_k``, the schema's word for a drafter that fills a block, whose acceptance
+    may not be extrapolated over K; so ``accept_length_by_k`` has the one K that was replayed.
 
     Args:
         exported: what is exported.
         version: of simlab.
         target: name, revision and digest of the target.
         drafter: likewise.
-        by_length: acceptance length of chains by their length; empty for a policy that drafts no chain.
     """
     pooled, positions = exported.acceptance.pooled, exported.deepest
     marginal = pooled.marginal_rates(positions)
-    by_k = by_length or {positions: pooled.acceptance_length}
     conditions = {
         **exported.about,
         "policy": exported.policy.label,
-        "producer": f"simlab {version}, by replay of a trace",
+        "producer": f"simlab {version}, predicted by replay of a recorded trace",
     }
     return {
         "schema_version": SCHEMA_VERSION,
@@ -50,8 +48,8 @@ def speculation_profile(
         "schema_commit": next(iter(MODELOPT.files.values())),
         "schema_read_on": READ_ON,
         "producer": f"simlab {version}",
-        "measured": True,
-        "method": exported.policy.name,
+        "measured": False,
+        "method": METHOD,
         "draft_checkpoint": dict(drafter),
         "target_model": dict(target),
         "num_speculative_tokens": positions,
@@ -63,7 +61,7 @@ def speculation_profile(
         "mean_accept_length": pooled.acceptance_length,
         "mean_accept_length_per_request": exported.acceptance.acceptance_length_macro,
         "accept_length_model": "measured_per_k",
-        "accept_length_by_k": {str(length): value for length, value in sorted(by_k.items())},
+        "accept_length_by_k": {str(positions): pooled.acceptance_length},
         "acceptance_length_histogram": {str(length): n for length, n in enumerate(pooled.counts) if n},
         "per_category": {
             name: {"mean_accept_length": counts.acceptance_length, "num_steps": counts.rounds}

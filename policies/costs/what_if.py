@@ -22,6 +22,10 @@ NEEDED = ("verify", PLAIN)
 _GRAMMAR = 'stages times a number, tile=N, batch=N and convex, separated by commas, such as "verify*0.5,tile=64"'
 
 
+WHAT_IF = "what-if-"
+"""How the ids of hypothetical machines begin."""
+
+
 @dataclass(frozen=True, slots=True)
 class WhatIf:
     """What is to be changed.
@@ -90,7 +94,9 @@ def parse_what_if(text: str) -> WhatIf:
 
 
 def what_if(cost: CostTable, change: WhatIf) -> CostTable:
-    """The prices of a machine with something changed; nothing changed gives the same table.
+    """The prices of a machine with something changed, under an id that begins with ``what-if-``.
+
+    Nothing changed gives the same table.
 
     A tile changes ``verify`` alone: n drafted tokens cost what a pass of the next multiple of ``tile`` costs, the root
     counted, and in a last tile that the prices do not fill, what their longest pass costs. With ``batch`` a round's
@@ -104,15 +110,17 @@ def what_if(cost: CostTable, change: WhatIf) -> CostTable:
     """
     if not change.label:
         return cost
+    # Result rows, tables and comparisons name a machine by its id alone, so the id says that there is none.
+    cost_id = f"{WHAT_IF}{content_id({'cost': cost.cost_id, 'what_if': change.label})}"
     factors = dict(change.factors)
     seconds = {stage: values * factors.get(stage, 1.0) for stage, values in cost.seconds.items()}
     seconds["verify"] = in_tiles(seconds["verify"], change.tile)
     if change.batch > 1:
         seconds = _shared(seconds, change.batch)
-    changed = CostTable(content_id({"cost": cost.cost_id, "what_if": change.label}), cost.contexts, seconds)
+    changed = CostTable(cost_id, cost.contexts, seconds)
     if not change.convex:
         return changed
-    return CostTable(changed.cost_id, changed.contexts, convex_view(changed).seconds)
+    return CostTable(cost_id, changed.contexts, convex_view(changed).seconds)
 
 
 def in_tiles(verify: Doubles, tile: int) -> Doubles:

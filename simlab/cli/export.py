@@ -15,17 +15,18 @@ DETAILS = """Without --out the export goes to standard output, and what to know 
 conformance: JSON lines to test an implementation of a policy in another engine against. Each
   line is a round: candidates and what else the policy was given, the tree that it chose, what the
   target said, and what is kept of its pass. docs/reference/conformance.md has the keys, and a reader.
-vllm, sglang, tensorrt-llm: settings for a serving engine. The acceptance of the policy, so that a server
-  accepts as many tokens in a load test before there is a kernel for its trees; and how many tokens a chain
-  should draft at each batch size, where there are latency profiles of several: --cost FILE for each, or --batches,
-  which works them out from the profile of one text and says so.
-modelopt: speculation_profile.json of NVIDIA's Model-Optimizer; experimental, its schema is under review.
+vllm, sglang, tensorrt-llm: settings for a serving engine. The last line starts it, or says that it cannot run the
+  policy: with the drafters of traces these engines draft chains only. The line before starts a load test, in which a
+  server accepts as many tokens as the policy would. vllm and tensorrt-llm: also how many tokens a chain should draft
+  at each batch size, where there are latency profiles of several: --cost FILE for each, or --batches, which works
+  them out from the profile of one text and says so.
+modelopt: speculation_profile.json of NVIDIA's Model-Optimizer, predicted; experimental, its schema is under review.
 latex, markdown: the table of a result file, ready for a paper or a page.
 docs/how_to/export.md says what each field is, where it was read, and what cannot be expressed.
 
   simlab export --format conformance -p ddtree:budget=16 --limit 2 --out ddtree.jsonl
-  simlab export --format vllm -p ddtree:budget=32 --out vllm.json
-  simlab export --format sglang -p chain:length=7 --batches 1,2,4 --out adaptive.json
+  simlab export --format vllm -p chain --batches 1,2,4 --out vllm.json
+  simlab export --format sglang -p chain --out sglang.yaml
   simlab export --format tensorrt-llm -p chain --cost one.json --cost eight.json --out extra.yaml
   simlab export --format latex --results results.parquet --by dataset --out table.tex"""
 
@@ -41,7 +42,7 @@ def add_arguments(parser: Parser) -> None:
     add_costs(
         rounds,
         "latency profile: a file of `simlab profile` or `simlab import-cost`, or the name of a packaged one; "
-        "for engines one for each batch size",
+        "for a table of batch sizes one of each",
     )
     add_limit(rounds)
     rounds.add_argument(
@@ -91,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
         progress=options.progress,
         results=options.results,
         by=options.by,
+        out=options.out,
     )
     if options.out is None:
         sys.stdout.write(made.text)

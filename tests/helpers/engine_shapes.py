@@ -1,17 +1,38 @@
-"""What serving engines accept, written down from their documentation; shares no code with what writes it.
+"""What serving engines accept, written down from their sources; shares no code with what writes it.
 
-vLLM: `num_speculative_tokens_per_batch_size` and `synthetic_acceptance_rates` of its speculative config. SGLang: the
-file of `--speculative-adaptive-config`. TensorRT-LLM: `speculative_config`. Model-Optimizer: speculation_profile.json.
-docs/how_to/export.md says where all this was read.
+vLLM: `--speculative-config`. SGLang: flags, which its file of `--config` has as keys. TensorRT-LLM:
+`speculative_config`. Model-Optimizer: speculation_profile.json. docs/how_to/export.md says where all this was read.
 """
 
+import json
 import math
 from typing import Any
+
+VLLM_READS = {
+    *("num_speculative_tokens", "model", "method", "rejection_sample_method", "synthetic_acceptance_rates"),
+    *("synthetic_acceptance_length", "num_speculative_tokens_per_batch_size", "revision", "attention_backend"),
+}
+"""Fields of SpeculativeConfig: vllm/config/speculative.py at 002e77c1f0ef. Another one is refused."""
+
+SGLANG_READS = {
+    *("model-path", "speculative-algorithm", "speculative-draft-model-path", "speculative-num-draft-tokens"),
+    *("speculative-draft-model-revision", "speculative-dflash-block-size"),
+}
+"""Flags that count for DFLASH: python/sglang/srt/arg_groups/fields/spec.py at 7e997c672532, and of them those that
+speculative_hook.py at 004c82e07d87 does not overwrite (steps and top-k become 1); model-path of server_args.py."""
+
+TENSORRT_LLM_READS = {
+    *("decoding_type", "max_draft_len", "speculative_model", "draft_len_schedule", "max_concurrency"),
+    *("mask_token_id", "target_layer_ids", "attention_backend"),
+}
+"""Fields of DFlashDecodingConfig: tensorrt_llm/llmapi/llm_args.py at 000439672005. Another one is refused."""
 
 
 def check_vllm_load_test(config: dict[str, Any]) -> None:
     """``rejection_sample_method: synthetic`` and a rate for each drafted token."""
-    assert set(config) == {"num_speculative_tokens", "rejection_sample_method", "synthetic_acceptance_rates"}
+    assert set(config) <= VLLM_READS
+    assert config["method"] == "dflash"
+    assert config["model"]
     assert config["rejection_sample_method"] == "synthetic"
     number, rates = config["num_speculative_tokens"], config["synthetic_acceptance_rates"]
     assert type(number) is int
@@ -25,6 +46,7 @@ def check_vllm_load_test(config: dict[str, Any]) -> None:
 
 def vllm_lookup(config: dict[str, Any], batch: int) -> int:
     """The tokens that vLLM drafts at a batch size, after the checks that it makes at its start."""
+    assert set(config) <= VLLM_READS
     number, table = config["num_speculative_tokens"], config["num_speculative_tokens_per_batch_size"]
     assert type(number) is int
     assert number > 0
@@ -42,17 +64,16 @@ def vllm_lookup(config: dict[str, Any], batch: int) -> int:
     return int(found[-1])
 
 
-def sglang_lookup(config: dict[str, Any], batch: int) -> list[int]:
-    """The steps between which SGLang chooses at a batch size; keys that are no whole numbers set other things."""
-    slots = {int(key): value for key, value in config.items() if key.isdigit()}
-    assert slots
-    for slot in slots.values():
-        steps = slot["candidate_steps"]
-        assert steps
-        assert all(type(step) is int and step >= 0 for step in steps)
-    known = {"ema_alpha", "warmup_batches", "update_interval", "strategy", "simlab"}
-    assert all(key.isdigit() or key in known for key in config)
-    return list(slots[max(key for key in slots if key <= batch)]["candidate_steps"])
+def check_sglang(config: dict[str, Any], block_size: int) -> int:
+    """Flags of a DFLASH server; the tokens that it drafts, since its number counts the root."""
+    assert set(config) <= SGLANG_READS
+    assert config["speculative-algorithm"] == "DFLASH"
+    assert config["model-path"]
+    assert config["speculative-draft-model-path"]
+    number = config["speculative-num-draft-tokens"]
+    assert type(number) is int
+    assert 2 <= number <= block_size
+    return number - 1
 
 
 def check_sglang_environment(found: dict[str, str]) -> float:
@@ -74,8 +95,9 @@ def tensorrt_llm_lookup(config: dict[str, Any], batch: int) -> int:
 
 def check_tensorrt_llm(config: dict[str, Any]) -> None:
     """What its configuration classes refuse."""
-    known = {"decoding_type", "max_draft_len", "draft_len_schedule", "use_dynamic_tree", "dynamic_tree_max_topK"}
-    assert set(config) <= known | {"max_total_draft_tokens"}
+    assert set(config) <= TENSORRT_LLM_READS
+    assert config["decoding_type"] == "DFlash"
+    assert config["speculative_model"]
     longest = config["max_draft_len"]
     assert type(longest) is int
     assert longest > 0
@@ -84,15 +106,10 @@ def check_tensorrt_llm(config: dict[str, Any]) -> None:
         assert all(type(key) is int and key >= 1 for key in schedule)
         assert all(type(value) is int and 0 <= value <= longest for value in schedule.values())
         assert schedule[min(schedule)] == longest
-    if config.get("use_dynamic_tree"):
-        assert config["decoding_type"] == "Eagle3"
-        assert schedule is None
-        assert config["dynamic_tree_max_topK"] > 0
-        assert longest <= config["max_total_draft_tokens"] <= config["dynamic_tree_max_topK"] * longest
 
 
 def yaml_mapping(text: str) -> dict[str, Any]:
-    """The nested mappings of whole numbers, truth values and words that this project writes as YAML."""
+    """The nested mappings of whole numbers and texts in double quotes that this project writes as YAML."""
     root: dict[Any, Any] = {}
     stack = [(-1, root)]
     for line in text.splitlines():
@@ -106,8 +123,7 @@ def yaml_mapping(text: str) -> dict[str, Any]:
         parent = stack[-1][1]
         name: Any = int(key) if key.isdigit() else key
         if value:
-            word = value.strip()
-            parent[name] = int(word) if word.isdigit() else {"true": True, "false": False}.get(word, word)
+            parent[name] = json.loads(value)
         else:
             parent[name] = {}
             stack.append((indent, parent[name]))
@@ -144,6 +160,7 @@ def check_speculation_profile(profile: dict[str, Any]) -> None:
     assert profile["schema_version"] == "1.0"
     assert profile["verification_method"] in ("longest_prefix", "block")
     assert profile["accept_length_model"] in ("chain_analytic", "measured_per_k")
+    assert profile["method"] == "dflash"
     number = profile["num_speculative_tokens"]
     assert 0 < number <= profile["max_supported_k"] < profile["block_size"] + 1
     lengths = [int(key) for key, count in profile["acceptance_length_histogram"].items() for _ in range(count)]
@@ -158,7 +175,7 @@ def check_speculation_profile(profile: dict[str, Any]) -> None:
         before = marginal
     assert len(profile["marginal_accept_rates"]) == len(profile["conditional_accept_rates"]) == number
     assert math.isclose(profile["mean_accept_length"], sum(lengths) / len(lengths), rel_tol=1e-12)
-    assert profile["accept_length_by_k"][str(number)] == profile["mean_accept_length"]
+    assert profile["accept_length_by_k"] == {str(number): profile["mean_accept_length"]}
     mean = profile["validation"]["mean_consistency"]
     assert mean["passed"] is True
     assert mean["abs_delta"] < 1e-12

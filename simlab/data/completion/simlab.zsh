@@ -147,7 +147,7 @@ _shtab_simlab_export_options=(
   "--trace[a recorded trace (default\: the packaged one)]:DIR:"
   {-p,--policy}"[see \`simlab policies\`\; one point]:POLICY:"
   "--draft[the draft set, where the trace holds more than one]:NAME:"
-  "*--cost[latency profile\: a file of \`simlab profile\` or \`simlab import-cost\`, or the name of a packaged one\; for engines one for each batch size]:FILE:"
+  "*--cost[latency profile\: a file of \`simlab profile\` or \`simlab import-cost\`, or the name of a packaged one\; for a table of batch sizes one of each]:FILE:"
   "--limit[the first N prompts only]:N:"
   "--batches[batch sizes of the table\; those without a cost file of their own are worked out from the profile of one text, as \`simlab replay --what-if batch\=N\` does, and marked]:N,N,...:"
   "--draft-tokens[tokens a round drafts in vLLM\'s load test, such as a tree\'s budget, so that passes are as wide (default\: as deep as the policy drafts)]:N:"

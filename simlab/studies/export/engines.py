@@ -1,25 +1,28 @@
 """``simlab export --format vllm``, ``sglang``, ``tensorrt-llm`` and ``modelopt``: settings for serving engines."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-import numpy as np
-
+from simlab.analysis.export.commands import (
+    block_note,
+    cannot_run,
+    sglang_command,
+    tensorrt_llm_command,
+    vllm_command,
+)
 from simlab.analysis.export.engine_settings import (
-    BEAM,
     CHAIN,
     ExportedPolicy,
-    sglang_adaptive,
-    sglang_arguments,
     sglang_environment,
-    tensorrt_llm_forced,
+    sglang_settings,
+    tensorrt_llm_environment,
     tensorrt_llm_settings,
     vllm_settings,
 )
-from simlab.analysis.export.engine_sources import SGLANG, TENSORRT_LLM, VLLM
+from simlab.analysis.export.engine_sources import MODELOPT, SGLANG, TENSORRT_LLM, VLLM, EngineSource
 from simlab.analysis.export.speculation_profile import speculation_profile
 from simlab.analysis.table.acceptance import Acceptance, acceptance_of
 from simlab.errors import UsageError
@@ -29,66 +32,104 @@ from simlab.policy import is_plain_decoding
 from simlab.sequence_replay import check_needs
 from simlab.studies.export.batches import (
     HOW,
+    BatchPricing,
     ExportedTexts,
     batch_table,
-    chains,
     has_table,
     priced_batches,
 )
-from simlab.studies.export.notes import about, notes_of, short_name, stamp, width_note
+from simlab.studies.export.notes import about, notes_of, short_name, stamp
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-from simlab.totals import COMMITTED, COUNTS, ROUNDS
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "modelopt")
-
-Made = tuple[str, list[str]]
-"""The file, and what to know beside it."""
+TABLED = ("vllm", "tensorrt-llm")
+"""Those that draft another length at another batch size; SGLang does so with EAGLE's drafters only."""
 
 _NO_TREES = (
     "The latency profiles of several batch sizes are left aside: a table over them is of chains; name -p chain for it."
 )
+_NAMES = "Models have the names that the trace has for them; put in where the server finds them."
+
+Made = tuple[str, list[str]]
+"""The file, and what to know beside it."""
 
 
-def engine_text(
-    engine: str,
-    policy_typed: str,
-    texts: ExportedTexts,
-    costs: Sequence[Path],
-    batches: Sequence[int] | None,
-    draft_tokens: int | None,
-    limit: int | None,
-) -> tuple[str, str, list[str]]:
-    """The file, a sentence that says what is in it, and what else to know.
+@dataclass(frozen=True, slots=True)
+class EngineFile:
+    """Settings of an engine.
+
+    Attributes:
+        text: the file.
+        summary: what is in it, in a sentence.
+        notes: what else to know; the last lines start a server, or say why none can run the policy.
+    """
+
+    text: str
+    summary: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What was asked for.
+
+    Attributes:
+        costs: latency profiles, for a table one of each batch size.
+        batches: batch sizes of the table.
+        draft_tokens: tokens that a round drafts in vLLM's load test.
+        limit: the first so many prompts only.
+        out: where the file will be, as TensorRT-LLM's command names it.
+    """
+
+    costs: Sequence[Path] = ()
+    batches: Sequence[int] | None = None
+    draft_tokens: int | None = None
+    limit: int | None = None
+    out: Path | None = None
+
+
+def engine_file(engine: str, policy_typed: str, texts: ExportedTexts, options: EngineOptions) -> EngineFile:
+    """The settings of one policy for an engine, and how to start it with them.
 
     Raises:
         SimlabError: the trace, the prices or the engine do not hold what is asked for.
     """
-    if engine == "modelopt" and len(costs) > 1:
-        raise UsageError(f"modelopt's profile is of one latency profile; got {len(costs)} times --cost")
-    priced = priced_batches(costs, batches, texts, limit)
+    costs = options.costs
+    if engine not in TABLED and len(costs) > 1:
+        raise UsageError(f"{engine} takes one latency profile, for a policy that weighs it; got {len(costs)} --cost")
+    priced = priced_batches(costs, options.batches, texts, options.limit)
     artefacts = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
     policy = _policy(policy_typed, artefacts, texts)
-    kept = texts.trace.manifest.draft_sets[texts.draft]
-    asked = has_table(priced, batches)
-    choosing = asked and (engine == "vllm" or policy.name == CHAIN)
-    one = ExportedPolicy(
-        policy,
-        _acceptance(policy, texts),
-        kept.depth,
-        kept.block_size,
-        batch_table(priced, texts) if choosing else (),
-        about(texts),
-    )
+    one = _exported(policy, texts, priced if has_table(priced, options.batches) else ())
     notes = [
         *notes_of(one),
-        *([_NO_TREES] if asked and not choosing else []),
+        *block_note(_SOURCES[engine].engine, one),
+        *([_NO_TREES] if has_table(priced, options.batches) and not one.is_chain else []),
         *([in_sample_note([policy.label])] if artefacts.in_sample([policy]) else []),
     ]
-    make: Callable[[ExportedPolicy, list[str], ExportedTexts, int | None], Made] = _MAKERS[engine]
-    text, notes = make(one, notes, texts, draft_tokens)
-    return text, f"Settings of {policy.label} for {engine}", notes
+    if engine == "modelopt":
+        text, said = _modelopt(one, notes, texts)
+    else:
+        text, said = _MAKERS[engine](one, notes, options)
+    return EngineFile(text, f"Settings of {policy.label} for {engine}", tuple(said))
+
+
+def _exported(policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchPricing]) -> ExportedPolicy:
+
+    manifest = texts.trace.manifest
+    kept = manifest.draft_sets[texts.draft]
+    return ExportedPolicy(
+        policy=policy,
+        acceptance=_acceptance(policy, texts),
+        target=short_name(manifest.target.name),
+        drafter=short_name(kept.model.name),
+        depth=kept.depth,
+        block_size=kept.block_size,
+        choices=batch_table(priced, texts) if priced and policy.name == CHAIN else (),
+        about=about(texts),
+    )
 
 
 def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> NamedPolicy:
@@ -114,92 +155,99 @@ def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     return acceptance_of(found)
 
 
-def _vllm(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
+def _vllm(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
 
-    parts = vllm_settings(one, draft_tokens)
-    notes = [*notes, *width_note(one)]
-    if "dynamic" not in parts:
-        notes = [*notes, f"No batch-to-K table: there is a latency profile of one batch size only. {HOW}."]
-    return _json({"simlab": stamp(one, VLLM, notes), **parts}), notes
-
-
-def _sglang(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
-
-    slots = sglang_adaptive(one)
-    if slots:
-        said = (
-            "SGLang reads these steps with --speculative-algorithm EAGLE or EAGLE3 and --speculative-eagle-topk 1 "
-            "only, where each step is a pass of the drafter; see that the latency profile is of such a drafter."
-        )
-    elif one.is_chain:
-        said = f"No adaptive steps: there is a latency profile of one batch size only. {HOW}."
-    else:
-        said = (
-            "No adaptive steps: SGLang's adaptive speculation is for chains (EAGLE or EAGLE3 with top-k 1), and "
-            f"{one.policy.label} is none; name -p chain for them."
-        )
-    arguments = sglang_arguments(one)
-    notes = [*notes, *([] if arguments else width_note(one)), said]
-    simlab = stamp(one, SGLANG, notes)
-    simlab |= {"environment": sglang_environment(one), "arguments": arguments}
-    return _json({"simlab": simlab, **slots}), notes
+    settings = vllm_settings(one, options.draft_tokens)
+    if one.is_chain and not one.choices:
+        notes = [*notes, f"No table of batch sizes: there is a latency profile of one only. {HOW}."]
+    commands = {name: vllm_command(one.target, config) for name, config in settings.items()}
+    said = [*notes, *([] if one.is_chain else [cannot_run(VLLM.engine, one.policy.label)])]
+    file = {"simlab": stamp(one, VLLM, said), **settings, "commands": commands}
+    return _json(file), [*notes, *_ending(one, VLLM, commands)]
 
 
-def _tensorrt_llm(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
+def _sglang(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
+
+    settings = sglang_settings(one)
+    commands = {"load_test": sglang_command(settings, sglang_environment(one))}
+    if one.is_chain:
+        commands["serve"] = sglang_command(settings)
+    ending = _ending(one, SGLANG, commands)
+    return _commented(one, SGLANG, notes, _yaml(settings), ending), [*notes, *ending]
+
+
+def _tensorrt_llm(one: ExportedPolicy, notes: list[str], options: EngineOptions) -> Made:
 
     settings = tensorrt_llm_settings(one)
-    forced = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={tensorrt_llm_forced(one)!r}"
     if one.is_chain and not one.choices:
         notes = [*notes, f"No draft_len_schedule: there is a latency profile of one batch size only. {HOW}."]
-    elif not one.is_chain and one.policy.name != BEAM:
-        said = (
-            f"TensorRT-LLM has no tree like that of {one.policy.label}: its one tree is EAGLE-3's dynamic tree, for "
-            f"which name -p {BEAM}. This is a chain as deep, for a load test."
-        )
-        notes = [*notes, *width_note(one), said]
-    comments = [*notes, f"For a load test: {forced}", json.dumps(stamp(one, TENSORRT_LLM, []), ensure_ascii=False)]
-    comments.append("Add decoding_type where it is not there, and speculative_model.")
-    lines = [f"# {line}" for comment in comments for line in comment.splitlines()]
-    return "\n".join([*lines, "speculative_config:", *_yaml(settings, "  "), ""]), notes
+    out = options.out or Path("tensorrt-llm.yaml")
+    here, beside = (_ending(one, TENSORRT_LLM, _trtllm_commands(one, file)) for file in (str(out), out.name))
+    text = _commented(one, TENSORRT_LLM, notes, ["speculative_config:", *_yaml(settings, "  ")], beside)
+    return text, [*notes, *([] if options.out else [f"The commands read this file as {out}."]), *here]
 
 
-def _yaml(value: dict[str, object], indent: str) -> list[str]:
+def _trtllm_commands(one: ExportedPolicy, file: str) -> dict[str, str]:
+
+    load_test = tensorrt_llm_command(one.target, file, tensorrt_llm_environment(one))
+    return {"load_test": load_test} | ({"serve": tensorrt_llm_command(one.target, file)} if one.is_chain else {})
+
+
+def _modelopt(one: ExportedPolicy, notes: list[str], texts: ExportedTexts) -> Made:
+
+    manifest = texts.trace.manifest
+    target, drafter = (
+        asdict(model) | {"name": short_name(model.name)}
+        for model in (manifest.target, manifest.draft_sets[texts.draft].model)
+    )
+    profile = speculation_profile(one, metadata.version("simlab"), target, drafter)
+    notes = [
+        *notes,
+        "EXPERIMENTAL: the schema of speculation_profile.json is still under review; see docs/how_to/export.md.",
+        "These rates are predicted by replay, so measured is false.",
+        "Model-Optimizer serves nothing: its profile is read by planners, and --format vllm has a line that serves.",
+    ]
+    return _json(profile), notes
+
+
+def _ending(one: ExportedPolicy, source: EngineSource, commands: Mapping[str, str]) -> list[str]:
+    """The last lines: commands below what they are for, or why nothing serves the policy."""
+    found = [
+        _NAMES,
+        f"To load test {source.engine}, with as many tokens accepted as {one.policy.label} would:",
+        commands["load_test"],
+    ]
+    if not one.is_chain:
+        return [*found, cannot_run(source.engine, one.policy.label)]
+    what = "the chain of each batch size" if one.choices else one.policy.label
+    return [*found, f"To serve {what}:", commands["serve"]]
+
+
+def _commented(
+    one: ExportedPolicy, source: EngineSource, notes: Sequence[str], settings: Sequence[str], ending: Sequence[str]
+) -> str:
+    """YAML with what to know and whose numbers they are above it, and how to use it below."""
+    above = [*notes, json.dumps(stamp(one, source, []), ensure_ascii=False)]
+    return "\n".join([*(f"# {line}" for line in above), *settings, *(f"# {line}" for line in ending), ""])
+
+
+def _yaml(value: Mapping[str, object], indent: str = "") -> list[str]:
     lines = []
     for key, one in value.items():
         if isinstance(one, dict):
             lines += [f"{indent}{key}:", *_yaml(one, f"{indent}  ")]
         else:
-            lines.append(f"{indent}{key}: {json.dumps(one) if isinstance(one, bool) else one}")
+            lines.append(f"{indent}{key}: {json.dumps(one, ensure_ascii=False)}")
     return lines
-
-
-def _modelopt(one: ExportedPolicy, notes: list[str], texts: ExportedTexts, draft_tokens: int | None) -> Made:
-
-    kept = texts.trace.manifest.draft_sets[texts.draft]
-    by_length = _by_length(one.deepest, texts) if one.is_chain else {}
-    target, drafter = (
-        asdict(model) | {"name": short_name(model.name)} for model in (texts.trace.manifest.target, kept.model)
-    )
-    profile = speculation_profile(one, metadata.version("simlab"), target, drafter, by_length)
-    notes = [
-        *notes,
-        "EXPERIMENTAL: the schema of speculation_profile.json is still under review; see docs/how_to/export.md.",
-    ]
-    return _json(profile), notes
-
-
-def _by_length(longest: int, texts: ExportedTexts) -> dict[int, float]:
-    """Acceptance length of the chains up to a length."""
-    named = chains(longest)
-    replay, totals = Replay([(one.policy, None) for one in named]), np.zeros((len(named), len(COUNTS)), np.int64)
-    for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):
-        totals += replay.sums(some).counts.sum(axis=1)
-    rounds, committed = totals[:, ROUNDS], totals[:, COMMITTED]
-    return {length: float(committed[length] / rounds[length]) for length in range(1, longest + 1)}
 
 
 def _json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-_MAKERS = {"vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm, "modelopt": _modelopt}
+_MAKERS: Mapping[str, Callable[[ExportedPolicy, list[str], EngineOptions], Made]] = {
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "tensorrt-llm": _tensorrt_llm,
+}
+_SOURCES = {"vllm": VLLM, "sglang": SGLANG, "tensorrt-llm": TENSORRT_LLM, "modelopt": MODELOPT}

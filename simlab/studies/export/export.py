@@ -8,7 +8,7 @@ from simlab.analysis.export.tables import export_tables, latex, markdown
 from simlab.errors import UsageError
 from simlab.studies.export.batches import ExportedTexts
 from simlab.studies.export.conformance import conformance_text
-from simlab.studies.export.engines import ENGINES, engine_text
+from simlab.studies.export.engines import ENGINES, TABLED, EngineOptions, engine_file
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.traces.results.rows import read_results
 
@@ -24,7 +24,7 @@ _READ_BY = {
     "limit": (CONFORMANCE, *ENGINES),
     "rounds": (CONFORMANCE,),
     "made_up": (CONFORMANCE,),
-    "batches": ("vllm", "sglang", "tensorrt-llm"),
+    "batches": TABLED,
     "draft_tokens": ("vllm",),
     "progress": ENGINES,
     "results": TABLES,
@@ -40,7 +40,8 @@ class ExportedFile:
     Attributes:
         text: its content.
         summary: what is in it, in a sentence.
-        notes: what else to know, a sentence or more each.
+        notes: what else to know, a sentence or more each; an engine's end with the line that serves the policy, or say
+            why it cannot.
     """
 
     text: str
@@ -63,6 +64,7 @@ def export(
     progress: bool | None = None,
     results: str | Path | None = None,
     by: str | None = None,
+    out: str | Path | None = None,
 ) -> ExportedFile:
     """Write a policy on a trace, or the table of a result file, in the format of another program.
 
@@ -80,6 +82,7 @@ def export(
         progress: whether a bar is shown; None: on a terminal.
         results: a result file, for tables.
         by: cut tables by ``dataset``, ``context`` or ``turn``.
+        out: where the text will be put, for a command that reads it; nothing is written.
 
     Raises:
         UsageError: an option is given that the format does not read, or one is missing.
@@ -116,5 +119,6 @@ def export(
         return ExportedFile(*conformance_text(policy, recording, costs, draft, limit, rounds, made_up or 0))
     name = recording.draft_name(draft)
     texts = ExportedTexts(recording, name, first_prompts(recording, limit), progress)
-    text, summary, notes = engine_text(file_format, policy, texts, costs, batches, draft_tokens, limit)
-    return ExportedFile(text, summary, tuple(notes))
+    options = EngineOptions(costs, batches, draft_tokens, limit, None if out is None else Path(out))
+    made = engine_file(file_format, policy, texts, options)
+    return ExportedFile(made.text, made.summary, made.notes)

@@ -55,15 +55,6 @@ def notes_of(one: ExportedPolicy) -> list[str]:
     return notes
 
 
-def width_note(one: ExportedPolicy) -> list[str]:
-    """What to know where an engine cannot draft the tree."""
-    if one.is_chain:
-        return []
-    return [
-        f"These settings stand for how many tokens are accepted, not for passes as wide as those of {one.policy.label}."
-    ]
-
-
 def _listed(value: object) -> list[object]:
     assert isinstance(value, list)
     return value

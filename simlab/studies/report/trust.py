@@ -4,6 +4,7 @@ from importlib import metadata
 
 from simlab.analysis.report.parts import TrustLabel
 from simlab.analysis.report.verdict import VerdictChoice
+from simlab.policies.costs.what_if import WHAT_IF
 from simlab.studies.report.inputs import ReportInputs
 
 
@@ -57,13 +58,17 @@ def _prices_label(inputs: ReportInputs) -> TrustLabel:
     if not inputs.results.has_speeds:
         why = inputs.prices.why_none if inputs.prices is not None else ""
         return TrustLabel(name, "none", why or "The rows hold no seconds.", "caution")
-    heading = inputs.prices.heading if inputs.prices is not None else "The cost file itself is not at hand."
     priced = set(inputs.results.predicted["cost_id"].drop_nulls())
+    heading = f"Latency profile {', '.join(sorted(priced))}; its file is not at hand."
+    if inputs.prices is not None:
+        heading = inputs.prices.heading
     if priced and priced == {one.cost_id for one in inputs.confirmed}:
         detail = f"confirm ran on the machine, models and settings that the cost file names. {heading}"
         return TrustLabel(name, "match the machine", detail, "good")
-    if "WHAT IF" in heading:
+    if any(one.startswith(WHAT_IF) for one in priced):
         return TrustLabel(name, "hypothetical, not measured", heading, "caution")
+    if inputs.prices is None:
+        return TrustLabel(name, "not at hand", heading, "caution")
     return TrustLabel(
         name, "match the models", f"Measured on: {heading}. Another machine has other latencies.", "plain"
     )

@@ -339,5 +339,15 @@ def test_no_verdict_on_a_text_hides_another_under_the_same_label() -> None:
 def test_prices_match_the_machine_only_if_they_are_those_of_the_confirmation(cost_id: str, value: str) -> None:
     predicted = made_rows({"ar": 1.0, "chain": 1.5})
     ran = SimpleNamespace(cost_id=cost_id)
-    inputs = SimpleNamespace(results=of_rows(predicted), prices=None, confirmed=(ran,))
+    prices = SimpleNamespace(heading="a CPU")
+    inputs = SimpleNamespace(results=of_rows(predicted), prices=prices, confirmed=(ran,))
     assert _prices_label(inputs).value == value  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("cost_id", "value"), [("c", "not at hand"), ("what-if-c", "hypothetical, not measured")])
+def test_prices_that_are_not_at_hand_are_not_called_measured(cost_id: str, value: str) -> None:
+    predicted = made_rows({"ar": 1.0, "chain": 1.5}).with_columns(pl.lit(cost_id).alias("cost_id"))
+    label = _prices_label(SimpleNamespace(results=of_rows(predicted), prices=None, confirmed=()))  # type: ignore[arg-type]
+    assert (label.value, label.state) == (value, "caution")
+    assert cost_id in label.detail
+    assert "Measured" not in label.detail

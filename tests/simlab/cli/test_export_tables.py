@@ -105,6 +105,21 @@ def test_kinds_and_prices_stand_in_tables_of_their_own(results: Path) -> None:
     assert len(found[0].heading) == len(export_tables(without)[0].heading) + 2
 
 
+def test_a_hypothetical_machine_is_named_so(tmp_path: Path, capsys: Capture) -> None:
+    out, cost, what_if = tmp_path / "if.parquet", tmp_path / "cost.json", ("--what-if", "verify*0.5")
+    trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=20)
+    write_cost_file(cost, filled())
+    command = ["replay", "--trace", str(trace), "--threads", "1", "--cost", str(cost), "-p", "chain", "--out", str(out)]
+    assert main([*command, *what_if]) == 0
+    for name in ("markdown", "latex"):
+        capsys.readouterr()
+        assert main(["export", "--format", name, "--results", str(out)]) == 0
+        assert "latency profile what-if-" in capsys.readouterr().out
+    (machine,) = (one for one in set(read_results(out)["cost_id"]) if one.startswith("what-if-"))
+    assert main(["compare", str(out), "-p", "chain", "--against", "autoregressive", "--cost", machine]) == 0
+    assert f"latency profile {machine}" in capsys.readouterr().out
+
+
 def test_hostile_labels_are_escaped(results: Path, tmp_path: Path) -> None:
     rows = read_results(results).with_columns(pl.lit(HOSTILE).alias("policy"), pl.lit("x").alias("policy_id"))
     write_results(tmp_path / "hostile.parquet", rows)
