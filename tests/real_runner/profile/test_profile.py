@@ -70,7 +70,9 @@ def models(pair: tuple[Path, Path]) -> Models:
 @pytest.fixture
 def options(pair: tuple[Path, Path], tmp_path: Path) -> ProfileOptions:
     target, draft = map(str, pair)
-    return ProfileOptions(target, draft, tmp_path / "cost.json", TEXT, NODE_COUNTS, CONTEXTS, repeats=4)
+    return ProfileOptions(
+        target, draft, tmp_path / "cost.json", TEXT, NODE_COUNTS, CONTEXTS, repeats=2 * MEASURED_ROUNDS
+    )
 
 
 def token_ids(num: int = 1024) -> np.ndarray:
@@ -120,7 +122,7 @@ def test_every_cell_gets_its_samples(options: ProfileOptions) -> None:
     for (stage, _, _), seconds in file.samples.items():
         assert len(seconds) == (2 * MEASURED_STEPS if stage == PLAIN else 2 * MEASURED_ROUNDS)
         assert min(seconds) > 0
-    assert (file.contexts, file.node_counts, file.repeats) == ((24, 60), (0, 1, 5, 40), 4)
+    assert (file.contexts, file.node_counts, file.repeats) == ((24, 60), (0, 1, 5, 40), 2 * MEASURED_ROUNDS)
     assert (file.block_size, file.dtype, file.batch) == (DEPTH + 1, "float32", 1)
 
 
@@ -232,7 +234,7 @@ def test_plain_steps_stand_about_their_context(models: Models, monkeypatch: pyte
     for context in (300, 40, 300, 120):
         lengths.clear()
         assert len(plain.visit(context, 2)) == MEASURED_STEPS
-        assert lengths == list(range(context - 3, context + 3))
+        assert lengths == list(range(context - 2, context + 3))
 
 
 def test_a_short_text_is_read_again(models: Models) -> None:
@@ -255,7 +257,7 @@ def visit_all(sweeps: ProfileSweeps, number: int, most: int | None = None) -> No
 
 
 def test_a_sweep_visits_every_place_once_in_its_own_order(file: CostFile) -> None:
-    sweeps = ProfileSweeps(file, 6)
+    sweeps = ProfileSweeps(file, 3 * MEASURED_ROUNDS)
     orders = []
     for number in range(3):
         orders.append(sweeps.sweep(number))
@@ -264,7 +266,7 @@ def test_a_sweep_visits_every_place_once_in_its_own_order(file: CostFile) -> Non
     assert sweeps.num_left == 0
     assert all(sorted(map(str, order)) == sorted(map(str, sweeps.places)) for order in orders)
     assert len({tuple(order) for order in [*orders, sweeps.places]}) == 4
-    assert orders == [ProfileSweeps(file, 6).sweep(number) for number in range(3)]
+    assert orders == [ProfileSweeps(file, 3 * MEASURED_ROUNDS).sweep(number) for number in range(3)]
 
 
 def test_large_trees_and_small_ones_take_turns(file: CostFile) -> None:
@@ -301,11 +303,11 @@ def test_stages_are_kept_apart(file: CostFile) -> None:
 
 
 def test_sweeps_go_on_where_a_file_ends(file: CostFile) -> None:
-    whole = ProfileSweeps(file, 5)
+    whole = ProfileSweeps(file, 2 * MEASURED_ROUNDS + 1)
     assert whole.num_sweeps == 3
     visit_all(whole, 0)
     visit_all(whole, 1, most=4)
-    later = ProfileSweeps(whole.file, 5)
+    later = ProfileSweeps(whole.file, 2 * MEASURED_ROUNDS + 1)
     assert later.sweep(0) == []
     assert later.sweep(1) == whole.sweep(1)
     assert later.num_left == whole.num_left == 3 * NUM_PLACES - NUM_PLACES - 4
@@ -352,7 +354,8 @@ def test_where_nothing_is_noisy_the_repeats_are_enough(
     options: ProfileOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noisy_clock(monkeypatch, (2.0,))
-    assert num_sweeps(profile(replace(options, until_interval=0.001)).file) == options.repeats // MEASURED_ROUNDS
+    file = profile(replace(options, until_interval=0.001)).file
+    assert num_sweeps(file) == options.repeats // MEASURED_ROUNDS
 
 
 def test_the_time_limit_ends_it_once_every_cell_was_visited(
@@ -377,7 +380,7 @@ def test_a_file_without_plain_decoding_in_its_visits_is_not_gone_on_with(options
     file = profile(options).file
     samples = {cell: seconds for cell, seconds in file.samples.items() if cell[0] != PLAIN or cell[1] == 0}
     write_cost_file(options.out, replace(file, visits=Visits(), samples=samples))
-    with pytest.raises(CostError, match=r"visits of 2 rounds and 8 steps, each at another time, and this run has of 2"):
+    with pytest.raises(CostError, match=r"visits of 2 rounds and 8 steps, each at another time, and this run has of 3"):
         profile(replace(options, resume=True, repeats=8))
 
 
@@ -395,7 +398,9 @@ def test_what_was_measured_before_an_interrupt_is_kept(
     done = profile(replace(options, resume=True))
     assert done.file.is_complete
     assert prefixes(kept, done.file)
-    assert {len(seconds) for (stage, _, _), seconds in done.file.samples.items() if stage != PLAIN} == {4}
+    assert {len(seconds) for (stage, _, _), seconds in done.file.samples.items() if stage != PLAIN} == {
+        2 * MEASURED_ROUNDS
+    }
 
 
 def test_the_file_is_written_after_each_sweep_and_after_some_time(
@@ -442,9 +447,9 @@ def test_a_complete_file_is_left_alone_until_more_is_wanted(options: ProfileOpti
     assert again == ProfileResult(first.file, 0)
     assert profile(replace(options, resume=True, repeats=2)) == again
     assert options.out.stat().st_mtime_ns == written
-    more = profile(replace(options, resume=True, repeats=6))
+    more = profile(replace(options, resume=True, repeats=3 * MEASURED_ROUNDS))
     assert more.num_visits == NUM_PLACES
-    assert more.file.repeats == 6
+    assert more.file.repeats == 3 * MEASURED_ROUNDS
     assert prefixes(first.file, more.file)
 
 
@@ -568,8 +573,8 @@ def test_a_text_without_tokens_is_refused(models: Models, monkeypatch: pytest.Mo
         ({"contexts": (0, 8)}, "contexts must rise from 1 or above; got 0, 8"),
         ({"contexts": ()}, "got none"),
         ({"repeats": 0}, "at least 1; got 0"),
-        ({"threads": 0}, "at least 1; got 4, 1 and 0"),
-        ({"batch": 0}, "at least 1; got 4, 0 and None"),
+        ({"threads": 0}, "at least 1; got 6, 1 and 0"),
+        ({"batch": 0}, "at least 1; got 6, 0 and None"),
         ({"temperature": -1.0}, "temperature must be 0"),
         ({"text": ""}, "text must not be empty"),
     ],
