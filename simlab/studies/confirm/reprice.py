@@ -77,7 +77,8 @@ def _timed(setup: ConfirmSetup, sequences: Sequence[FinishedSequence], policy_id
         if run.policy_id in policy_ids
     ]
     table = np.concatenate(parts) if parts else np.zeros((0, 3 + len(STAGES)), np.int64)
-    return TimedRounds(table[:, 0], table[:, 1], table[:, 2], table[:, 3:] * _MICROSECOND)
+    seconds = np.asarray(table[:, 3:] * _MICROSECOND, np.float64)
+    return TimedRounds(table[:, 0], table[:, 1], table[:, 2], seconds)
 
 
 def _of_run(number: int, prompt_length: int, run: FinishedRun) -> Longs:

@@ -26,7 +26,8 @@ def quartile(seconds: Sequence[float]) -> float:
     """The lower quartile, straight between the two nearest samples."""
     rising, place = sorted(seconds), (len(seconds) - 1) / 4
     low = math.floor(place)
-    return rising[low] + (place - low) * (rising[min(low + 1, len(rising) - 1)] - rising[low])
+    share = place - low
+    return rising[low] * (1 - share) + rising[min(low + 1, len(rising) - 1)] * share
 
 
 def plain_oracle(samples: Mapping[Cell, Sequence[float]], context: int) -> float:
