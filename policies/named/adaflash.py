@@ -64,7 +64,7 @@ class AdaFlash(Composed):
     @staticmethod
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
-        return (f"budget={depth},threshold=0.1/0.3/0.5/0.7/0.8/0.9/0.95",)
+        return (f"budget={depth},threshold=0.3/0.5/0.7/0.8/0.9/0.95/0.98",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """A chain, cut before the first doubtful token."""
