@@ -54,6 +54,7 @@ class AdaFlash(Composed):
     source: ClassVar[str] = "AdaFlash 2026, arXiv 2607.19223"
     exactness: ClassVar[str] = "the release's rule on the drafter's own probabilities, for the constant threshold"
     reads: ClassVar[str] = "the first candidate at each depth"
+    revision: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         if self.budget < 1:

@@ -125,6 +125,7 @@ class EntropyWidth(Composed):
     reads: ClassVar[str] = (
         "the first top_k candidates at each depth; the drafter's entropy there for proportional and bins"
     )
+    revision: ClassVar[int] = 2
     variants: ClassVar[tuple[str, ...]] = (
         "budget=24",
         "budget=24,power=2,base_width=2,most_width=5,top_k=16",
