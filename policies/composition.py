@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -102,8 +103,11 @@ class Composed(ABC):
     A subclass may say more of itself. ``source``, ``exactness`` and ``reads`` are what `simlab policies` prints.
     ``variants`` are settings as they are typed, one text for each way of its own through the code: tests replay all of
     them and hold them against the real runner. ``searched`` gives what `simlab optimize` tries where nothing is named,
-    see `simlab.policies.parsing.search_space`.
+    see `simlab.policies.parsing.search_space`. ``revision`` is raised when equal settings come to other trees, so that
+    the policy's id changes and its results are not joined with older ones.
     """
+
+    revision: ClassVar[int] = 1
 
     @abstractmethod
     def compose(self, artefacts: Artefacts) -> Composition:

@@ -64,6 +64,8 @@ def _given(policy: AnyPolicy, draft: Draft) -> Json:
         "ids": [ids for ids, _ in rows],
         "log_probs": [log_probs for _, log_probs in rows],
     }
+    if policy.needs.entropies:
+        given["entropies"] = draft.entropies().tolist()
     if _reads_text(policy):
         given["text_before"] = draft.committed[:-1].tolist()
     priced = _prices(policy)

@@ -23,6 +23,8 @@ class Marginals:
         ids: int32 ``[sum K_d]``, token ids; within a depth in the order of their ranks.
         log_probs: float32 ``[sum K_d]``, natural logarithm under the full vocabulary, on the grid.
         offsets: int32 ``[D + 1]``, where each depth begins.
+        entropies: float32 ``[D]``, nats, of the drafter's law over its whole vocabulary at each depth; None where
+            nobody asked for them.
 
     Raises:
         ValueError: the arrays do not fit each other, a log-probability is above 0 or NaN, or a
@@ -32,6 +34,7 @@ class Marginals:
     ids: Ints
     log_probs: Floats
     offsets: Ints
+    entropies: Floats | None = None
 
     def __post_init__(self) -> None:
         dtypes = (self.ids.dtype, self.log_probs.dtype, self.offsets.dtype)
@@ -43,6 +46,9 @@ class Marginals:
             raise ValueError(f"offsets must rise from 0 to {len(self.ids)}; got {self.offsets.tolist()}")
         if not _in_order(self.log_probs, self.offsets):
             raise ValueError("the log-probabilities of a depth must be at most 0 and must not rise with the rank")
+        entropies = self.entropies
+        if entropies is not None and (entropies.dtype != np.float32 or entropies.shape != (self.depth,)):
+            raise ValueError(f"entropies must be float32 [{self.depth}]; got {entropies.dtype} {entropies.shape}")
 
     @property
     def depth(self) -> int:
@@ -66,7 +72,7 @@ class Marginals:
 
     def first_ranks(self, top_k: int) -> "Marginals":
         """Marginals that hold only the first ``top_k`` ranks at every depth."""
-        return Marginals(*_first_ranks(self.ids, self.log_probs, self.offsets, top_k))
+        return Marginals(*_first_ranks(self.ids, self.log_probs, self.offsets, top_k), self.entropies)
 
 
 @kernel
@@ -159,3 +165,14 @@ class Draft:
         if self.marginals is None:
             raise ValueError("this draft holds no marginals; declare the need for them in the policy's needs")
         return self.marginals
+
+    def entropies(self) -> Floats:
+        """The drafter's entropies, float32 ``[D]`` in nats, for a policy that declares that it needs them.
+
+        Raises:
+            ValueError: no drafter pass was run, or the entropies were not asked for.
+        """
+        entropies = self.drafted().entropies
+        if entropies is None:
+            raise ValueError("this draft holds no entropies; declare the need for them, Needs(entropies=True)")
+        return entropies

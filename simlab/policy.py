@@ -18,11 +18,13 @@ class Needs:
         top_k: the first ranks read at each depth; the default is what every trace keeps unless it
             was recorded otherwise. None is for uncapped best-first on raw marginals alone, which is
             exact up to the trace's ``exact_budget``.
+        entropies: whether the entropy of the drafter's law at each depth is read, over its whole vocabulary.
         channels: names of recorded channels.
     """
 
     draft: bool = True
     top_k: int | None = 64
+    entropies: bool = False
     channels: tuple[str, ...] = ()
 
 

@@ -9,6 +9,13 @@ import numpy as np
 
 from simlab.arrays import Floats, Ints, Longs, read_only
 from simlab.draft import Marginals, Prompt
+from simlab.errors import MissingChannelError
+
+NO_ENTROPIES = (
+    "the policy reads the drafter's entropies, and these rows hold none; read them from a trace, or name a policy "
+    "that reads candidates alone"
+)
+"""Said where rows that were put together without entropies meet a policy that reads them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,12 +28,15 @@ class DraftRows:
         counts: int32 ``[T - 1, D]``, candidates kept.
         true_ranks: int32 ``[T - 1, D]``, rank of the true token, kept or not; -1 past the end of
             the text or outside the drafter's vocabulary. For bounds and analysis only.
+        entropies: float32 ``[T - 1, D]``, nats, of the drafter's law over its whole vocabulary; None where they are
+            not known.
     """
 
     ids: Ints
     log_probs: Floats
     counts: Ints
     true_ranks: Ints
+    entropies: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.counts.ndim != 2 or self.counts.shape != self.true_ranks.shape:
@@ -37,6 +47,8 @@ class DraftRows:
             raise ValueError(
                 f"ids {self.ids.shape} and log_probs {self.log_probs.shape} must be as long as counts says"
             )
+        if self.entropies is not None and self.entropies.shape != self.counts.shape:
+            raise ValueError(f"entropies {self.entropies.shape} must be [T - 1, D], as counts {self.counts.shape}")
 
     def starts(self) -> Longs:
         """int64 ``[T]``, where each row begins in the flat arrays."""
@@ -47,7 +59,8 @@ class DraftRows:
     def part(self, first: int, last: int, starts: Longs) -> "DraftRows":
         """The rows from one root up to another, without copying; ``starts`` as `starts` gives them."""
         kept, roots = slice(int(starts[first]), int(starts[last])), slice(first, last)
-        return DraftRows(self.ids[kept], self.log_probs[kept], self.counts[roots], self.true_ranks[roots])
+        entropies = None if self.entropies is None else self.entropies[roots]
+        return DraftRows(self.ids[kept], self.log_probs[kept], self.counts[roots], self.true_ranks[roots], entropies)
 
     def rows(self) -> Iterator[Marginals]:
         """The marginals of each root in turn."""
@@ -60,7 +73,8 @@ class DraftRows:
         offsets = np.zeros(self.counts.shape[1] + 1, np.int32)
         np.cumsum(self.counts[t], out=offsets[1:])
         stop = start + int(offsets[-1])
-        return Marginals(self.ids[start:stop], self.log_probs[start:stop], offsets)
+        entropies = None if self.entropies is None else self.entropies[t]
+        return Marginals(self.ids[start:stop], self.log_probs[start:stop], offsets, entropies)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,6 +183,16 @@ class RecordedTexts:
             raise ValueError("trees need a drafter's rows, and none were read")
         return self.roots
 
+    def entropies(self) -> Floats:
+        """The drafter's entropies at all roots, float32 ``[R, D]``, read-only.
+
+        Raises:
+            MissingChannelError: the rows hold none.
+        """
+        if self.rows is None or self.rows.entropies is None:
+            raise MissingChannelError(NO_ENTROPIES)
+        return read_only(self.rows.entropies)
+
 
 def texts_of(sequences: Sequence[RecordedSequence]) -> RecordedTexts:
     """Some texts together; the rows of several are copied.
@@ -181,8 +205,12 @@ def texts_of(sequences: Sequence[RecordedSequence]) -> RecordedTexts:
         raise ValueError("expected texts of one draft set, or all without one")
     if len(rows) < 2:
         return RecordedTexts(tuple(sequences), rows[0] if rows else None)
-    joined = (np.concatenate([getattr(one, name) for one in rows]) for name in DraftRows.__slots__)
-    return RecordedTexts(tuple(sequences), DraftRows(*joined))
+    ids, log_probs, counts, true_ranks = (
+        np.concatenate([getattr(one, name) for one in rows]) for name in ("ids", "log_probs", "counts", "true_ranks")
+    )
+    parts = [one.entropies for one in rows if one.entropies is not None]
+    entropies = np.concatenate(parts) if len(parts) == len(rows) else None
+    return RecordedTexts(tuple(sequences), DraftRows(ids, log_probs, counts, true_ranks, entropies))
 
 
 def _sums(lengths: Longs) -> Longs:

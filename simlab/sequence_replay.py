@@ -1,7 +1,7 @@
 """The walk over a recorded text: which rounds a policy would have had, exactly."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from simlab.arrays import Longs, read_only
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
 from simlab.policy import AnyPolicy, Needs, Outcome, modelled_s
-from simlab.recorded import DraftRows, RecordedSequence
+from simlab.recorded import NO_ENTROPIES, DraftRows, RecordedSequence
 from simlab.totals import Totals
 from simlab.tree import DraftTree
 
@@ -47,7 +47,7 @@ def draft_source(needs: Needs, recorded: RecordedSequence) -> Callable[[int], Dr
     """A function from root ``t`` to what a policy with these needs may see there.
 
     Raises:
-        MissingChannelError: the sequence holds no draft rows, or not the channels asked for.
+        MissingChannelError: the sequence holds no draft rows, or not the entropies or channels asked for.
     """
     if needs.channels:
         raise MissingChannelError(
@@ -59,6 +59,10 @@ def draft_source(needs: Needs, recorded: RecordedSequence) -> Callable[[int], Dr
             "the policy needs a drafter's rows, and none were read; name a draft set of the trace"
         )
     rows = recorded.rows if needs.draft else None
+    if rows is not None and needs.entropies and rows.entropies is None:
+        raise MissingChannelError(NO_ENTROPIES)
+    if rows is not None and not needs.entropies:
+        rows = replace(rows, entropies=None)
     starts = None if rows is None else rows.starts()
     prompt = recorded.prompt.token_ids
     tokens = read_only(np.concatenate([prompt, recorded.text]).astype(np.int32, copy=False))

@@ -1,11 +1,12 @@
 """Machines that nobody measured: the prices of a real one with something changed, said in a label and a content id.
 
 What is asked for describes a machine, so it does not matter in which order it is typed. Stages are scaled first; then
-passes fill whole tiles; then several texts share a pass; then the convex view is taken.
+passes fill whole tiles; then several texts share a pass; then the convex view is taken. A token of plain decoding is a
+pass of the target as a verification is: what changes the one changes the other, or all speedups would change with it.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
@@ -19,6 +20,9 @@ from simlab.policies.costs.views import CONVEX, convex_view
 NEEDED = ("verify", PLAIN)
 """These cannot be free: a speed is a number of tokens over them."""
 
+_RULES = 2
+"""What changes mean, so that ids differ: under 1 factors of ``verify``, and tiles, left plain decoding as it was."""
+
 _GRAMMAR = 'stages times a number, tile=N, batch=N and convex, separated by commas, such as "verify*0.5,tile=64"'
 
 
@@ -31,7 +35,8 @@ class WhatIf:
     """What is to be changed.
 
     Attributes:
-        factors: stage and factor, in the order of ``STAGES`` and ``PLAIN``; each at most once.
+        factors: stage and factor, in the order of ``STAGES`` and ``PLAIN``; each at most once. Where ``verify`` has one
+            and ``PLAIN`` none, ``PLAIN`` takes that of ``verify``.
         tile: a pass costs what one that fills whole tiles of so many tokens costs; 1: as measured.
         batch: so many texts share each pass, all with equal trees; 1: as measured.
         convex: whether the convex view is taken.
@@ -57,11 +62,14 @@ class WhatIf:
             raise CostError(f"a stage is scaled twice in {self.label}; give it one factor")
         if min(self.tile, self.batch) < 1:
             raise CostError(f"tile and batch must be at least 1; got {self.tile} and {self.batch}")
-        object.__setattr__(self, "factors", tuple(sorted(self.factors, key=lambda pair: order.index(pair[0]))))
+        factors = dict(self.factors)
+        if "verify" in factors:
+            factors.setdefault(PLAIN, factors["verify"])
+        object.__setattr__(self, "factors", tuple(sorted(factors.items(), key=lambda pair: order.index(pair[0]))))
 
     @property
     def label(self) -> str:
-        """As it is typed, always in one order."""
+        """All that is changed, as it could be typed, always in one order."""
         parts = [f"{stage}*{_typed(factor)}" for stage, factor in self.factors]
         parts += [f"tile={self.tile}"] * (self.tile > 1) + [f"batch={self.batch}"] * (self.batch > 1)
         return ",".join([*parts, *[CONVEX] * self.convex])
@@ -71,7 +79,7 @@ def parse_what_if(text: str) -> WhatIf:
     """A machine as it was typed.
 
     >>> parse_what_if("tile=64, verify*.5").label
-    'verify*0.5,tile=64'
+    'verify*0.5,plain*0.5,tile=64'
 
     Raises:
         CostError: it cannot be read, or makes no sense.
@@ -98,29 +106,35 @@ def what_if(cost: CostTable, change: WhatIf) -> CostTable:
 
     Nothing changed gives the same table.
 
-    A tile changes ``verify`` alone: n drafted tokens cost what a pass of the next multiple of ``tile`` costs, the root
-    counted, and in a last tile that the prices do not fill, what their longest pass costs. With ``batch`` a round's
-    seconds are those in which each of so many texts goes one round further: its pass runs ``batch`` times as many
-    tokens, and one of plain decoding costs as many seconds more as a pass of ``batch`` tokens does over one of 1. What
-    a text's own context adds to a shared pass is not in it, and drafting, selecting and committing take as long as for
-    one text: scale them where that is too kind.
+    A tile changes the target's passes: n drafted tokens cost what a pass of the next multiple of ``tile`` costs, the
+    root counted, and in a last tile that the prices do not fill, what their longest pass costs. With ``batch`` a
+    round's seconds are those in which each of so many texts goes one round further: its pass runs ``batch`` times as
+    many tokens. A pass of plain decoding, of one token for each text, costs as many seconds more as a verification of
+    as many tokens, in tiles, does over one of 1 token without. What a text's own context adds to a shared pass is not
+    in it, and drafting, selecting and committing take as long as for one text: scale them where that is too kind.
 
     Raises:
         CostError: the prices do not reach as many tokens as the texts of a batch have together.
     """
     if not change.label:
         return cost
-    # Result rows, tables and comparisons name a machine by its id alone, so the id says that there is none.
-    cost_id = f"{WHAT_IF}{content_id({'cost': cost.cost_id, 'what_if': change.label})}"
+    draws = () if change.convex else tuple(_changed(one, change) for one in cost.draws)
+    changed = replace(_changed(cost, change), draws=draws)
+    return replace(changed, seconds=convex_view(changed).seconds) if change.convex else changed
+
+
+def _changed(cost: CostTable, change: WhatIf) -> CostTable:
+    """With all but the convex view, and without draws."""
     factors = dict(change.factors)
     seconds = {stage: values * factors.get(stage, 1.0) for stage, values in cost.seconds.items()}
-    seconds["verify"] = in_tiles(seconds["verify"], change.tile)
-    if change.batch > 1:
-        seconds = _shared(seconds, change.batch)
-    changed = CostTable(cost_id, cost.contexts, seconds)
-    if not change.convex:
-        return changed
-    return CostTable(cost_id, changed.contexts, convex_view(changed).seconds)
+    untiled = seconds["verify"]
+    seconds["verify"] = in_tiles(untiled, change.tile)
+    seconds = _shared(seconds, change.batch)
+    more = np.maximum(seconds["verify"][:, :1] - untiled[:, :1], 0.0)
+    seconds[PLAIN] = seconds[PLAIN] + more
+    # Result rows, tables and comparisons name a machine by its id alone, so the id says that there is none.
+    what = {"cost": cost.cost_id, "what_if": change.label, "rules": _RULES}
+    return CostTable(f"{WHAT_IF}{content_id(what)}", cost.contexts, seconds)
 
 
 def in_tiles(verify: Doubles, tile: int) -> Doubles:
@@ -144,9 +158,7 @@ def _shared(seconds: dict[str, Doubles], batch: int) -> dict[str, Doubles]:
             f"{verify.shape[1]}; take a smaller batch, or measure more with `simlab profile --node-counts`"
         )
     shared = {stage: seconds[stage][:, :width] for stage in STAGES}
-    shared["verify"] = verify[:, batch - 1 : batch * width : batch]
-    more = np.maximum(verify[:, batch - 1] - verify[:, 0], 0.0)
-    return shared | {PLAIN: seconds[PLAIN] + more[:, None]}
+    return shared | {"verify": verify[:, batch - 1 : batch * width : batch], PLAIN: seconds[PLAIN]}
 
 
 def _typed(factor: float) -> str:

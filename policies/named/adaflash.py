@@ -1,4 +1,4 @@
-"""A chain that ends where an error in it has become probable."""
+"""A chain that ends before an error in it becomes probable."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -15,8 +15,8 @@ from simlab.policies.rules.budgets import FixedBudget
 
 
 @dataclass(frozen=True, slots=True)
-class ThroughDoubt:
-    """Nodes up to the first whose path is wrong with more than some probability; that one is kept.
+class BeforeDoubt:
+    """Nodes before the first whose path is wrong with more than some probability, and at least one.
 
     Attributes:
         most: never more.
@@ -34,24 +34,27 @@ class ThroughDoubt:
         lowest = grid_scalar(np.log1p(-self.threshold)) if self.threshold < 1.0 else -np.inf
         scores = layer.scores[:, 1 : self.most + 1]
         sure = ((scores >= lowest) & (scores > -np.inf)).sum(axis=1)
-        sizes: Ints = np.minimum(sure + 1, FixedBudget(self.most).sizes(layer, contexts)).astype(np.int32)
+        sizes: Ints = np.minimum(np.maximum(sure, 1), FixedBudget(self.most).sizes(layer, contexts)).astype(np.int32)
         return sizes
 
 
 @dataclass(frozen=True)
 class AdaFlash(Composed):
-    """The chain through its first token k at which 1 - p_1 p_2 ... p_k exceeds ``threshold``; k itself is verified.
+    """The chain before its first token k at which 1 - p_1 p_2 ... p_k exceeds ``threshold``, and at least one token.
 
-    p_j is the drafter's probability of the chain's j-th token. Of the two published thresholds this is the constant
-    one; the other comes from a trained head. ``budget`` only bounds the chain; blocks are shorter.
+    The release counts the root in the length that it verifies, so token k itself is not drafted. There p_j is what a
+    trained head says of the chain's j-th token; here it is the drafter's probability of it. Of the two published
+    thresholds this is the constant one, 0.3; the other comes from a trained head too. ``budget`` only bounds the
+    chain; blocks are shorter.
     """
 
     budget: int = 64
     threshold: float = 0.3
 
     source: ClassVar[str] = "AdaFlash 2026, arXiv 2607.19223"
-    exactness: ClassVar[str] = "exact (from released code), for the constant threshold"
+    exactness: ClassVar[str] = "the release's rule on the drafter's own probabilities, for the constant threshold"
     reads: ClassVar[str] = "the first candidate at each depth"
+    revision: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         if self.budget < 1:
@@ -62,8 +65,8 @@ class AdaFlash(Composed):
     @staticmethod
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
-        return (f"budget={depth},threshold=0.1/0.3/0.5/0.7/0.8/0.9/0.95",)
+        return (f"budget={depth},threshold=0.3/0.5/0.7/0.8/0.9/0.95/0.98",)
 
     def compose(self, artefacts: Artefacts) -> Composition:
-        """A chain, cut behind the first doubtful token."""
-        return Composition(SpineOrder(), ThroughDoubt(self.budget, self.threshold))
+        """A chain, cut before the first doubtful token."""
+        return Composition(SpineOrder(), BeforeDoubt(self.budget, self.threshold))

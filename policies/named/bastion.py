@@ -23,11 +23,12 @@ class Bastion(Composed):
     """Best-first, at least ``floor`` nodes and then as many as the ratio of expected tokens to seconds grows, in steps.
 
     Sizes of ``floor`` and ``step`` count the root, as published; so does ``doubling``, which allows floor, 2 floor, 4
-    floor, ... The release verifies greedily at every temperature; here the target is sampled and matched, so the text
-    is the target's. It reads 128 candidates; so does this where the trace holds them (`record --min-width 128`), else
-    as many as it holds at every depth, most often 64, and tables name the ``top_k`` that it came to. ``budget`` stands
-    for the release's cap of 8192 nodes; by default it ends with the shipped prices. The release's log-probabilities are
-    of reduced precision, and its ties go by age.
+    floor, ... A ``step`` that is left out is the floor, as in the release. That verifies greedily at every temperature;
+    here the target is sampled and matched, so the text is the target's. It reads 128 candidates; so does this where
+    the trace holds them (`record --min-width 128`), else as many as it holds at every depth, most often 64, and tables
+    name the ``top_k`` that it came to. ``budget`` stands for the release's cap of 8192 nodes; by default it ends with
+    the shipped prices. The release's log-probabilities are of reduced precision, and its ties go by age; path
+    probabilities below 2**-41 count as 0 here.
 
     ``cost_model=roofline`` is how the release prices a pass: the larger of alpha_m T_mem + beta_m and alpha_c T_comp +
     beta_c, from the bytes and operations of a dense transformer, the four constants fitted to measured seconds; other
@@ -37,7 +38,7 @@ class Bastion(Composed):
 
     budget: int = 512
     floor: int = 32
-    step: int = 32
+    step: int | None = None
     doubling: bool = False
     top_k: int | None = None
     overhead: bool = True
@@ -59,9 +60,11 @@ class Bastion(Composed):
     )
 
     def __post_init__(self) -> None:
-        for name in ("budget", "floor", "step"):
+        for name in ("budget", "floor"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.step is not None and self.step < 1:
+            raise ValueError(f"step must be at least 1, or left out for the floor; got {self.step}")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k must be at least 1, or left out; got {self.top_k}")
         if self.cost_model not in (MEASURED, ROOFLINE):
@@ -86,5 +89,6 @@ class Bastion(Composed):
             sizes = layer_sizes(artefacts.target_config(self.target_config), where)
             artefact_ids["target_config"] = sizes.sizes_id
             roofline = roofline_rounds(table, sizes, stages)
-        rule = FloorAndStep(self.budget, table, stages, self.floor, self.step, self.doubling, roofline)
+        step = self.floor if self.step is None else self.step
+        rule = FloorAndStep(self.budget, table, stages, self.floor, step, self.doubling, roofline)
         return Composition(BestFirst(Marginal(self.fitted(artefacts).top_k)), rule, artefact_ids)

@@ -18,7 +18,8 @@ class CaDDTree(Composed):
     The first size that brings no more ends it, as published; ``look_ahead`` sizes in a row may bring no more, 0 tries
     all. With ``tile`` the sizes tried are those at which the pass, root included, fills whole tiles. The published
     cost is that of the two models; ``overhead`` adds selecting and committing. The release stops at 1,024 tokens at
-    the latest; ``budget`` is 512, as far as traces are exact unless they were recorded for more.
+    the latest; ``budget`` is 512, as far as traces are exact unless they were recorded for more. Path probabilities
+    below 2**-41 count as 0, so where further tokens cost nothing it stops a little earlier than the release.
     """
 
     budget: int = 512

@@ -45,18 +45,18 @@ class CalibratedTree(Composed):
     The map is fitted on another trace, by depth and class of rank, below the spine and elsewhere: `simlab train
     calibration`. ``stop`` ends a tree: ``fixed`` at the budget, ``survival`` below a path probability of ``threshold``,
     ``ratio`` where expected tokens per second grow no more, ``floor`` likewise from ``floor`` nodes on in steps of
-    ``step``, ``price`` where a token is not worth its seconds at ``rate``, or at a rate learnt with ``memory``.
-    ``look_ahead`` is that of ``caddtree`` under ``ratio``, by default 1, and that of ``price`` under ``price``, by
-    default all sizes. All stages of a round count.
+    ``step``, by default the floor, ``price`` where a token is not worth its seconds at ``rate``, or at a rate learnt
+    with ``memory``. ``look_ahead`` is that of ``caddtree`` under ``ratio``, by default 1, and that of ``price`` under
+    ``price``, by default all sizes. All stages of a round count. ``threshold`` is by default that of ``survival``.
     """
 
     budget: int = 64
     stop: str = FIXED
     table: str = AUTO
     top_k: int = 64
-    threshold: float = 0.05
+    threshold: float = 0.02
     floor: int = 32
-    step: int = 32
+    step: int | None = None
     rate: float | None = None
     memory: float = 0.95
     look_ahead: int | None = None
@@ -85,9 +85,10 @@ class CalibratedTree(Composed):
             readers = _READ_BY.get(setting.name, STOPS)
             if self.stop not in readers and getattr(self, setting.name) != setting.default:
                 raise ValueError(f"{setting.name} is read with stop={' or '.join(readers)} alone; stop is {self.stop}")
-        for name in ("budget", "top_k", "floor", "step"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        step = self.floor if self.step is None else self.step
+        for name, value in {"budget": self.budget, "top_k": self.top_k, "floor": self.floor, "step": step}.items():
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1; got {value}")
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold must be a probability; got {self.threshold}")
         if self.rate is not None and not 0 <= self.rate < float("inf"):
@@ -120,7 +121,8 @@ class CalibratedTree(Composed):
             look_ahead = 1 if self.look_ahead is None else self.look_ahead or FULL_SCAN
             return BestRatio(self.budget, cost, ALL_STAGES, look_ahead), artefact_ids
         if self.stop == FLOOR:
-            return FloorAndStep(self.budget, cost, ALL_STAGES, self.floor, self.step), artefact_ids
+            step = self.floor if self.step is None else self.step
+            return FloorAndStep(self.budget, cost, ALL_STAGES, self.floor, step), artefact_ids
         look_ahead = self.look_ahead or FULL_SCAN
         if self.rate is None:
             return OnlinePrice(self.budget, cost, self.memory, ALL_STAGES, look_ahead), artefact_ids

@@ -15,9 +15,10 @@ class Eagle2Beam(Composed):
     """EAGLE-2's beam on marginals: ``beam`` children of each of the ``beam`` best of a depth, then the best of all.
 
     After the root's children the beam goes ``depth`` steps down, so the deepest node lies one deeper, or at the end
-    of the block. The release's 60 tokens count the root; ``budget`` does not. Its class defaults are these for
-    EAGLE-2, and 7 steps for EAGLE-3. Equal scores go to ancestors and smaller ranks; in half precision the release
-    may keep a child without its parent.
+    of the block. The release's total counts the root; ``budget`` does not. The defaults are the total of 60 with which
+    Spec-Bench runs EAGLE-2. Its own class default, a total of 59, is `budget=58,depth=5`, and EAGLE-3's of 60 is
+    `budget=59,depth=7`. Equal scores go to ancestors and smaller ranks; in half precision the release may keep a child
+    without its parent.
     """
 
     budget: int = 59

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simlab.arrays import Doubles, Floats, Ints, Shorts
+from simlab.arrays import Doubles, Floats, Ints, Shorts, read_only
 from simlab.draft import Draft
 from simlab.jit import kernel
 from simlab.policies.artefacts import Artefacts
@@ -63,8 +63,8 @@ class WidthCapped:
 
     @property
     def needs(self) -> Needs:
-        """So many ranks as caps are taken of."""
-        return Needs(top_k=self.top_k)
+        """So many ranks as caps are taken of, and entropies where the caps follow from them."""
+        return Needs(top_k=self.top_k, entropies=self.caps.needs_entropies)
 
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root."""
@@ -74,6 +74,7 @@ class WidthCapped:
             marginals.log_probs,
             np.diff(marginals.offsets),
             self.caps,
+            draft.entropies() if self.caps.needs_entropies else np.empty(0, np.float32),
             self.top_k,
             no_correction(),
             draft.root_token,
@@ -84,8 +85,11 @@ class WidthCapped:
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer."""
         roots = texts.drafted()
+        nothing = read_only(np.empty((len(roots.counts), 0), np.float32))
+        entropies = texts.entropies() if self.caps.needs_entropies else nothing
         layer = empty_layer(roots, most, with_scores)
-        _fill_layer(roots, self.caps, self.top_k, most, layer.insertions, layer.num_available, layer.score_rows)
+        columns = layer.insertions, layer.num_available, layer.score_rows
+        _fill_layer(roots, self.caps, entropies, self.top_k, most, *columns)
         return layer
 
 
@@ -99,8 +103,8 @@ class EntropyWidth(Composed):
     width of the bin of the entropy, `widths="1,8,24"` below, between and above `entropies="1.5,3"`. ``most_width``
     bounds them all.
 
-    A trace keeps the first ``top_k`` candidates of every depth, so entropies are theirs with all others as one lump,
-    and ``coverage`` ends there; that, and sharing by whole numbers, is simlab's. Left out are its way to spend what
+    Entropies are of the drafter's law over its whole vocabulary, as a trace has stored them and a live round works them
+    out. No more than ``top_k`` candidates of a depth are read, whatever its cap. Left out are its option to spend what
     rounding leaves of the budget, the caps that read states of the target, and the learned choice among profiles,
     which reads seconds as they pass.
     """
@@ -118,7 +122,10 @@ class EntropyWidth(Composed):
 
     source: ClassVar[str] = "DDTree++ 2026, github.com/hxri/ddtreeplus"
     exactness: ClassVar[str] = "exact (from released code), but for what lies beyond top_k and rounding"
-    reads: ClassVar[str] = "the first top_k candidates at each depth"
+    reads: ClassVar[str] = (
+        "the first top_k candidates at each depth; the drafter's entropy there for proportional and bins"
+    )
+    revision: ClassVar[int] = 2
     variants: ClassVar[tuple[str, ...]] = (
         "budget=24",
         "budget=24,power=2,base_width=2,most_width=5,top_k=16",
@@ -178,6 +185,7 @@ def _tree(
     log_probs: Floats,
     counts: Ints,
     caps: WidthCaps,
+    entropies: Floats,
     top_k: int,
     correction: Correction,
     root_token: int,
@@ -185,7 +193,7 @@ def _tree(
 ) -> tuple[Ints, Doubles]:
     children = empty_children(counts.size, min(counts.max(), top_k) if counts.size else 0)
     fill_marginal(children, ids, log_probs, counts, 0, top_k)
-    cap_widths(children, caps)
+    cap_widths(children, caps, entropies)
     return take_in_order(children, correction, -1, root_token, most)
 
 
@@ -193,6 +201,7 @@ def _tree(
 def _fill_layer(
     roots: Roots,
     caps: WidthCaps,
+    entropies: Floats,
     top_k: int,
     most: int,
     insertions: Shorts,
@@ -205,7 +214,7 @@ def _fill_layer(
     buffers, guess = np.empty((2, GATHER_FACTOR * most), np.int32), 1 << 18
     for root in range(num_roots):
         fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], top_k)
-        cap_widths(children, caps)
+        cap_widths(children, caps, entropies[root])
         insertions_into(children, roots.true_ranks[root], most, counting, insertions[root])
         available[root] = num_paths(children, most)
         if scores.shape[1] > 0:

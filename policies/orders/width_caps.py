@@ -1,25 +1,25 @@
 """How many candidates a depth may have: the caps of DDTree++ (2026, github.com/hxri/ddtreeplus).
 
-A cap leaves the first candidates of a depth, below every node of the depth above. Entropies are of the candidates that
-are read and one lump for the rest (`simlab.policies.edges.children.entropy_at`); the release takes them over the
-vocabulary.
+A cap leaves the first candidates of a depth, below every node of the depth above. Entropies are the drafter's own, over
+its whole vocabulary, as the release takes them.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from simlab.arrays import Doubles, Ints, Longs
+from simlab.arrays import Doubles, Floats, Ints, Longs
 from simlab.grid import STEPS_PER_NAT, grid_scalar, weight_scalar
 from simlab.jit import kernel
-from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, entropy_at
+from simlab.policies.edges.children import ELSEWHERE, SPINE, Children
 
 PROPORTIONAL, COVERAGE, LEAST_PROB, BINS = 0, 1, 2, 3
 
 HIGHEST_POWER = 16.0
-"""With larger powers the shares of a budget would no longer be exact whole numbers."""
+"""With larger powers nearly all would go to one depth."""
 
-_SHARES = 1 << 16
+_SHARE_BITS = 40
 
 
 class WidthCaps(NamedTuple):
@@ -50,6 +50,11 @@ class WidthCaps(NamedTuple):
         """The kind and the settings of these caps."""
         return ":".join(map(str, (*self[:6], self.entropies.tolist(), self.widths.tolist())))
 
+    @property
+    def needs_entropies(self) -> bool:
+        """Whether widths follow from entropies."""
+        return self.kind in (PROPORTIONAL, BINS)
+
 
 def proportional_caps(budget: int, power: float, base_width: int, most_width: int) -> WidthCaps:
     """A depth has a base and, of the rest of a budget, a whole part in proportion to its entropy to a power."""
@@ -75,10 +80,16 @@ def bin_caps(entropies: tuple[float, ...], widths: tuple[int, ...], most_width: 
 
 
 @kernel
-def cap_widths(children: Children, caps: WidthCaps) -> None:
-    """Leave at each depth as many first candidates as its cap allows."""
+def cap_widths(children: Children, caps: WidthCaps, entropies: Floats) -> None:
+    """Leave at each depth as many first candidates as its cap allows.
+
+    Args:
+        children: of one root.
+        caps: of the depths.
+        entropies: float32 ``[D]``, nats, over the drafter's vocabulary; ``[0]`` where the caps do not need them.
+    """
     num_depths = children.starts.shape[1]
-    shares, total = _shares(children, caps) if caps.kind == PROPORTIONAL else (np.zeros(num_depths, np.int64), 1)
+    shares, total = _shares(entropies, caps.power) if caps.kind == PROPORTIONAL else (np.zeros(num_depths, np.int64), 1)
     rest = max(0, caps.budget - caps.base_width * num_depths)
     for depth in range(num_depths):
         if caps.kind == PROPORTIONAL:
@@ -88,21 +99,21 @@ def cap_widths(children: Children, caps: WidthCaps) -> None:
         elif caps.kind == LEAST_PROB:
             width = _at_least(children, depth, caps.level)
         else:
-            width = _of_bin(children, depth, caps.entropies, caps.widths)
+            width = _of_bin(entropies[depth], caps.entropies, caps.widths)
         width = min(width, caps.most_width)
         for kind in (SPINE, ELSEWHERE):
             children.ends[kind, depth] = min(children.ends[kind, depth], children.starts[kind, depth] + width)
 
 
 @kernel
-def _shares(children: Children, caps: WidthCaps) -> tuple[Longs, int]:
+def _shares(entropies: Floats, power: float) -> tuple[Longs, int]:
     """The share of each depth, int64 ``[D]``, and their sum; if all entropies are 0 shares are equal."""
-    shares = np.empty(children.starts.shape[1], np.int64)
-    for depth in range(shares.size):
-        # Whole numbers, so that equal entropies have equal shares and a share that is a whole number stays one.
-        shares[depth] = np.int64(np.rint(entropy_at(children, SPINE, depth) ** caps.power * _SHARES))
-    if shares.sum() == 0:
-        shares[:] = 1
+    weights = np.maximum(entropies.astype(np.float64), 0.0) ** power
+    if weights.sum() == 0.0:
+        weights[:] = 1.0
+    # Whole numbers, so that equal entropies have equal shares and a share that is a whole number stays one.
+    _, exponent = math.frexp(weights.max())
+    shares = np.rint(weights * 2.0 ** (_SHARE_BITS - exponent)).astype(np.int64)
     return shares, int(shares.sum())
 
 
@@ -128,8 +139,8 @@ def _at_least(children: Children, depth: int, level: float) -> int:
 
 
 @kernel
-def _of_bin(children: Children, depth: int, entropies: Doubles, widths: Ints) -> int:
-    entropy, place = entropy_at(children, SPINE, depth), 0
-    while place < entropies.size and entropy > entropies[place]:
+def _of_bin(entropy: float, borders: Doubles, widths: Ints) -> int:
+    place = 0
+    while place < borders.size and entropy > borders[place]:
         place += 1
     return int(widths[place])

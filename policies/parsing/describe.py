@@ -160,4 +160,5 @@ def _reads_of_needs(policy: Callable[..., AnyPolicy]) -> str:
     if not needs.draft:
         return "nothing; no drafter is run"
     ranks = "every kept candidate" if needs.top_k is None else f"the first {needs.top_k} candidates at each depth"
-    return "; ".join([ranks, *(f"the channel {name}" for name in needs.channels)])
+    entropies = ["the drafter's entropy at each depth"] * needs.entropies
+    return "; ".join([ranks, *entropies, *(f"the channel {name}" for name in needs.channels)])

@@ -51,7 +51,7 @@ class NamedPolicy:
         name: the policy's name, or file and class.
         settings: all its settings, defaults included.
         policy: the policy itself; of a recipe the `Composition` that it makes.
-        policy_id: the content id of name, settings and the artefacts it uses.
+        policy_id: the content id of name, settings, the artefacts it uses and the revision of its rule.
     """
 
     label: str
@@ -168,7 +168,10 @@ def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], 
     policy = _composition(label, made, artefacts) if isinstance(made, Composed) else made
     composition = composition_of(policy)
     artefact_ids = dict(source.artefact_ids) | ({} if composition is None else dict(composition.artefacts))
-    policy_id = content_id({"name": source.name, "settings": settings, "artefacts": artefact_ids})
+    described: dict[str, object] = {"name": source.name, "settings": settings, "artefacts": artefact_ids}
+    if isinstance(made, Composed) and made.revision > 1:
+        described["revision"] = made.revision
+    policy_id = content_id(described)
     return NamedPolicy(LABELS.get(label, label), source.name, settings, policy, policy_id)
 
 

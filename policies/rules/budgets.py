@@ -2,6 +2,10 @@
 
 A rule sees path scores in the order of nodes and the number of tokens before the root, nothing that the target says in
 this round; so it may look at every size before it chooses one, and the text stays plain decoding's.
+
+Weights of paths are multiples of 2**-40 (`simlab.grid`), so one below 2**-41 counts as 0. Where more nodes cost nothing
+more, a ratio rule therefore stops at such a node; a release, whose weights are floating-point numbers, goes on until
+the weight is lost in the sum, at about 1e-16 of it.
 """
 
 from dataclasses import dataclass, field

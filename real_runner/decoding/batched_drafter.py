@@ -9,7 +9,7 @@ from simlab.draft import Marginals
 from simlab.real_runner.attention.packed import PackedPart, packed_pass
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DrafterContext
-from simlab.real_runner.drafters.ranked import first_marginals
+from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
 from simlab.real_runner.execution.batched_buffers import SequenceRows
 from simlab.real_runner.models import Models
 
@@ -17,16 +17,16 @@ from simlab.real_runner.models import Models
 class BatchedDrafter:
     """Drafts below a root of each sequence. What the target has read since then is projected first."""
 
-    def __init__(self, models: Models, width: int, num_rows: int, num_slots: int) -> None:
+    def __init__(self, models: Models, read: CandidatesRead, num_rows: int, num_slots: int) -> None:
         """Begin with nothing read of any sequence.
 
         Args:
             models: both of them; the drafter borrows the target's embedding and head.
-            width: candidates given at each depth, where the vocabulary has so many.
+            read: what is given at each depth.
             num_rows: sequences at a time.
             num_slots: tokens that a context is expected to hold.
         """
-        self._models, self._width = models, width
+        self._models, self._wanted = models, read
         self._rows = SequenceRows(2 * models.drafter.config.num_hidden_layers, num_rows, num_slots)
         self._waiting: list[list[Tensor]] = [[] for _ in range(num_rows)]
         self._last: list[Tensor] = [torch.empty(0)] * num_rows
@@ -50,7 +50,7 @@ class BatchedDrafter:
         context, device = self._context(num), models.target.device
         roots, places = torch.tensor(root_tokens, device=device), torch.tensor(positions, device=device)
         logits = block_logits(models.drafter, models.target, roots, places, context)
-        rows, own = [first_marginals(one, self._width) for one in logits], models.drafter.vocabulary
+        rows, own = [first_marginals(one, self._wanted) for one in logits], models.drafter.vocabulary
         return rows if own is None else [own.in_target(one) for one in rows]
 
     def rewind(self, row: int, length: int) -> None:

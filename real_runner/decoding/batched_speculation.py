@@ -21,7 +21,7 @@ from simlab.real_runner.decoding.batched_drafter import BatchedDrafter
 from simlab.real_runner.decoding.choice import chooser
 from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.running_text import RunningText
-from simlab.real_runner.decoding.speculation import VerifiedTree, check_drafted, width_read
+from simlab.real_runner.decoding.speculation import VerifiedTree, candidates_read, check_drafted
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.execution.batched_buffers import BatchedCache
@@ -61,8 +61,7 @@ class BatchedSpeculation:
         self._max_new_tokens, self._batch, self._num_came = max_new_tokens, batch, 0
         slots = longest_prompt + max_new_tokens
         self._cache = BatchedCache(models.target, batch, slots + min(policy.budget, 1 << 10))
-        width = width_read(policy)
-        self._drafter = BatchedDrafter(models, width, batch, slots) if policy.needs.draft else None
+        self._drafter = BatchedDrafter(models, candidates_read(policy), batch, slots) if policy.needs.draft else None
         self.running: list[RunningText] = []
         """Texts that have not ended; the place in this list is the row in both stores."""
 

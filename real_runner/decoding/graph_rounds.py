@@ -7,6 +7,7 @@ draws the choices, and waits for each row of logits that it looks at.
 """
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,9 +19,10 @@ from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.decoding.choice import Choose, chooser
 from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.running_text import RunningText
-from simlab.real_runner.decoding.speculation import check_drafted, width_read
+from simlab.real_runner.decoding.speculation import candidates_read, check_drafted
 from simlab.real_runner.decoding.timer import StageMarks
 from simlab.real_runner.decoding.tree_pass import follow
+from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.graph_sizes import rows_for
 from simlab.real_runner.execution.graph_tree import TreePass
@@ -62,7 +64,7 @@ class GraphSpeculation:
         """
         self._models, self._graphed, self._policy, self._sampling = models, graphed, policy, sampling
         self._marks = StageMarks(models.target.device, lambda: graphed.graphs.seconds)
-        self._width = min(width_read(policy), _vocabulary_size(models)) if policy.needs.draft else 0
+        self._read = _read(models, policy) if policy.needs.draft else None
         start = len(prompt.token_ids)
         tokens = np.zeros(start + max_new_tokens, np.int32)
         tokens[:start] = prompt.token_ids
@@ -101,7 +103,7 @@ class GraphSpeculation:
         check_drafted(policy, tree, text.root, self._models.target.vocab_size)
         is_drawn = self._sampling.temperature > 0
         self._marks.mark()
-        held = graphed.verify(tree, position, self._width > 0, is_drawn)
+        held = graphed.verify(tree, position, self._read is not None, is_drawn)
         drawn: dict[int, int] = {}
         if is_drawn:
             follow(tree, self._drawing(held, drawn), position, text.num_left, self._models.target.stop_token_ids)
@@ -109,8 +111,8 @@ class GraphSpeculation:
         self._marks.mark()
         num_fresh = graphed.keep(held, position, int(tree.depths().max()))
         self._marks.mark()
-        if self._width:
-            graphed.draft(num_fresh, position + num_fresh + 1, self._width)
+        if self._read is not None:
+            graphed.draft(num_fresh, position + num_fresh + 1, self._read)
         self._marks.mark()
         chosen = self._wait(held)
         path, committed = follow(
@@ -136,8 +138,8 @@ class GraphSpeculation:
         text.tokens[context_length] = root_token
         text.length = context_length + 1
         text.state = self._policy.start(text.prompt)
-        if self._width:
-            self._graphed.draft_at(root_token, context_length, self._width)
+        if self._read is not None:
+            self._graphed.draft_at(root_token, context_length, self._read)
             self._take_draft()
 
     def _read_prompt(self) -> None:
@@ -145,22 +147,23 @@ class GraphSpeculation:
         start = len(text.prompt.token_ids)
         ids = torch.from_numpy(text.prompt.token_ids.astype(np.int64))[None].to(target.device)
         cache = BufferCache(target, start)
-        layer_ids = self._models.drafter.config.target_layer_ids if self._width else ()
+        layer_ids = self._models.drafter.config.target_layer_ids if self._read is not None else ()
         with tapped(target, layer_ids) as taken:
             states = target.states(ids, cache)
         rows = cache.rows.tensor
         assert rows is not None
-        features = features_of(taken, layer_ids) if self._width else None
+        features = features_of(taken, layer_ids) if self._read is not None else None
         context = None if features is None else self._models.drafter.context(features)
         room = len(text.tokens) + rows_for(1 + min(self._policy.budget, _MOST_DRAFTED))
         graphed.begin(rows[:, :, :, :start], context, room)
         text.append((chooser(target, target.logits(states[:, -1]), self._sampling, text.key)(0, start),))
-        if features is not None:
-            graphed.draft_at(text.root, start, self._width, features)
+        if self._read is not None:
+            graphed.draft_at(text.root, start, self._read, features)
             self._take_draft()
 
     def _take_draft(self) -> None:
-        self._marginals = self._graphed.marginals(*self._graphed.fetched(*self._graphed.drafted(self._width)))
+        assert self._read is not None
+        self._marginals = self._graphed.marginals(*self._graphed.fetched(*self._graphed.drafted(self._read)))
 
     def _drawing(self, held: TreePass, drawn: dict[int, int]) -> Choose:
         """The target's choices with the text's noise; what was asked for is kept by its row."""
@@ -175,7 +178,7 @@ class GraphSpeculation:
 
     def _wait(self, held: TreePass) -> list[int]:
         """The choices, once the device has gone through verification and the next draft, which is taken here."""
-        drafted = self._graphed.drafted(self._width) if self._width else ()
+        drafted = () if self._read is None else self._graphed.drafted(self._read)
         choices, are_laws, *draft = self._graphed.fetched(held.choices, held.are_laws, *drafted)
         if not bool(are_laws):
             raise self._models.target.no_law()
@@ -185,9 +188,11 @@ class GraphSpeculation:
         return chosen
 
 
-def _vocabulary_size(models: Models) -> int:
-    own = models.drafter.lm_head
-    return models.target.vocab_size if own is None else own.out_features
+def _read(models: Models, policy: AnyPolicy) -> CandidatesRead:
+    """What a policy reads of a draft; no wider than the vocabulary, so that equal drafts are captured once."""
+    own, read = models.drafter.lm_head, candidates_read(policy)
+    size = models.target.vocab_size if own is None else own.out_features
+    return replace(read, width=min(read.width, size))
 
 
 def _places(drawn: dict[int, int], num_nodes: int) -> Longs:

@@ -6,7 +6,7 @@ from torch import Tensor
 from simlab.draft import Marginals
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DrafterContext
-from simlab.real_runner.drafters.ranked import first_marginals
+from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
 from simlab.real_runner.execution.kv_buffers import ContextBuffer
 from simlab.real_runner.models import Models
 
@@ -14,15 +14,15 @@ from simlab.real_runner.models import Models
 class LiveDrafter:
     """Drafts for one sequence. What the target has read since the last draft is projected when it drafts."""
 
-    def __init__(self, models: Models, width: int, room: int) -> None:
+    def __init__(self, models: Models, read: CandidatesRead, room: int) -> None:
         """Begin with nothing read of the text.
 
         Args:
             models: both of them; the drafter borrows the target's embedding and head.
-            width: candidates given at each depth, where the vocabulary has so many.
+            read: what is given at each depth.
             room: tokens that the context will hold.
         """
-        self._models, self._width = models, width
+        self._models, self._wanted = models, read
         self._buffer = ContextBuffer(models.drafter, room)
         self._waiting: list[Tensor] = []
         self._last = torch.empty(0)
@@ -41,7 +41,7 @@ class LiveDrafter:
         device = self._models.target.device
         roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)
         logits = block_logits(self._models.drafter, self._models.target, roots, positions, context)[0]
-        drafted, own = first_marginals(logits, self._width), self._models.drafter.vocabulary
+        drafted, own = first_marginals(logits, self._wanted), self._models.drafter.vocabulary
         return drafted if own is None else own.in_target(drafted)
 
     def rewind(self, length: int) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simlab.arrays import Floats
 from simlab.draft import Marginals
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decoded import DecodedText
@@ -122,4 +123,14 @@ def _rows(by_position: dict[int, Marginals], num_roots: int) -> DraftRows:
     in_order = [by_position[position] for position in sorted(by_position)]
     ids = np.concatenate([marginals.ids for marginals in in_order])
     log_probs = np.concatenate([marginals.log_probs for marginals in in_order])
-    return DraftRows(ids, log_probs, counts, np.full_like(counts, -1))
+    return DraftRows(ids, log_probs, counts, np.full_like(counts, -1), _entropies(by_position, counts.shape))
+
+
+def _entropies(by_position: dict[int, Marginals], shape: tuple[int, ...]) -> Floats | None:
+    """float32 ``[T - 1, D]``, 0 at roots that were not seen; None if the policy read none."""
+    entropies = np.zeros(shape, np.float32)
+    for position, marginals in by_position.items():
+        if marginals.entropies is None:
+            return None
+        entropies[position] = marginals.entropies
+    return entropies

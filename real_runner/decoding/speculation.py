@@ -25,6 +25,7 @@ from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
+from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.batched_pass import trees_pass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
@@ -77,7 +78,7 @@ class Speculation:
         self._shape = fixed_shape(rows, self._start, max_new_tokens) if rows else None
         room = len(self._tokens) + (rows or policy.budget) if rows or policy.budget < 1 << 15 else 0
         self._cache = BufferCache(models.target, room)
-        self._drafter = LiveDrafter(models, width_read(policy), len(self._tokens)) if policy.needs.draft else None
+        self._drafter = LiveDrafter(models, candidates_read(policy), len(self._tokens)) if policy.needs.draft else None
         self._mask = TreeMask(models.target)
         self._state = policy.start(prompt)
         self._read_prompt()
@@ -203,9 +204,10 @@ class Speculation:
         self._length += len(tokens)
 
 
-def width_read(policy: AnyPolicy) -> int:
-    """Candidates that a policy may read: a best-first tree of n nodes reads none past rank n."""
-    return policy.budget if policy.needs.top_k is None else policy.needs.top_k
+def candidates_read(policy: AnyPolicy) -> CandidatesRead:
+    """What a policy may read of a draft: a best-first tree of n nodes reads no candidate past rank n."""
+    needs = policy.needs
+    return CandidatesRead(policy.budget if needs.top_k is None else needs.top_k, needs.entropies)
 
 
 def check_drafted(policy: AnyPolicy, tree: DraftTree, root_token: int, vocab_size: int) -> None:

@@ -19,6 +19,9 @@ from simlab.sampling.candidates import ranks_of, top_candidates
 
 _NO_LAWS = "the drafter's logits are not numbers; give another --dtype, such as float32"
 
+_MASKED = -1e30
+"""In place of -inf, the log-probability of a masked token, whose share of an entropy is 0."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laws:
@@ -50,6 +53,19 @@ class RankedCandidates:
     true_log_probs: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class CandidatesRead:
+    """What a policy reads at each depth of a draft.
+
+    Attributes:
+        width: so many candidates, where the vocabulary has as many.
+        entropies: whether the entropy of the whole law is read too.
+    """
+
+    width: int
+    entropies: bool = False
+
+
 class LawBuffers:
     """Room for the laws of a pass, taken once: fresh memory of this size costs more than the arithmetic."""
 
@@ -69,11 +85,15 @@ class LawBuffers:
         probs = self._probs[: logits.numel()].view(logits.shape)
         torch.log_softmax(logits, -1, out=log_probs)
         torch.exp(log_probs, out=probs)
-        # A masked token has probability 0 and log-probability -inf; its share of the entropy is 0.
-        entropy = -torch.einsum("rdv,rdv->rd", probs, log_probs.clamp_(min=-1e30))
+        entropy = _entropies(log_probs.clamp_(min=_MASKED), probs)
         if bool(entropy.isnan().any()):
             raise ModelError(_NO_LAWS)
-        return Laws(log_probs, probs, entropy.clamp(min=0))
+        return Laws(log_probs, probs, entropy)
+
+
+def _entropies(log_probs: Tensor, probs: Tensor) -> Tensor:
+    """Of laws ``[..., V]`` without -inf, in nats."""
+    return -torch.einsum("...v,...v->...", probs, log_probs).clamp(max=0)
 
 
 def ranked(laws: Laws, truth: Ints, width: int) -> RankedCandidates:
@@ -145,38 +165,40 @@ def _on_grid(first: Longs) -> Floats:
     return on_grid
 
 
-def first_marginals(logits: Tensor, width: int) -> Marginals:
-    """The first ``width`` candidates at each depth below one root: what a live round sees.
+def first_marginals(logits: Tensor, read: CandidatesRead) -> Marginals:
+    """The first candidates at each depth below one root, and entropies if they are read: what a live round sees.
 
     Args:
         logits: float32 ``[D, V]``, raw, on any device.
-        width: above ``V`` all are given.
+        read: a width above ``V`` gives all.
 
     Raises:
         ModelError: a row of logits is no law.
     """
+    if logits.device.type != "cpu":
+        first, entropies, are_laws = first_places(logits, read)
+        return marginals_at(first.cpu().numpy(), entropies.cpu().numpy(), bool(are_laws))
     log_probs = logits.log_softmax(-1)
-    if log_probs.device.type == "cpu":
-        try:
-            ids, on_grid = top_candidates(log_probs.numpy(), width)
-        except ValueError as error:
-            raise ModelError(_NO_LAWS) from error
-        return _marginals(ids, on_grid)
-    first, are_laws = first_places(logits, width)
-    return marginals_at(first.cpu().numpy(), bool(are_laws))
+    try:
+        ids, on_grid = top_candidates(log_probs.numpy(), read.width)
+    except ValueError as error:
+        raise ModelError(_NO_LAWS) from error
+    return _marginals(ids, on_grid, _entropies_read(log_probs, read).numpy())
 
 
-def first_places(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def first_places(logits: Tensor, read: CandidatesRead) -> tuple[Tensor, Tensor, Tensor]:
     """The first candidates as `first_marginals` has them, each as one integer, without a wait for the device.
 
     Returns:
-        int64 ``[D, K]`` for `marginals_at`, and whether every row is a law, bool ``[]``.
+        For `marginals_at`: int64 ``[D, K]``; entropies, float32 ``[D]``, or ``[0]`` if they are not read; and whether
+        every row is a law, bool ``[]``.
     """
     log_probs = logits.log_softmax(-1)
-    return _first(_places(log_probs), width), (log_probs <= ROUNDING_NOISE).all()
+    are_laws = (log_probs <= ROUNDING_NOISE).all()
+    return _first(_places(log_probs), read.width), _entropies_read(log_probs, read), are_laws
 
 
-def marginals_at(first: Longs, are_laws: bool) -> Marginals:
+def marginals_at(first: Longs, entropies: Floats, are_laws: bool) -> Marginals:
     """What `first_places` found, on the host.
 
     Raises:
@@ -184,9 +206,14 @@ def marginals_at(first: Longs, are_laws: bool) -> Marginals:
     """
     if not are_laws:
         raise ModelError(_NO_LAWS)
-    return _marginals((first & 0x7FFFFFFF).astype(np.int32), _on_grid(first))
+    return _marginals((first & 0x7FFFFFFF).astype(np.int32), _on_grid(first), entropies)
 
 
-def _marginals(ids: Ints, on_grid: Floats) -> Marginals:
+def _entropies_read(log_probs: Tensor, read: CandidatesRead) -> Tensor:
+    """float32 ``[D]``, or ``[0]`` if they are not read."""
+    return _entropies(log_probs.clamp(min=_MASKED), log_probs.exp()) if read.entropies else log_probs.new_zeros(0)
+
+
+def _marginals(ids: Ints, on_grid: Floats, entropies: Floats) -> Marginals:
     offsets = np.arange(0, ids.size + 1, ids.shape[1], dtype=np.int32)
-    return Marginals(ids.ravel(), on_grid.ravel(), offsets)
+    return Marginals(ids.ravel(), on_grid.ravel(), offsets, entropies if entropies.size else None)

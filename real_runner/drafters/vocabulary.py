@@ -1,6 +1,6 @@
 """A drafter's own, smaller vocabulary, and where its tokens stand in the target's."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ class DraftVocabulary:
 
     def in_target(self, marginals: Marginals) -> Marginals:
         """Candidates of the drafter's own numbering, in the target's."""
-        return Marginals(self.to_target(marginals.ids), marginals.log_probs, marginals.offsets)
+        return replace(marginals, ids=self.to_target(marginals.ids))
 
 
 def vocabulary_of(

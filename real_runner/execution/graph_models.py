@@ -16,7 +16,7 @@ from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
-from simlab.real_runner.drafters.ranked import first_places, marginals_at
+from simlab.real_runner.drafters.ranked import CandidatesRead, first_places, marginals_at
 from simlab.real_runner.execution.graph_cache import FixedCache, FixedRows
 from simlab.real_runner.execution.graph_capture import CapturedGraphs
 from simlab.real_runner.execution.graph_sizes import context_for, rows_for
@@ -45,7 +45,7 @@ class GraphedModels:
         self._context: FixedRows | None = None
         self._passes: dict[Hashable, TreePass] = {}
         self._fresh: dict[int, Tensor] = {}
-        self._first_places: dict[int, Tensor] = {}
+        self._drafts: dict[CandidatesRead, tuple[Tensor, Tensor]] = {}
         self._drafts_are_laws = torch.ones((), dtype=torch.bool, device=target.device)
         self._fresh_start, self._root, self._root_position = (self._number() for _ in range(3))
 
@@ -141,26 +141,26 @@ class GraphedModels:
         self.graphs.run(key, lambda: self._keep(held, fresh, num_kept), [moved])
         return num_fresh
 
-    def draft(self, num_fresh: int, most: int, width: int) -> None:
+    def draft(self, num_fresh: int, most: int, read: CandidatesRead) -> None:
         """Launch a draft below the root that `keep` or `draft_at` has left.
 
         Args:
             num_fresh: tokens of context to project first.
             most: at least the root's absolute position, and as many tokens more as are projected.
-            width: candidates at each depth.
+            read: what is read at each depth.
         """
         assert self._context is not None
         num_seen = context_for(most)
-        key = ("draft", num_fresh, num_seen, width)
-        self.graphs.run(key, lambda: self._draft(num_fresh, num_seen, width))
+        key = ("draft", num_fresh, num_seen, read)
+        self.graphs.run(key, lambda: self._draft(num_fresh, num_seen, read))
 
-    def draft_at(self, root: int, position: int, width: int, features: Tensor | None = None) -> None:
+    def draft_at(self, root: int, position: int, read: CandidatesRead, features: Tensor | None = None) -> None:
         """Launch a draft below a root that the host names.
 
         Args:
             root: its token.
             position: absolute, of the root.
-            width: candidates at each depth.
+            read: what is read at each depth.
             features: ``[1, L, taps x H]`` of the last tokens before it; None: those of the last round, whosever.
         """
         num_fresh = self.num_fresh
@@ -170,7 +170,7 @@ class GraphedModels:
         self._fresh_start.fill_(max(position - num_fresh, 0))
         self._root.fill_(root)
         self._root_position.fill_(position)
-        self.draft(num_fresh, position + num_fresh, width)
+        self.draft(num_fresh, position + num_fresh, read)
 
     def fetched(self, *found: Tensor) -> list[Tensor]:
         """Copies on the host of what the launched passes leave. This is the round's one wait for the device."""
@@ -184,17 +184,17 @@ class GraphedModels:
         done.synchronize()
         return copies
 
-    def drafted(self, width: int) -> tuple[Tensor, Tensor]:
+    def drafted(self, read: CandidatesRead) -> tuple[Tensor, Tensor, Tensor]:
         """Where the latest draft lies: for `fetched`, and then `marginals`."""
-        return self._first_places[width], self._drafts_are_laws
+        return *self._drafts[read], self._drafts_are_laws
 
-    def marginals(self, first: Tensor, are_laws: Tensor) -> Marginals:
+    def marginals(self, first: Tensor, entropies: Tensor, are_laws: Tensor) -> Marginals:
         """The candidates of a draft that was fetched.
 
         Raises:
             ModelError: a row of the drafter's logits is no law.
         """
-        drafted, own = marginals_at(first.numpy(), bool(are_laws)), self.drafter.vocabulary
+        drafted, own = marginals_at(first.numpy(), entropies.numpy(), bool(are_laws)), self.drafter.vocabulary
         return drafted if own is None else own.in_target(drafted)
 
     @property
@@ -274,7 +274,7 @@ class GraphedModels:
         self._root.copy_(held.choices[path[num_accepted - 1]].clamp(min=0))
         self._root_position.copy_(start + num_accepted)
 
-    def _draft(self, num_fresh: int, num_seen: int, width: int) -> None:
+    def _draft(self, num_fresh: int, num_seen: int, read: CandidatesRead) -> None:
         assert self._context is not None
         fresh = self._fresh[num_fresh]
         slots = self._fresh_start + torch.arange(num_fresh, device=fresh.device)
@@ -284,8 +284,9 @@ class GraphedModels:
             self._context.write(2 * layer + 1, slots, values)
         context = self._context.context(num_seen)
         logits = block_logits(self.drafter, self.target, self._root, self._root_position, context)[0]
-        first, are_laws = first_places(logits, width)
-        if width not in self._first_places:
-            self._first_places[width] = torch.zeros_like(first)
-        self._first_places[width].copy_(first)
+        first, entropies, are_laws = first_places(logits, read)
+        if read not in self._drafts:
+            self._drafts[read] = torch.zeros_like(first), torch.zeros_like(entropies)
+        for kept, found in zip(self._drafts[read], (first, entropies), strict=True):
+            kept.copy_(found)
         self._drafts_are_laws.copy_(are_laws)

@@ -26,9 +26,10 @@ Speeds are estimated from a latency profile: that of --cost FILE, else the packa
 there is one. `simlab profile` measures a profile on this machine.
 Policies that weigh tokens against latency read the same profile, unless they name another: cost=FILE.
 Several --cost give a table for each, and all rows in one result file. --what-if adds to each of them a hypothetical
-profile, not measured: "verify*0.5" scales a stage (draft, select, verify, commit, plain), tile=64 gives a pass the
-latency of one that fills whole tiles of 64 tokens, batch=8 lets 8 texts share a pass, convex takes the closest convex
-curve; a comma joins changes.
+profile, not measured: "verify*0.5" scales a stage (draft, select, verify, commit, plain); plain, a token of
+autoregressive decoding, is scaled with verify unless it is named. tile=64 gives a pass the latency of one that fills
+whole tiles of 64 tokens, batch=8 lets 8 texts share a pass, convex takes the closest convex curve; a comma joins
+changes.
 --batch N replays texts as a server does that decodes N at a time, round after round together; with it
 -p joint:budget=B shares B drafted tokens out over the whole batch, and joint-throughput:budget=B chooses by latency
 how many, up to B. The latencies of N texts are worked out from those of one text as with --what-if, unless a file of

@@ -37,6 +37,11 @@ def add_arguments(parser: Parser) -> None:
         help="a folder of `simlab confirm`, or its result file; without --trace, the trace in it",
     )
     add_cost(parser)
+    parser.add_argument(
+        "--what-if",
+        metavar="CHANGES",
+        help='a hypothetical profile in its place, as with `simlab replay --what-if`: "verify*0.5,tile=64"',
+    )
     add_limit(parser)
     add_json(parser)
     add_progress(parser)
@@ -50,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
         recorded=options.recorded,
         measured=options.measured,
         cost=options.cost,
+        what_if=options.what_if,
         draft=options.draft,
         limit=options.limit,
         progress=options.progress,

@@ -31,7 +31,8 @@ implementation of one in another engine.
 
 *Exactness* says how sure it is that a policy is the published method: *exact (from released code)*, *exact (from
 paper)*, or a *reconstruction* where the source leaves something open. In every policy log-probabilities lie on a grid
-of 2⁻¹⁶ nat, and paths with equal scores are ordered by their ranks, whatever the original does.
+of 2⁻¹⁶ nat, and paths with equal scores are ordered by their ranks, whatever the original does. Where path
+probabilities are summed, those below 2⁻⁴¹ count as 0 ([what follows](../explanation/exactness.md#replay-is-exact)).
 """
 
 

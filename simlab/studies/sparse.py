@@ -27,7 +27,7 @@ from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.priced_policies import largest_budget
-from simlab.studies.inputs.prices import Prices, prices_for_trace
+from simlab.studies.inputs.prices import Prices, prices_for_trace, what_if_prices
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.rows import policy_row, results_of
@@ -120,6 +120,7 @@ def sparse(
     recorded: Sequence[str] = RECORDED,
     measured: str | Path | None = None,
     cost: str | Path | None = None,
+    what_if: str | None = None,
     draft: str | None = None,
     limit: int | None = None,
     progress: bool | None = None,
@@ -132,6 +133,7 @@ def sparse(
         recorded: whose rounds were logged.
         measured: a folder of ``simlab confirm``, or its result file.
         cost: a cost file, or the name of a shipped one.
+        what_if: changes of the latency profile, a hypothetical machine, not measured: ``"verify*0.5,tile=64"``.
         draft: the draft set; None: the only one.
         limit: the first so many prompts only.
         progress: whether a bar is shown; None: on a terminal.
@@ -142,8 +144,12 @@ def sparse(
     place = None if measured is None else Path(measured)
     if trace is None and place is not None and (place / "trace").is_dir():
         trace = place / "trace"
-    path = None if cost is None else Path(cost)
-    inputs = _inputs(opened(trace), policies or POLICIES, recorded or RECORDED, place, path, draft, limit)
+    if place is not None and what_if is not None:
+        raise UsageError("--measured is of a real machine and --what-if of a hypothetical one; give one of the two")
+    trace, path = opened(trace), None if cost is None else Path(cost)
+    draft = trace.draft_name(draft)
+    prices = what_if_prices(prices_for_trace(path, trace, draft, limit), what_if)
+    inputs = _inputs(trace, draft, prices, policies or POLICIES, recorded or RECORDED, place, limit)
     labels = [one.label for one in inputs.policies]
     logs = _logs(inputs, progress)
     figures = tuple(tuple(sparse_figures(log, labels)) for log in logs)
@@ -154,15 +160,13 @@ def sparse(
 
 def _inputs(
     trace: Trace,
+    draft: str,
+    prices: Prices,
     typed: Sequence[str],
     typed_recorded: Sequence[str],
     measured_at: Path | None,
-    cost: Path | None,
-    draft_name: str | None,
     limit: int | None,
 ) -> SparseInputs:
-    draft = trace.draft_name(draft_name)
-    prices = prices_for_trace(cost, trace, draft, limit)
     artefacts = TraceArtefacts(prices, trace, draft)
     recorded = parse_policies(typed_recorded, artefacts)
     predicted = parse_policies(typed, artefacts)

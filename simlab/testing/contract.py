@@ -171,7 +171,7 @@ def _as_recorded(marginals: Marginals, budget: int) -> Marginals:
     ids = np.concatenate([ids[:num] for (ids, _), num in zip(kept, used, strict=True)])
     log_probs = np.concatenate([values[:num] for (_, values), num in zip(kept, used, strict=True)])
     counts = [min(num, len(ids)) for (ids, _), num in zip(kept, used, strict=True)]
-    return Marginals(ids, log_probs, np.cumsum([0, *counts]).astype(np.int32))
+    return Marginals(ids, log_probs, np.cumsum([0, *counts]).astype(np.int32), marginals.entropies)
 
 
 def _untouched(one: Draft, other: Draft) -> bool:
@@ -179,9 +179,8 @@ def _untouched(one: Draft, other: Draft) -> bool:
         return False
     if one.marginals is None or other.marginals is None:
         return one.marginals is other.marginals
-    pairs = ((one.marginals.ids, other.marginals.ids), (one.marginals.log_probs, other.marginals.log_probs))
-    return all(np.array_equal(a, b) for a, b in pairs) and np.array_equal(
-        one.marginals.offsets, other.marginals.offsets
+    return all(
+        np.array_equal(getattr(one.marginals, name), getattr(other.marginals, name)) for name in Marginals.__slots__
     )
 
 

@@ -25,6 +25,7 @@ def random_sequence(generator: np.random.Generator, most_kept: int) -> RecordedS
     tied = bool(generator.random() < 0.5)
     counts = generator.integers(1, most_kept + 1, size=(num_tokens - 1, num_depths), dtype=np.int32)
     true_ranks = np.full_like(counts, -1)
+    entropies = np.zeros(counts.shape, np.float32)
     ids: list[Ints] = [np.empty(0, np.int32)]
     log_probs: list[Floats] = [np.empty(0, np.float32)]
     for t in range(num_tokens - 1):
@@ -33,9 +34,10 @@ def random_sequence(generator: np.random.Generator, most_kept: int) -> RecordedS
             order, values = _row(generator, vocab_size, true_token, tied)
             if true_token is not None:
                 true_ranks[t, d] = int(np.flatnonzero(order == true_token)[0])
+            entropies[t, d] = -(np.exp(values) * values).sum()
             ids.append(order[: counts[t, d]])
             log_probs.append(values[: counts[t, d]])
-    rows = DraftRows(np.concatenate(ids), np.concatenate(log_probs), counts, true_ranks)
+    rows = DraftRows(np.concatenate(ids), np.concatenate(log_probs), counts, true_ranks, entropies)
     prompt_ids = generator.integers(vocab_size, size=int(generator.integers(1, 6)), dtype=np.int32)
     return RecordedSequence(0, Prompt("made-up", "made-up", 0, 0, prompt_ids), text, "length", rows)
 

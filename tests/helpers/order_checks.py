@@ -1,5 +1,7 @@
 """What every order of nodes must do: the same in a layer as root by root, in the engine as round by round."""
 
+from dataclasses import replace
+
 import numpy as np
 import oracle
 from marginals import grid_values, marginals_of, paths_of, rows_strategy
@@ -16,8 +18,11 @@ from simlab.testing.random_texts import random_sequence
 __all__ = ["as_rows", "draft_of", "grid_values", "marginals_of", "paths_of", "rows_strategy"]
 
 
-def draft_of(rows: list[oracle.Row]) -> Draft:
-    return Draft(marginals_of(rows), 5, np.array([3, 5], np.int32), 1)
+def draft_of(rows: list[oracle.Row], entropies: list[float] | None = None) -> Draft:
+    marginals = marginals_of(rows)
+    if entropies is not None:
+        marginals = replace(marginals, entropies=np.array(entropies, np.float32))
+    return Draft(marginals, 5, np.array([3, 5], np.int32), 1)
 
 
 def as_rows(draft: Draft) -> list[oracle.Row]:
@@ -49,7 +54,7 @@ def with_gaps(recorded: RecordedSequence, generator: np.random.Generator) -> Rec
     lost = generator.random(rows.counts.shape) < 0.2
     kept = np.repeat(~lost.ravel(), rows.counts.ravel())
     counts = np.where(lost, 0, rows.counts).astype(np.int32)
-    cut = DraftRows(rows.ids[kept], rows.log_probs[kept], counts, rows.true_ranks)
+    cut = DraftRows(rows.ids[kept], rows.log_probs[kept], counts, rows.true_ranks, rows.entropies)
     return RecordedSequence(0, recorded.prompt, recorded.text, recorded.stop_reason, cut)
 
 

@@ -87,19 +87,13 @@ def branched(rows: list[Row], urgent: list[Fraction], num_branches: int, below: 
     return found
 
 
-def entropy_widths(rows: list[Row], budget: int, power: float, base: int, most: int) -> list[int]:
+def entropy_widths(entropies: list[float], budget: int, power: float, base: int, most: int) -> list[int]:
     """base + floor(share of the rest of the budget), the share of a depth being that of its entropy to a power."""
-    weights = []
-    for row in rows:
-        probs = [math.exp(value) for _, value in row]
-        rest = 1 - sum(probs)
-        entropy = -sum(prob * value for prob, (_, value) in zip(probs, row, strict=True))
-        entropy -= rest * math.log(rest) if rest > 1e-12 else 0.0
-        weights.append(round(min(entropy, math.log(len(row) + 1)) ** power * 65536))
+    weights = [Fraction(entropy**power) for entropy in entropies]
     if sum(weights) == 0:
-        weights = [1] * len(rows)
-    rest_budget = max(0, budget - base * len(rows))
-    return [min(base + rest_budget * weight // sum(weights), most) for weight in weights]
+        weights = [Fraction(1)] * len(entropies)
+    rest_budget = max(0, budget - base * len(entropies))
+    return [min(base + math.floor(rest_budget * weight / sum(weights)), most) for weight in weights]
 
 
 def covering_widths(rows: list[Row], coverage: float, most: int) -> list[int]:
@@ -118,16 +112,9 @@ def likely_widths(rows: list[Row], least_prob: float, most: int) -> list[int]:
     return [min(max(1, sum(value >= least for _, value in row)), most) for row in rows]
 
 
-def binned_widths(rows: list[Row], entropies: list[float], widths: list[int], most: int) -> list[int]:
+def binned_widths(entropies: list[float], borders: list[float], widths: list[int], most: int) -> list[int]:
     """The width of the bin in which a depth's entropy lies."""
-    found = []
-    for row in rows:
-        probs = [math.exp(value) for _, value in row]
-        rest = 1 - sum(probs)
-        entropy = -sum(prob * value for prob, (_, value) in zip(probs, row, strict=True))
-        entropy -= rest * math.log(rest) if rest > 1e-12 else 0.0
-        found.append(min(widths[sum(entropy > border for border in entropies)], most))
-    return found
+    return [min(widths[sum(entropy > border for border in borders)], most) for entropy in entropies]
 
 
 def by_frequency(frequencies: list[list[float]], counts: list[int], budget: int) -> list[Path]:

@@ -404,6 +404,7 @@ def test_the_reader_agrees_on_any_text(
         ("chain", set()),
         ("ddtree:budget=8", set()),
         ("caddtree:budget=8,overhead=true", {"seconds"}),
+        ("entropy-width:budget=12", {"entropies"}),
         ("price:budget=8", {"seconds", "memory"}),
         ("MINE:LongerAfterSuccess", {"text_before", "memory"}),
     ],
@@ -419,7 +420,7 @@ def test_every_policy_can_be_exported(
     assert str(out) in capsys.readouterr().out
     assert read(out) == ""
     header, *rounds = lines_of(out)
-    assert {key for key in rounds[0] if key in ("seconds", "memory", "text_before")} == keys
+    assert {key for key in rounds[0] if key in ("seconds", "memory", "text_before", "entropies")} == keys
     texts = [one["text"] for one in rounds]
     assert max(texts.count(text) for text in texts if not text.startswith("made up")) == 5
     assert any(text.startswith("made up") for text in texts)
@@ -428,6 +429,8 @@ def test_every_policy_can_be_exported(
         assert header["stages"] == ["draft", "select", "verify", "commit"]
         assert all(len(one["seconds"]) == 9 for one in rounds)
         assert header["artefacts"]["cost"] == filled(EMPTY).cost_id
+    if "entropies" in keys:
+        assert all(len(one["entropies"]) == len(one["ids"]) for one in rounds)
     if "MINE" in policy:
         assert rounds[1]["memory"] == {"rounds": 1, "lengths": [len(rounds[0]["path"]) + 1]}
 

@@ -32,6 +32,8 @@ def check_roots(texts: RecordedTexts, sequences: list[RecordedSequence]) -> None
             assert roots.tokens[roots.places[place]] == one.text[t]
             assert texts.contexts[place] == len(prompt) + t
             assert roots.true_ranks[place].tolist() == one.rows.true_ranks[t].tolist()
+            assert marginals.entropies is not None
+            assert texts.entropies()[place].tolist() == marginals.entropies.tolist()
             place += 1
     assert len(roots.places) == len(roots.counts) == place
 

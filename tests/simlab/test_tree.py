@@ -125,6 +125,17 @@ def test_wrong_dtypes_and_offsets_are_refused() -> None:
             Marginals(ids, values, np.array(offsets, np.int32))
 
 
+def test_entropies_are_one_for_each_depth() -> None:
+    ids, values, offsets = np.zeros(2, np.int32), np.zeros(2, np.float32), np.array([0, 1, 2], np.int32)
+    entropies = np.array([0.5, 2.0], np.float32)
+    whole = Marginals(ids, values, offsets, entropies)
+    assert whole.first_ranks(1).entropies is entropies
+    wrong: Any = entropies.astype(np.float64)
+    for one in (entropies[:1], wrong):
+        with pytest.raises(ValueError, match=r"entropies must be float32 \[2\]"):
+            Marginals(ids, values, offsets, one)
+
+
 def test_a_draft_ends_with_its_root() -> None:
     committed = np.array([5, 6], np.int32)
     assert Draft(None, 6, committed, 1).root_token == 6

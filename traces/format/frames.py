@@ -132,7 +132,8 @@ def draft_rows_of(rows: pl.DataFrame) -> DraftRows:
     """What a replay reads, of all sequences one after the other."""
     ids, log_probs = _ints(rows["ids"].explode()), _floats(rows["log_probs"].explode())
     counts, ranks = _ints(rows["counts"]), _ints(rows["true_rank"], null=-1)
-    return DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks))
+    entropies = _floats(rows["entropy"])
+    return DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks), read_only(entropies))
 
 
 def parts_of(rows: DraftRows, lengths: Sequence[int]) -> Iterator[DraftRows]:

@@ -127,7 +127,7 @@ class DraftColumns:
     def rows(self) -> DraftRows:
         """The part that a replay reads."""
         ranks = np.where(self.valid, self.true_rank, -1).astype(np.int32)
-        return DraftRows(self.ids, self.log_probs, self.counts, read_only(ranks))
+        return DraftRows(self.ids, self.log_probs, self.counts, read_only(ranks), self.entropy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -57,7 +57,7 @@ def draft_schema(depth: int) -> Schema:
     }
 
 
-REPLAY_COLUMNS = ("sequence", "position", "counts", "ids", "log_probs", "true_rank")
+REPLAY_COLUMNS = ("sequence", "position", "counts", "ids", "log_probs", "entropy", "true_rank")
 """The columns of a draft set that a replay reads."""
 
 

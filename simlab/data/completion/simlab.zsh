@@ -359,6 +359,7 @@ _shtab_simlab_sparse_options=(
   "*"{-p,--policy}"[what is predicted\; may be repeated (default\: chain ddtree\:budget\=8\/16\/32\/64)]:POLICY:"
   "--measured[a folder of \`simlab confirm\`, or its result file\; without --trace, the trace in it]:DIR:"
   "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
+  "--what-if[a hypothetical profile in its place, as with \`simlab replay --what-if\`\: \"verify\*0.5,tile\=64\"]:CHANGES:"
   "--limit[the first N prompts only]:N:"
   "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"

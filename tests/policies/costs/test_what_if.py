@@ -39,8 +39,11 @@ def test_each_cell_is_as_said(seed: int, change: WhatIf) -> None:
             assert changed.seconds["verify"][place, n] == pass_s(cost, change, place, batch * (n + 1))
             for stage in ("draft", "select", "commit"):
                 assert changed.seconds[stage][place, n] == cost.seconds[stage][place, n] * factors.get(stage, 1.0)
-        more = max(pass_s(cost, change, place, batch) - pass_s(cost, change, place, 1), 0.0) if batch > 1 else 0.0
-        assert changed.seconds[PLAIN][place, 0] == cost.seconds[PLAIN][place, 0] * factors.get(PLAIN, 1.0) + more
+        # A token of plain decoding is a pass of the target too: it takes the factor, fills a tile, and is shared.
+        untiled = float(cost.seconds["verify"][place, 0]) * factors.get("verify", 1.0)
+        more = max(pass_s(cost, change, place, batch) - untiled, 0.0)
+        scaled = cost.seconds[PLAIN][place, 0] * factors.get(PLAIN, factors.get("verify", 1.0))
+        assert changed.seconds[PLAIN][place, 0] == pytest.approx(scaled + more, rel=1e-12)
 
 
 @given(CHANGES)
@@ -63,7 +66,31 @@ def test_a_tile_is_a_staircase() -> None:
     seconds = {stage: np.zeros((1, 10)) for stage in STAGES} | {"verify": verify, PLAIN: np.ones((1, 1))}
     changed = what_if(CostTable("made-up", np.array([1]), seconds), parse_what_if("tile=4"))
     assert changed.seconds["verify"][0].tolist() == [4.0] * 4 + [8.0] * 4 + [10.0] * 2
-    assert changed.seconds[PLAIN].tolist() == [[1.0]]
+    assert changed.seconds[PLAIN].tolist() == [[4.0]]
+    both = what_if(CostTable("made-up", np.array([1]), seconds), parse_what_if("tile=4,batch=2"))
+    assert both.seconds[PLAIN].tolist() == [[4.0]]
+
+
+def test_a_faster_pass_of_the_target_is_one_of_plain_decoding_too() -> None:
+    """Where nothing else takes time, a target that is twice as fast leaves every speedup as it was."""
+    cost = random_table(np.random.default_rng(1))
+    seconds = {stage: values * (stage in ("verify", PLAIN)) for stage, values in cost.seconds.items()}
+    cost = CostTable("made-up", cost.contexts, seconds)
+    faster = what_if(cost, parse_what_if("verify*0.5"))
+    before, after = (one.seconds[PLAIN] / one.seconds["verify"] for one in (cost, faster))
+    np.testing.assert_array_equal(before, after)
+    alone = what_if(cost, parse_what_if("verify*0.5,plain*1"))
+    np.testing.assert_array_equal(alone.seconds[PLAIN], cost.seconds[PLAIN])
+    np.testing.assert_array_equal(alone.seconds["verify"], faster.seconds["verify"])
+
+
+def test_the_label_says_all_that_is_scaled() -> None:
+    assert parse_what_if("verify*0.5").label == "verify*0.5,plain*0.5"
+    assert parse_what_if("verify*0.5") == parse_what_if("plain*0.5,verify*0.5")
+    assert parse_what_if("tile=4,verify*0.5,plain*1").label == "verify*0.5,plain*1,tile=4"
+    assert parse_what_if("plain*2").label == "plain*2"
+    assert parse_what_if("draft*2").label == "draft*2"
+    assert WhatIf((("verify", 0.5),)) == parse_what_if("verify*0.5")
 
 
 def test_typed_in_any_order_it_is_the_same_machine() -> None:

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
-from order_checks import check_columns, texts
+from order_checks import check_columns, draft_of, texts
 
 from simlab.cli.main import main
+from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.errors import PolicyError, TraceError
 from simlab.policies.composition import Composition
 from simlab.policies.named.bastion import Bastion
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.recorded import RecordedSequence
+from simlab.sequence_replay import draft_source
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices
 from simlab.testing import check_policy
@@ -50,6 +53,52 @@ def test_replay_names_the_width_in_its_table(capsys: pytest.CaptureFixture[str])
     assert main(["replay", "-p", "bastion:budget=64", "--limit", "1", "--threads", "1", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert "bastion:budget=64,top_k=64" in [row["policy"] for row in rows]
+
+
+def released_size(reached: int, floor: int, step: int | None = None) -> int:
+    """Nodes that the release keeps of those it reached, the root among both; its step is the floor unless given."""
+    if reached < floor:
+        return reached
+    step = floor if step is None else step
+    return floor + step * int((reached - floor) / step)
+
+
+def rising_table(most_drafted: int, rise_s: float) -> CostTable:
+    """A second for every stage, and a little more of verification for each drafted token."""
+    seconds = {stage: np.ones((1, most_drafted + 1)) for stage in STAGES} | {PLAIN: np.ones((1, 1))}
+    seconds["verify"] = seconds["verify"] + rise_s * np.arange(most_drafted + 1)
+    return CostTable("rising", np.array([1]), seconds)
+
+
+def sizes_of(recipe: Bastion, recorded: RecordedSequence) -> list[int]:
+    policy = recipe.compose(MadeUpArtefacts(rising_table(80, 0.05)))
+    draft = draft_source(policy.needs, recorded)
+    return [policy.select(draft(t)).num_nodes for t in range(len(recorded.text) - 1)]
+
+
+@pytest.mark.parametrize(("floor", "step"), [(8, None), (5, None), (8, 3), (1, None), (4, 1)])
+def test_it_keeps_what_the_release_keeps(floor: int, step: int | None) -> None:
+    cut = 0
+    for recorded in texts(9, 20, most_kept=12):
+        reached = sizes_of(Bastion(budget=80, floor=floor, step=1), recorded)
+        found = sizes_of(Bastion(budget=80, floor=floor, step=step), recorded)
+        assert found == [released_size(size, floor, step) for size in reached]
+        cut += sum(one < other for one, other in zip(found, reached, strict=True))
+    assert cut > 0 or step == 1 or floor == 1
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kept"),
+    [
+        (Bastion(budget=95, floor=64), 64),
+        (Bastion(budget=95, floor=64, step=32), 96),
+        (Bastion(budget=95), 96),
+    ],
+    ids=repr,
+)
+def test_a_floor_of_64_keeps_64_of_96_nodes(recipe: Bastion, kept: int) -> None:
+    draft = draft_of([[(rank, -2.0 - rank / 16) for rank in range(32)]] * 4)
+    assert recipe.compose(MadeUpArtefacts(rising_table(95, 0.0))).select(draft).num_nodes == kept
 
 
 ROOFLINES = [

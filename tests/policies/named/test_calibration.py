@@ -207,13 +207,14 @@ def test_with_every_rule_it_keeps_the_contract_and_replays(name: str) -> None:
 def test_the_defaults_of_its_rules_are_those_of_the_named_policies() -> None:
     artefacts = MadeUpArtefacts(random_table(np.random.default_rng(6), 600), {"calibration": identity(2)})
     pairs = {
-        "survival": SurvivalThreshold(budget=64),
-        "ratio": CaDDTree(budget=64, overhead=True),
-        "floor": Bastion(budget=64),
-        "price": Price(budget=64),
+        CalibratedTree(stop="survival"): SurvivalThreshold(budget=64),
+        CalibratedTree(stop="ratio"): CaDDTree(budget=64, overhead=True),
+        CalibratedTree(stop="floor"): Bastion(budget=64),
+        CalibratedTree(stop="floor", floor=16): Bastion(budget=64, floor=16),
+        CalibratedTree(stop="price"): Price(budget=64),
     }
-    for stop, other in pairs.items():
-        found, expected = (one.compose(artefacts).rule for one in (CalibratedTree(stop=stop), other))
+    for one, other in pairs.items():
+        found, expected = one.compose(artefacts).rule, other.compose(artefacts).rule
         assert type(found) is type(expected)
         for name in (
             "most",
@@ -227,7 +228,7 @@ def test_the_defaults_of_its_rules_are_those_of_the_named_policies() -> None:
             "memory",
             "tile",
         ):
-            assert getattr(found, name, None) == getattr(expected, name, None), (stop, name)
+            assert getattr(found, name, None) == getattr(expected, name, None), (one, name)
 
 
 def test_every_rule_has_a_test() -> None:

@@ -1,6 +1,8 @@
 """Width caps by entropy, against the shares in plain Python and best-first trees of the rows they cut."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import oracle
@@ -20,15 +22,19 @@ from order_checks import (
     texts,
 )
 
+from simlab.arrays import Floats
+from simlab.errors import MissingChannelError
 from simlab.grid import path_weight, to_grid
 from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.composition import Composition
-from simlab.policies.edges.children import SPINE, empty_children, entropy_at, fill_marginal
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.entropy_width import EntropyWidth, WidthCapped
 from simlab.policies.orders.width_caps import WidthCaps, bin_caps, coverage_caps, least_prob_caps, proportional_caps
 from simlab.policies.parsing.parse import parse_policies
+from simlab.recorded import texts_of
+from simlab.sequence_replay import draft_source
 from simlab.testing import check_policy
+from simlab.traces.reader import open_trace, packaged_trace
 
 POLICIES = [
     EntropyWidth(),
@@ -48,24 +54,73 @@ def cut(rows: list[oracle.Row], widths: list[int]) -> list[oracle.Row]:
     return [row[:width] for row, width in zip(rows, widths, strict=True)]
 
 
+laws = st.integers(0, 2000).map(lambda seed: real_rows(seed, 1 + seed % 7, 2 + seed % 6))
+"""Of 1 to 7 depths."""
+
+# Of a whole vocabulary, so that they have nothing to do with the few candidates that are kept.
+whole_entropies = st.lists(
+    st.one_of(st.integers(0, 12 * 1024).map(lambda steps: steps / 1024), st.sampled_from([0.0, 1.5, 3.0, 10.8])),
+    min_size=7,
+    max_size=7,
+)
+
+
 @settings(max_examples=200)
 @given(
-    st.integers(0, 2000).map(lambda seed: real_rows(seed, 1 + seed % 7, 2 + seed % 6)),
+    laws,
+    whole_entropies,
     st.integers(1, 60),
-    st.sampled_from([0.0, 0.5, 1.0, 2.0]),
+    st.sampled_from([0.0, 1.0, 2.0, 3.0]),
     st.integers(1, 3),
     st.integers(1, 60),
 )
 def test_it_is_best_first_below_the_shares(
-    rows: list[oracle.Row], budget: int, power: float, base: int, most_width: int
+    rows: list[oracle.Row], whole: list[float], budget: int, power: float, base: int, most_width: int
 ) -> None:
-    widths = shape_oracles.entropy_widths(rows, budget, power, base, most_width)
+    entropies = whole[: len(rows)]
+    widths = shape_oracles.entropy_widths(entropies, budget, power, base, most_width)
     expected = oracle.best_paths_by_heap(cut(rows, widths), budget)
-    check_nodes(
-        WidthCapped(proportional_caps(budget, power, base, most_width), 64).nodes(draft_of(rows), budget),
-        rows,
-        expected,
-    )
+    order = WidthCapped(proportional_caps(budget, power, base, most_width), 64)
+    check_nodes(order.nodes(draft_of(rows, entropies), budget), rows, expected)
+
+
+def released_widths(entropies: Floats, budget: int) -> list[int]:
+    """The release's arithmetic, in float32: base width 1, power 1, no width above the budget."""
+    fractions = entropies / entropies.sum()
+    return [max(1, min(1 + int(float(one) * max(0, budget - len(entropies))), budget)) for one in fractions]
+
+
+def released_bins(entropies: Floats) -> list[int]:
+    """Its bins of 1.5 and 3 nats, with widths 1, 8 and 24."""
+    return [1 if entropy <= 1.5 else 8 if entropy <= 3.0 else 24 for entropy in entropies.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("policy", "widths_at"),
+    [
+        (EntropyWidth(budget=24), lambda entropies: released_widths(entropies, 24)),
+        (EntropyWidth(budget=64), lambda entropies: released_widths(entropies, 64)),
+        (EntropyWidth(budget=24, caps="bins"), released_bins),
+    ],
+    ids=repr,
+)
+def test_on_a_trace_it_is_the_release_with_the_stored_entropies(
+    policy: EntropyWidth, widths_at: Callable[[Floats], list[int]]
+) -> None:
+    """The drafter's entropy over its whole vocabulary, as the trace has it, not that of the candidates it kept."""
+    trace = open_trace(packaged_trace())
+    num_roots = 0
+    for recorded, stored in zip(
+        trace.recorded(trace.draft_name(None), range(3)), trace.records(["dflash"], range(3)), strict=True
+    ):
+        draft, entropies = draft_source(policy.needs, recorded), stored.drafts["dflash"].entropy
+        for t in range(len(recorded.text) - 1):
+            rows = as_rows(draft(t))
+            expected = oracle.best_paths_by_heap(cut(rows, widths_at(entropies[t])), policy.budget)
+            tree = policy.select(draft(t))
+            assert tree.tokens[1:].tolist() == [rows[len(path) - 1][path[-1]][0] for path in expected], t
+            num_roots += 1
+    assert num_roots > 100
 
 
 chosen_rows = st.one_of(
@@ -92,26 +147,27 @@ def test_it_is_best_first_above_a_probability(rows: list[oracle.Row], least_prob
 
 @settings(max_examples=200)
 @given(
-    st.integers(0, 2000).map(lambda seed: real_rows(seed, 1 + seed % 7, 2 + seed % 6)),
-    st.lists(st.tuples(st.floats(0, 2), st.integers(1, 7)), max_size=4, unique_by=lambda one: one[0]),
+    laws,
+    whole_entropies,
+    st.lists(st.tuples(st.floats(0, 12), st.integers(1, 7)), max_size=4, unique_by=lambda one: one[0]),
     st.integers(1, 7),
     st.integers(1, 60),
 )
 def test_it_is_best_first_in_bins_of_entropy(
-    rows: list[oracle.Row], bins: list[tuple[float, int]], widest: int, most_width: int
+    rows: list[oracle.Row], whole: list[float], bins: list[tuple[float, int]], widest: int, most_width: int
 ) -> None:
-    entropies = sorted(border for border, _ in bins)
+    entropies = whole[: len(rows)]
+    borders = sorted(border for border, _ in bins)
     widths = [*(width for _, width in bins), widest]
-    expected = oracle.best_paths_by_heap(
-        cut(rows, shape_oracles.binned_widths(rows, entropies, widths, most_width)), 50
-    )
-    order = WidthCapped(bin_caps(tuple(entropies), tuple(widths), most_width), 64)
-    check_nodes(order.nodes(draft_of(rows), 50), rows, expected)
+    of_bins = shape_oracles.binned_widths(entropies, borders, widths, most_width)
+    expected = oracle.best_paths_by_heap(cut(rows, of_bins), 50)
+    order = WidthCapped(bin_caps(tuple(borders), tuple(widths), most_width), 64)
+    check_nodes(order.nodes(draft_of(rows, entropies), 50), rows, expected)
 
 
-def widths_of(caps: WidthCaps, rows: list[oracle.Row]) -> list[int]:
+def widths_of(caps: WidthCaps, rows: list[oracle.Row], entropies: list[float] | None = None) -> list[int]:
     """Children of the root, and of its first child, and so on down the spine."""
-    nodes = WidthCapped(caps, 64).nodes(draft_of(rows), 9999)
+    nodes = WidthCapped(caps, 64).nodes(draft_of(rows, entropies), 9999)
     spine, found = 0, []
     for _ in rows:
         children = np.flatnonzero(nodes.parents == spine)
@@ -129,12 +185,8 @@ def test_what_lies_on_a_border() -> None:
     assert widths_of(coverage_caps(1.0, 9), [row]) == [3]
     for least_prob, width in ((0.25, 2), (0.2501, 1), (0.9, 1), (0.125, 3), (0.0, 3)):
         assert widths_of(least_prob_caps(least_prob, 9), [row]) == [width]
-    marginals = draft_of([row]).drafted()
-    children = empty_children(1, 3)
-    fill_marginal(children, marginals.ids, marginals.log_probs, np.diff(marginals.offsets), 0, 3)
-    border = entropy_at(children, SPINE, 0)
-    assert widths_of(bin_caps((border,), (1, 3), 9), [row]) == [1]
-    assert widths_of(bin_caps((math.nextafter(border, 0),), (1, 3), 9), [row]) == [3]
+    assert widths_of(bin_caps((1.5,), (1, 3), 9), [row], [1.5]) == [1]
+    assert widths_of(bin_caps((math.nextafter(1.5, 0),), (1, 3), 9), [row], [1.5]) == [3]
 
 
 def test_caps_as_they_are_typed() -> None:
@@ -148,41 +200,32 @@ def test_caps_as_they_are_typed() -> None:
 
 
 def test_equal_entropies_have_equal_whole_shares() -> None:
-    rows = [[(rank, -3.0) for rank in range(12)]] * 5
-    tree = EntropyWidth(budget=5 * 7).select(draft_of(rows))
-    assert sum(tree.parents == 0) == 7
-    sure = [[(rank, 0.0 if rank == 0 else -255.0) for rank in range(12)]] * 5
-    assert sum(WidthCapped(proportional_caps(10, 1.0, 1, 10), 64).nodes(draft_of(sure), 999).parents == 0) == 2
+    rows = [[(rank, -3.0) for rank in range(20)]] * 5
+    for power in (0.5, 1.0, 16.0):
+        for entropy in (0.0, 1e-6, 0.1, 12.0):
+            assert widths_of(proportional_caps(5 * 7, power, 1, 35), rows[:2], [entropy] * 2) == [17, 17]
+            tree = EntropyWidth(budget=5 * 7, power=power).select(draft_of(rows, [entropy] * 5))
+            assert sum(tree.parents == 0) == 7
+    assert widths_of(proportional_caps(9, 1.0, 1, 9), rows[:3], [1.0, 2.0, 3.0]) == [2, 3, 4]
+    assert widths_of(proportional_caps(9, 1.0, 1, 9), rows[:2], [-1e-7, 3.0]) == [1, 8]
 
 
 def test_a_small_budget_leaves_the_base_width() -> None:
     rows = real_rows(3, 7, 9)
-    nodes = WidthCapped(proportional_caps(6, 1.0, 1, 6), 64).nodes(draft_of(rows), 6)
+    nodes = WidthCapped(proportional_caps(6, 1.0, 1, 6), 64).nodes(draft_of(rows, [2.0] * 7), 6)
     check_nodes(nodes, rows, shape_oracles.chain(rows)[:6])
-
-
-@given(rows_strategy(4, 9, fewest_ranks=1), st.integers(1, 9))
-def test_an_entropy_is_of_what_is_read_and_one_lump(rows: list[oracle.Row], top_k: int) -> None:
-    marginals = draft_of(rows).drafted()
-    children = empty_children(len(rows), top_k)
-    counts = np.diff(marginals.offsets)
-    fill_marginal(children, marginals.ids, marginals.log_probs, counts, 0, top_k)
-    for depth, row in enumerate(rows):
-        values = [value for _, value in row[:top_k]]
-        rest = 1 - sum(map(math.exp, values))
-        expected = -sum(math.exp(value) * value for value in values) - (rest * math.log(rest) if rest > 0 else 0)
-        found = entropy_at(children, SPINE, depth)
-        assert found == pytest.approx(min(expected, math.log(len(values) + 1)), abs=1e-8)
 
 
 @given(rows_strategy(5, 6), st.integers(0, 30), st.integers(0, 30))
 def test_one_order_is_nested(rows: list[oracle.Row], one: int, other: int) -> None:
-    check_nested(WidthCapped(proportional_caps(20, 1.0, 1, 20), 64), draft_of(rows), *sorted((one, other)))
+    draft = draft_of(rows, [1.0 + depth for depth in range(len(rows))])
+    check_nested(WidthCapped(proportional_caps(20, 1.0, 1, 20), 64), draft, *sorted((one, other)))
 
 
 def test_two_budgets_are_two_orders() -> None:
     rows = real_rows(3, 7, 9)
-    small, large = (EntropyWidth(budget).select(draft_of(rows)) for budget in (12, 40))
+    draft = draft_of(rows, [0.5, 3.0, 0.1, 2.0, 1.0, 4.0, 0.2])
+    small, large = (EntropyWidth(budget).select(draft) for budget in (12, 40))
     assert small.parents.tolist() != large.parents.tolist()[: len(small.parents)]
     keys = {EntropyWidth(budget, most_width=5).compose(NoArtefacts()).order.key for budget in (12, 40)}
     assert len(keys) == 2
@@ -196,6 +239,27 @@ def test_a_layer_is_its_roots_and_the_engine_its_rounds(seed: int) -> None:
             for most in (1, 7, 40):
                 check_layer(one.order, recorded, most)
         check_columns([*POLICIES, *(EntropyWidth(budget, most_width=4) for budget in (9, 13, 25)), DDTree(8)], recorded)
+
+
+def test_without_entropies_it_is_refused() -> None:
+    rows = real_rows(3, 4, 9)
+    for caps in ("proportional", "bins"):
+        policy = EntropyWidth(budget=9, caps=caps)
+        assert policy.needs.entropies
+        with pytest.raises(ValueError, match=r"holds no entropies; declare the need for them, Needs\(entropies=True\)"):
+            policy.select(draft_of(rows))
+    for caps in ("coverage", "probability"):
+        policy = EntropyWidth(budget=9, caps=caps)
+        assert not policy.needs.entropies
+        assert policy.select(draft_of(rows)).num_drafted == 9
+    recorded = next(one for one in texts(2, 9) if len(one.text) > 2)
+    assert recorded.rows is not None
+    bare = replace(recorded, rows=replace(recorded.rows, entropies=None))
+    with pytest.raises(MissingChannelError, match="these rows hold none; read them from a trace"):
+        draft_source(EntropyWidth().needs, bare)
+    with pytest.raises(MissingChannelError, match="these rows hold none; read them from a trace"):
+        WidthCapped(bin_caps((1.0,), (1, 2), 9), 64).layer(texts_of([bare]), 9, True)
+    assert draft_source(DDTree(8).needs, recorded)(0).drafted().entropies is None
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)

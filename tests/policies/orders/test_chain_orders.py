@@ -105,30 +105,6 @@ def test_the_default_budget_holds_a_block_of_16() -> None:
     assert D2SDBoundary(budget=999).select(draft).num_drafted <= D2SDBoundary().budget == 5 * 15
 
 
-@settings(max_examples=100)
-@given(
-    st.one_of(rows_strategy(6, 2), st.integers(0, 999).map(lambda seed: real_rows(seed, 9, 3))),
-    st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]),
-    st.integers(1, 9),
-)
-def test_adaflash_ends_with_the_first_doubtful_token(rows: list[oracle.Row], threshold: float, budget: int) -> None:
-    spine, right, expected = shape_oracles.chain(rows), 0.0, 0
-    for path in spine[:budget]:
-        expected += 1
-        right = float(oracle.score(rows, path))
-        if right < round(math.log(1 - threshold) * 65536) / 65536 if threshold < 1 else False:
-            break
-    assert AdaFlash(budget, threshold).select(draft_of(rows)).num_drafted == expected
-
-
-def test_adaflash_keeps_the_token_that_passes_the_threshold() -> None:
-    rows = [[(1, math.log(0.75))], [(2, math.log(0.75))], [(3, 0.0)]]
-    draft = draft_of([[(token, round(value * 65536) / 65536) for token, value in row] for row in rows])
-    assert AdaFlash(threshold=0.3).select(draft).num_drafted == 2
-    assert AdaFlash(threshold=0.2).select(draft).num_drafted == 1
-    assert AdaFlash(threshold=0.5).select(draft).num_drafted == 3
-
-
 @given(rows_strategy(5, 3), st.integers(0, 20), st.integers(0, 20), st.sampled_from(ORDERS))
 def test_a_smaller_tree_is_the_beginning_of_a_larger_one(
     rows: list[oracle.Row], one: int, other: int, order: NodeOrder

@@ -14,7 +14,7 @@ from made_up_costs import random_table
 from simlab.columns import RoundColumns, columns_of
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.errors import PolicyError
-from simlab.grid import path_weight
+from simlab.grid import path_weight, to_grid
 from simlab.policies.composition import Composition
 from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Marginal
@@ -285,6 +285,20 @@ def test_where_sizes_cost_the_same_caddtree_is_ddtree_at_its_cap(look_ahead: int
             lighter += 1
             assert same(*replay_policies([policy, DDTree(30)], recorded))
     assert lighter > 20
+
+
+def test_a_weight_below_half_a_unit_counts_as_none() -> None:
+    """Where sizes cost the same a release goes on for as long as floating-point numbers tell the sums apart."""
+    half_unit = -41 * math.log(2)
+    scores = [0.0, -1.0, half_unit + 0.001, half_unit - 0.001, half_unit - 1.0]
+    layer = OrderLayer(np.zeros((1, 0), np.uint16), np.array([4], np.int32), to_grid(np.array([scores])).astype(float))
+    released, total = 0, 1.0
+    while released < 4 and total + math.exp(scores[released + 1]) > total:
+        released, total = released + 1, total + math.exp(scores[released + 1])
+    table, contexts = constant_table(0.25, 4), np.array([1])
+    for rule in (BestRatio(4, table), FloorAndStep(4, table, floor=1, step=1), FixedPrice(4, table, 1.0)):
+        assert rule.sizes(layer, contexts).tolist() == [2]
+    assert released == 4
 
 
 @pytest.mark.parametrize("overhead", [True, False])

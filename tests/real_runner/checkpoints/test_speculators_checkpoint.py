@@ -20,6 +20,7 @@ from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 from simlab.real_runner.models import load_models
 from simlab.real_runner.record.record import forward_text
@@ -246,7 +247,8 @@ def test_live_candidates_of_a_reduced_vocabulary_are_those_of_the_record(
     models = load_models(str(place), str(tmp_path), "float32", "cpu")
     features, _ = forward_text(target, TOKENS, models.drafter.config.target_layer_ids)
     columns = draft_columns(models.drafter, target, features, TOKENS, 30, KeptCandidates(min_width=6, exact_budget=1))
-    live = LiveDrafter(models, 6, 80)
+    live = LiveDrafter(models, CandidatesRead(6, entropies=True), 80)
     live.read(features[None, :30])
     found = live.marginals(int(TOKENS[30]), 30)
+    assert found.entropies == pytest.approx(columns.entropy[0], abs=1e-5)
     assert found.ids.tolist() == columns.ids[: len(found.ids)].tolist()

@@ -53,6 +53,9 @@ def check(case: Case, models: Models, policy: AnyPolicy) -> None:
         there = rows[ran.round.position]
         assert (ran.marginals is None) == (there is None)
         if ran.marginals is not None and there is not None:
+            assert (ran.marginals.entropies is None) == (there.entropies is None) == (not policy.needs.entropies)
+            if ran.marginals.entropies is not None and there.entropies is not None:
+                np.testing.assert_allclose(ran.marginals.entropies, there.entropies, atol=1e-4)
             np.testing.assert_allclose(ran.marginals.log_probs, there.log_probs, atol=4e-5)
 
 
@@ -62,8 +65,9 @@ def test_rounds_and_texts_are_those_of_passes_of_just_the_right_size(number: int
     kept: dict[tuple[str, int], Models] = {}
     for case in CASES[number::4]:
         models = kept.setdefault((case.family, case.model_seed), graphed(case.models))
-        plain, chain, tree = (one.policy for one in parse_policies(["ar", "chain", "ddtree:budget=9"]))
-        for policy in (case.policy(), plain, chain, tree, DDTree(70)):
+        typed = ["ar", "chain", "ddtree:budget=9", "entropy-width:budget=9,top_k=8"]
+        plain, chain, tree, by_entropy = (one.policy for one in parse_policies(typed))
+        for policy in (case.policy(), plain, chain, tree, by_entropy, DDTree(70)):
             check(case, models, policy)
 
 

@@ -23,7 +23,7 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
 from simlab.real_runner.drafters.dense import block_logits, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
-from simlab.real_runner.drafters.ranked import first_marginals
+from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.record import forward_text
@@ -263,7 +263,8 @@ def live_rows_are_dense_rows(models: Models, policy: AnyPolicy, sampling: Sampli
     same = True
     for ran, row in zip(decoded.rounds, logits, strict=True):
         assert ran.marginals is not None
-        found, size = compare_rows(ran.round.position, ran.marginals, first_marginals(row, models.target.vocab_size))
+        dense = first_marginals(row, CandidatesRead(models.target.vocab_size))
+        found, size = compare_rows(ran.round.position, ran.marginals, dense)
         same &= size < TOLERANCE and all(one.gap < TOLERANCE for one in found)
     return same
 

@@ -9,6 +9,7 @@ import pytest
 import tiny_models
 
 from simlab.draft import Draft, Marginals, Prompt
+from simlab.policies.named.entropy_width import EntropyWidth
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import Needs, Outcome, Stateless
 from simlab.real_runner.decoding.decode import decode
@@ -87,6 +88,16 @@ def test_own_rows_give_the_own_rounds(models: Models, prompts: list[Prompt], lab
         decoded = decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)
         assert first_unequal(policy, decoded) is None
         assert replays_equal(policy, decoded)
+
+
+@SAMPLINGS
+def test_a_policy_that_reads_entropies(models: Models, prompts: list[Prompt], sampling: Sampling) -> None:
+    """A live round works them out; its rows keep them for the replay."""
+    policy = EntropyWidth(budget=12, top_k=8)
+    for prompt in prompts:
+        decoded = decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)
+        assert first_unequal(policy, decoded) is None
+        assert all(ran.marginals is not None and ran.marginals.entropies is not None for ran in decoded.rounds)
 
 
 @SAMPLINGS

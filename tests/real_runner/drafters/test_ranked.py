@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.ranked import LawBuffers, Laws, ranked_by_kernels, ranked_by_torch
+from simlab.real_runner.drafters.ranked import (
+    CandidatesRead,
+    LawBuffers,
+    Laws,
+    first_marginals,
+    first_places,
+    marginals_at,
+    ranked_by_kernels,
+    ranked_by_torch,
+)
 
 
 @st.composite
@@ -33,6 +42,24 @@ def test_both_devices_rank_alike(rows: np.ndarray, width: int, seed: int) -> Non
         assert not (np.signbit(theirs) & (theirs == 0)).any()
     np.testing.assert_allclose(one.mass, other.mass, rtol=1e-14)
     assert other.mass.dtype == np.float64
+
+
+@given(logits(), st.integers(1, 50))
+def test_a_live_round_sees_what_the_record_keeps(rows: np.ndarray, width: int) -> None:
+    """Candidates and entropies, on a CPU and as another device finds them; entropies only if they are read."""
+    laws, logits_of_one = LawBuffers().laws(torch.from_numpy(rows)), torch.from_numpy(rows[0])
+    first = ranked_by_kernels(laws, np.zeros(rows.shape[:2], np.int32), width)
+    read = CandidatesRead(width, entropies=True)
+    places, entropies, are_laws = first_places(logits_of_one, read)
+    for found in (
+        first_marginals(logits_of_one, read),
+        marginals_at(places.numpy(), entropies.numpy(), bool(are_laws)),
+    ):
+        np.testing.assert_array_equal(found.ids, first.ids[0].ravel())
+        np.testing.assert_array_equal(found.log_probs, first.log_probs[0].ravel())
+        assert found.entropies is not None
+        np.testing.assert_allclose(found.entropies, laws.entropy[0].numpy(), atol=1e-6)
+    assert first_marginals(logits_of_one, CandidatesRead(width)).entropies is None
 
 
 @pytest.mark.parametrize("value", [np.nan, 0.1])

@@ -132,6 +132,22 @@ def test_the_packaged_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["policy"] for row in value["rows"]] == ["chain", "ddtree:budget=8"] * 3
 
 
+def test_a_hypothetical_machine_is_that_of_replay(trace: Path, cost: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A target that is twice as fast is so in plain decoding too, and the heading says what was scaled."""
+    asked = ("--trace", str(trace), "--cost", str(cost), "-p", "ddtree:budget=4", "--what-if", "verify*0.5")
+    value = said(capsys, *asked)
+    assert main(["replay", "--json", *asked]) == 0
+    replayed = json.loads(capsys.readouterr().out)
+    assert value["cost"] == replayed["cost"][1]
+    rows = {(row["policy"], row["cost_id"]): row for row in replayed["rows"]}
+    found = {(row["policy"], row["measure"]): row["dense"] for row in value["rows"]}
+    assert {measure for _, measure in found} >= {"tokens_per_s", "acceptance_length"}
+    for (policy, measure), dense in found.items():
+        assert dense == pytest.approx(rows[policy, value["cost"]][measure])
+    assert main(["sparse", *asked]) == 0
+    assert f"latency  WHAT IF verify*0.5,plain*0.5 ({value['cost']}), hypothetical" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -140,6 +156,8 @@ def test_the_packaged_trace(capsys: pytest.CaptureFixture[str]) -> None:
         (["-p", "nothing"], "no policy `nothing`"),
         (["--measured", "/does/not/exist"], "/does/not/exist"),
         (["--draft", "other"], "no draft set"),
+        (["--what-if", "verfy*2"], "no stage"),
+        (["--what-if", "verify*2", "--measured", "runs"], "--measured is of a real machine"),
         (["-p", "ddtree:budget=999"], "exact up to 64"),
     ],
 )

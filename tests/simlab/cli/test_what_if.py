@@ -116,7 +116,7 @@ def test_a_mistake_is_one_sentence(
 def test_a_what_if_machine_stands_beside_the_measured_one(
     trace: Path, cost: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Half the seconds of a pass change verify_s alone, by half; rows tell the machines apart by their ids."""
+    """Half the seconds of a pass halve verify_s, and plain decoding's; rows tell the machines apart by their ids."""
     from simlab.studies.inputs.prices import cost_table_of
 
     out = tmp_path / "results.parquet"
@@ -129,9 +129,15 @@ def test_a_what_if_machine_stands_beside_the_measured_one(
     rows = {(row["cost_id"], row["policy"]): row for row in value["rows"]}
     headings = [rows[one, "chain"]["prices"] for one in ids]
     assert headings[0].startswith("Made-up CPU")
-    assert headings[1].startswith(f"WHAT IF verify*0.5 ({ids[1]}), hypothetical, not measured; from Made-up CPU")
+    assert headings[1].startswith(
+        f"WHAT IF verify*0.5,plain*0.5 ({ids[1]}), hypothetical, not measured; from Made-up CPU"
+    )
     speeds = {one: [rows[one, f"ddtree:budget={size}"]["tokens_per_s"] for size in (8, 16)] for one in ids}
     assert all(fast > measured for fast, measured in zip(speeds[ids[1]], speeds[ids[0]], strict=True))
+    plain = [rows[one, "autoregressive"]["tokens_per_s"] for one in ids]
+    assert plain[1] == pytest.approx(2 * plain[0])
+    speedups = [rows[one, "ddtree:budget=8"]["speedup"] for one in ids]
+    assert speedups[1] < speedups[0]
     results = read_results(out)
     sums = {
         one: results.filter((results["cost_id"] == one) & (results["policy"] == "ddtree:budget=8"))
@@ -144,7 +150,7 @@ def test_a_what_if_machine_stands_beside_the_measured_one(
     assert sums[ids[2]][2] > sums[ids[0]][2]
     assert main(["replay", "--trace", str(trace), "-p", "ddtree:budget=8/16", *typed]) == 0
     text = capsys.readouterr().out
-    assert "WHAT IF verify*0.5" in text
+    assert "WHAT IF verify*0.5,plain*0.5" in text
     assert "WHAT IF tile=16,batch=2" in text
     assert "hypothetical, not measured" in text
     assert "fastest" in text.lower().rsplit("\n\n", 1)[-1]
