@@ -203,15 +203,10 @@ def by_number(figure: Callable[[int], float]) -> list[str]:
 def test_table(repeats: int) -> Iterator[str]:
     """Tests of equal policies."""
     yield "equal policies: % of families in which something is said to differ (level 5 %)"
-    rows = [
-        (
-            f"σ {sigma:g}",
-            str(rivals),
-            *by_number(partial(false_findings, num_rivals=rivals, sigma=sigma, repeats=repeats)),
-        )
-        for sigma in (0.3, 1.0)
-        for rivals in (1, 5)
-    ]
+    rows = []
+    for sigma, rivals in itertools.product((0.3, 1.0), (1, 5)):
+        found = by_number(partial(false_findings, num_rivals=rivals, sigma=sigma, repeats=repeats))
+        rows.append((f"σ {sigma:g}", str(rivals), *found))
     yield table(("population", "comparisons", *map(str, NUM_PROMPTS)), rows)
 
 
@@ -253,9 +248,7 @@ def main() -> None:
     parser.add_argument("--rules", action="store_true", help="other ways to make an interval too; slow")
     options = parser.parse_args()
     few = options.repeats // 5
-    print(
-        f"level {percent(LEVEL)} %; {options.repeats} sets of prompts for each figure of the first, {few} of the others\n"
-    )
+    print(f"level {percent(LEVEL)} %; the first three tables: {options.repeats} sets of prompts a figure, then {few}\n")
     rules = rules_tables(few) if options.rules else ()
     parts = test_table(few), group_table(few), stop_table(few), other_table(few)
     for line in itertools.chain(coverage_tables(options.repeats), *parts, rules):

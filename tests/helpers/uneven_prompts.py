@@ -20,7 +20,8 @@ MEASURES: dict[str, Doubles] = {
 }
 """Each a product of powers of sums over prompts; tokens are the same on both sides of the last two."""
 
-_NUM_FOR_TRUTH = 3_000_000
+_DRAWS_FOR_TRUTH = 4
+_PROMPTS_PER_DRAW = 750_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class MadeUpPrompts:
 
     def totals(self) -> Doubles:
         """Sums over very many prompts, float64 ``[5]``."""
-        return np.asarray(self.draw(np.random.default_rng(1), (_NUM_FOR_TRUTH,)).sum(axis=0), np.float64)
+        return many_summed(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +81,14 @@ class RecordedPrompts:
         """Sums over all prompts of the trace, or over very many perturbed ones, float64 ``[5]``."""
         if not self.is_perturbed:
             return np.asarray(self.sums.sum(axis=0), np.float64)
-        return np.asarray(self.draw(np.random.default_rng(1), (_NUM_FOR_TRUTH,)).sum(axis=0), np.float64)
+        return many_summed(self)
+
+
+def many_summed(population: MadeUpPrompts | RecordedPrompts) -> Doubles:
+    """Sums over three million prompts, float64 ``[5]``."""
+    rng = np.random.default_rng(1)
+    draws = [population.draw(rng, (_PROMPTS_PER_DRAW,)).sum(axis=0) for _ in range(_DRAWS_FOR_TRUTH)]
+    return np.asarray(np.sum(draws, axis=0), np.float64)
 
 
 def packaged_sums() -> Doubles:
