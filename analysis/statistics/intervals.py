@@ -33,9 +33,9 @@ def intervals_of(spread: Spread) -> list[Interval]:
 
     Student's interval, with the standard errors and degrees of freedom of
     `simlab.analysis.statistics.jackknife.Spread`. In simulations it holds the truth more often than
-    a bootstrap of percentiles, and about as often as a studentised one: nearly as often as it says where prompts are
-    of like length, 92 to 95 % with 40 prompts of very different lengths (the whole table is in
-    ``docs/measurements/interval_coverage.md``).
+    a bootstrap of percentiles, and about as often as a studentised one. With 40 prompts that is in 95 % of cases where
+    they are of like length and in 91 to 96 % where lengths are very different, fewer the more length goes with what is
+    measured (``docs/measurements/interval_coverage.md`` has it by the number of prompts).
 
     Args:
         spread: logarithms where the numbers are ratios, since these are more nearly symmetric.
