@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.special import stdtr
 
-from simlab.analysis.statistics.bootstrap import Spread, log_products
-from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, degrees_of_freedom, intervals_of
+from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, intervals_of
+from simlab.analysis.statistics.jackknife import Spread, log_products
 from simlab.analysis.statistics.significance import CORRECTIONS, detectable_ratios
 from simlab.analysis.statistics.slices import Slice
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums, runs_by_slice
@@ -132,7 +132,7 @@ def compare_logs(
     """
     first, second = (logs.take([pair[side] for pair in pairs]) for side in (0, 1))
     ratio, difference = first.minus(second), first.exp().minus(second.exp())
-    errors, degrees = _errors(ratio), degrees_of_freedom(ratio)
+    errors, degrees = _errors(ratio), _degrees(ratio)
     p_values, detectable = _p_values(ratio.whole, errors, degrees), detectable_ratios(errors, degrees)
     ratios, differences = intervals_of(ratio), intervals_of(difference)
     return [
@@ -200,6 +200,10 @@ def logs_of_runs(sums: Doubles, powers: Doubles) -> Spread:
 
 def _errors(ratio: Spread) -> Doubles:
     return ratio.standard_errors() if ratio.num_prompts > 1 else np.full(len(ratio.whole), np.nan)
+
+
+def _degrees(ratio: Spread) -> Doubles:
+    return ratio.degrees_of_freedom() if ratio.num_prompts > 1 else np.full(len(ratio.whole), np.nan)
 
 
 def _p_values(logs: Doubles, errors: Doubles, degrees: Doubles) -> Doubles:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from simlab.analysis.compare.comparisons import Comparison, headline_measure
 from simlab.analysis.compare.verdicts import measure_name, standing_sentence, verdict_sentence
-from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.statistics.significance import POWER
 from simlab.analysis.table.html import cells_html, sentences_html
@@ -78,8 +77,6 @@ def comparison_notes(comparisons: Sequence[Comparison], correction: str) -> str:
     fewest = min(one.prompts for one in comparisons)
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts: the intervals are rough.")
-    elif fewest < BOOTSTRAP_FROM:
-        lines.append(f"Fewer than {BOOTSTRAP_FROM} prompts: the intervals are Student's, not a bootstrap's.")
     return "\n".join(lines)
 
 

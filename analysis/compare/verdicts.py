@@ -35,7 +35,7 @@ def verdict_sentence(comparison: Comparison, unit: str = "prompt") -> str:
 
     Args:
         comparison: the comparison.
-        unit: what its intervals resample, in the singular.
+        unit: what its intervals are over, in the singular.
     """
     both = f"{comparison.first} and {comparison.second}"
     if math.isnan(comparison.ratio):
@@ -65,7 +65,7 @@ def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -
 
     Args:
         comparisons: comparisons of that run with each of the others, by one measure, of one family.
-        unit: what their intervals resample, in the singular.
+        unit: what their intervals are over, in the singular.
 
     Raises:
         ValueError: they are of several runs or measures, or there is none.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from simlab.analysis.statistics.bootstrap import log_products
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of
+from simlab.analysis.statistics.jackknife import log_products
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import BASELINE, Scalar
 from simlab.arrays import Doubles

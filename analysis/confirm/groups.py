@@ -1,7 +1,7 @@
 """A confirmation of several texts at a time: its result rows by the groups that were served, and the machine's speed.
 
 Texts that are served together share the seconds of their rounds, and what disturbed the machine meanwhile. So they
-are no independent measurements, and intervals resample groups, as they resample prompts where texts run alone.
+are no independent measurements, and intervals are over groups, as they are over prompts where texts run alone.
 """
 
 import math
@@ -19,7 +19,7 @@ from simlab.arrays import Doubles, Longs
 
 
 def by_group(results: pl.DataFrame, groups: Mapping[int, tuple[str, str]], by: str | None = None) -> pl.DataFrame:
-    """Result rows with a group in the place of each prompt, so that whatever resamples prompts resamples groups.
+    """Result rows with a group in the place of each prompt, so that what is over prompts is over groups.
 
     Args:
         results: result rows.

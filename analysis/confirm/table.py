@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison, adjust_family, compare_pairs
-from simlab.analysis.statistics.bootstrap import log_products
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of, ratio_interval
+from simlab.analysis.statistics.jackknife import log_products
 from simlab.analysis.statistics.slices import split_by_slice
 from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
 from simlab.analysis.table.speeds import STAGE_COLUMNS

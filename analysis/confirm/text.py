@@ -49,7 +49,7 @@ def verdict_text(policies: Sequence[ConfirmedPolicy], won: WinnerComparison | No
     Args:
         policies: the rows of the table.
         won: None where no policy can have won.
-        unit: what intervals resample, in the singular.
+        unit: what intervals are over, in the singular.
     """
     lines = [line for one in policies for line in _failures(one)]
     if won is None:

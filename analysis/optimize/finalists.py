@@ -21,7 +21,7 @@ from simlab.analysis.optimize.candidate_sums import (
     CandidateSums,
     best_places,
 )
-from simlab.analysis.statistics.bootstrap import Spread
+from simlab.analysis.statistics.jackknife import Spread
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, prompt_sums
 from simlab.arrays import Doubles
 
@@ -133,7 +133,7 @@ def optimism_figures(
 
 
 def worst_speedups(machines: Sequence[Sequence[PolicyRun]]) -> Spread:
-    """Logarithms, of each run; the machine on which it is worst is found again for each resample.
+    """Logarithms, of each run; the machine on which it is worst is found again without each prompt.
 
     Args:
         machines: the same runs, on the same prompts, at the prices of each machine.

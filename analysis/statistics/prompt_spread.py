@@ -1,4 +1,4 @@
-"""How any figure of sums over prompts varies when prompts are drawn again, and by how much it is too large."""
+"""How any figure of sums over prompts varies with the prompts, and by how much noise makes it too large."""
 
 import math
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import erf
 
-from simlab.analysis.statistics.bootstrap import BOOTSTRAP_FROM, Spread, resample_counts
 from simlab.analysis.statistics.intervals import Interval, intervals_of
+from simlab.analysis.statistics.jackknife import Spread
 from simlab.arrays import Doubles
 
 
 def prompt_spread(sums: Doubles, figures: Callable[[Doubles], Doubles]) -> Spread:
-    """Some figures on all prompts, without each of them, and on prompts drawn again.
+    """Some figures on all prompts, and without each of them.
 
     Args:
         sums: float64 ``[P, C]``, of each prompt; the first column says how much a prompt carries, and is not negative.
@@ -27,10 +27,9 @@ def prompt_spread(sums: Doubles, figures: Callable[[Doubles], Doubles]) -> Sprea
         raise ValueError("expected at least one prompt; got none")
     total = sums.sum(axis=0)
     shares = sums[:, 0] / total[0] if total[0] > 0 else np.full(num_prompts, 1 / num_prompts)
-    drawn = resample_counts(num_prompts) @ sums if num_prompts >= BOOTSTRAP_FROM else sums[:0]
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = figures(total)
-        found = whole, figures(total - sums), figures(drawn), np.full(len(whole), 1 / float((shares**2).sum()))
+        found = whole, figures(total - sums), np.full(len(whole), 1 / float((shares**2).sum()))
     return Spread(*(np.asarray(one, np.float64) for one in found))
 
 
@@ -41,7 +40,7 @@ def ratios(sums: Doubles) -> Doubles:
 
 
 def share_intervals(spread: Spread) -> list[Interval]:
-    """Intervals of figures that lie between 0 and 1; Student's, of few prompts, may reach beyond and are cut there."""
+    """Intervals of figures that lie between 0 and 1; Student's may reach beyond and are cut there."""
     return [Interval(*np.clip([one.low, one.high], 0.0, 1.0).tolist()) for one in intervals_of(spread)]
 
 
@@ -64,9 +63,10 @@ def sum_of_distances(spread: Spread) -> CorrectedSum:
     """The sum of the absolute values of some signed figures, which is too large where few prompts make them noisy.
 
     A figure b with a standard error s is expected to be |N(b, s)|, a folded normal, away from 0. Its excess over |b| is
-    taken off, with b^2 - s^2 in place of the unknown b^2, or 0 where that is negative. The interval is turned around as
-    the *basic* one of the bootstrap is (Davison and Hinkley 1997): prompts drawn again are about as much too noisy once
-    more, so only their distance from their own mean counts.
+    taken off, with b^2 - s^2 in place of the unknown b^2, or 0 where that is negative. The interval reaches as far
+    around what is left as that of the raw sum does around it. In simulations of 40 prompts it holds the truth in 92 to
+    96 % of cases; with 160, where figures are off by no more than their standard errors, in 79 %, since what noise adds
+    is then not well known.
     """
     figures, errors = spread.whole, np.maximum(spread.standard_errors(), 1e-12)
     there = np.sqrt(np.maximum(figures**2 - errors**2, 0.0))
@@ -75,15 +75,8 @@ def sum_of_distances(spread: Spread) -> CorrectedSum:
     )
     raw = float(np.abs(figures).sum())
     value = max(raw - float((folded - there).sum()), 0.0)
-    total = Spread(
-        np.array([raw]),
-        np.abs(spread.without_each).sum(axis=1, keepdims=True),
-        np.abs(spread.resampled).sum(axis=1, keepdims=True),
-        spread.num_effective[:1],
-    )
+    total = Spread(np.array([raw]), np.abs(spread.without_each).sum(axis=1, keepdims=True), spread.num_effective[:1])
     (around,) = intervals_of(total)
     if math.isnan(around.low):
         return CorrectedSum(raw, value, around)
-    centre = float(np.nanmean(total.resampled)) if len(total.resampled) else raw
-    interval = Interval(max(value - (around.high - centre), 0.0), value + (centre - around.low))
-    return CorrectedSum(raw, value, interval)
+    return CorrectedSum(raw, value, Interval(max(value - (raw - around.low), 0.0), value + (around.high - raw)))

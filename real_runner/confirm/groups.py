@@ -10,7 +10,7 @@ from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.records import SequenceRecord
 
 ResampledUnit = tuple[str, str]
-"""What is run whole and resampled: dataset and name of a prompt, or a group of several of them."""
+"""What is run whole, and what intervals are over: dataset and name of a prompt, or a group of several of them."""
 
 TextGroup = tuple[SequenceRecord, ...]
 

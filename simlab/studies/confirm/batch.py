@@ -47,7 +47,7 @@ class BatchFacts:
             f"{self.batch} texts at a time: a text waits for each whole round of its batch, and tokens/s are those of "
             "each text;\nthe machine writes all of them together. Where a text ends the next of its group begins, and "
             "behind the last the\nfirst run once more uncounted, in the prediction and in the run alike. Texts of a "
-            "group share the seconds of their\nrounds, so [95 %] resample groups."
+            "group share the seconds of their\nrounds, so [95 %] are over groups."
         )
 
     def to_json(self) -> dict[str, object]:

@@ -71,7 +71,7 @@ class RunFacts:
 
     @property
     def unit(self) -> str:
-        """What intervals resample, in the singular."""
+        """What intervals are over, in the singular."""
         return "prompt" if self.batch is None else "group"
 
     def text(self) -> str:

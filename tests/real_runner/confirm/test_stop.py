@@ -13,8 +13,8 @@ from confirm_runs import LABELS, Made, confirmed, make, setup_of
 from scipy import stats
 
 from simlab.analysis.confirm.table import widest_half_width
-from simlab.analysis.statistics.bootstrap import log_products
 from simlab.analysis.statistics.intervals import intervals_of
+from simlab.analysis.statistics.jackknife import log_products
 from simlab.arrays import Doubles
 from simlab.real_runner.confirm import confirm
 from simlab.real_runner.confirm.confirm import finished, measure

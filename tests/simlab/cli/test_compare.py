@@ -147,7 +147,6 @@ def test_prompts_of_one_side_are_named_and_left_out(
     text = capsys.readouterr().out
     assert f"7 of {TREE} (A): " in text
     assert "and 2 more (all with --json)" in text
-    assert "Fewer than 40 prompts: the intervals are Student's" in text
     other = tmp_path / "other.parquet"
     write_results(other, rows.with_columns(dataset=pl.lit("elsewhere")))
     assert "no prompt that both have" in refused(capsys, results, other)

@@ -1,39 +1,32 @@
-"""Products of sums over prompts, and how they vary when prompts are drawn again.
+"""Products of sums over prompts, and how they vary with the prompts: without each of them in turn.
 
 The turns and samples of a prompt stay together: they enter as one sum. An acceptance length, a speed, a speedup, and
 the ratio of any of these for two policies are products of powers of such sums, so a table of all of them takes one
-matrix product: how often each prompt was drawn, by the sums of each prompt.
+matrix product.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from simlab.arrays import Doubles
 
-NUM_RESAMPLES = 4000
-BOOTSTRAP_FROM = 40
-"""With fewer prompts nothing is resampled: there the bootstrap's intervals are too narrow."""
-_SEED = 20261121
 _ROUNDING = 1e-12
 """Logarithms of equal numbers may differ by so much, since sums are added in another order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """Some numbers M on all prompts, without each of them, and on prompts drawn again; nan where not known.
+    """Some numbers M on all prompts, and without each of them; nan where not known.
 
     Attributes:
         whole: float64 ``[M]``.
         without_each: float64 ``[prompts, M]``.
-        resampled: float64 ``[resamples, M]``; no resamples with fewer than ``BOOTSTRAP_FROM`` prompts.
         num_effective: float64 ``[M]``, Kish's (1965) number of prompts: as many prompts of equal weight carry as much.
     """
 
     whole: Doubles
     without_each: Doubles
-    resampled: Doubles
     num_effective: Doubles
 
     @property
@@ -43,35 +36,48 @@ class Spread:
 
     def exp(self) -> "Spread":
         """The exponentials of numbers that were logarithms."""
-        return Spread(np.exp(self.whole), np.exp(self.without_each), np.exp(self.resampled), self.num_effective)
+        return Spread(np.exp(self.whole), np.exp(self.without_each), self.num_effective)
 
     def take(self, places: list[int]) -> "Spread":
         """Some of the numbers, in this order."""
-        parts = (self.whole, self.without_each, self.resampled, self.num_effective)
-        return Spread(*(part[..., places] for part in parts))
+        return Spread(*(part[..., places] for part in (self.whole, self.without_each, self.num_effective)))
 
     def minus(self, other: "Spread") -> "Spread":
         """Number by number, on the same prompts: paired."""
         return Spread(
             self.whole - other.whole,
             self.without_each - other.without_each,
-            self.resampled - other.resampled,
             np.minimum(self.num_effective, other.num_effective),
         )
 
     def standard_errors(self) -> Doubles:
         """By the jackknife (Tukey 1958), float64 ``[M]``; nan where a prompt alone carries a number."""
-        moved = self.without_each - self.without_each.mean(axis=0)
-        moved = np.where(np.abs(moved) < _ROUNDING, 0.0, moved)
         share = (self.num_prompts - 1) / self.num_prompts
-        return np.asarray(np.sqrt(share * (moved**2).sum(axis=0)), np.float64)
+        return np.asarray(np.sqrt(share * (self._moved() ** 2).sum(axis=0)), np.float64)
+
+    def degrees_of_freedom(self) -> Doubles:
+        """What the standard errors are worth in Student's t, float64 ``[M]``, from 1 to one less than the prompts.
+
+        The fewer of two counts. Unequal prompts: Kish's number less one. A few prompts that move a number far more
+        than the others do: the degrees of a chi-squared variable that varies as much as the square of the standard
+        error (Satterthwaite 1946, Biometrics Bulletin 2:110-114), by the kurtosis of what each prompt moves; of normal
+        ones that is one less than the prompts. Needs two prompts.
+        """
+        num, squares = self.num_prompts, self._moved() ** 2
+        second, fourth = squares.mean(axis=0), (squares**2).mean(axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            kurtosis = np.where(second > 0, fourth / second**2, 1.0)
+        by_kurtosis = 2 * num / (kurtosis - (num - 3) / (num - 1))
+        return np.asarray(np.maximum(np.minimum(self.num_effective - 1, by_kurtosis), 1.0), np.float64)
+
+    def _moved(self) -> Doubles:
+        """By how much each prompt moves each number, float64 ``[prompts, M]``."""
+        moved = self.without_each - self.without_each.mean(axis=0)
+        return np.where(np.abs(moved) < _ROUNDING, 0.0, moved)
 
 
 def log_products(sums: Doubles, powers: Doubles) -> Spread:
     """Logarithms of products of powers of sums over prompts.
-
-    The resamples depend on the number of prompts alone: two calls draw the same prompts, so their results are paired,
-    and two runs give the same intervals.
 
     Args:
         sums: float64 ``[prompts, C]``, of each prompt; not negative.
@@ -91,14 +97,8 @@ def log_products(sums: Doubles, powers: Doubles) -> Spread:
     return Spread(
         _log_products(total[None, :], powers)[0],
         _log_products(without, powers),
-        _log_products(_resampled(sums), powers),
         np.asarray(effective, np.float64),
     )
-
-
-def _resampled(sums: Doubles) -> Doubles:
-    """Sums over prompts drawn again, float64 ``[resamples, C]``."""
-    return resample_counts(len(sums)) @ sums if len(sums) >= BOOTSTRAP_FROM else sums[:0]
 
 
 def _log_products(sums: Doubles, powers: Doubles) -> Doubles:
@@ -109,15 +109,3 @@ def _log_products(sums: Doubles, powers: Doubles) -> Doubles:
         return np.asarray(np.where(np.abs(found) < _ROUNDING, 0.0, found), np.float64)
     unknown = (~positive).astype(np.float64) @ (powers != 0).astype(np.float64).T > 0
     return np.asarray(np.where(unknown, np.nan, np.where(np.abs(found) < _ROUNDING, 0.0, found)), np.float64)
-
-
-@lru_cache(maxsize=2)  # 32 kB a prompt; the policies of a table follow each other
-def resample_counts(num_prompts: int) -> Doubles:
-    """How often each prompt was drawn, float64 ``[resamples, prompts]``, read-only."""
-    rng = np.random.default_rng([_SEED, num_prompts])
-    drawn = rng.integers(0, num_prompts, (NUM_RESAMPLES, num_prompts))
-    flat = drawn + np.arange(NUM_RESAMPLES)[:, None] * num_prompts
-    found = np.bincount(flat.ravel(), minlength=NUM_RESAMPLES * num_prompts)
-    weights = found.reshape(NUM_RESAMPLES, num_prompts).astype(np.float64)
-    weights.flags.writeable = False
-    return weights
