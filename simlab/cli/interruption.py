@@ -7,6 +7,7 @@ Every file is written beside its place and renamed, so what is ended so leaves w
 """
 
 import atexit
+import contextlib
 import os
 import select
 import signal
@@ -65,6 +66,19 @@ def interrupted() -> int:
     else:
         print(_line(), file=sys.stderr)
     return INTERRUPTED
+
+
+def leave() -> NoReturn:
+    """End an interrupted process that has unwound, without waiting for its threads.
+
+    Not by returning to the interpreter: it remembers an interruption of code that was made while it ran (``exec``,
+    which named tuples and data classes are made with), and would die of the signal.
+    """
+    _say_once()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    atexit._run_exitfuncs()
+    os._exit(INTERRUPTED)
 
 
 def _line() -> str:

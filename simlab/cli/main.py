@@ -70,7 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first = gc.get_threshold()[0]
     gc.set_threshold(_NEW_OBJECTS)
     try:
-        return _run(sys.argv[1:])
+        code = _run(sys.argv[1:])
+        if interruption.has_come():
+            interruption.leave()
+        return code
     finally:
         gc.set_threshold(first)
         gc.freeze()

@@ -120,8 +120,9 @@ def test_compilation_can_be_interrupted(seconds: float, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (130, LINE)
 
 
-def test_the_module_can_be_interrupted_too(tmp_path: Path) -> None:
-    mine = policy_file(tmp_path, "press()\ntime.sleep(30)\n")
+@pytest.mark.parametrize("body", ["press()\ntime.sleep(30)\n", "exec('press(); time.sleep(30)')\n"])
+def test_the_module_can_be_interrupted_too(body: str, tmp_path: Path) -> None:
+    mine = policy_file(tmp_path, body)
     command = [sys.executable, "-m", "simlab", "policies", mine]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, LINE)
