@@ -9,8 +9,8 @@ from importlib import import_module, metadata
 from typing import NoReturn
 
 from simlab.cli import interruption
-from simlab.cli.parser import Parser, add_command, pointing_to_help
-from simlab.errors import SimlabError, UsageError
+from simlab.cli.parser import Parser, add_command
+from simlab.errors import SimlabError
 
 PERSON_CAN_FIX = 2
 READER_LEFT = 141
@@ -93,15 +93,11 @@ def _run(typed: list[str]) -> int:
 
 def _outcome(typed: list[str]) -> int:
     """Run one command and give back its exit code; what a person can put right is said in one sentence."""
-    prog = "simlab"
     try:
         options = parser_for(*typed[:1]).read(typed)
-        prog = options.parser.prog
         code: int = options.run(options)
         sys.stdout.flush()
         return code
-    except UsageError as error:
-        return _refuse(pointing_to_help(str(error), prog))
     except SimlabError as error:
         return _refuse(str(error))
     except BrokenPipeError:

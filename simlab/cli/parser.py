@@ -28,10 +28,11 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UsageError: always.
         """
-        raise UsageError(pointing_to_help(message, self.prog))
+        see = " See" if message.endswith("?") else "; see"
+        raise UsageError(f"{message}{see} `{self.prog} --help`")
 
     def read(self, typed: Sequence[str]) -> argparse.Namespace:
-        """The options that were typed; ``parser`` among them is the parser of the command.
+        """The options that were typed, and ``typed``, the words themselves.
 
         Raises:
             UsageError: something was typed wrong.
@@ -40,10 +41,10 @@ class Parser(argparse.ArgumentParser):
         for word in _long_options(rest):
             if word not in parser._option_string_actions:
                 parser.error(f"there is no option `{word}`{did_you_mean(word, parser._option_string_actions)}")
-        options, unexpected = self.parse_known_args(typed, argparse.Namespace(typed=tuple(typed), parser=parser))
-        for word in unexpected:
-            what = "option" if word.startswith("-") else "argument"
-            parser.error(f"the {what} `{word}` is not expected here{parser._with_option()}")
+        options, unexpected = self.parse_known_args(typed, argparse.Namespace(typed=tuple(typed)))
+        if unexpected:
+            what = "option" if unexpected[0].startswith("-") else "argument"
+            parser.error(f"the {what} `{unexpected[0]}` is not expected here{parser._with_option()}")
         return options
 
     def _parser_of(self, typed: Sequence[str]) -> "tuple[Parser, Sequence[str]]":
@@ -68,14 +69,6 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no {what}{named_or_listed(str(value), names, f'expected {_either(names)}')}")
         name = "/".join(action.option_strings) or action.metavar or action.dest
         self.error(f"{name} should be {_either(names)}; got `{value}`{did_you_mean(str(value), names)}")
-
-
-def pointing_to_help(message: str, prog: str) -> str:
-    """A sentence about what was typed wrong, with the place where help is behind it, unless it names one."""
-    if "--help`" in message:
-        return message
-    place = f"see `{prog} --help`"
-    return f"{message} S{place[1:]}" if message.endswith(("?", ".")) else f"{message}; {place}"
 
 
 def _long_options(typed: Sequence[str]) -> Iterator[str]:

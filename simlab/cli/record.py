@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 
 from simlab.cli.interruption import keep
@@ -138,5 +139,5 @@ def run(options: argparse.Namespace) -> int:
     record_with(wanted)
     speed = recording_speed(options.out)
     print(f"Recorded: {options.out}{f' ({speed})' if speed else ''}")
-    print(f"Replay it with `simlab replay --trace {options.out} -p ddtree:budget=16/32/64`.")
+    print(f"Replay it with `simlab replay --trace {shlex.quote(str(options.out))} -p ddtree:budget=16/32/64`.")
     return 0

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -51,7 +52,7 @@ class ProfileTable(StudyResult):
         fewest = min(len(seconds) for seconds in file.samples.values())
         together = f" in each of {file.batch} texts at a time" if file.batch > 1 else ""
         batch = f"--batch {file.batch} " if file.batch > 1 else ""
-        torch = file.versions.get("torch", "?")
+        path, torch = shlex.quote(str(self.path)), file.versions.get("torch", "?")
         return "\n".join(
             (
                 f"machine  {file.device}, threads {file.threads}, {file.system}, torch {torch}",
@@ -67,8 +68,8 @@ class ProfileTable(StudyResult):
                 _stages_table(file, context),
                 "",
                 f"Lower quartiles of {fewest} samples or more. {_ONE_MORE}",
-                f"Cost file: {self.path} (cost {file.cost_id}); `simlab inspect {self.path}` shows all of it.",
-                f"Predict speeds with `simlab replay {batch}--cost {self.path} -p ddtree:budget=16/32/64`.",
+                f"Cost file: {self.path} (cost {file.cost_id}); `simlab inspect {path}` shows all of it.",
+                f"Predict speeds with `simlab replay {batch}--cost {path} -p ddtree:budget=16/32/64`.",
             )
         )
 

@@ -112,8 +112,8 @@ def test_help_is_a_command_too(words: list[str], capsys: pytest.CaptureFixture[s
 def test_what_a_command_refuses_names_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["compare", "a", "b", "c"]) == 2
     assert one_sentence(capsys).endswith("see `simlab compare --help`\n")
-    assert main.main(["reproduce", "averagin", "--list"]) == 2
-    assert one_sentence(capsys).endswith("see `simlab reproduce --help`\n")
+    assert main.main(["train", "dflash", "--out", "x", "--text", "y", "z"]) == 2
+    assert one_sentence(capsys).endswith("see `simlab train dflash --help`\n")
 
 
 def raising(error: BaseException) -> Callable[[object], int]:
