@@ -10,13 +10,12 @@ import argparse
 import ast
 import contextlib
 import dataclasses
-import importlib
 import inspect
 import io
 import os
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import get_type_hints
@@ -78,8 +77,7 @@ def commands_page() -> str:
 
 def command_names() -> Iterator[tuple[str, ...]]:
     """Every command, and every kind of a command that has kinds, such as ``train dflash``."""
-    table = getattr(importlib.import_module("simlab.cli.main"), "COMMANDS", None)
-    for name in table if isinstance(table, Mapping) else listed_names(help_text()):
+    for name in listed_names(help_text()):
         yield (name,)
         yield from ((name, kind) for kind in listed_names(help_text(name)))
 

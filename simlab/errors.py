@@ -1,7 +1,8 @@
 """What can go wrong in a way that a caller may want to catch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 
 class SimlabError(Exception):
@@ -37,6 +38,27 @@ class CostError(SimlabError):
 
 class UsageError(SimlabError):
     """The command was typed wrong."""
+
+
+def did_you_mean(typed: str, names: Iterable[str]) -> str:
+    """A question for the end of a sentence about a name that is not there; empty where no name is near.
+
+    >>> did_you_mean("ddtre", ["chain", "ddtree"])
+    '; did you mean `ddtree`?'
+    """
+    near = get_close_matches(typed.lower(), names, n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def named_or_listed(typed: str, names: Iterable[str], listed: str) -> str:
+    """The name that was probably meant, or all there are, for the end of a sentence about a name that is not there.
+
+    Args:
+        typed: the name that is not there.
+        names: those that are.
+        listed: a clause that lists them, where none is near.
+    """
+    return did_you_mean(typed, names) or f"; {listed}"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from simlab.errors import TraceError
+from simlab.errors import TraceError, named_or_listed
 from simlab.recorded import RecordedSequence, RecordedTexts
 from simlab.traces.format.files import SEQUENCES, address, draft_file, tokens_file
 from simlab.traces.format.manifest import Manifest, read_manifest
@@ -78,7 +78,8 @@ class Trace:
         """
         names = list(self.manifest.draft_sets)
         if name is not None and name not in names:
-            raise TraceError(f"{self.place} holds no draft set {name!r}; it holds {', '.join(names) or 'none'}.")
+            listed = f"it holds {', '.join(names) or 'none'}"
+            raise TraceError(f"{self.place} holds no draft set {name!r}{named_or_listed(name, names, listed)}")
         if name is None and len(names) != 1:
             raise TraceError(f"{self.place} holds {len(names)} draft sets ({', '.join(names) or 'none'}); name one.")
         return name if name is not None else names[0]

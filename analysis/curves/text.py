@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from simlab.analysis.curves.rows import FIXED, NOTABLE_SHARE, PRICE
 from simlab.analysis.curves.summaries import CurveSummary, RuleSummary
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
-from simlab.analysis.table.text import aligned, number
+from simlab.analysis.table.text import aligned, number, within_width
 
 _Column = tuple[str, str, Callable[[RuleSummary], str]]
 
@@ -43,7 +43,7 @@ def curves_text(summaries: Sequence[CurveSummary], headings: Mapping[str, str], 
     places = list(headings)
     for summary in sorted(summaries, key=lambda each: places.index(each.cost_id)):
         if not parts or summary.cost_id != parts[-1][0]:
-            parts.append((summary.cost_id, f"latency  {headings[summary.cost_id]}"))
+            parts.append((summary.cost_id, within_width(f"latency  {headings[summary.cost_id]}")))
         parts.append((summary.cost_id, _block(summary, by)))
     lines: list[str] = list(_NOTES)
     if min(one.prompts for one in summaries) < FEW_PROMPTS:
@@ -59,7 +59,7 @@ def _block(summary: CurveSummary, by: str | None) -> str:
     maxima = f"not unimodal, several maxima: {several} % of curves ({_maxima(summary.maxima)}); {deep}"
     cells = [["rule", *(first for first, _, _ in _COLUMNS)], ["", *(second for _, second, _ in _COLUMNS)]]
     cells += [[_name(rule, summary), *(text(rule) for _, _, text in _COLUMNS)] for rule in summary.rules]
-    return f"{title}\n{maxima}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"
+    return f"{title}\n{within_width(maxima)}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"
 
 
 def _maxima(counts: Sequence[int]) -> str:

@@ -1,6 +1,8 @@
 """Summaries as the table that a person reads."""
 
 import math
+import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +24,9 @@ _SPEEDS: tuple[Column, ...] = (
     ("tokens/s", "", lambda one: number(one.speed.tokens_per_s, 1)),
     ("speedup", "[95 %]", lambda one: with_interval(one.speed.speedup, one.speed.interval)),
 )
+WIDTH = 100
+"""Columns of the lines of text around a table."""
+
 _LEFT = {"policy", "acceptance length", "speedup"}
 
 NOTES = "Acceptance length: tokens committed per round, bonus token included; [95 %] over prompts."
@@ -140,3 +145,33 @@ def _line(row: Sequence[str], widths: Sequence[int], to_left: Sequence[bool]) ->
         cell.ljust(width) if left else cell.rjust(width) for cell, width, left in zip(row, widths, to_left, strict=True)
     ]
     return "  ".join(padded).rstrip()
+
+
+def within_width(text: str) -> str:
+    """Every line of a heading or a note in at most `WIDTH` columns; a word that is longer, such as a path, stays whole.
+
+    What is wrapped goes on below its line's first word, behind its name if it has one.
+
+    >>> print(within_width("latency  " + "word " * 20))
+    latency  word word word word word word word word word word word word word word word word word word
+             word word
+    """
+    return "\n".join(map(_wrapped, text.split("\n")))
+
+
+def _wrapped(line: str) -> str:
+    if len(line) <= WIDTH:
+        return line
+    named = re.match(r"\s*\w[\w ]{,14}?  +|\s*", line)
+    assert named is not None
+    behind = " " * len(named[0])
+    return "\n".join(
+        textwrap.wrap(
+            line[named.end() :],
+            WIDTH,
+            initial_indent=named[0],
+            subsequent_indent=behind,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )

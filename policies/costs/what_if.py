@@ -13,7 +13,7 @@ import numpy as np
 
 from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable
-from simlab.errors import CostError
+from simlab.errors import CostError, named_or_listed
 from simlab.ids import content_id
 from simlab.policies.costs.views import CONVEX, convex_view
 
@@ -55,7 +55,8 @@ class WhatIf:
         order = (*STAGES, PLAIN)
         for stage, factor in self.factors:
             if stage not in order:
-                raise CostError(f"{stage!r} is no stage of a round; stages are {', '.join(order)}")
+                listed = f"stages are {', '.join(order)}"
+                raise CostError(f"{stage!r} is no stage of a round{named_or_listed(stage, order, listed)}")
             if not (isfinite(factor) and factor >= 0) or (factor == 0 and stage in NEEDED):
                 raise CostError(f"{stage} is to take {factor:g} times as long; the factor must be a number above 0")
         if len(dict(self.factors)) < len(self.factors):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from simlab.errors import PolicyError
 from simlab.policies import POLICIES
+from simlab.policies.parsing.parse import named_class
 from simlab.policies.parsing.user_file import load_policy_class, split_user_file
 from simlab.policy import AnyPolicy, Needs
 
@@ -103,12 +104,7 @@ def _class_of(name: str) -> Callable[..., AnyPolicy]:
         if settings:
             raise PolicyError(f"`{name}` gives settings; write {path}:{class_name} to see which there are")
         return load_policy_class(path, class_name)[0]
-    if name not in POLICIES:
-        raise PolicyError(
-            f"there is no policy `{name}`; the policies are {', '.join(POLICIES)}, "
-            "and path/to/mine.py:MyPolicy for one of your own"
-        )
-    return POLICIES[name]
+    return named_class(name)
 
 
 def _paragraphs(policy: object) -> list[str]:

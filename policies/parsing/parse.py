@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from simlab.cost import CostTable
-from simlab.errors import PolicyError
+from simlab.errors import PolicyError, did_you_mean, named_or_listed
 from simlab.ids import content_id
 from simlab.policies import POLICIES
 from simlab.policies.artefacts import Artefacts, FitsItsTrace, NoArtefacts
@@ -94,7 +94,7 @@ def parse_policies(texts: Sequence[str], artefacts: Artefacts | None = None) -> 
 
 def _points(text: str, artefacts: Artefacts) -> Iterator[NamedPolicy]:
     source, settings = _source(text)
-    grids = [(key, list(_grid(text, values))) for key, values in _pairs(text, settings)]
+    grids = [(key, list(_grid(text, values))) for key, values in _pairs(source, text, settings)]
     _check_keys(source, [key for key, _ in grids])
     if math.prod(len(values) for _, values in grids) > MOST_POINTS:
         raise PolicyError(f"`{text}` makes more than {MOST_POINTS:,} policies; ask for fewer values")
@@ -111,26 +111,54 @@ def _source(text: str) -> tuple[_Source, str]:
         make, digest = load_policy_class(path, class_name)
         return _Source(f"{path}:{class_name}", f"{path.name}:{class_name}", make, {"source": digest}), settings
     name, colon, settings = text.partition(":")
-    if name not in POLICIES:
-        raise PolicyError(
-            f"there is no policy `{name}`; the policies are {', '.join(POLICIES)}, "
-            "and path/to/mine.py:MyPolicy for one of your own"
-        )
+    make = named_class(name)
     if colon and not settings:
         raise PolicyError(f"`{text}` ends where settings should follow; write {name}:key=value, or {name} alone")
-    return _Source(name, name, POLICIES[name], {}), settings
+    return _Source(name, name, make, {}), settings
 
 
-def _pairs(text: str, settings: str) -> Iterator[tuple[str, str]]:
+def named_class(name: str) -> Callable[..., AnyPolicy]:
+    """The class of a policy of the table.
+
+    Raises:
+        PolicyError: there is none of that name; the sentence says which was probably meant.
+    """
+    if name in POLICIES:
+        return POLICIES[name]
+    labelled = {label: typed for typed, label in LABELS.items()}
+    meant = f"; did you mean `{labelled[name]}`?" if name in labelled else did_you_mean(name, POLICIES)
+    if meant:
+        raise PolicyError(f"there is no policy `{name}`{meant} `simlab policies` lists them")
+    raise PolicyError(
+        f"there is no policy `{name}`; the policies are {', '.join(POLICIES)}, "
+        "and path/to/mine.py:MyPolicy for one of your own"
+    )
+
+
+def _pairs(source: _Source, text: str, settings: str) -> Iterator[tuple[str, str]]:
     seen: set[str] = set()
-    for pair in re.findall(rf"(?:{_QUOTED}|[^,])+", settings):
+    pairs = re.findall(rf"(?:{_QUOTED}|[^,])+", settings)
+    for pair in pairs:
         key, equals, values = pair.partition("=")
         if not (key and equals and values):
-            raise PolicyError(f"`{text}`: settings are key=value, separated by commas; got `{pair}`")
+            said = f"`{text}`: settings are key=value, separated by commas; got `{pair}`"
+            raise PolicyError(f"{said}{_meant_by(source, pairs, pair)}")
         if key in seen:
             raise PolicyError(f"`{text}` sets `{key}` twice; write {key}=a/b for two values")
         seen.add(key)
         yield key, values
+
+
+def _meant_by(source: _Source, pairs: Sequence[str], lone: str) -> str:
+    """What was probably meant by a value without a key: another of the key before it, or the first setting's."""
+    if "=" in lone:
+        return ""
+    keyed = [pair for pair in pairs[: pairs.index(lone)] if "=" in pair]
+    if keyed:
+        lone_ones = itertools.takewhile(lambda pair: "=" not in pair, pairs[pairs.index(lone) :])
+        return f"; several values of a setting are {'/'.join([keyed[-1], *lone_ones])}"
+    names = [field.name for field in _fields(source)]
+    return f"; did you mean `{names[0]}={lone}`?" if names and lone not in names else ""
 
 
 def _grid(text: str, values: str) -> Iterator[str]:
@@ -215,7 +243,7 @@ def _check_keys(source: _Source, keys: Sequence[str]) -> None:
     for key in keys:
         if key not in names:
             valid = f"its settings are {', '.join(names)}" if names else "it has none"
-            raise PolicyError(f"{source.typed} has no setting `{key}`; {valid}")
+            raise PolicyError(f"{source.typed} has no setting `{key}`{named_or_listed(key, names, valid)}")
     for field in fields:
         optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         if not optional and field.name not in keys:

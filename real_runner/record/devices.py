@@ -10,6 +10,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -114,16 +115,25 @@ class OtherDevices:
             self._processes[name] = context.Process(target=_record, args=given, name=name)
 
     def __enter__(self) -> "OtherDevices":
-        for process in self._processes.values():
-            process.start()
+        try:
+            with _deaf_to_interruptions():
+                for process in self._processes.values():
+                    process.start()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self._processes.values():
+        self._end()
+
+    def _end(self) -> None:
+        begun = [process for process in self._processes.values() if process.pid is not None]
+        for process in begun:
             process.terminate()
-        for process in self._processes.values():
+        for process in begun:
             process.join()
         self._messages.close()
 
@@ -187,6 +197,19 @@ def _context() -> ForkServerContext | SpawnContext:
     if "forkserver" in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("forkserver")
     return multiprocessing.get_context("spawn")
+
+
+@contextmanager
+def _deaf_to_interruptions() -> Iterator[None]:
+    """Begin processes that never see Ctrl-C, not even while they load; one that comes meanwhile, comes afterwards.
+
+    A terminal sends it to every process, and the calling one ends the others. What is blocked is inherited.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_devices(devices: Sequence[str]) -> None:

@@ -2,9 +2,9 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
+from simlab.cli.interruption import keep
 from simlab.cli.model_options import (
     add_device,
     add_dtype,
@@ -129,40 +129,37 @@ def run(options: argparse.Namespace) -> int:
     answers.check_prompts(options.prompts)
     with needing_models("confirm"):
         from simlab.studies.confirm.confirm import confirm  # noqa: PLC0415 - loads torch
-    try:
-        confirmation = confirm(
-            options.trace,
-            options.policy,
-            choice=options.choice,
-            prompts=options.prompts,
-            cost=options.cost,
-            reprice=options.reprice,
-            target=options.target,
-            draft=options.draft,
-            tap_offset=options.tap_offset,
-            dtype=options.dtype,
-            device=options.device,
-            execution=options.execution,
-            batch_invariant=options.batch_invariant,
-            threads=options.threads,
-            repeats=options.repeats,
-            batch=options.batch,
-            until_interval=options.until_interval,
-            time_limit=options.time_limit,
-            limit=options.limit,
-            by=options.by,
-            out=options.out,
-            resume=options.resume,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            seed=options.seed,
-            max_new_tokens=options.max_new_tokens,
-            chat_template_kwargs=options.chat_template_kwargs,
-        )
-    except KeyboardInterrupt:
-        print(f"\nsimlab: interrupted; finished parts are in {options.out}: add --resume to go on", file=sys.stderr)
-        raise
+    keep(f"finished parts are in {options.out}: add --resume to go on")
+    confirmation = confirm(
+        options.trace,
+        options.policy,
+        choice=options.choice,
+        prompts=options.prompts,
+        cost=options.cost,
+        reprice=options.reprice,
+        target=options.target,
+        draft=options.draft,
+        tap_offset=options.tap_offset,
+        dtype=options.dtype,
+        device=options.device,
+        execution=options.execution,
+        batch_invariant=options.batch_invariant,
+        threads=options.threads,
+        repeats=options.repeats,
+        batch=options.batch,
+        until_interval=options.until_interval,
+        time_limit=options.time_limit,
+        limit=options.limit,
+        by=options.by,
+        out=options.out,
+        resume=options.resume,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        seed=options.seed,
+        max_new_tokens=options.max_new_tokens,
+        chat_template_kwargs=options.chat_template_kwargs,
+    )
     if options.json:
         print(json.dumps(confirmation.to_json(), indent=1, allow_nan=False))
     else:

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from simlab.cli.interruption import keep
 from simlab.cli.parser import Parser
 from simlab.studies.demo.demo import demo
 
@@ -27,6 +28,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Go through all steps, and print what was found."""
+    keep(f"finished parts are in {options.out}: the same command goes on")
     result = demo(options.out)
     print(result.text())
     return FAILED if result.has_failed else 0

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from simlab.cli.options import add_draft_set, add_json
+from simlab.cli.options import add_draft_set, add_json, check_file_to_write
 from simlab.cli.parser import Parser, positive
 from simlab.cost import PLAIN, STAGES
 from simlab.errors import UsageError
@@ -55,15 +55,15 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make the cost file, and say what is in it."""
-    if options.out.is_dir():
-        raise UsageError(f"--out names the folder {options.out}; expected a file, such as {options.out / 'cost.json'}")
+    check_file_to_write("--out", options.out, "cost.json")
+    if options.out.exists():
+        raise UsageError(f"{options.out} is there already; name another file, or delete it")
     if options.plain_s == 0:
         raise UsageError("--plain-s must be above 0: speedups are over autoregressive decoding")
     given = {stage: getattr(options, f"{stage}_s") for stage in _GIVEN}
     constants = {stage: seconds for stage, seconds in given.items() if seconds is not None}
     timings = read_timings(options.timings)
     file = imported_cost_file(timings, options.counts, _about(options), constants, options.batch)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     write_cost_file(options.out, file)
     size = f"{len(file.contexts)} contexts up to {file.contexts[-1]:,}, {file.node_counts[-1]:,} drafted tokens"
     if options.json:

@@ -5,13 +5,14 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from importlib import import_module, metadata
+from typing import NoReturn
 
+from simlab.cli import interruption
 from simlab.cli.parser import Parser, add_command
 from simlab.errors import SimlabError
 
 PERSON_CAN_FIX = 2
-INTERRUPTED = 130
 READER_LEFT = 141
 
 _NEW_OBJECTS = 10_000
@@ -45,7 +46,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("simlab.cli.inspect", "Show what a trace, checkpoint, cost file, fitted table or result file holds."),
     "export": ("simlab.cli.export", "Export policies and results for engines, papers and tests."),
     "completion": ("simlab.cli.completion", "Print a script that lets the shell complete commands and options."),
-    "version": ("simlab.cli.version", "Print the version of simlab."),
 }
 """Each command: its module, and its summary in a sentence.
 
@@ -64,21 +64,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is not None:
         return _run(list(arguments))
+    interruption.begin()
     # numba and polars make half a million objects that stay. To look through them for garbage, again and again while
     # they are made and once more at the end, takes a third of a short command's time.
     first = gc.get_threshold()[0]
     gc.set_threshold(_NEW_OBJECTS)
     try:
-        return _run(sys.argv[1:])
+        code = _run(sys.argv[1:])
+        if interruption.has_come():
+            interruption.leave()
+        return code
     finally:
         gc.set_threshold(first)
         gc.freeze()
 
 
 def _run(typed: list[str]) -> int:
-    """Run one command and give back its exit code, as `main` does."""
+    """Run one command and give back its exit code, as `main` does; after an interruption whatever else was raised."""
+    interruption.keep("")
     try:
-        options = parser_for(typed[0] if typed else None).parse_args(typed, argparse.Namespace(typed=tuple(typed)))
+        code = _outcome(typed)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or interruption.has_come():
+            return interruption.interrupted()
+        raise
+    return interruption.interrupted() if interruption.has_come() else code
+
+
+def _outcome(typed: list[str]) -> int:
+    """Run one command and give back its exit code; what a person can put right is said in one sentence."""
+    try:
+        options = parser_for(*typed[:1]).read(typed)
         code: int = options.run(options)
         sys.stdout.flush()
         return code
@@ -91,12 +107,9 @@ def _run(typed: list[str]) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _refuse(f"{where}{error.strerror or error}")
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return INTERRUPTED
 
 
-def parser_for(*loaded: str | None) -> Parser:
+def parser_for(*loaded: str) -> Parser:
     """The parser of the whole command line, in which these commands have their options and the others their line.
 
     Args:
@@ -109,7 +122,8 @@ def parser_for(*loaded: str | None) -> Parser:
         epilog="`simlab COMMAND --help` says more about a command.",
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version of simlab")
+    commands = parser.add_commands("commands", "COMMAND", "command")
     for name, (module_name, summary) in COMMANDS.items():
         if name not in loaded:
             add_command(commands, name, summary)
@@ -118,13 +132,33 @@ def parser_for(*loaded: str | None) -> Parser:
         command = add_command(commands, name, summary, module.DETAILS)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
+    add_command(commands, "version", "Print the version of simlab.").set_defaults(run=_print_version)
+    helper = add_command(commands, "help", "Show what a command does, and its options.")
+    helper.add_argument("about", nargs="?", metavar="COMMAND", choices=tuple(COMMANDS), help="without it, the list")
+    helper.add_argument("kind", nargs="?", metavar="KIND", help="of a command that has kinds, such as train dflash")
+    helper.set_defaults(run=_print_help)
     return parser
 
 
+def _print_help(options: argparse.Namespace) -> NoReturn:
+    words = [word for word in (options.about, options.kind) if word is not None]
+    parser_for(*words).read([*words, "--help"])
+    raise AssertionError("argparse leaves when it has printed the help")
+
+
+def _print_version(_options: argparse.Namespace) -> int:
+    print(metadata.version("simlab"))
+    return 0
+
+
+class _PrintVersion(argparse.Action):
+    """Print the version and leave; it is looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace, *_: object) -> None:
+        parser.exit(_print_version(options))
+
+
 def _refuse(message: str) -> int:
-    print(f"simlab: {message}", file=sys.stderr)
+    if not interruption.has_come():
+        print(f"simlab: {message}", file=sys.stderr)
     return PERSON_CAN_FIX
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from simlab.cli.interruption import keep
 from simlab.cli.options import (
     add_costs,
     add_json,
@@ -77,6 +78,8 @@ def run(options: argparse.Namespace) -> int:
     """Search, and print the choice."""
     check_file_to_write("--out", options.out, "optimize.json")
     check_file_to_write("--results", options.results, "results.parquet")
+    if options.storage is not None:
+        keep(f"the trials are in {options.storage}: the same command goes on")
     result = optimize(
         options.trace,
         options.policy,

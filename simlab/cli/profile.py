@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_device, add_dtype, add_execution, add_law, add_model_threads, add_tap_offset
 from simlab.cli.options import add_json
 from simlab.cli.parser import Parser, not_negative, positive
@@ -113,30 +114,27 @@ def run(options: argparse.Namespace) -> int:
     _ = law.sampling
     with needing_models("profile"):
         from simlab.studies.profile import profile  # noqa: PLC0415 - loads torch
-    try:
-        table = profile(
-            options.target,
-            options.draft,
-            out=options.out,
-            node_counts=options.node_counts,
-            contexts=options.contexts,
-            repeats=options.repeats,
-            batch=options.batch,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            dtype=options.dtype,
-            device=options.device,
-            execution=options.execution,
-            threads=options.threads,
-            tap_offset=options.tap_offset,
-            until_interval=options.until_interval,
-            time_limit=options.time_limit,
-            resume=options.resume,
-        )
-    except KeyboardInterrupt:
-        print(f"\nsimlab: interrupted; what was measured is in {options.out}: add --resume to go on", file=sys.stderr)
-        raise
+    keep(f"what was measured is in {options.out}: add --resume to go on")
+    table = profile(
+        options.target,
+        options.draft,
+        out=options.out,
+        node_counts=options.node_counts,
+        contexts=options.contexts,
+        repeats=options.repeats,
+        batch=options.batch,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        dtype=options.dtype,
+        device=options.device,
+        execution=options.execution,
+        threads=options.threads,
+        tap_offset=options.tap_offset,
+        until_interval=options.until_interval,
+        time_limit=options.time_limit,
+        resume=options.resume,
+    )
     if table.num_visits == 0:
         print(f"{options.out} has {table.file.repeats} samples of everything; nothing was measured", file=sys.stderr)
     print(json.dumps(table.to_json(), indent=1) if options.json else table.text())

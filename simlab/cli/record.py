@@ -2,9 +2,10 @@
 
 import argparse
 import re
-import sys
+import shlex
 from pathlib import Path
 
+from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_dtype, add_sampling, add_tap_offset
 from simlab.cli.options import add_limit
 from simlab.cli.parser import Parser, positive
@@ -134,12 +135,9 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         print(dry_run(wanted))
         return 0
-    try:
-        record_with(wanted)
-    except KeyboardInterrupt:
-        print(f"\nsimlab: interrupted; finished batches are in {options.out}: add --resume to go on", file=sys.stderr)
-        raise
+    keep(f"finished batches are in {options.out}: add --resume to go on")
+    record_with(wanted)
     speed = recording_speed(options.out)
     print(f"Recorded: {options.out}{f' ({speed})' if speed else ''}")
-    print(f"Replay it with `simlab replay --trace {options.out} -p ddtree:budget=16/32/64`.")
+    print(f"Replay it with `simlab replay --trace {shlex.quote(str(options.out))} -p ddtree:budget=16/32/64`.")
     return 0

@@ -2,9 +2,9 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
+from simlab.cli.interruption import keep
 from simlab.cli.options import (
     add_by,
     add_costs,
@@ -77,27 +77,23 @@ def run(options: argparse.Namespace) -> int:
     """Replay, and print the table."""
     check_file_to_write("--out", options.out, "results.parquet")
     check_file_to_write("--rounds", options.rounds, "rounds.parquet")
-    try:
-        table = replay(
-            options.trace,
-            options.policy,
-            cost=options.cost,
-            what_if=options.what_if,
-            draft=options.draft,
-            batch=options.batch,
-            by=options.by,
-            limit=options.limit,
-            threads=options.threads,
-            progress=options.progress,
-            out=options.out,
-            resume=options.resume,
-            rounds=options.rounds,
-        )
-    except KeyboardInterrupt:
-        if options.out is not None:
-            said = f"simlab: interrupted; finished rows are kept: add --resume to go on with {options.out}"
-            print(f"\n{said}", file=sys.stderr)
-        raise
+    if options.out is not None:
+        keep(f"finished rows are kept: add --resume to go on with {options.out}")
+    table = replay(
+        options.trace,
+        options.policy,
+        cost=options.cost,
+        what_if=options.what_if,
+        draft=options.draft,
+        batch=options.batch,
+        by=options.by,
+        limit=options.limit,
+        threads=options.threads,
+        progress=options.progress,
+        out=options.out,
+        resume=options.resume,
+        rounds=options.rounds,
+    )
     if options.json:
         print(json.dumps(table.to_json(), indent=1, allow_nan=False))
         return 0

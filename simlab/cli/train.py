@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_device
 from simlab.cli.options import Options, add_cost, add_draft_set, add_json, add_limit
 from simlab.cli.parser import Parser, add_command, not_negative, positive
@@ -64,7 +64,7 @@ contexts. With --trace the texts of a trace are counted: they hold its answers, 
 
 def add_arguments(parser: Parser) -> None:
     """Declare the kinds, each with its options."""
-    kinds = parser.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
+    kinds = parser.add_commands("kinds", "KIND", "kind")
     for name, kind in KINDS.items():
         kind.add_arguments(add_command(kinds, name, kind.summary, kind.details))
 
@@ -220,11 +220,8 @@ def _run_dflash(options: argparse.Namespace) -> int:
             chat_template_kwargs=parse_template_kwargs(options.chat_template_kwargs),
             device=options.device,
         )
-    try:
-        print(f"The drafter is in {train(chosen)}")
-    except KeyboardInterrupt:
-        print(f"\nInterrupted; the same command with --resume goes on with {chosen.out}", file=sys.stderr, end="")
-        raise
+    keep(f"the same command with --resume goes on with {chosen.out}")
+    print(f"The drafter is in {train(chosen)}")
     return 0
 
 

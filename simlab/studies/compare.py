@@ -9,7 +9,8 @@ from simlab.analysis.compare.text import comparison_notes, comparison_table, com
 from simlab.analysis.compare.verdicts import verdict_sentence
 from simlab.analysis.table.html import sentences_html
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
-from simlab.errors import UsageError
+from simlab.analysis.table.text import within_width
+from simlab.errors import UsageError, named_or_listed
 from simlab.policies.parsing.parse import parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
@@ -129,7 +130,7 @@ class ComparisonTable(StudyResult):
             heading.append("A and B have different texts on the same prompts.")
         heading += [_left_out_text(name, prompts) for name, prompts in self.left_out.items() if prompts]
         parts = [
-            "\n".join(heading),
+            within_width("\n".join(heading)),
             verdicts_text(of_measure, self.by),
             comparison_table(rows, self.by),
             comparison_notes(rows, self.correction),
@@ -251,7 +252,8 @@ def _labels(rows: Results, wanted: _Wanted) -> tuple[str, ...]:
     there = [label for label, _ in table]
     for label in wanted.policies:
         if label not in there:
-            raise UsageError(f"{wanted.name} has no policy {label!r}; it has {', '.join(there)}")
+            listed = f"it has {', '.join(there)}"
+            raise UsageError(f"{wanted.name} has no policy `{label}`{named_or_listed(label, there, listed)}")
     return wanted.policies or tuple(label for label, name in table if name not in _NO_POLICIES)
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import polars as pl
 
+from simlab.analysis.table.text import within_width
 from simlab.arrays import Doubles
 from simlab.errors import UsageError, at_the_door
 from simlab.policies.composition import composition_of
@@ -337,7 +338,7 @@ class PriceFit(StudyResult):
         tried = f"{len(self.found.rates)} rates were tried"
         ended = "the last one settled it" if self.found.settled else "they take turns; this is the best of them"
         return (
-            f"{self.source.text()}\nlatency: {self.prices.heading}\n\n"
+            f"{self.source.text()}\n{within_width(f'latency: {self.prices.heading}')}\n\n"
             f"{self.found.rate:.6g} tokens/s; {tried}, {ended}.\n"
             f"Its {rounds.num_rounds:,} rounds predict {rounds.expected_per_s:.2f} tokens/s by their path "
             f"probabilities and bring {rounds.committed_per_s:.2f}.\nPolicy: {self.policy}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -50,7 +51,7 @@ class ProfileTable(StudyResult):
         context = min(file.contexts, key=lambda one: abs(one - _SHOWN_CONTEXT))
         together = f" in each of {file.batch} texts at a time" if file.batch > 1 else ""
         batch = f"--batch {file.batch} " if file.batch > 1 else ""
-        torch = file.versions.get("torch", "?")
+        path, torch = shlex.quote(str(self.path)), file.versions.get("torch", "?")
         prices = cell_prices(file.samples, file.visits)
         return "\n".join(
             (
@@ -67,8 +68,8 @@ class ProfileTable(StudyResult):
                 _stages_table(file, prices, context),
                 "",
                 f"{self._how_known()} {_ONE_MORE}",
-                f"Cost file: {self.path} (cost {file.cost_id}); `simlab inspect {self.path}` shows all of it.",
-                f"Predict speeds with `simlab replay {batch}--cost {self.path} -p ddtree:budget=16/32/64`.",
+                f"Cost file: {self.path} (cost {file.cost_id}); `simlab inspect {path}` shows all of it.",
+                f"Predict speeds with `simlab replay {batch}--cost {path} -p ddtree:budget=16/32/64`.",
             )
         )
 

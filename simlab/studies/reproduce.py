@@ -21,7 +21,7 @@ from simlab.analysis.reproduce.text import (
     study_heading,
 )
 from simlab.analysis.table.prompt_sums import PolicyRun
-from simlab.errors import CostError, TraceError, UsageError
+from simlab.errors import CostError, TraceError, UsageError, named_or_listed
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
 from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
@@ -156,7 +156,8 @@ def reproduce(name: str, options: ReproduceOptions | None = None) -> Reproductio
     """
     options = ReproduceOptions() if options is None else options
     if name not in PUBLISHED:
-        raise UsageError(f"there is no published figure {name!r}; there are {', '.join(PUBLISHED)}")
+        listed = f"there are {', '.join(PUBLISHED)}"
+        raise UsageError(f"there is no published figure `{name}`{named_or_listed(name, PUBLISHED, listed)}")
     check_options(name, options)
     one = PUBLISHED[name]
     return Reproduction(one, *_REPRODUCTIONS[name](options, one))

@@ -9,6 +9,7 @@ from typing import ClassVar
 from simlab.analysis.scoring import rows
 from simlab.analysis.scoring.score import Prompt, Scoring, ScoringLimits, score_trace
 from simlab.analysis.scoring.text import scoring_notes, scoring_text
+from simlab.analysis.table.text import within_width
 from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
@@ -114,7 +115,7 @@ class ScoringTable(StudyResult):
             f"scored   {len(inputs.prompts)} prompts, {inputs.num_roots:,} roots, {width} candidates a depth",
         )
         lines = [
-            "\n".join(heading),
+            within_width("\n".join(heading)),
             *(scoring_text(part, "all" if name is None and len(parts) > 1 else name or "") for name, part in parts),
             scoring_notes(),
             *inputs.without,

@@ -18,6 +18,7 @@ from simlab.analysis.sparse.table import (
     sparse_figures,
 )
 from simlab.analysis.sparse.text import sparse_notes, sparse_text
+from simlab.analysis.table.text import within_width
 from simlab.arrays import Longs
 from simlab.columns import TextRounds
 from simlab.errors import TraceError, UsageError
@@ -103,7 +104,7 @@ class SparseTable(StudyResult):
             missing = num_left_out(logs[0], [one.label for one in inputs.policies])
             if missing:
                 lines.append(f"Left out, not measured with the same turns and samples: {missing} prompts of the trace.")
-        parts = ["\n".join(lines)]
+        parts = [within_width("\n".join(lines))]
         parts += [sparse_text(*one) for one in zip(logs, figures, self.choices, strict=True)]
         parts.append(sparse_notes([one for some in figures for one in some]))
         if inputs.prices.cost is None:

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -65,6 +66,15 @@ def dies_holding_the_list(
 ) -> None:
     inspect.getgeneratorlocals(numbers)["self"].num_taken.get_lock().acquire()  # type: ignore[arg-type]
     os._exit(9)
+
+
+def tells_what_is_blocked(
+    _options: RecordOptions, writer: TraceWriter, numbers: Iterator[int], told: ProgressReporter
+) -> None:
+    """Leave a note of the signals that do not reach the process, and record nothing."""
+    (writer._folder / "blocked").write_text(str(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+    for _ in numbers:
+        told.decoded(1)
 
 
 def stays(_options: RecordOptions, writer: TraceWriter, numbers: Iterator[int], _told: ProgressReporter) -> None:

@@ -101,7 +101,7 @@ def test_wheel_carries_the_licence_and_the_command(built: Path) -> None:
         (licence,) = (name for name in archive.namelist() if name.endswith("/licenses/LICENSE"))
         (scripts,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
         assert b"Apache License" in archive.read(licence)
-        assert "simlab = simlab.cli.main:main" in archive.read(scripts).decode()
+        assert "simlab = simlab.__main__:main" in archive.read(scripts).decode()
 
 
 def test_source_archive_holds_each_file_once_where_it_is_imported_from(built: Path) -> None:

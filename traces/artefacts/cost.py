@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from simlab.cost import PLAIN, STAGES, Visits
-from simlab.errors import CostError, TraceError
+from simlab.errors import CostError, TraceError, did_you_mean
 from simlab.ids import content_id
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import Json, JsonFields
@@ -25,6 +25,8 @@ PACKAGED = Path(str(files("simlab.traces"))) / "data" / "costs"
 EXECUTION = "eager"
 IMPORTED = "imported"
 """In place of an execution: the seconds were measured elsewhere."""
+UNKNOWN = "unknown"
+"""The system of seconds that were measured elsewhere."""
 
 Cell = tuple[str, int, int]
 """What was timed: stage, drafted tokens (the root not counted), tokens before the root."""
@@ -36,7 +38,7 @@ class CostFile:
 
     Attributes:
         device: the model of the CPU or GPU.
-        threads: of the CPU that the models ran on.
+        threads: of the CPU that the models ran on; 1 where nobody knows.
         system: operating system and architecture.
         dtype: of both models' arithmetic.
         attention: the target's attention implementation.
@@ -132,6 +134,16 @@ class CostFile:
         return content_id(self._verify_setting() | {"drafter": self.drafter.digest, "block_size": self.block_size})
 
     @property
+    def is_imported(self) -> bool:
+        """Whether the seconds were measured elsewhere; then nobody knows the threads."""
+        return self.system == UNKNOWN
+
+    @property
+    def threads_text(self) -> str:
+        """The threads in words."""
+        return f"{self.threads} thread" + ("" if self.threads == 1 else "s")
+
+    @property
     def cost_id(self) -> str:
         """Content id of everything, the samples included."""
         return content_id(self.to_json())
@@ -206,8 +218,8 @@ def read_cost_file(path: str | Path) -> CostFile:
         values = json.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CostError(
-            f"expected a cost file at {path}; there is none. `simlab profile --out FILE` makes one"
-            f"{_names(list(shipped))}."
+            f"expected a cost file at {path}; there is none{did_you_mean(str(path), shipped) or '.'} "
+            f"`simlab profile --out FILE` makes one{_names(list(shipped))}."
         ) from error
     except OSError as error:
         raise CostError(

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simlab.cost import PLAIN, STAGES, Visits
-from simlab.errors import CostError
-from simlab.traces.artefacts.cost import IMPORTED, Cell, CostFile
+from simlab.errors import CostError, named_or_listed
+from simlab.traces.artefacts.cost import IMPORTED, UNKNOWN, Cell, CostFile
 from simlab.traces.format.manifest import ModelInfo
 
 PUBLISHED = Path(str(files("simlab.traces"))) / "data" / "published"
@@ -92,7 +92,10 @@ def read_timings(path: str | Path) -> PassTimings:
     try:
         text = place.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise CostError(f"expected timings at {path}; there is none. {', '.join(shipped)} come with simlab.") from error
+        listed = f"{', '.join(shipped)} come with simlab"
+        raise CostError(
+            f"expected timings at {path}; there are none{named_or_listed(str(path), shipped, listed)}"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise CostError(f"{path} could not be read ({error}); expected CSV or JSON") from error
     is_json = text.lstrip()[:1] in ("[", "{")
@@ -143,12 +146,12 @@ def imported_cost_file(
     return CostFile(
         device=", ".join([*filter(None, [about.machine]), f"imported from {timings.name}"]),
         threads=1,
-        system="unknown",
+        system=UNKNOWN,
         target=about.target,
         drafter=about.drafter,
         block_size=about.block_size,
         dtype=about.dtype,
-        attention="unknown",
+        attention=UNKNOWN,
         temperature=about.temperature,
         top_k=about.top_k,
         top_p=about.top_p,

@@ -142,6 +142,8 @@ def write_beside(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             f"{path} could not be written ({_reason(error)}); see that the folder can be written and the disk has "
             "room, then run again."
         ) from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def write_frame(path: Path, rows: pl.DataFrame) -> None:

@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_simlab_train_subparsers=(dflash calibration ranks price ngram)
-_shtab_simlab_subparsers=(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version)
+_shtab_simlab_subparsers=(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
 
 _shtab_simlab_demo_option_strings=(-h --help --out)
 _shtab_simlab_record_option_strings=(-h --help --target --draft --prompts --completions --text-from --hidden-states --hidden-layers --tap-offset --out --limit --resume --dry-run --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs --dtype --device --batch-size --min-width --exact-budget)
@@ -32,7 +32,8 @@ _shtab_simlab_inspect_option_strings=(-h --help --schema --json --progress --no-
 _shtab_simlab_export_option_strings=(-h --help --format --out --trace -p --policy --draft --cost --limit --batches --draft-tokens --rounds --made-up --progress --no-progress --results --by)
 _shtab_simlab_completion_option_strings=(-h --help)
 _shtab_simlab_version_option_strings=(-h --help)
-_shtab_simlab_option_strings=(-h --help)
+_shtab_simlab_help_option_strings=(-h --help)
+_shtab_simlab_option_strings=(-h --help --version)
 
 
 
@@ -60,7 +61,8 @@ _shtab_simlab_inspect___schema_choices=(manifest cost optimum)
 _shtab_simlab_export___format_choices=(conformance vllm sglang tensorrt-llm modelopt latex markdown)
 _shtab_simlab_export___by_choices=(dataset context turn)
 _shtab_simlab_completion_pos_0_choices=(bash zsh)
-_shtab_simlab_pos_0_choices=(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version)
+_shtab_simlab_help_pos_0_choices=(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)
+_shtab_simlab_pos_0_choices=(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
 
 _shtab_simlab_demo__h_nargs=0
 _shtab_simlab_demo___help_nargs=0
@@ -155,9 +157,12 @@ _shtab_simlab_completion__h_nargs=0
 _shtab_simlab_completion___help_nargs=0
 _shtab_simlab_version__h_nargs=0
 _shtab_simlab_version___help_nargs=0
+_shtab_simlab_help__h_nargs=0
+_shtab_simlab_help___help_nargs=0
 _shtab_simlab_pos_0_nargs=A...
 _shtab_simlab__h_nargs=0
 _shtab_simlab___help_nargs=0
+_shtab_simlab___version_nargs=0
 
 
 # $1=COMP_WORDS[1]

@@ -16,6 +16,7 @@ _shtab_simlab_commands() {
     curves:'Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?'
     demo:'Run every step once: record, profile, replay, choose, confirm, report.'
     export:'Export policies and results for engines, papers and tests.'
+    help:'Show what a command does, and its options.'
     import-cost:'Make a cost file from latencies measured elsewhere.'
     inspect:'Show what a trace, checkpoint, cost file, fitted table or result file holds.'
     optimize:'Choose a policy and its settings on dev prompts; report it on other prompts.'
@@ -46,6 +47,7 @@ _shtab_simlab_train_commands() {
 
 _shtab_simlab_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--version[print the version of simlab]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -160,6 +162,15 @@ _shtab_simlab_export_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_export_defaults_added=0
+
+_shtab_simlab_help_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  ":without it, the list:(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)"
+  ":of a command that has kinds, such as train dflash:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_help_defaults_added=0
 
 _shtab_simlab_import_cost_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -495,6 +506,7 @@ _shtab_simlab() {
         curves) _arguments -C -s $_shtab_simlab_curves_options ;;
         demo) _arguments -C -s $_shtab_simlab_demo_options ;;
         export) _arguments -C -s $_shtab_simlab_export_options ;;
+        help) _arguments -C -s $_shtab_simlab_help_options ;;
         import-cost) _arguments -C -s $_shtab_simlab_import_cost_options ;;
         inspect) _arguments -C -s $_shtab_simlab_inspect_options ;;
         optimize) _arguments -C -s $_shtab_simlab_optimize_options ;;

@@ -20,7 +20,7 @@ from simlab.analysis.confirm.text import (
     stage_table,
     verdict_text,
 )
-from simlab.analysis.table.text import SPEEDUP
+from simlab.analysis.table.text import SPEEDUP, within_width
 from simlab.studies.confirm.batch import BatchFacts
 from simlab.studies.confirm.choice import PriorChoice
 from simlab.studies.inputs.artefacts import in_sample_note
@@ -175,7 +175,7 @@ class Confirmation(StudyResult):
 
     def text(self) -> str:
         """Everything, as ``simlab confirm`` prints it: the verdict, tables, and what to know of them."""
-        parts = ["\n".join(filter(None, [self.verdict, self.prediction])), self.heading]
+        parts = ["\n".join(filter(None, [self.verdict, self.prediction])), within_width(self.heading)]
         if self.context.by is None:
             parts.append(confirm_table(self.policies))
         else:

@@ -1,5 +1,6 @@
 """The cost file that prices a trace: the one that was asked for, or one that comes with simlab."""
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
         where = f"the cost file {file.cost_id}" if path is None else str(path)
         raise CostError(
             f"{where} is not finished: {missing} of its {len(tuple(file.cells()))} cells were not measured; "
-            f"finish it with `simlab profile --out {'FILE' if path is None else path} --resume`."
+            f"finish it with `simlab profile --out {'FILE' if path is None else shlex.quote(str(path))} --resume`."
         )
     return cost_table(file.cost_id, file.contexts, file.node_counts, file.samples, file.visits)
 
@@ -142,8 +143,8 @@ def prices_of_batch(prices: Prices, batch: int) -> Prices:
 
 
 def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Prices:
-    threads = f"{file.threads} thread" + ("" if file.threads == 1 else "s")
-    parts = [file.device, threads, file.dtype, file.execution]
+    measured = [] if file.is_imported else [file.threads_text]
+    parts = [file.device, *measured, file.dtype, file.execution]
     if "torch" in file.versions:
         parts.append(f"torch {file.versions['torch']}")
     if file.temperature != trace.manifest.sampling.temperature:

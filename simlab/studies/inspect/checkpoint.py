@@ -46,8 +46,13 @@ def fetched_checkpoint(name: str) -> Path | None:
         return None
     try:
         first = fetch("drafter", name, [CONFIG])
-    except ModuleNotFoundError:
-        return None
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "simlab":
+            raise
+        raise ModelError(
+            f"there is nothing at {name} on this machine, and to look for it on the Hugging Face Hub takes the package "
+            f'{error.name}, which is not installed; install it with: pip install "simlab[models]"'
+        ) from error
     if not (first.folder / CONFIG).is_file():
         raise ModelError(f"{name!r} has no {CONFIG} on the hub, so it is no drafter that simlab can run")
     _fields(first.folder / CONFIG)

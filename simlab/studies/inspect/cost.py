@@ -1,5 +1,6 @@
 """What a cost file holds, for people and for scripts."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -37,7 +38,7 @@ def cost_text(place: Path, file: CostFile) -> str:
     lines = [
         f"cost file {place}",
         f"id         {file.cost_id} (verify key {file.verify_key()}, draft key {file.draft_key()})",
-        f"machine    {file.device}, {file.threads} threads, {file.system}",
+        f"machine    {_machine(file)}",
         f"target     {model_name(file.target)}, {file.dtype}, attention {file.attention}, {file.execution}",
         f"drafter    {model_name(file.drafter)}, block {file.block_size}",
         f"sampling   temperature {file.temperature:g}, top-p {file.top_p:g}, top-k {file.top_k}",
@@ -45,9 +46,8 @@ def cost_text(place: Path, file: CostFile) -> str:
         f"samples    {sum(map(len, file.samples.values())):,} in {len(file.samples):,} cells",
     ]
     if missing:
-        lines.append(
-            f"unfinished {missing:,} cells are missing; finish it with `simlab profile --out {place} --resume`"
-        )
+        command = shlex.join(["simlab", "profile", "--out", str(place), "--resume"])
+        lines.append(f"unfinished {missing:,} cells are missing; finish it with `{command}`")
     lines += [f"{'note'.ljust(10)} {note}" for note in file.notes]
     if flatness is not None and flatness.warning:
         lines.append(f"WARNING    {flatness.warning}")
@@ -57,6 +57,13 @@ def cost_text(place: Path, file: CostFile) -> str:
         "",
     ]
     return "\n".join([*lines, *_aligned(_rows(file))])
+
+
+def _machine(file: CostFile) -> str:
+    """The device, and what else is known of it."""
+    if file.is_imported:
+        return file.device
+    return f"{file.device}, {file.threads_text}, {file.system}"
 
 
 def _flatness(file: CostFile) -> Flatness | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.analysis.optimize.text import finalist_table, optimism_text
-from simlab.analysis.table.text import summary_notes, summary_table
+from simlab.analysis.table.text import summary_notes, summary_table, within_width
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.optimize.inputs import SearchInputs, search_inputs
@@ -60,9 +60,10 @@ class OptimizeResult(StudyResult):
     def text(self) -> str:
         """The verdict and the tables as ``simlab optimize`` prints them."""
         evaluation, choice = self.inputs.evaluation, self.choice
-        parts = [self._heading(), self.optimum.verdict, finalist_table(self.optimum)]
+        parts = [within_width(self._heading()), self.optimum.verdict, finalist_table(self.optimum)]
         for prices, summaries in zip(evaluation.prices, choice.summaries, strict=True):
-            parts.append(f"evaluation prompts, latency profile {prices.heading}\n{summary_table(summaries)}")
+            heading = within_width(f"evaluation prompts, latency profile {prices.heading}")
+            parts.append(f"{heading}\n{summary_table(summaries)}")
         parts.append(optimism_text(self.optimum))
         parts.append(summary_notes(choice.summaries[0], evaluation.prices[0].why_none))
         return "\n\n".join([*parts, *self._warnings()])

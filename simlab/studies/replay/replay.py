@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simlab.analysis.table.html import sentences_html, summaries_html
 from simlab.analysis.table.summaries import summarise
+from simlab.analysis.table.text import within_width
 from simlab.errors import TraceError, UsageError
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policies
@@ -61,7 +62,7 @@ class ReplayTable(StudyResult):
     def text(self) -> str:
         """The tables as ``simlab replay`` prints them."""
         first = heading(self.trace, self.draft, self.rows, *self.prices)
-        parts = [first, tables_text(self.rows, self.prices, self.by)]
+        parts = [within_width(first), tables_text(self.rows, self.prices, self.by)]
         parts += [] if self.batch is None else [batch_note(self.batch)]
         parts += [in_sample_note(self.in_sample)] if self.in_sample else []
         return "\n\n".join(parts)

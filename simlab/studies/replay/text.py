@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from simlab.analysis.table.summaries import Summary, summarise
-from simlab.analysis.table.text import summary_blocks, summary_notes, summary_table
+from simlab.analysis.table.text import summary_blocks, summary_notes, summary_table, within_width
 from simlab.studies.inputs.priced_policies import BEST_BUDGET, HINDSIGHT
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.reader import Trace
@@ -59,7 +59,7 @@ def tables_text(rows: Results, prices: Sequence[Prices], by: str | None = None) 
     blocks, fastest = [], []
     for one in prices:
         part = results_at(rows, one.cost_id)
-        blocks.append(f"{one.heading}\n\n{table_text(part, one, by)}")
+        blocks.append(f"{within_width(one.heading)}\n\n{table_text(part, one, by)}")
         fastest.append((_fastest(summarise(part)), one))
     return "\n\n".join([*blocks, fastest_text(fastest)])
 
@@ -90,4 +90,5 @@ def fastest_text(fastest: Sequence[tuple[Summary, Prices]]) -> str:
         (label,) = labels
         return f"Fastest by prediction with all {len(fastest)} latency profiles: {label}."
     lines = [f"  {one.policy} ({one.speed.speedup:.2f}): {prices.heading}" for one, prices in fastest]
-    return "\n".join(["The fastest policy by prediction, and its speedup, change with the latency profile:", *lines])
+    change = "The fastest policy by prediction, and its speedup, change with the latency profile:"
+    return within_width("\n".join([change, *lines]))

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 import time
 from dataclasses import replace
 from multiprocessing.context import ForkServerContext
@@ -21,6 +22,7 @@ from recording_processes import (
     run_the_others_only,
     stays,
     takes_nothing,
+    tells_what_is_blocked,
 )
 
 from simlab.cli.main import main
@@ -131,6 +133,26 @@ def test_a_process_that_dies_with_the_list_in_its_hands_is_noticed(folder: Path,
             process.join()
         with pytest.raises(ModelError, match=r"process 2 on cpu ended early \(exit code 9\)"):
             list(o.taken())
+
+
+def test_the_other_processes_never_see_an_interruption(folder: Path, tmp_path: Path) -> None:
+    """Not even while they load; the first one goes on seeing them."""
+    with others(folder, tmp_path, tells_what_is_blocked, num=2) as o:
+        for process in o._processes.values():
+            process.join()
+    assert (tmp_path / "blocked").read_text() == "True"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_processes_that_could_not_all_begin_are_ended(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    o = others(folder, tmp_path, stays)
+    first = next(iter(o._processes.values()))
+    o._processes["never"] = first  # a process begins once
+    with pytest.raises(AssertionError, match="cannot start a process twice"), o:
+        pass
+    assert first.exitcode is not None
 
 
 def test_no_more_processes_than_shards(folder: Path, tmp_path: Path) -> None:

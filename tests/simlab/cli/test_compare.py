@@ -168,7 +168,7 @@ def test_slices_hold_every_prompt(results: Path, by: str, capsys: pytest.Capture
 
 
 def test_what_cannot_be_compared_is_refused(results: Path, trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "has no policy 'nothing'" in refused(capsys, results, "-p", "nothing")
+    assert "has no policy `nothing`; it has" in refused(capsys, results, "-p", "nothing")
     assert "name those to compare" in refused(capsys, results, "-p", TREE)
     assert "--draft and --limit are for traces" in refused(capsys, results, "--limit", 3)
     assert "no measured rows" in refused(capsys, results, "--kind", "measured")

@@ -224,6 +224,20 @@ def test_a_mistyped_path_is_not_looked_for_on_the_hub(
     assert f"there is nothing at {name}; expected a trace (folder or address)" in capsys.readouterr().err
 
 
+def test_the_hub_needs_a_package_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'huggingface_hub'", name="huggingface_hub")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("simlab.studies.inspect.checkpoint.fetch", lacking)
+    assert main(["inspect", "z-lab/Qwen3-8B-DFlash-b16"]) == 2
+    said = capsys.readouterr().err
+    assert "there is nothing at z-lab/Qwen3-8B-DFlash-b16 on this machine" in said
+    assert 'the package huggingface_hub, which is not installed; install it with: pip install "simlab[models]"' in said
+
+
 def test_parquet_of_another_kind_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows of rounds, say; they are no damaged results."""
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=2, length=12)

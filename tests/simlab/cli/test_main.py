@@ -9,7 +9,7 @@ from importlib import metadata
 
 import pytest
 
-from simlab.cli import main, version
+from simlab.cli import completion, main
 from simlab.errors import needing_models
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
@@ -65,6 +65,23 @@ def test_help_is_there(arguments: list[str], capsys: pytest.CaptureFixture[str])
         (["inspect", "/does/not/exist"], "there is nothing"),
         (["record", "--target", "t", "--prompts", "p"], "--out"),
         (["train"], "KIND"),
+        (["replya"], "there is no command `replya`; did you mean `replay`? See `simlab --help`"),
+        (["xyz"], "expected demo, record, replay"),
+        (["help", "replya"], "did you mean `replay`?"),
+        (["--verison"], "did you mean `--version`? See `simlab --help`"),
+        (["replay", "--polcy", "chain"], "did you mean `--policy`? See `simlab replay --help`"),
+        (["replay", "--limit=3", "--cots=a"], "there is no option `--cots`; did you mean `--cost`?"),
+        (["record", "--promts", "x", "--out", "y"], "did you mean `--prompts`? See `simlab record --help`"),
+        (["train", "dflsh"], "there is no kind `dflsh`; did you mean `dflash`? See `simlab train --help`"),
+        (["train", "ranks", "--trcae", "x"], "did you mean `--trace`? See `simlab train ranks --help`"),
+        (
+            ["replay", "--by", "contxt"],
+            "--by should be dataset, context or turn; got `contxt`; did you mean `context`?",
+        ),
+        (["export", "--format", "vlm", "-p", "chain"], "did you mean `vllm`? See `simlab export --help`"),
+        (["replay", "chain"], "the argument `chain` is not expected here; name a policy with -p, a trace with --trace"),
+        (["replay", "-q"], "the option `-q` is not expected here"),
+        (["version", "--json"], "see `simlab version --help`"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,6 +92,28 @@ def test_a_mistake_is_one_sentence(arguments: list[str], said: str, capsys: pyte
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["version"]) == 0
     assert capsys.readouterr().out.strip() == metadata.version("simlab")
+    with pytest.raises(SystemExit) as left:
+        main.main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.strip() == metadata.version("simlab")
+
+
+@pytest.mark.parametrize("words", [[], ["replay"], ["train"], ["train", "dflash"]], ids=" ".join)
+def test_help_is_a_command_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for arguments in (["help", *words], [*words, "--help"]):
+        with pytest.raises(SystemExit) as left:
+            main.main(arguments)
+        assert left.value.code == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+
+
+def test_what_a_command_refuses_names_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["compare", "a", "b", "c"]) == 2
+    assert one_sentence(capsys).endswith("see `simlab compare --help`\n")
+    assert main.main(["train", "dflash", "--out", "x", "--text", "y", "z"]) == 2
+    assert one_sentence(capsys).endswith("see `simlab train dflash --help`\n")
 
 
 def raising(error: BaseException) -> Callable[[object], int]:
@@ -89,21 +128,21 @@ def raising(error: BaseException) -> Callable[[object], int]:
 def test_an_interruption_leaves_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(version, "run", raising(KeyboardInterrupt()))
-    assert main.main(["version"]) == 130
-    assert capsys.readouterr().err == "\n"
+    monkeypatch.setattr(completion, "run", raising(KeyboardInterrupt()))
+    assert main.main(["completion", "bash"]) == 130
+    assert capsys.readouterr().err == "simlab: interrupted\n"
 
 
 def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(version, "run", raising(OSError(28, "No space left on device", "results.parquet")))
-    assert main.main(["version"]) == 2
+    monkeypatch.setattr(completion, "run", raising(OSError(28, "No space left on device", "results.parquet")))
+    assert main.main(["completion", "bash"]) == 2
     assert one_sentence(capsys) == "simlab: results.parquet: No space left on device\n"
 
 
 def test_a_programming_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version, "run", raising(ValueError("a bug")))
+    monkeypatch.setattr(completion, "run", raising(ValueError("a bug")))
     with pytest.raises(ValueError, match="a bug"):
-        main.main(["version"])
+        main.main(["completion", "bash"])
 
 
 def test_a_missing_package_is_named() -> None:
@@ -132,7 +171,7 @@ def test_nothing_heavy_is_loaded_for_a_list() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-LIGHT = (["--help"], ["version"], ["completion", "bash"])
+LIGHT = (["--help"], ["help"], ["version"], ["--version"], ["completion", "bash"])
 """What is typed most, and completed at every key: it must be there at once."""
 
 

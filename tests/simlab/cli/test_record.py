@@ -1,5 +1,6 @@
 """``simlab record``: what is typed arrives at the recorder, and mistakes are met at the door."""
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,6 +106,15 @@ def test_a_text_told_again_takes_no_sampling(
     assert calls.recorded == []
     assert main(arguments) == 0
     assert calls.recorded[0].text_from == "runs/old"
+
+
+def test_the_command_that_is_suggested_can_be_pasted(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = [*NEEDED]
+    typed[typed.index("--out") + 1] = "runs/my trace"
+    assert main(typed) == 0
+    command = capsys.readouterr().out.splitlines()[-1].split("`")[1]
+    assert shlex.split(command)[:4] == ["simlab", "replay", "--trace", "runs/my trace"]
+    assert len(calls.recorded) == 1
 
 
 def test_an_interrupted_recording_says_how_to_go_on(

@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 from made_up_costs import EMPTY, filled
 
-from simlab.cli.main import INTERRUPTED, main
+from simlab.cli.interruption import INTERRUPTED
+from simlab.cli.main import main
 from simlab.cost import PLAIN
 from simlab.policies.engine import replay as engine
 from simlab.recorded import RecordedTexts

@@ -55,6 +55,8 @@ def test_imported_prices_price_a_replay(
     assert "select, commit: not given, so they cost nothing here" in said
     file = read_cost_file(out)
     assert file.node_counts == (0, 1, 8, 32, 64)
+    assert main(["replay", "--trace", str(trace), "-p", "ddtree:budget=8", "--cost", str(out)]) == 0
+    assert "latency  Made-up GPU, imported from engine.csv, unknown dtype, imported (cost " in capsys.readouterr().out
     value = replayed(capsys, trace, "-p", "ddtree:budget=8", "--cost", str(out))
     (row,) = [one for one in value["rows"] if one["policy"] == "ddtree:budget=8"]
     assert value["cost"] == file.cost_id
@@ -62,9 +64,14 @@ def test_imported_prices_price_a_replay(
     assert main(["inspect", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "note       a made-up engine" in shown
+    assert "thread" not in shown
     assert "WARNING" not in shown
     assert main(["inspect", "--json", str(out)]) == 0
     assert json.loads(capsys.readouterr().out)["flatness"]["looks_launch_bound"] is None
+    assert main([*typed, "--json", "--plain-s", "0.01"]) == 2
+    assert f"{out} is there already; name another file, or delete it" in capsys.readouterr().err
+    assert read_cost_file(out) == file
+    out.unlink()
     assert main([*typed, "--json", "--plain-s", "0.01"]) == 0
     assert json.loads(capsys.readouterr().out)["cost_id"] == read_cost_file(out).cost_id != file.cost_id
 

@@ -4,11 +4,13 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import polars as pl
 import pytest
 
 from simlab.errors import TraceError
+from simlab.traces.format.files import write_beside
 from simlab.traces.format.manifest import ModelInfo
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.inspect import check_trace
@@ -163,3 +165,14 @@ def test_sequences_must_count_up(tmp_path: Path, shards: list[list[SequenceRecor
     writer.write(0, shards[1])
     with pytest.raises(ValueError, match="count up from 0"):
         writer.finish({})
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_file_that_was_not_finished_leaves_nothing(error: BaseException, tmp_path: Path) -> None:
+    def write(file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise error
+
+    with pytest.raises((KeyboardInterrupt, TraceError)):
+        write_beside(tmp_path / "whole", write)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,128 @@
+"""Ctrl-C: wherever it comes, the process says so in one line and ends with exit code 130. Read `begin` first.
+
+An interruption unwinds the command as any exception does, so that files are closed and other processes ended. That
+fails where an exception is lost (in a destructor, in a callback of compiled code) and where none can be raised (while
+compiled code runs, while threads are waited for). There the process is ended at once, or after `PATIENCE_S` seconds.
+Every file is written beside its place and renamed, so what is ended so leaves whole files too.
+"""
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import NoReturn
+
+INTERRUPTED = 130
+"""The exit code, as shells have it: 128 and the number of the signal."""
+
+PATIENCE_S = 2.0
+"""Seconds that a command has to unwind; a second Ctrl-C takes the rest of them."""
+
+_kept: list[str] = []
+_has_come = threading.Event()
+_is_said = threading.Event()
+_speaker = threading.RLock()
+
+
+def begin() -> None:
+    """From here on Ctrl-C ends this process in one line, wherever it is.
+
+    Where SIGINT is ignored, as behind ``nohup``, or another program's business, nothing is changed.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
+    # What is registered first is called last: behind it the interpreter takes its modules apart, these among them.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reading,), daemon=True).start()
+
+
+def keep(said: str) -> None:
+    """Say what an interrupted command leaves and how to go on; it is printed if there is an interruption.
+
+    Args:
+        said: without capital and full stop; empty: nothing is left.
+    """
+    _kept[:] = [said] if said else []
+
+
+def has_come() -> bool:
+    """Whether Ctrl-C was pressed in this process; whatever is raised afterwards, that is the cause."""
+    return _has_come.is_set()
+
+
+def interrupted() -> int:
+    """Print the line, and give back the exit code."""
+    if has_come():
+        _say_once()
+    else:
+        print(_line(), file=sys.stderr)
+    return INTERRUPTED
+
+
+def leave() -> NoReturn:
+    """End an interrupted process that has unwound, without waiting for its threads.
+
+    Not by returning to the interpreter: it remembers an interruption of code that was made while it ran (``exec``,
+    which named tuples and data classes are made with), and would die of the signal.
+    """
+    _say_once()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    atexit._run_exitfuncs()
+    os._exit(INTERRUPTED)
+
+
+def _line() -> str:
+    # A terminal shows ^C, and a progress bar has no end of line.
+    return ("\n" if os.isatty(2) else "") + "; ".join(["simlab: interrupted", *_kept])
+
+
+def _say_once() -> None:
+    with _speaker:
+        if not _is_said.is_set():
+            _is_said.set()
+            os.write(2, f"{_line()}\n".encode())
+
+
+def _end() -> NoReturn:
+    """End the process here and now, from whatever thread."""
+    _say_once()
+    os._exit(INTERRUPTED)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Raise, but once: what unwinds is not disturbed again, it is ended by `_watch`."""
+    if not has_come():
+        _has_come.set()
+        raise KeyboardInterrupt
+
+
+def _watch(signals: int) -> None:
+    """Wait for Ctrl-C, and end a process that has not ended by itself soon after, or when it comes again."""
+    while os.read(signals, 1) != bytes([signal.SIGINT]):
+        pass
+    select.select([signals], [], [], PATIENCE_S)
+    _end()
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if has_come():
+        _end()
+    sys.__excepthook__(kind, error, trace)
+
+
+def _unraisable(lost: "sys.UnraisableHookArgs") -> None:
+    """An interruption that is lost where it came; what fails later in what it left half made is of no interest."""
+    if has_come() and lost.exc_type is KeyboardInterrupt:
+        _end()
+    if not has_come():
+        sys.__unraisablehook__(lost)
