@@ -108,9 +108,7 @@ def _standing(standing: FinalistVerdict) -> list[str]:
     return [f"{text[0].upper()}{text[1:]}" if text.startswith("no ") else text]
 
 
-def _over_chain(
-    results: ReportResults, best: Summary, standing: FinalistVerdict, choice: VerdictChoice
-) -> list[str]:
+def _over_chain(results: ReportResults, best: Summary, standing: FinalistVerdict, choice: VerdictChoice) -> list[str]:
     """The lead over the chain, in a sentence; none where there is no chain, or it is the best."""
     chain = results.chain()
     found = [one for one in standing.comparisons if chain is not None and one.second == chain.policy]
@@ -168,4 +166,3 @@ def _ratio(rows: pl.DataFrame, best: Summary, reference: Summary | None) -> floa
     if own is None or other is None:
         return math.nan
     return own.speed.tokens_per_s / other.speed.tokens_per_s
-
