@@ -46,9 +46,9 @@ class ReportVerdict:
 def verdict_of(results: ReportResults, choice: VerdictChoice) -> ReportVerdict:
     """The best policy's speedup over autoregressive decoding, and whether it wins; then its lead over the chain.
 
-    It wins by the rule of `simlab optimize`: it is ahead of autoregressive decoding, the chain and the best of the other
-    families, each difference significant in the family of these comparisons. Else there is no winner. Without seconds
-    it is the acceptance length.
+    It wins by the rule of `simlab optimize`: it is ahead of autoregressive decoding, the chain and the best of the
+    other families, each difference significant in the family of these comparisons. Else there is no winner. Without
+    seconds it is the acceptance length.
     """
     if not results.finalists:
         return ReportVerdict(None, "Nothing to compare: there is no policy beside autoregressive decoding.", ())

@@ -3,7 +3,7 @@
 import html
 import re
 import shlex
-from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -46,11 +46,10 @@ def measured_answers() -> list[tuple[str, str]]:
     return [(command, answer) for command, answer in answers().items() if figures_of(answer)]
 
 
-@cache
 def options_of(command: str) -> frozenset[str]:
     """The latency profiles of a command."""
     words = shlex.split(command)
-    return frozenset(after for word, after in zip(words, words[1:], strict=False) if word == "--cost")
+    return frozenset(after for word, after in pairwise(words) if word == "--cost")
 
 
 def test_the_first_table_is_what_the_first_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

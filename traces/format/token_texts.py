@@ -39,9 +39,9 @@ def read_token_texts(place: str | Path, manifest: Manifest) -> Mapping[int, byte
 
 
 def text_of_tokens(texts: Mapping[int, bytes], ids: Iterable[int]) -> str:
-    """The text that tokens stand for together; one that is not known stands there as its number.
+    r"""The text that tokens stand for together; one that is not known stands there as its number.
 
-    >>> text_of_tokens({1: b"caf", 2: b"\\xc3", 3: b"\\xa9"}, [1, 2, 3, 4])
+    >>> text_of_tokens({1: b"caf", 2: b"\xc3", 3: b"\xa9"}, [1, 2, 3, 4])
     'café<4>'
     """
     return b"".join(texts.get(one, b"<%d>" % one) for one in ids).decode("utf-8", "replace")
