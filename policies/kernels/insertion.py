@@ -14,7 +14,7 @@ import numpy as np
 
 from simlab.arrays import Ints, Shorts
 from simlab.jit import borrowing_kernel, inlined_kernel, kernel
-from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, find_rank
+from simlab.policies.edges.children import ELSEWHERE, EVERY_COST, SPINE, Children, find_rank
 from simlab.policies.kernels.gather import gather_paths
 
 NEVER = 65535
@@ -70,7 +70,7 @@ def count_buffers_for(num_depths: int, most: int) -> CountBuffers:
 
 @borrowing_kernel
 def insertions_into(
-    children: Children, true_ranks: Ints, most: int, buffers: CountBuffers, places: Shorts, limit: int
+    children: Children, true_ranks: Ints, most: int, buffers: CountBuffers, places: Shorts, limit: int = EVERY_COST
 ) -> None:
     """The places of the nodes of the true path in the order of nodes, from 1.
 
