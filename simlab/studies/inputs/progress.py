@@ -49,4 +49,6 @@ def progress_bar(
         initial: how many were done before.
     """
     shown = sys.stderr.isatty() if wanted is None else wanted
-    return tqdm(total=total, desc=task, unit=unit, unit_scale=unit_scale, initial=initial, delay=PATIENCE_S, disable=not shown)
+    return tqdm(
+        total=total, desc=task, unit=unit, unit_scale=unit_scale, initial=initial, delay=PATIENCE_S, disable=not shown
+    )
