@@ -61,6 +61,10 @@ notebook: .venv/ready-docs .venv/ready-test
 findings: .venv/ready-docs
 	$(BIN)/python docs/make_findings.py
 
+# Pictures of the report of README's command; needs a Chromium (make browser).
+report-pictures: .venv/ready-test
+	$(BIN)/python docs/make_report_pictures.py
+
 # Goes on where it was interrupted; writes docs/measurements/replay_is_the_runner.md.
 verify-real: .venv/ready-test
 	PYTHONPATH=tests/helpers $(BIN)/python tests/whole/verify_real.py

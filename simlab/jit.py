@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from numba.core import types
 from numba.core.options import DefaultOptions
 
 P = ParamSpec("P")
@@ -11,6 +12,21 @@ R = TypeVar("R")
 
 _UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
 """numba's own kernels are compiled so; its type hints leave the option out. Without it all works, and takes longer."""
+
+
+def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    """Under numba, with the options that every kernel has, and compiled once for all numbers of a type.
+
+    To numba a number in the text of a caller, such as the 0 that a count begins with, has a type of its own; what is
+    called with it, and later with the count, would be compiled for both, with all that it calls.
+    """
+    found = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
+    resolve = getattr(found, "get_call_template", None)
+    if resolve is not None:
+        found.get_call_template = lambda args, keywords: resolve(
+            tuple(map(types.unliteral, args)), {name: types.unliteral(one) for name, one in keywords.items()}
+        )
+    return cast(Callable[P, R], found)
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -34,7 +50,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     Returns:
         The compiled function, under the same signature. The original is its ``py_func``.
     """
-    return cast(Callable[P, R], numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+    return _compiled(function)
 
 
 def inlined_kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -43,7 +59,7 @@ def inlined_kernel(function: Callable[P, R]) -> Callable[P, R]:
     For small scalar functions inside a loop over the vocabulary: the compiler does not vectorise
     a loop that calls, and the difference is a factor of five.
     """
-    return cast(Callable[P, R], numba.njit(nogil=True, cache=True, error_model="numpy", inline="always")(function))
+    return _compiled(function, inline="always")
 
 
 def borrowing_kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -54,4 +70,4 @@ def borrowing_kernel(function: Callable[P, R]) -> Callable[P, R]:
     the work. A caller that waits holds its arrays, so here nothing is counted; what would make an array is refused
     when it is compiled.
     """
-    return cast(Callable[P, R], numba.njit(nogil=True, cache=True, error_model="numpy", **_UNCOUNTED)(function))
+    return _compiled(function, **_UNCOUNTED)

@@ -113,6 +113,7 @@ def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothi
     for name, tally in tallies.items():
         producer = trace.manifest.draft_sets[name].model.digest
         _compare(place, f"id of {name}", trace.draft_ids.get(name), draft_id(trace.text_id, producer, tally.digests))
+    trace.token_texts()
     return _report(trace, tallies)
 
 

@@ -22,6 +22,7 @@ from simlab.traces.format.shards import (
     read_token_rows,
     verify_file,
 )
+from simlab.traces.format.token_texts import read_token_texts
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -153,6 +154,14 @@ class Trace:
         else:
             names = [draft_file(self.draft_name(table), shard) for shard in range(num_shards)]
         return pl.scan_parquet([address(self.place, name) for name in names], glob=False)
+
+    def token_texts(self) -> Mapping[int, bytes] | None:
+        """The bytes of each token, by id, where the trace has them; see `simlab.traces.format.token_texts`.
+
+        Raises:
+            TraceError: the file is missing or damaged.
+        """
+        return read_token_texts(self.place, self.manifest)
 
     def _wanted(self, indices: Collection[int] | None) -> frozenset[int]:
         everything = frozenset(range(len(self.texts)))

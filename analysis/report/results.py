@@ -111,6 +111,10 @@ def split_rows(rows: pl.DataFrame, cost_id: str | None) -> ReportResults:
     return ReportResults(predicted.unique(key, keep="first", maintain_order=True), measured)
 
 
-def ratio_text(value: float, low: float, high: float) -> str:
-    """A ratio with its interval, where it has one."""
-    return f"{value:.2f} ×" if math.isnan(low) else f"{value:.2f} × [{low:.2f}, {high:.2f}]"
+def interval_text(low: float, high: float) -> str:
+    """An interval behind its figure; empty where it is not known.
+
+    >>> interval_text(1.33, 1.587)
+    ' [1.33, 1.59]'
+    """
+    return "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"

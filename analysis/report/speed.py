@@ -150,9 +150,10 @@ def _add_measured(figure: go.Figure, members: Sequence[Summary], results: Report
 def slice_chart(results: ReportResults, shown: Sequence[Summary], by: str) -> Chart | None:
     """Speedup, or acceptance length, slice by slice; None where there is one slice alone."""
     rows = results.predicted if results.predicted.height else results.measured
-    found = [
-        one for one in summarise(rows, by) if (one.policy, one.policy_id) in {(a.policy, a.policy_id) for a in shown}
-    ]
+    policy_ids = {one.policy_id for one in shown}
+    wanted = rows.filter(pl.col("policy_id").is_in(policy_ids) | (pl.col("name") == BASELINE))
+    labels = {(one.policy, one.policy_id) for one in shown}
+    found = [one for one in summarise(wanted, by) if (one.policy, one.policy_id) in labels]
     slices = list(dict.fromkeys(str(one.slice) for one in found))
     if len(slices) < 2:
         return None

@@ -1,14 +1,16 @@
-"""The verdict of a report: who is ahead of the chain, by how much, what was measured, and who cannot be told apart."""
+"""The verdict of a report: the best policy's speedup, whether it wins, what was measured, its lead over the chain."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import polars as pl
 
-from simlab.analysis.compare.comparisons import Comparison, compare_runs
-from simlab.analysis.compare.verdicts import standing_sentence
-from simlab.analysis.report.results import ReportResults, family_of, ratio_text
+from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S
+from simlab.analysis.optimize.finalists import MOST_RIVALS, FinalistVerdict, judge_finalists
+from simlab.analysis.report.results import ReportResults, family_of, interval_text
+from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
+from simlab.totals import SUMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class ReportVerdict:
     Attributes:
         best: the policy that it is about; None where no policy but plain decoding is there.
         sentence: the verdict.
-        more: what must be added, a sentence each.
+        more: what must be added, a sentence each: how it stands among the others, its lead over the chain, doubts.
     """
 
     best: Summary | None
@@ -42,78 +44,84 @@ class ReportVerdict:
 
 
 def verdict_of(results: ReportResults, choice: VerdictChoice) -> ReportVerdict:
-    """The verdict over the best of each family, by tokens per second where these are known.
+    """The best policy's speedup over autoregressive decoding, and whether it wins; then its lead over the chain.
 
-    The policy that was chosen is held against the chain, and against the best of every other family; a difference
-    that cannot be resolved is no win.
+    It wins by the rule of `simlab optimize`: it is ahead of autoregressive decoding, the chain and the best of the
+    other families, each difference significant in the family of these comparisons. Else there is no winner. Without
+    seconds it is the acceptance length.
     """
     if not results.finalists:
         return ReportVerdict(None, "Nothing to compare: there is no policy beside autoregressive decoding.", ())
-    if choice.policy == BASELINE:
-        alone = _alone(results, results.finalists[0], choice)
-        return replace(
-            alone, sentence=f"No policy: autoregressive decoding was chosen. The fastest here is {alone.sentence}"
-        )
     named = [one for one in results.policies if one.policy == choice.policy]
     best = named[0] if named else results.finalists[0]
-    measure = "tokens_per_s" if results.has_speeds else "acceptance_length"
-    reference = results.chain()
-    if reference is None or reference.policy_id == best.policy_id:
-        return _alone(results, best, choice)
-    others = [
-        one for one in results.finalists if family_of(one) != family_of(best) and one.policy_id != reference.policy_id
-    ]
-    others = [reference, *others]
-    runs = [results.run(one) for one in (best, *others)]
-    found = compare_runs(runs, [(0, place) for place in range(1, len(runs))])
-    of_measure = [one for one in found if one.measure == measure]
-    first = of_measure[0]
-    more = [f"Predicted: {text}" if results.ran else text for text in _of_rivals(of_measure)]
+    runs = [results.run(one) for one in (best, *_others(results, best))]
+    standing = judge_finalists([runs], TOKENS_PER_S if results.has_speeds else ACCEPTANCE_LENGTH)
+    headline = _headline(results, best, choice)
+    if choice.policy == BASELINE:
+        headline = f"No policy: autoregressive decoding was chosen. The fastest here is {headline}"
+    elif not standing.wins:
+        headline = f"No winner. {headline}"
+    more = [f"Predicted: {text}" if results.ran else text for text in _standing(standing)]
+    more += _over_chain(results, best, standing, choice)
     if not choice.is_held_out and len(results.policies) > 1:
         more.append(f"{best.policy} was chosen on these very prompts, so it looks better here than it is.")
-    return ReportVerdict(best, _sentence(results, best, first, reference, choice), tuple(more))
+    return ReportVerdict(best, headline, tuple(more))
 
 
-def _alone(results: ReportResults, best: Summary, choice: VerdictChoice) -> ReportVerdict:
-    """Where there is no chain to hold the best against, or it is the chain."""
-    others = [one for one in results.finalists if one.policy_id != best.policy_id]
+def _others(results: ReportResults, best: Summary) -> list[Summary]:
+    """What the best is held against: the chain, the baseline, and the best of other families, at most so many.
+
+    Who does on every prompt just what the best does is no rival.
+    """
+    chain = results.chain()
+    references = [*([] if chain is None else [chain]), *(one for one in results.found if one.name == BASELINE)]
+    left_out = {best.policy_id, *(one.policy_id for one in references)}
+    own = _sums(results, best)
+    rivals = [
+        one
+        for one in results.finalists
+        if one.policy_id not in left_out and family_of(one) != family_of(best) and not own.equals(_sums(results, one))
+    ]
+    return [*rivals[:MOST_RIVALS], *(one for one in references if one.policy_id != best.policy_id)]
+
+
+def _sums(results: ReportResults, summary: Summary) -> pl.DataFrame:
+    """What a policy did on each text."""
+    return results.run(summary).rows.select("sequence", *SUMS, *STAGE_COLUMNS).sort("sequence")
+
+
+def _headline(results: ReportResults, best: Summary, choice: VerdictChoice) -> str:
     prompts = _prompts(best.prompts, choice)
     if not results.has_speeds:
-        text = f"{best.policy}: acceptance length {best.totals.acceptance_length:.2f} on {prompts}."
-    else:
-        speed = best.speed
-        ratio = ratio_text(speed.speedup, speed.interval.low, speed.interval.high)
-        text = f"{best.policy}: {ratio} autoregressive decoding"
-        text = f"{text} on {prompts}{_measured(results, best, None)}."
-    if not others:
-        return ReportVerdict(best, text, ())
-    runs = [results.run(one) for one in (best, *others)]
-    measure = "tokens_per_s" if results.has_speeds else "acceptance_length"
-    found = compare_runs(runs, [(0, place) for place in range(1, len(runs))])
-    return ReportVerdict(best, text, tuple(_of_rivals([one for one in found if one.measure == measure])))
+        length = f"{best.totals.acceptance_length:.2f}{interval_text(best.interval.low, best.interval.high)}"
+        return f"{best.policy}: acceptance length {length} on {prompts}."
+    speed = best.speed
+    ratio = f"{speed.speedup:.2f} × autoregressive decoding{interval_text(speed.interval.low, speed.interval.high)}"
+    return f"{best.policy}: {ratio} on {prompts}{_measured(results, best, None)}."
 
 
-def _sentence(
-    results: ReportResults, best: Summary, comparison: Comparison, reference: Summary, choice: VerdictChoice
-) -> str:
-    prompts = _prompts(comparison.prompts, choice)
+def _standing(standing: FinalistVerdict) -> list[str]:
+    """Where the best stands among the others, as a sentence of its own."""
+    if not any(one.is_known for one in standing.comparisons):
+        return []
+    text = standing.verdict
+    return [f"{text[0].upper()}{text[1:]}" if text.startswith("no ") else text]
+
+
+def _over_chain(results: ReportResults, best: Summary, standing: FinalistVerdict, choice: VerdictChoice) -> list[str]:
+    """The lead over the chain, in a sentence; none where there is no chain, or it is the best."""
+    chain = results.chain()
+    found = [one for one in standing.comparisons if chain is not None and one.second == chain.policy]
+    if chain is None or not found or not found[0].is_known:
+        return []
+    comparison, prompts = found[0], _prompts(found[0].prompts, choice)
     if comparison.equal:
-        return f"No difference: {best.policy} and {reference.policy} did the same on {prompts}."
-    if not comparison.differs:
-        limit = (
-            f"; minimum detectable difference {100 * (comparison.detectable - 1):.1f} %"
-            if comparison.detectable > 1
-            else ""
-        )
-        both = f"between {best.policy} and {_the(reference)}"
-        seen = f"{100 * (comparison.ratio - 1):+.1f} %"
-        return f"No winner {both}: not significant{limit} (n = {prompts}); observed {seen}."
-    what = "" if results.has_speeds else "acceptance length "
+        return [f"No difference: {best.policy} and {_the(chain)} did the same on {prompts}."]
     interval = comparison.ratio_interval
-    ratio = ratio_text(comparison.ratio, interval.low, interval.high)
-    ending = _measured(results, best, reference)
-    bracket = ratio.partition(" ×")
-    return f"{best.policy}: {what}{bracket[0]} × {_the(reference)}{bracket[2]} on {prompts}{ending}."
+    what = "" if results.has_speeds else "acceptance length "
+    ratio = f"{what}{comparison.ratio:.2f} × {_the(chain)}{interval_text(interval.low, interval.high)}"
+    doubt = "" if comparison.differs else ", not significant"
+    return [f"{best.policy}: {ratio} on {prompts}{doubt}{_measured(results, best, chain)}."]
 
 
 def _the(reference: Summary) -> str:
@@ -158,12 +166,3 @@ def _ratio(rows: pl.DataFrame, best: Summary, reference: Summary | None) -> floa
     if own is None or other is None:
         return math.nan
     return own.speed.tokens_per_s / other.speed.tokens_per_s
-
-
-def _of_rivals(comparisons: list[Comparison]) -> list[str]:
-    """Where the best stands among the best of the other families."""
-    known = [one for one in comparisons if one.is_known]
-    if len(comparisons) < 2 or not known:
-        return []
-    text = standing_sentence(comparisons)
-    return [f"{text[0].upper()}{text[1:]}." if text.startswith("no ") else f"{text}."]

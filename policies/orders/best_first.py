@@ -203,6 +203,7 @@ def _fill_scores(
                 insert_true_path(tree, roots.true_ranks[root], insertions[root])
                 available[root], scores[root, : path_scores.size] = path_scores.size - 1, path_scores
             else:
-                insertions_into(children, roots.true_ranks[root], most, workspace.buffers, insertions[root])
+                ranks, places = roots.true_ranks[root], insertions[root]
+                insertions_into(children, ranks, most, workspace.buffers, places, EVERY_COST)
                 available[root] = num_paths(children, most)
                 guess = best_scores_into(children, most, guess, buffers, scores[root])

@@ -1,8 +1,8 @@
-"""Token ids as text, without loading a model."""
+"""Token ids as text, and the bytes of each, without loading a model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from simlab.errors import ModelError
 from simlab.real_runner.targets import builtin
@@ -14,7 +14,9 @@ def load_decoder(name: str) -> Callable[[list[int]], str]:
     Raises:
         ModelError: there is no tokenizer under that name.
     """
-    return _decoder_in(str(builtin.builtin_target_dir()) if name == builtin.NAME else name, name, "", fetch=True)
+    place = str(builtin.builtin_target_dir()) if name == builtin.NAME else name
+    tokenizer = _tokenizer_in(place, name, "", fetch=True)
+    return lambda ids: str(tokenizer.decode(ids))
 
 
 def decoder_at_hand(name: str, revision: str) -> Callable[[list[int]], str]:
@@ -27,20 +29,54 @@ def decoder_at_hand(name: str, revision: str) -> Callable[[list[int]], str]:
     Raises:
         ModelError: the tokenizer is not on this machine.
     """
+    tokenizer = _tokenizer_at_hand(name, revision)
+    return lambda ids: str(tokenizer.decode(ids))
+
+
+def _tokenizer_at_hand(name: str, revision: str) -> PreTrainedTokenizerBase:
     if name != builtin.NAME:
-        return _decoder_in(name, name, revision, fetch=False)
+        return _tokenizer_in(name, name, revision, fetch=False)
     folder = builtin.target_at_hand()
     if folder is None:
         raise ModelError(f"the target {name} was not fetched yet")
-    return _decoder_in(str(folder), name, "", fetch=False)
+    return _tokenizer_in(str(folder), name, "", fetch=False)
 
 
-def _decoder_in(place: str, name: str, revision: str, *, fetch: bool) -> Callable[[list[int]], str]:
+def bytes_of_tokens(name: str, revision: str, ids: Iterable[int]) -> Mapping[int, bytes]:
+    """The bytes of each token, by a tokenizer that is on this machine already; arguments as of `decoder_at_hand`.
+
+    Raises:
+        ModelError: the tokenizer is not on this machine, or its tokens are not made of bytes, as those of GPT-2 are.
+    """
+    tokenizer = _tokenizer_at_hand(name, revision)
+    added, own = tokenizer.get_added_vocab(), {sign: byte for byte, sign in enumerate(_SIGNS)}
+    found = {}
+    for one in ids:
+        token = tokenizer.convert_ids_to_tokens(one)
+        if token not in added and not own.keys() >= set(token):
+            raise ModelError(f"the tokens of {name!r} are not made of bytes; their texts cannot be stored one by one")
+        found[one] = token.encode() if token in added else bytes(own[sign] for sign in token)
+    return found
+
+
+def _signs() -> str:
+    """The sign that stands for each byte in a vocabulary of bytes (Radford et al., GPT-2, 2019).
+
+    Printable ones stand for themselves, the others for the signs from 256 on.
+    """
+    shown = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return "".join(chr(byte if byte in shown else next(others)) for byte in range(256))
+
+
+_SIGNS = _signs()
+
+
+def _tokenizer_in(place: str, name: str, revision: str, *, fetch: bool) -> PreTrainedTokenizerBase:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
+        return AutoTokenizer.from_pretrained(
             place, revision=revision or "main", local_files_only=not fetch, trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"the tokenizer of {name!r} could not be loaded ({reason})") from error
-    return lambda ids: str(tokenizer.decode(ids))

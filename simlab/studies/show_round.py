@@ -96,7 +96,7 @@ def show_round(
         raise UsageError(f"`{policy}` names {len(policies)} policies; a round is of one, so name one")
     if sequence is not None and not 0 <= sequence < len(recording.sequences()):
         raise UsageError(f"{recording.place} holds {len(recording.sequences())} texts; there is no text {sequence}")
-    decode = decoder_of(recording.manifest.target) or (lambda ids: " ".join(map(str, ids)))
+    decode = decoder_of(recording) or (lambda ids: " ".join(map(str, ids)))
     texts = recording.recorded(name, None if sequence is None else [sequence])
     if number is None:
         telling = most_telling_round(texts, policies[0].policy)

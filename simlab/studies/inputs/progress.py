@@ -1,8 +1,38 @@
-"""Progress of a study: a bar on standard error, after two seconds, where somebody looks."""
+"""Progress of a study, on standard error: a bar where somebody looks, and a line for each step that takes long."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
 
 from tqdm import tqdm
+
+PATIENCE_S = 2.0
+"""What is done sooner is done in silence."""
+
+
+@contextmanager
+def step(task: str, what: str) -> Iterator[None]:
+    """Say what a study is at: on a terminal at once, elsewhere if it takes more than two seconds.
+
+    Args:
+        task: the study.
+        what: the step, in a word or two.
+    """
+
+    def say() -> None:
+        print(f"{task}: {what} ...", file=sys.stderr, flush=True)
+
+    timer = Timer(PATIENCE_S, say)
+    timer.daemon = True
+    if sys.stderr.isatty():
+        say()
+    else:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def progress_bar(
@@ -19,4 +49,6 @@ def progress_bar(
         initial: how many were done before.
     """
     shown = sys.stderr.isatty() if wanted is None else wanted
-    return tqdm(total=total, desc=task, unit=unit, unit_scale=unit_scale, initial=initial, delay=2, disable=not shown)
+    return tqdm(
+        total=total, desc=task, unit=unit, unit_scale=unit_scale, initial=initial, delay=PATIENCE_S, disable=not shown
+    )

@@ -1,7 +1,6 @@
 """The page of a report: its sections, each from what is at hand."""
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simlab.analysis.curves.examples import worst_example
@@ -22,6 +21,7 @@ from simlab.policies.costs.views import convex_view
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.studies.inputs.progress import step
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.report.inputs import ReportInputs
 from simlab.studies.report.trees import explorer
@@ -102,59 +102,96 @@ def _shown(inputs: ReportInputs, verdict: ReportVerdict) -> list[Summary]:
     return list({one.policy_id: one for one in found}.values())[:MOST_SHOWN]
 
 
-def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> Iterator[Section]:
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A section before its parts are worked out."""
 
+    key: str
+    title: str
+    text: str
+    parts: Callable[[], list[Part]]
+
+
+def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, missing: list[str]) -> Iterator[Section]:
+    """The sections for which everything is at hand, one by one."""
     named = inputs.named([one.policy for one in shown])
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
+    plans = [
+        *_of_trees(inputs, named, num_texts, missing),
+        *_of_rows(inputs, shown),
+        *_of_rounds(inputs, named),
+        *_of_prices(inputs, missing),
+    ]
+    for one in plans:
+        with step("report", one.title):
+            parts = one.parts()
+        yield Section(one.key, one.title, one.text, parts)
+
+
+def _of_trees(
+    inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int, missing: list[str]
+) -> Iterator[_Planned]:
+
     if inputs.trace is not None and num_texts and named:
-        _announce("trees")
-        yield Section(
+        yield _Planned(
             "trees",
             "Trees, text by text",
             "The trees that two policies chose at the same place of a text, the target's path highlighted. "
             "Hover over a token, or tap it, to read what the drafter gave it.",
-            [explorer(inputs, named, num_texts, missing)],
+            lambda: [explorer(inputs, named, num_texts, missing)],
         )
-    yield Section(
-        "slices", "By kind of prompt", "The same by dataset, context length and turn.", _slices(inputs, shown)
+
+
+def _of_rows(inputs: ReportInputs, shown: Sequence[Summary]) -> Iterator[_Planned]:
+
+    yield _Planned(
+        "slices",
+        "By kind of prompt",
+        "The same by dataset, context length and turn.",
+        lambda: _slices(inputs, shown),
     )
     if inputs.results.has_speeds:
-        yield Section("stages", "Where the time goes", "Seconds of a round, stage by stage.", _stages(inputs, shown))
-    if inputs.trace is not None and named:
-        _announce("rounds")
-        yield Section(
+        yield _Planned(
+            "stages",
+            "Where the time goes",
+            "Seconds of a round, stage by stage.",
+            lambda: _stages(inputs, shown),
+        )
+
+
+def _of_rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> Iterator[_Planned]:
+
+    if inputs.trace is None:
+        return
+    if named:
+        yield _Planned(
             "rounds",
             "Acceptance by depth, and where rounds end",
             "How many drafted tokens rounds accept, and why they end.",
-            _rounds(inputs, named),
+            lambda: _rounds(inputs, named),
         )
-    if inputs.trace is not None:
-        _announce("scoring")
-        yield Section(
-            "scoring",
-            "Are the drafter's probabilities calibrated?",
-            "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
-            "they right, on the greedy path and off it, and what does it cost?",
-            _scoring(inputs),
-        )
-    if inputs.trace is not None and inputs.prices is not None and inputs.cost is not None:
-        _announce("curves")
-        yield Section(
-            "curves",
-            "Unimodality and early stopping",
-            "At each root expected tokens per second rise and fall with the size of the tree. Rules that stop at the "
-            "first fall find the best size only where the curve is unimodal.",
-            _curves(inputs, missing),
-        )
-        yield Section("costs", "Latency profile", inputs.prices.heading, _costs(inputs))
+    yield _Planned(
+        "scoring",
+        "Are the drafter's probabilities calibrated?",
+        "Best-first trees follow the drafter's marginals, which know nothing of the tokens before. How often are "
+        "they right, on the greedy path and off it, and what does it cost?",
+        lambda: _scoring(inputs),
+    )
 
 
-def _announce(what: str) -> None:
-    """Say on a terminal what happens now, for the person who waits."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"report: {what} ...\n")
-        sys.stderr.flush()
+def _of_prices(inputs: ReportInputs, missing: list[str]) -> Iterator[_Planned]:
+
+    if inputs.trace is None or inputs.prices is None or inputs.cost is None:
+        return
+    yield _Planned(
+        "curves",
+        "Unimodality and early stopping",
+        "At each root expected tokens per second rise and fall with the size of the tree. Rules that stop at the "
+        "first fall find the best size only where the curve is unimodal.",
+        lambda: _curves(inputs, missing),
+    )
+    yield _Planned("costs", "Latency profile", inputs.prices.heading, lambda: _costs(inputs))
 
 
 def _slices(inputs: ReportInputs, shown: Sequence[Summary]) -> list[Part]:

@@ -13,6 +13,7 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.priced_policies import priced_policies
 from simlab.studies.inputs.prices import Prices, no_prices, prices_for_trace
+from simlab.studies.inputs.progress import step
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.replay.run import replay_trace
 from simlab.traces.artefacts.confirmation import Confirmation, read_confirmation
@@ -103,7 +104,8 @@ def inputs_of_replay(
     draft = trace.draft_name(draft_name)
     chosen = typed or (_WITHOUT_PRICES if prices_for_trace(cost, trace, draft, limit).cost is None else USUAL)
     (machine,) = priced_policies(chosen, [] if cost is None else [cost], trace, draft, limit)
-    rows = replay_trace(trace, draft, [machine], limit)
+    with step("report", f"replay of {len(machine.policies)} policies"):
+        rows = replay_trace(trace, draft, [machine], limit)
     return _joined(rows, machine.prices.cost_id, trace, draft, machine.prices, (), "")
 
 

@@ -19,7 +19,7 @@ def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int,
         missing: gets a sentence where words cannot be shown.
     """
     assert inputs.trace is not None
-    decode = decoder_of(inputs.trace.manifest.target)
+    decode = decoder_of(inputs.trace)
     if decode is None:
         missing.append(
             "Trees show token ids, not words: the target's tokenizer is not here (pip install 'simlab[models]', and "

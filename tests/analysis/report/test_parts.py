@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.analysis.figure_style import DARK, LIGHT
+from simlab.analysis.optimize.finalists import judge_finalists
 from simlab.analysis.report.page import report_page
 from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Note, Section, TreeExplorer, TrustLabel
 from simlab.analysis.report.results import ReportResults, family_label, split_rows
@@ -84,20 +85,23 @@ def of_rows(predicted: pl.DataFrame, measured: pl.DataFrame | None = None) -> Re
     return ReportResults(predicted, predicted.clear() if measured is None else measured)
 
 
-def test_a_planted_difference_is_the_verdict() -> None:
+def test_the_verdict_is_the_speedup_over_autoregressive_decoding_and_the_chain_is_second() -> None:
     speeds = {"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.95, "ddtree:budget=16": 1.8, "presto:budget=8": 1.6}
     found = verdict_of(of_rows(made_rows(speeds)), HELD_OUT)
     match = re.match(
-        r"ddtree:budget=8: (\d\.\d\d) × the chain \[(\d\.\d\d), (\d\.\d\d)\] on 40 held-out prompts; "
+        r"ddtree:budget=8: (\d\.\d\d) × autoregressive decoding \[(\d\.\d\d), (\d\.\d\d)\] on 40 held-out prompts; "
         r"predicted, not measured\.$",
         found.sentence,
     )
     assert match, found.sentence
     ratio, low, high = map(float, match.groups())
-    assert low <= 1.3 <= high
+    assert low <= 1.95 <= high
     assert low <= ratio <= high
-    assert any("is faster than each of 2 others" in one for one in found.more)
-    assert not any("very prompts" in one for one in found.more)
+    standing, chain = found.more
+    assert "is faster than each of 3 others" in standing
+    match = re.match(r"ddtree:budget=8: 1\.(\d\d) × the chain \[1\.(\d\d), 1\.(\d\d)\] on 40 held-out prompts; ", chain)
+    assert match, chain
+    assert int(match[2]) <= 30 <= int(match[3])
 
 
 def test_the_best_of_the_table_is_said_to_be_picked_on_its_own_prompts() -> None:
@@ -112,23 +116,56 @@ def test_what_was_measured_stands_beside_the_prediction() -> None:
     predicted = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.95}, noise=0.0)
     measured = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.89}, noise=0.0, kind="measured")
     found = verdict_of(of_rows(predicted, measured), HELD_OUT)
-    assert "measured 1.26 ×; prediction 3.2 % high." in found.sentence
+    assert "measured 1.89 ×; prediction 3.2 % high." in found.sentence
+    assert any("× the chain" in one and "measured 1.26 ×; prediction 3.2 % high." in one for one in found.more)
 
 
 def test_what_cannot_be_told_apart_has_no_winner() -> None:
-    found = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.502}, noise=0.2)), HELD_OUT)
+    rows = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.502}, noise=0.2)
+    found = verdict_of(of_rows(rows), HELD_OUT)
+    assert found.sentence.startswith("No winner. ddtree:budget=8: 1.")
+    assert "× autoregressive decoding [" in found.sentence
     assert re.match(
-        r"No winner between ddtree:budget=8 and the chain: not significant; minimum detectable difference \d+\.\d % "
-        r"\(n = 40 held-out prompts\); observed ",
-        found.sentence,
+        r"No winner among ddtree:budget=8 and chain: not significant; minimum detectable difference \d+\.\d % "
+        r"\(n = 40 prompts\)\.$",
+        found.more[0],
     )
+    assert "on 40 held-out prompts, not significant; predicted" in found.more[1]
+
+
+def test_a_rival_that_is_level_leaves_no_winner_however_far_the_chain_is_behind() -> None:
+    rows = made_rows({"ar": 1.0, "chain": 1.2, "ddtree:budget=8": 1.95, "presto:budget=8": 1.949}, noise=0.05)
+    found = verdict_of(of_rows(rows), HELD_OUT)
+    assert found.sentence.startswith("No winner. ddtree:budget=8: ")
+    assert found.more[0].startswith("No winner among ddtree:budget=8 and presto:budget=8: not significant")
+    assert "× the chain" in found.more[1]
+    assert "not significant" not in found.more[1]
+
+
+def test_the_verdict_is_that_of_optimize() -> None:
+    results = of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.95, "presto:budget=8": 1.9}))
+    found = {one.policy: one for one in results.found}
+    runs = [results.run(found[name]) for name in ("ddtree:budget=8", "presto:budget=8", "chain", "ar")]
+    judged = judge_finalists([runs], "tokens_per_s")
+    verdict = verdict_of(results, HELD_OUT)
+    assert verdict.more[0] == judged.verdict
+    assert verdict.sentence.startswith("No winner. ") is not judged.wins
+
+
+def test_a_policy_that_does_the_same_as_the_best_is_no_rival() -> None:
+    rows = made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.9, "price": 1.9}, noise=0.0)
+    found = verdict_of(of_rows(rows), HELD_OUT)
+    assert found.sentence.startswith("ddtree:budget=8: ")
+    assert not any("price" in one for one in found.more)
 
 
 def test_equal_runs_and_rows_without_seconds_have_sentences_of_their_own() -> None:
     equal = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.5}, noise=0.0)), HELD_OUT)
-    assert equal.sentence.startswith("No difference: ")
+    assert equal.sentence.startswith("No winner. ")
+    assert "No difference: ddtree:budget=8 and the chain did the same on 40 held-out prompts." in equal.more
     untimed = verdict_of(of_rows(made_rows({"ar": 1.0, "chain": 1.5, "ddtree:budget=8": 1.5}, timed=False)), HELD_OUT)
-    assert "No difference" in untimed.sentence
+    assert untimed.sentence.startswith("No winner. ddtree:budget=8: acceptance length 2.50")
+    assert any(one.startswith("No difference: ") for one in untimed.more)
     alone = verdict_of(of_rows(made_rows({"ar": 1.0, "ddtree:budget=8": 1.5}, noise=0.0)), TABLE)
     assert "1.50 × autoregressive decoding on 40 prompts" in alone.sentence.replace(" [1.50, 1.50]", "")
     assert verdict_of(of_rows(made_rows({"ar": 1.0})), TABLE).best is None

@@ -59,7 +59,7 @@ def test_the_first_screen_has_everything_in_order(made: Made) -> None:
         )
         assert found == sorted(found)
         assert one.page.locator(".marks li").count() == 4
-        assert re.search(r"× the chain \[\d|No winner", one.page.locator("h1").inner_text())
+        assert re.search(r"× autoregressive decoding \[\d", one.page.locator("h1").inner_text())
 
 
 def test_no_chart_is_wider_than_a_phone(made: Made) -> None:

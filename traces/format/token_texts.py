@@ -1,0 +1,47 @@
+"""The text of a trace's tokens, so that they can be read where the target's tokenizer is not at hand.
+
+``token_texts.parquet`` is optional and outside every id. It keeps bytes, since a token may end within a character.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from simlab.traces.format.files import read_frame
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.schema import Schema
+from simlab.traces.format.shards import verify_file
+
+TOKEN_TEXTS = "token_texts.parquet"
+
+_SCHEMA: Schema = {"token_id": pl.Int32(), "text": pl.Binary()}
+
+
+def token_texts_frame(texts: Mapping[int, bytes]) -> pl.DataFrame:
+    """A row for each token, by id: ``token_id`` int32, ``text`` its bytes of UTF-8."""
+    ids = sorted(texts)
+    return pl.DataFrame({"token_id": ids, "text": [texts[one] for one in ids]}, schema=_SCHEMA)
+
+
+def read_token_texts(place: str | Path, manifest: Manifest) -> Mapping[int, bytes] | None:
+    """The bytes of each token, by id; None where the trace does not have them.
+
+    Raises:
+        TraceError: the file is missing or damaged.
+    """
+    expected = manifest.held().files.get(TOKEN_TEXTS)
+    if expected is None:
+        return None
+    verify_file(place, TOKEN_TEXTS, expected)
+    rows = read_frame(place, TOKEN_TEXTS, _SCHEMA)
+    return dict(zip(rows["token_id"].to_list(), rows["text"].to_list(), strict=True))
+
+
+def text_of_tokens(texts: Mapping[int, bytes], ids: Iterable[int]) -> str:
+    r"""The text that tokens stand for together; one that is not known stands there as its number.
+
+    >>> text_of_tokens({1: b"caf", 2: b"\xc3", 3: b"\xa9"}, [1, 2, 3, 4])
+    'café<4>'
+    """
+    return b"".join(texts.get(one, b"<%d>" % one) for one in ids).decode("utf-8", "replace")
