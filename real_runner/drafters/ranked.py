@@ -92,7 +92,7 @@ class LawBuffers:
 
 
 def _entropies(log_probs: Tensor, probs: Tensor) -> Tensor:
-    """Of laws ``[..., V]`` without -inf, in nats."""
+    """The entropies of laws ``[..., V]`` without -inf, in nats."""
     return -torch.einsum("...v,...v->...", probs, log_probs).clamp(max=0)
 
 
