@@ -45,7 +45,7 @@ def populations() -> dict[str, Population]:
 def covered(population: Population, truths: Doubles, num_prompts: int, repeats: int) -> Doubles:
     """Share of sets whose interval holds the truth, float64 ``[measures]``."""
     rng = np.random.default_rng([1, num_prompts])
-    powers = np.concatenate([np.kron(np.eye(AT_ONCE), one) for one in MEASURES.values()])
+    powers = np.concatenate([np.kron(np.eye(AT_ONCE), one) for one in MEASURES.values()]).astype(np.float64)
     held = np.zeros(len(MEASURES))
     for _ in range(repeats // AT_ONCE):
         sums = population.draw(rng, (num_prompts, AT_ONCE)).reshape(num_prompts, -1)
@@ -180,7 +180,7 @@ def shares(num_prompts: int, share: float, repeats: int) -> float:
     for _ in range(repeats):
         edges = np.floor(rng.lognormal(5.0, 0.6, num_prompts))
         true = rng.binomial(edges.astype(int), rng.beta(20 * share, 20 * (1 - share), num_prompts))
-        (found,) = share_intervals(prompt_spread(np.stack([edges, true], axis=1), ratios))
+        (found,) = share_intervals(prompt_spread(np.stack([edges, true], axis=1).astype(np.float64), ratios))
         held += found.low <= share <= found.high
     return held / repeats
 

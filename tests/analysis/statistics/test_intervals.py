@@ -48,8 +48,9 @@ def test_with_forty_skewed_prompts_coverage_is_near_the_level(
 ) -> None:
     """A percentile bootstrap has up to 3 points less; docs/measurements/interval_coverage.md has the whole table."""
     made_up, rng = MadeUpPrompts(sigma, rho), np.random.default_rng(40)
-    truth, at_once, num_batches, covered = np.log(made_up.totals()) @ MEASURES[measure], 50, 120, 0
-    powers = np.kron(np.eye(at_once), MEASURES[measure])
+    truth, at_once, num_batches = float(np.log(made_up.totals()) @ MEASURES[measure]), 50, 120
+    covered = 0
+    powers = np.kron(np.eye(at_once), MEASURES[measure]).astype(np.float64)
     for _ in range(num_batches):
         spread = log_products(made_up.draw(rng, (40, at_once)).reshape(40, -1), powers)
         covered += sum(one.low <= truth <= one.high for one in intervals_of(spread))
