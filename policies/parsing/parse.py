@@ -125,6 +125,9 @@ def named_class(name: str) -> Callable[..., AnyPolicy]:
     """
     if name in POLICIES:
         return POLICIES[name]
+    first = re.split(r"[ =:]", name)[0]
+    if first in POLICIES and first != name:
+        raise PolicyError(f"`{name}` is no policy's name; write {first}, or in replays {first}:key=value")
     labelled = {label: typed for typed, label in LABELS.items()}
     meant = f"; did you mean `{labelled[name]}`?" if name in labelled else did_you_mean(name, POLICIES)
     if meant:
@@ -158,6 +161,9 @@ def _meant_by(source: _Source, pairs: Sequence[str], lone: str) -> str:
         lone_ones = itertools.takewhile(lambda pair: "=" not in pair, pairs[pairs.index(lone) :])
         return f"; several values of a setting are {'/'.join([keyed[-1], *lone_ones])}"
     names = [field.name for field in _fields(source)]
+    key, colon, value = lone.partition(":")
+    if colon and key in names:
+        return f"; did you mean `{key}={value}`?"
     return f"; did you mean `{names[0]}={lone}`?" if names and lone not in names else ""
 
 
@@ -262,7 +268,9 @@ def _fitting(label: str, key: str, text: str, hint: object) -> Setting:
                 return float(value)
             if type(value) is kind:
                 return cast(Setting, value)
-    raise PolicyError(f"`{label}`: {key} should be {_one_of(kinds)}; got `{text}`")
+    span = re.fullmatch(r"(\d+)[-:](\d+)", text)
+    meant = f"; from one to the other is {span[1]}..{span[2]}" if span and int in kinds else ""
+    raise PolicyError(f"`{label}`: {key} should be {_one_of(kinds)}; got `{text}`{meant}")
 
 
 def _one_of(kinds: Sequence[type]) -> str:

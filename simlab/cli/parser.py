@@ -71,6 +71,13 @@ class Parser(argparse.ArgumentParser):
         self.error(f"{name} should be {_either(names)}; got `{value}`{did_you_mean(str(value), names)}")
 
 
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected a number; got {text!r}") from error
+
+
 def _long_options(typed: Sequence[str]) -> Iterator[str]:
     """The words that argparse takes for long options, without their values."""
     for word in itertools.takewhile(lambda word: word != "--", typed):
@@ -84,13 +91,15 @@ def _either(names: Sequence[str]) -> str:
 
 def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, summary: str, details: str = "") -> Parser:
     """A sub-parser with the summary as its line in the list of commands."""
-    return commands.add_parser(
+    command = commands.add_parser(
         name,
         help=summary.rstrip("."),
         description=f"{summary}\n\n{details}".strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    command.register("type", float, _number)
+    return command
 
 
 def positive(text: str) -> int:

@@ -47,7 +47,10 @@ def looks_like_results(path: Path) -> bool:
 def find_file(name: str) -> Path:
     """A path as it was typed, or the file that comes with simlab under this name where there is nothing else."""
     path = Path(name).expanduser()
-    if path.exists():
-        return path
+    return path if path.exists() else packaged_files().get(name, path)
+
+
+def packaged_files() -> dict[str, Path]:
+    """The files that come with simlab, traces apart, by their names."""
     kinds = (cost_file.packaged_cost_files(), table_file.packaged_table_files(), ngram_file.packaged_ngram_files())
-    return next((one for files in kinds for one in files if one.stem == name), path)
+    return {one.stem: one for files in kinds for one in files}

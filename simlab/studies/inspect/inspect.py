@@ -6,7 +6,7 @@ from pathlib import Path
 from simlab.analysis.optimize.text import finalist_table, optimism_text
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import summary_notes, summary_table
-from simlab.errors import UsageError
+from simlab.errors import UsageError, named_or_listed
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inspect.checkpoint import (
     checkpoint_json,
@@ -19,7 +19,7 @@ from simlab.studies.inspect.fitted import ngram_json, ngram_text, table_json, ta
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts import ngram as ngram_file
 from simlab.traces.artefacts import table as table_file
-from simlab.traces.artefacts.kinds import find_file, format_of, looks_like_results
+from simlab.traces.artefacts.kinds import find_file, format_of, looks_like_results, packaged_files
 from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
 from simlab.traces.artefacts.optimum import PromptSource, read_optimum
 from simlab.traces.inspect import TraceReport, check_trace
@@ -73,7 +73,7 @@ def inspect(path: str, progress: bool | None = None) -> Inspection:
         return Inspection(*_file(place, format_of(place)))
     fetched = fetched_checkpoint(path)
     if fetched is None:
-        raise UsageError(f"there is nothing at {path}; expected {KINDS}")
+        raise UsageError(f"there is nothing at {path}{named_or_listed(path, packaged_files(), f'expected {KINDS}')}")
     return Inspection(checkpoint_json(fetched), checkpoint_text(fetched))
 
 

@@ -214,6 +214,11 @@ def test_a_shipped_file_needs_no_path(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "a fitted table, the counts of a 3-gram" in err
 
 
+def test_a_packaged_name_that_is_near_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "smollm2-135m-calibratio"]) == 2
+    assert "nothing at smollm2-135m-calibratio; did you mean `smollm2-135m-calibration`?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["runs/mine", "runs/mine@v1", "gone/cost.json", "gone/rows.parquet"])
 def test_a_mistyped_path_is_not_looked_for_on_the_hub(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

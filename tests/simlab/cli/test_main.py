@@ -81,6 +81,7 @@ def test_help_is_there(arguments: list[str], capsys: pytest.CaptureFixture[str])
         (["export", "--format", "vlm", "-p", "chain"], "did you mean `vllm`? See `simlab export --help`"),
         (["replay", "chain"], "the argument `chain` is not expected here; name a policy with -p, a trace with --trace"),
         (["replay", "-q"], "the option `-q` is not expected here"),
+        (["confirm", "--until-interval", "3%"], "--until-interval: expected a number; got '3%'; see `simlab confirm"),
         (["version", "--json"], "see `simlab version --help`"),
     ],
 )
