@@ -6,9 +6,10 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_simlab_train_subparsers=(dflash calibration ranks price ngram)
-_shtab_simlab_subparsers=(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version)
+_shtab_simlab_subparsers=(demo prompts record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version)
 
 _shtab_simlab_demo_option_strings=(-h --help --out)
+_shtab_simlab_prompts_option_strings=(-h --help --out --from --split --seed --skip --limit --json)
 _shtab_simlab_record_option_strings=(-h --help --target --draft --prompts --completions --text-from --hidden-states --hidden-layers --tap-offset --out --limit --resume --dry-run --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs --dtype --device --batch-size --min-width --exact-budget)
 _shtab_simlab_replay_option_strings=(-h --help --trace --draft -p --policy --cost --what-if --batch --by --limit --threads --json --progress --no-progress --out --resume --rounds)
 _shtab_simlab_compare_option_strings=(-h --help -p --policy --against --measure --by --correction --kind --cost --draft --limit --json)
@@ -36,6 +37,8 @@ _shtab_simlab_option_strings=(-h --help)
 
 
 
+_shtab_simlab_prompts_pos_0_choices=(gsm8k mbpp humaneval mt-bench sample demo demo-dev)
+_shtab_simlab_prompts___split_choices=(test dev all)
 _shtab_simlab_record___tap_offset_choices=(auto 0 1)
 _shtab_simlab_record___dtype_choices=(float32 bfloat16 float16)
 _shtab_simlab_replay___by_choices=(dataset context turn)
@@ -60,10 +63,13 @@ _shtab_simlab_inspect___schema_choices=(manifest cost optimum)
 _shtab_simlab_export___format_choices=(conformance vllm sglang tensorrt-llm modelopt latex markdown)
 _shtab_simlab_export___by_choices=(dataset context turn)
 _shtab_simlab_completion_pos_0_choices=(bash zsh)
-_shtab_simlab_pos_0_choices=(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version)
+_shtab_simlab_pos_0_choices=(demo prompts record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version)
 
 _shtab_simlab_demo__h_nargs=0
 _shtab_simlab_demo___help_nargs=0
+_shtab_simlab_prompts__h_nargs=0
+_shtab_simlab_prompts___help_nargs=0
+_shtab_simlab_prompts___json_nargs=0
 _shtab_simlab_record__h_nargs=0
 _shtab_simlab_record___help_nargs=0
 _shtab_simlab_record___resume_nargs=0

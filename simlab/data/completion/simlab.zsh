@@ -21,6 +21,7 @@ _shtab_simlab_commands() {
     optimize:'Choose a policy and its settings on dev prompts; report it on other prompts.'
     policies:'List the policies, their settings and their sources.'
     profile:'Measure the latency of each stage on this machine.'
+    prompts:'Make a prompt file of GSM8K, MBPP, HumanEval or MT-bench, dev or test.'
     record:'Record a drafter and a target on real text.'
     replay:'Replay policies on a recorded trace: exact rounds, estimated tokens/s.'
     report:'Make one self-contained HTML file of results.'
@@ -248,6 +249,21 @@ _shtab_simlab_profile_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_profile_defaults_added=0
+
+_shtab_simlab_prompts_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--out[the prompt file, JSON lines]:FILE:"
+  "--from[your own copy, or a dataset ORG\/NAME on the hub (default there)]:FILE:"
+  "--split[which prompts\: see above (default test)]:split:(test dev all)"
+  "--seed[in a drawn order (default\: as in the file)]:N:"
+  "--skip[leave out the first N (default 0)]:N:"
+  "--limit[N prompts, at most]:N:"
+  "--json[print JSON]"
+  ":gsm8k, mbpp, humaneval, mt-bench, sample, demo, demo-dev:(gsm8k mbpp humaneval mt-bench sample demo demo-dev)"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_prompts_defaults_added=0
 
 _shtab_simlab_record_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -499,6 +515,7 @@ _shtab_simlab() {
         optimize) _arguments -C -s $_shtab_simlab_optimize_options ;;
         policies) _arguments -C -s $_shtab_simlab_policies_options ;;
         profile) _arguments -C -s $_shtab_simlab_profile_options ;;
+        prompts) _arguments -C -s $_shtab_simlab_prompts_options ;;
         record) _arguments -C -s $_shtab_simlab_record_options ;;
         replay) _arguments -C -s $_shtab_simlab_replay_options ;;
         report) _arguments -C -s $_shtab_simlab_report_options ;;
