@@ -6,7 +6,8 @@ from transformers.cache_utils import Cache, DynamicLayer
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.targets.model import Target
 
-_LEAST_ROOM = 64
+LEAST_ROOM = 64
+"""Tokens for which there is room at least, beyond those that are written."""
 
 
 class KeyValueRows:
@@ -28,7 +29,7 @@ class KeyValueRows:
 
     def _grow(self, filled: int, wanted: int, like: Tensor) -> None:
         held = 0 if self.tensor is None else self.tensor.shape[3]
-        room = max(self.room, wanted + _LEAST_ROOM, 2 * held)
+        room = max(self.room, wanted + LEAST_ROOM, 2 * held)
         grown = like.new_empty(self.num_parts, *like.shape[:2], room, like.shape[3])
         if self.tensor is not None:
             # Some layers may have rows of this pass already: all that there is goes along.

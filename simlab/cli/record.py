@@ -11,6 +11,8 @@ from simlab.cli.parser import Parser, positive
 from simlab.errors import needing_models
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
 
+_CONFIGS, _SAMPLE = "configs", "sample"
+
 DETAILS = """The text comes from one of --prompts (the target answers them), --completions (text made
 elsewhere) and --text-from (the text of another trace, for another drafter). With --hidden-states
 the target's layers do not run: they ran in a serving engine that dumped them. Target and drafter
@@ -49,7 +51,14 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the new trace")
     add_limit(parser)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted recording stopped")
-    parser.add_argument("--dry-run", action="store_true", help="print the first prompt, size and time; record nothing")
+    parser.add_argument(
+        "--dry-run",
+        nargs="?",
+        const=_CONFIGS,
+        choices=(_CONFIGS, _SAMPLE),
+        help="record nothing. configs (default): memory and disk, computed from both config.json; nothing else is "
+        "fetched. sample: the first prompt, size and time, measured on a few prompts",
+    )
     add_sampling(parser.add_argument_group("sampling"))
     _add_running(parser.add_argument_group("running"))
     _add_kept(parser.add_argument_group("what is kept"))
@@ -106,6 +115,7 @@ def run(options: argparse.Namespace) -> int:
     answers.check_text_from(options.text_from)
     with needing_models("record"):
         from simlab.real_runner.record.dry_run import dry_run  # noqa: PLC0415 - loads torch
+        from simlab.real_runner.record.static_estimate import foresee  # noqa: PLC0415 - loads torch
         from simlab.studies.record import record_options, record_with, recording_speed  # noqa: PLC0415 - loads torch
     wanted = record_options(
         options.target,
@@ -131,8 +141,8 @@ def run(options: argparse.Namespace) -> int:
         min_width=options.min_width,
         exact_budget=options.exact_budget,
     )
-    if options.dry_run:
-        print(dry_run(wanted))
+    if options.dry_run is not None:
+        print(foresee(wanted) if options.dry_run == _CONFIGS else dry_run(wanted))
         return 0
     try:
         record_with(wanted)

@@ -121,7 +121,8 @@ def record_options(
 ) -> RecordOptions:
     """Check what is to be recorded; `record` explains the arguments.
 
-    What this gives back goes to `record_with`, or to `simlab.real_runner.record.dry_run.dry_run`.
+    What this gives back goes to `record_with`, to `simlab.real_runner.record.static_estimate.foresee` or to
+    `simlab.real_runner.record.dry_run.dry_run`.
 
     Raises:
         UsageError: a value is out of its range, or can change nothing.
