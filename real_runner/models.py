@@ -17,6 +17,7 @@ from simlab.real_runner.execution.prepare import prepare
 from simlab.real_runner.targets.dumped_states import DumpedStates
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
+from simlab.real_runner.targets.placement import DeviceMap
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SMALLER = "give a smaller --batch-size, or --dtype bfloat16"
@@ -44,7 +45,13 @@ class Models:
 
 
 def load_models(
-    target: str, draft: str, dtype: str, device: str, tap_offset: int | None = None, execution: str = EAGER
+    target: str,
+    draft: str,
+    dtype: str,
+    device: str,
+    tap_offset: int | None = None,
+    execution: str = EAGER,
+    device_map: DeviceMap | None = None,
 ) -> Models:
     """Load both models and see that they fit.
 
@@ -55,6 +62,7 @@ def load_models(
         device: as torch names it.
         tap_offset: what to add to the drafter's layer numbers; None: as its format has it.
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
+        device_map: where the parts of the target are, in place of ``device``; the drafter is where it begins.
 
     Raises:
         ModelError: they cannot be loaded, the drafter belongs to another target, or they cannot be executed so.
@@ -64,8 +72,9 @@ def load_models(
     settle_device(device)
     files = find_drafter(draft)
     drafter = load_drafter(files.folder, kind, device, tap_offset)
-    loaded = load_target(target, kind, device)
+    loaded = load_target(target, kind, device, device_map)
     check_fit(loaded, drafter)
+    drafter.to(loaded.device)
     graphs = prepare(loaded, drafter, execution)
     return Models(
         target=loaded,

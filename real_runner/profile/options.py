@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from simlab.real_runner.execution.executions import CUDA_GRAPHS, EAGER, check_execution
+from simlab.real_runner.execution.executions import CUDA_GRAPHS, EAGER, check_device_map, check_execution
 from simlab.real_runner.execution.graph_sizes import node_counts_at_steps
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.sampling.choice import Sampling
@@ -29,6 +29,7 @@ class ProfileOptions:
         batch: texts at a time; node counts and contexts are those of each.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
+        device_map: ``auto`` spreads the target over devices; None: one has it.
     """
 
     target: str
@@ -48,6 +49,7 @@ class ProfileOptions:
     batch: int = 1
     tap_offset: str | None = None
     execution: str = EAGER
+    device_map: str | None = None
 
     def __post_init__(self) -> None:
         if not self.text:
@@ -61,6 +63,8 @@ class ProfileOptions:
                 f"repeats, batch and threads must be at least 1; got {self.repeats}, {self.batch} and {self.threads}"
             )
         check_execution(self.execution, self.batch, self.device)
+        others = {f"--execution {self.execution}": self.execution != EAGER, f"--batch {self.batch}": self.batch != 1}
+        check_device_map(self.device_map, others)
         # Sampling refuses what is no temperature, share or count.
         _ = self.sampling
 

@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from simlab.cli.model_options import add_dtype, add_sampling, add_tap_offset
+from simlab.cli.model_options import add_device_map, add_dtype, add_sampling, add_tap_offset
 from simlab.cli.options import add_limit
 from simlab.cli.parser import Parser, positive
 from simlab.errors import needing_models
@@ -73,6 +73,7 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
         metavar="NAME[,NAME...]",
         help="cpu, cuda, cuda:1, ...; of several, each gets a process and some of the batches (default cpu)",
     )
+    add_device_map(group)
     group.add_argument(
         "--batch-size", type=positive, default=32, metavar="N", help="prompts in a batch and a shard (default 32)"
     )
@@ -137,6 +138,7 @@ def run(options: argparse.Namespace) -> int:
         chat_template_kwargs=options.chat_template_kwargs,
         dtype=options.dtype,
         device=options.device,
+        device_map=options.device_map,
         batch_size=options.batch_size,
         min_width=options.min_width,
         exact_budget=options.exact_budget,
