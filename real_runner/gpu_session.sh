@@ -9,13 +9,14 @@
 # simlab must be installed (pip install '.[models,test]'). The models are fetched where there is a network; else they are
 # folders, or were fetched before (SIMLAB_CACHE, HF_HOME). May be set in the environment:
 #   TARGET, DRAFT, DEVICE, DTYPE    what runs; DEVICE=cpu is a rehearsal
-#   DATASETS, LIMIT                 prompts: "gsm8k mbpp humaneval mt-bench", so many of each, to choose on and to report on
+#   DATASETS, LIMIT                 prompts to choose on and as many to report on: of each of these (25 of each of "gsm8k
+#                                   mbpp humaneval mt-bench"), or of the files (100)
 #   TOKENS, MINUTES, MOST           new tokens, minutes of each confirmation, drafted tokens as far as prices reach
 #   TEMPERATURES                    further traces, one at each: "1"; none by default
 #   EXECUTIONS                      what is priced and confirmed: "eager cuda_graphs"
 #   STEPS_LEFT_OUT                  "tests bench" leaves out both
-#   RECORD_OPTIONS, PROFILE_OPTIONS, OPTIMIZE_OPTIONS, CONFIRM_OPTIONS, REPORT_OPTIONS    more options of each command;
-#                                   by default thinking is off while recording: RECORD_OPTIONS= turns that off
+#   RECORD_OPTIONS, PROFILE_OPTIONS, OPTIMIZE_OPTIONS, CONFIRM_OPTIONS, REPORT_OPTIONS    more options of each
+#                                   command, split at blanks; RECORD_OPTIONS is by default what turns Qwen3's thinking off
 #   TRAIN_TEXT                      Parquet or JSON lines; where given a drafter is trained on it first, and used
 #   STEPS, SHORT_STEPS, DECAYS, BLOCK, TRAIN_OPTIONS    of training: a short run for each decay, the best goes on
 set -euo pipefail
@@ -34,7 +35,8 @@ limit=${LIMIT:-25}
 tokens=${TOKENS:-256}
 minutes=${MINUTES:-8}
 most=${MOST:-256}
-record_options=${RECORD_OPTIONS---chat-template-kwargs '{"enable_thinking":false}'}
+thinking_off='--chat-template-kwargs {"enable_thinking":false}'
+record_options=${RECORD_OPTIONS-$thinking_off}
 left_out=${STEPS_LEFT_OUT:-}
 default_executions="eager cuda_graphs"
 if [ "$device" = cpu ]; then default_executions=eager; fi
@@ -72,7 +74,7 @@ record() { # folder, prompts, further options
     [ -e "$folder/manifest.json" ] && return
     # shellcheck disable=SC2046,SC2086 # options, to be split
     simlab record --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --max-new-tokens "$tokens" \
-        --prompts "$from" --out "$folder" $(again "$folder") ${record_options//\'/} "$@"
+        --prompts "$from" --out "$folder" $(again "$folder") $record_options "$@"
 }
 prompt_file() { # file, split
     [ -e "$1" ] && return
@@ -92,8 +94,8 @@ step "the machine"
 
 step "prompts"
 if [ -n "$prompts" ]; then
-    head -n "$limit" "$prompts" > "$out/prompts.jsonl"
-    head -n "$limit" "$dev_prompts" > "$out/dev_prompts.jsonl"
+    head -n "${LIMIT:-100}" "$prompts" > "$out/prompts.jsonl"
+    head -n "${LIMIT:-100}" "$dev_prompts" > "$out/dev_prompts.jsonl"
 else
     prompt_file "$out/dev_prompts.jsonl" dev
     prompt_file "$out/prompts.jsonl" test
@@ -101,10 +103,11 @@ fi
 wc -l "$out/prompts.jsonl" "$out/dev_prompts.jsonl"
 
 step "what recording will take"
-record_dry() { simlab record --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" \
-    --max-new-tokens "$tokens" --prompts "$out/prompts.jsonl" --out "$out/trace" "$@" --dry-run; }
-# shellcheck disable=SC2086 # options, to be split
-record_dry ${record_options//\'/} | tee "$out/dry_run.txt"
+if [ ! -e "$out/trace/manifest.json" ]; then
+    # shellcheck disable=SC2086 # options, to be split
+    simlab record --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --max-new-tokens "$tokens" \
+        --prompts "$out/prompts.jsonl" --out "$out/trace" $record_options --dry-run | tee "$out/dry_run.txt"
+fi
 
 step "tests that need a GPU"
 if [ "$device" = cpu ] || is_left_out tests; then

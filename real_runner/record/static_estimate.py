@@ -225,7 +225,7 @@ def _needed(options: RecordOptions, found: StaticEstimate) -> list[str]:
     if found.num_passes:
         seconds = found.num_passes * found.target_bytes / 1e12
         lines.append(
-            f"time            not foreseen: {found.num_passes:,} passes read the target's weights, which takes "
+            f"time            not foreseen; {found.num_passes:,} passes read the target's weights, at least "
             f"{seconds:,.0f} s at 1 TB/s"
         )
     return [
