@@ -69,6 +69,8 @@ def load_models(
     """
     kind = dtype_of(dtype)
     check_device(device)
+    if device_map is not None and torch.cuda.is_available() and torch.device(device).type != "cuda":
+        raise ModelError(f"--device-map spreads the target over GPUs, and --device is {device}; give --device cuda")
     settle_device(device)
     files = find_drafter(draft)
     drafter = load_drafter(files.folder, kind, device, tap_offset)

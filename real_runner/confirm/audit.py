@@ -35,10 +35,10 @@ def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
     texts, bound_texts = _unaudited(log), _unbounded(setup, log)
     if not texts and not bound_texts:
         return
-    with tqdm(total=len(texts) + len(bound_texts), desc="audit", unit="text", smoothing=0) as bar:
+    bar = tqdm(total=len(texts) + len(bound_texts), desc="audit", unit="text", smoothing=0)
+    with within_memory(_elsewhere(setup.options)), bar:
         bar.set_postfix_str("float32")
-        with within_memory(_elsewhere(setup.options)):
-            target32 = _in_float32(setup)
+        target32 = _in_float32(setup)
         records = {record.index: record for record in setup.records}
         for index, run in texts:
             losses = audit_text(target32, records[index].prompt, _array(run), setup.sampling)

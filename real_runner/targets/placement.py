@@ -61,6 +61,7 @@ def placement(model: PreTrainedModel) -> str:
 
 def _layer_places(model: PreTrainedModel, spread: Mapping[str, object]) -> Iterator[str]:
     layers = model.get_decoder().layers
+    assert isinstance(layers, nn.ModuleList)
     prefix = next(name for name, module in model.named_modules() if module is layers)
     for index in range(len(layers)):
         name = f"{prefix}.{index}"

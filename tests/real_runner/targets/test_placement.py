@@ -138,6 +138,14 @@ def test_what_does_not_go_with_it_is_refused(
     assert said in capsys.readouterr().err
 
 
+def test_where_there_are_gpus_they_must_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else files would name a CPU for what a GPU did."""
+    target, drafter = tiny_models.make_pair(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(ModelError, match="give --device cuda"):
+        load_models(str(target), str(drafter), "float32", "cpu", device_map="auto")
+
+
 @pytest.mark.parametrize(("asked", "device", "device_map"), [("auto", "cpu", "auto"), ("cpu", "cpu", None)])
 def test_the_audit_runs_where_it_is_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, device: str, device_map: str | None
