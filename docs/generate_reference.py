@@ -36,6 +36,7 @@ COLUMNS = 100
 
 GUIDES = {
     "demo": "../tutorial/index.md",
+    "prompts": "../how_to/gpu.md#prompts",
     "record": "../how_to/record.md",
     "replay": "../tutorial/index.md",
     "compare": "../how_to/compare.md",

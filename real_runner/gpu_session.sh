@@ -1,31 +1,43 @@
 #!/usr/bin/env bash
-# Everything that waits for a GPU, on a machine that may have no network: tests, a drafter, traces, prices with and
+# Everything from prompts to a report on a machine with a GPU: prompts, what it will take, tests, traces, prices with and
 # without CUDA graphs, the search, the confirmation, the report. What is finished is used again, so it can be cut off and
-# called again.
+# called again. docs/how_to/gpu.md explains each step.
 #
+#   real_runner/gpu_session.sh OUT                              # prompts from the Hugging Face Hub
 #   real_runner/gpu_session.sh OUT PROMPTS DEV_PROMPTS          # JSON lines with an id and turns
 #
-# simlab must be installed (pip install '.[models,test]') and the models on this machine: a folder, or fetched before
-# (SIMLAB_CACHE, HF_HOME). May be set in the environment:
+# simlab must be installed (pip install '.[models,test]'). The models are fetched where there is a network; else they are
+# folders, or were fetched before (SIMLAB_CACHE, HF_HOME). May be set in the environment:
 #   TARGET, DRAFT, DEVICE, DTYPE    what runs; DEVICE=cpu is a rehearsal
-#   LIMIT, TOKENS, MINUTES, MOST    prompts, new tokens, minutes of each confirmation, drafted tokens as far as prices reach
-#   PROFILE_OPTIONS                 more options of simlab profile
+#   DATASETS, LIMIT                 prompts to choose on and as many to report on: of each of these (25 of each of "gsm8k
+#                                   mbpp humaneval mt-bench"), or of the files (100)
+#   TOKENS, MINUTES, MOST           new tokens, minutes of each confirmation, drafted tokens as far as prices reach
+#   TEMPERATURES                    further traces, one at each: "1"; none by default
 #   EXECUTIONS                      what is priced and confirmed: "eager cuda_graphs"
+#   STEPS_LEFT_OUT                  "tests bench" leaves out both
+#   RECORD_OPTIONS, PROFILE_OPTIONS, OPTIMIZE_OPTIONS, CONFIRM_OPTIONS, REPORT_OPTIONS    more options of each
+#                                   command, split at blanks; RECORD_OPTIONS is by default what turns Qwen3's thinking off
 #   TRAIN_TEXT                      Parquet or JSON lines; where given a drafter is trained on it first, and used
 #   STEPS, SHORT_STEPS, DECAYS, BLOCK, TRAIN_OPTIONS    of training: a short run for each decay, the best goes on
 set -euo pipefail
+set -f # options are split into words, and are no patterns of files
 
 out=${1:?give a folder for everything that is made}
-prompts=${2:?give the prompts to report on, as JSON lines}
-dev_prompts=${3:?give other prompts to choose on, as JSON lines}
-target=${TARGET:-smollm2-135m}
-draft=${DRAFT:-dflash-smollm2-135m}
+prompts=${2:-}
+dev_prompts=${3:-}
+if [ -n "$prompts" ] && [ -z "$dev_prompts" ]; then echo "give other prompts to choose on, as JSON lines" >&2; exit 2; fi
+target=${TARGET:-Qwen/Qwen3-8B}
+draft=${DRAFT:-z-lab/Qwen3-8B-DFlash-b16}
 device=${DEVICE:-cuda}
 dtype=${DTYPE:-bfloat16}
-limit=${LIMIT:-100}
+datasets=${DATASETS:-gsm8k mbpp humaneval mt-bench}
+limit=${LIMIT:-25}
 tokens=${TOKENS:-256}
 minutes=${MINUTES:-8}
 most=${MOST:-256}
+thinking_off='--chat-template-kwargs {"enable_thinking":false}'
+record_options=${RECORD_OPTIONS-$thinking_off}
+left_out=${STEPS_LEFT_OUT:-}
 default_executions="eager cuda_graphs"
 if [ "$device" = cpu ]; then default_executions=eager; fi
 executions=${EXECUTIONS:-$default_executions}
@@ -55,13 +67,24 @@ for folder in sys.argv[1:]:
 print(max(sys.argv[1:], key=score))
 EOF
 }
+is_left_out() { [[ " $left_out " == *" $1 "* ]]; }
 record() { # folder, prompts, further options
     local folder=$1 from=$2
     shift 2
     [ -e "$folder/manifest.json" ] && return
-    # shellcheck disable=SC2046 # options, to be split
+    # shellcheck disable=SC2046,SC2086 # options, to be split
     simlab record --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --max-new-tokens "$tokens" \
-        --prompts "$from" --out "$folder" $(again "$folder") "$@"
+        --prompts "$from" --out "$folder" $(again "$folder") $record_options "$@"
+}
+prompt_file() { # file, split
+    [ -e "$1" ] && return
+    mkdir -p "$out/prompts"
+    for dataset in $datasets; do
+        part="$out/prompts/$dataset-$2.jsonl"
+        [ -e "$part" ] || simlab prompts "$dataset" --split "$2" --seed 0 --limit "$limit" --out "$part" >&2
+        cat "$part"
+    done > "$1.part"
+    mv "$1.part" "$1"
 }
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -69,14 +92,32 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 step "the machine"
 { nvidia-smi || true; python -c 'import platform, torch; print(platform.platform(), "torch", torch.__version__, torch.cuda.is_available())'; simlab version; } | tee "$out/machine.txt"
 
+step "prompts"
+if [ -n "$prompts" ]; then
+    head -n "${LIMIT:-100}" "$prompts" > "$out/prompts.jsonl"
+    head -n "${LIMIT:-100}" "$dev_prompts" > "$out/dev_prompts.jsonl"
+else
+    prompt_file "$out/dev_prompts.jsonl" dev
+    prompt_file "$out/prompts.jsonl" test
+fi
+wc -l "$out/prompts.jsonl" "$out/dev_prompts.jsonl"
+
+step "what recording will take"
+if [ ! -e "$out/trace/manifest.json" ]; then
+    # shellcheck disable=SC2086 # options, to be split
+    simlab record --target "$target" --draft "$draft" --device "$device" --dtype "$dtype" --max-new-tokens "$tokens" \
+        --prompts "$out/prompts.jsonl" --out "$out/trace" $record_options --dry-run | tee "$out/dry_run.txt"
+fi
+
 step "tests that need a GPU"
-if [ "$device" = cpu ]; then
-    echo "left out: the device is the CPU"
+if [ "$device" = cpu ] || is_left_out tests; then
+    echo "left out"
 else
     (cd "$here" && python -m pytest -q -m gpu tests) | tee "$out/tests.txt" || echo "tests failed: see $out/tests.txt"
 fi
 
 for execution in $executions; do
+    if is_left_out bench; then break; fi
     step "beside the models and beside the released runner, $execution (the packaged pair)"
     python "$here/tests/bench/bench_overhead.py" --device "$device" --dtype "$dtype" --execution "$execution" | tee "$out/overhead_$execution.txt"
     if python -c 'import dflash' 2> /dev/null; then
@@ -85,10 +126,6 @@ for execution in $executions; do
         echo "left out: PyPI dflash is not installed (pip install --no-deps dflash==0.1.0)"
     fi
 done
-
-step "prompts"
-head -n "$limit" "$prompts" > "$out/prompts.jsonl"
-head -n "$limit" "$dev_prompts" > "$out/dev_prompts.jsonl"
 
 if [ -n "${TRAIN_TEXT:-}" ]; then
     step "a drafter"
@@ -114,25 +151,27 @@ for execution in $executions; do costs+=(--cost "$out/cost_$execution.json"); do
 step "traces"
 record "$out/dev" "$out/dev_prompts.jsonl"
 record "$out/trace" "$out/prompts.jsonl"
-record "$out/trace_t1" "$out/prompts.jsonl" --temperature 1
+for temperature in ${TEMPERATURES:-}; do record "$out/trace_t$temperature" "$out/prompts.jsonl" --temperature "$temperature"; done
 
 step "does the winning budget change between the prices?"
 simlab replay --trace "$out/trace" "${costs[@]}" -p ddtree:budget=4/8/16/32/64 | tee "$out/budgets.txt"
 
 for execution in $executions; do
     step "the search, $execution"
+    # shellcheck disable=SC2086 # options, to be split
     simlab optimize --trace "$out/dev" --report-on "$out/trace" --cost "$out/cost_$execution.json" \
         --out "$out/optimize_$execution.json" --results "$out/finalists_$execution.parquet" --no-progress \
-        | tee "$out/optimize_$execution.txt"
+        ${OPTIMIZE_OPTIONS:-} | tee "$out/optimize_$execution.txt"
 
     step "the confirmation, $execution"
-    # shellcheck disable=SC2046 # options, to be split
+    # shellcheck disable=SC2046,SC2086 # options, to be split
     simlab confirm --from "$out/optimize_$execution.json" -p ddtree:budget=16/64 -p caddtree:budget="$most" \
         -p presto:budget=16 -p price:budget="$most" --trace "$out/trace" --cost "$out/cost_$execution.json" \
         --device "$device" --dtype "$dtype" --execution "$execution" --time-limit "$minutes" --until-interval 0.03 \
-        --out "$out/confirm_$execution" $(again "$out/confirm_$execution") | tee "$out/confirm_$execution.txt"
+        --out "$out/confirm_$execution" ${CONFIRM_OPTIONS:-} $(again "$out/confirm_$execution") | tee "$out/confirm_$execution.txt"
 
     step "the report, $execution"
+    # shellcheck disable=SC2086 # options, to be split
     simlab report "$out/confirm_$execution" --trace "$out/trace" --cost "$out/cost_$execution.json" \
-        --optimum "$out/optimize_$execution.json" --out "$out/report_$execution.html"
+        --optimum "$out/optimize_$execution.json" --out "$out/report_$execution.html" ${REPORT_OPTIONS:-}
 done

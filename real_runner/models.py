@@ -9,7 +9,7 @@ import torch
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
-from simlab.real_runner.drafters.config import check_taps
+from simlab.real_runner.drafters.config import DFlashConfig, check_taps
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.execution.graph_models import GraphedModels
@@ -17,6 +17,7 @@ from simlab.real_runner.execution.prepare import prepare
 from simlab.real_runner.targets.dumped_states import DumpedStates
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
+from simlab.real_runner.targets.placement import DeviceMap
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SMALLER = "give a smaller --batch-size, or --dtype bfloat16"
@@ -44,7 +45,13 @@ class Models:
 
 
 def load_models(
-    target: str, draft: str, dtype: str, device: str, tap_offset: int | None = None, execution: str = EAGER
+    target: str,
+    draft: str,
+    dtype: str,
+    device: str,
+    tap_offset: int | None = None,
+    execution: str = EAGER,
+    device_map: DeviceMap | None = None,
 ) -> Models:
     """Load both models and see that they fit.
 
@@ -55,17 +62,21 @@ def load_models(
         device: as torch names it.
         tap_offset: what to add to the drafter's layer numbers; None: as its format has it.
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
+        device_map: where the parts of the target are, in place of ``device``; the drafter is where it begins.
 
     Raises:
         ModelError: they cannot be loaded, the drafter belongs to another target, or they cannot be executed so.
     """
     kind = dtype_of(dtype)
     check_device(device)
+    if device_map is not None and torch.cuda.is_available() and torch.device(device).type != "cuda":
+        raise ModelError(f"--device-map spreads the target over GPUs, and --device is {device}; give --device cuda")
     settle_device(device)
     files = find_drafter(draft)
     drafter = load_drafter(files.folder, kind, device, tap_offset)
-    loaded = load_target(target, kind, device)
+    loaded = load_target(target, kind, device, device_map)
     check_fit(loaded, drafter)
+    drafter.to(loaded.device)
     graphs = prepare(loaded, drafter, execution)
     return Models(
         target=loaded,
@@ -122,17 +133,32 @@ def check_fit(target: Target, drafter: DFlashDrafter) -> None:
     Raises:
         ModelError: layers, hidden size or vocabulary differ.
     """
-    config = drafter.config
-    check_taps(config.target_layer_ids, target.num_layers)
+    check_sizes(drafter.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
+
+
+def check_sizes(config: DFlashConfig, target: str, num_layers: int, hidden_size: int, vocab_size: int) -> None:
+    """Refuse a drafter's configuration that was made for a target of other sizes.
+
+    Args:
+        config: of the drafter.
+        target: its name.
+        num_layers: of the target, and so on.
+        hidden_size: likewise.
+        vocab_size: likewise.
+
+    Raises:
+        ModelError: layers, hidden size or vocabulary differ.
+    """
+    check_taps(config.target_layer_ids, num_layers)
     pairs = {
-        "layers": (config.num_target_layers, target.num_layers),
-        "hidden size": (config.hidden_size, target.embedding.embedding_dim),
-        "vocabulary": (config.vocab_size, target.vocab_size),
+        "layers": (config.num_target_layers, num_layers),
+        "hidden size": (config.hidden_size, hidden_size),
+        "vocabulary": (config.vocab_size, vocab_size),
     }
     for what, (wanted, present) in pairs.items():
         if wanted not in (None, present):
             raise ModelError(
-                f"this drafter was made for a target with {what} {wanted}; {target.name} has {present}; "
+                f"this drafter was made for a target with {what} {wanted}; {target} has {present}; "
                 "choose the target it was trained for"
             )
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from simlab.studies.optimize.optimize import optimize
     from simlab.studies.policies import list_policies
     from simlab.studies.profile import profile
+    from simlab.studies.prompts.prompts import prompts
     from simlab.studies.record import record
     from simlab.studies.replay.replay import replay
     from simlab.studies.report.report import report
@@ -74,6 +75,7 @@ _MODULES = {
     "open_trace": "simlab.traces.reader",
     "optimize": "simlab.studies.optimize.optimize",
     "profile": "simlab.studies.profile",
+    "prompts": "simlab.studies.prompts.prompts",
     "record": "simlab.studies.record",
     "replay": "simlab.studies.replay.replay",
     "replay_sequence": "simlab.sequence_replay",
@@ -115,6 +117,7 @@ __all__ = [
     "open_trace",
     "optimize",
     "profile",
+    "prompts",
     "record",
     "replay",
     "replay_sequence",

@@ -10,10 +10,11 @@ from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
 from simlab.real_runner.confirm.float32_audit import TextLosses, audit_text, measured_bound
 from simlab.real_runner.confirm.log import ConfirmLog
+from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.real_runner.confirm.verdict import Verdict, verdict_of
-from simlab.real_runner.execution.executions import EAGER
-from simlab.real_runner.models import dtype_of
+from simlab.real_runner.execution.executions import AUTO, EAGER
+from simlab.real_runner.models import dtype_of, within_memory
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
@@ -26,7 +27,7 @@ AUDIT, BOUND = "audit", "bound"
 def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
     """Audit every text in the log and measure the bound, but for what the log holds already.
 
-    The target is loaded once more in float32 and eager, unless the run is that itself.
+    The target is loaded once more in float32 and eager, on the device of the audit, unless the run is that itself.
 
     Raises:
         SimlabError: it cannot be loaded, or its logits are no law.
@@ -34,7 +35,8 @@ def audit(setup: ConfirmSetup, log: ConfirmLog) -> None:
     texts, bound_texts = _unaudited(log), _unbounded(setup, log)
     if not texts and not bound_texts:
         return
-    with tqdm(total=len(texts) + len(bound_texts), desc="audit", unit="text", smoothing=0) as bar:
+    bar = tqdm(total=len(texts) + len(bound_texts), desc="audit", unit="text", smoothing=0)
+    with within_memory(_elsewhere(setup.options)), bar:
         bar.set_postfix_str("float32")
         target32 = _in_float32(setup)
         records = {record.index: record for record in setup.records}
@@ -87,11 +89,24 @@ def _verdict(
     return replace(verdict, fault=f"prompt {prompt.prompt_id!r}, turn {prompt.turn}: {verdict.fault}")
 
 
+def _elsewhere(options: ConfirmOptions) -> str:
+    """What to do where the float32 target does not fit beside the models."""
+    now = "" if options.time_limit_s is None else " --time-limit 0"
+    return (
+        f"what was run is kept: for the audit give --resume{now} --audit-device cpu, or --audit-device auto, which "
+        "spreads the float32 target over GPUs and memory"
+    )
+
+
 def _in_float32(setup: ConfirmSetup) -> Target:
     target, options = setup.models.target, setup.options
-    if options.dtype == "float32" and options.execution == EAGER:
+    where = options.device if options.audit_device is None else options.audit_device
+    is_same = options.audit_device in (None, options.device)
+    if options.dtype == "float32" and options.execution == EAGER and is_same:
         return target
-    target32 = load_target(at_revision(target.name, target.revision), dtype_of("float32"), options.device)
+    is_spread = where == AUTO or (is_same and options.device_map is not None)
+    name, device_map = at_revision(target.name, target.revision), AUTO if is_spread else None
+    target32 = load_target(name, dtype_of("float32"), options.device if where == AUTO else where, device_map)
     return replace(target32, stop_token_ids=target.stop_token_ids)
 
 

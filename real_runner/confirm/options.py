@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.real_runner.execution.executions import EAGER, check_execution
+from simlab.real_runner.execution.executions import EAGER, check_device_map, check_execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class ConfirmOptions:
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
         batch_invariant: every pass of the target has one fixed shape; see
             `simlab.real_runner.attention.batch_invariant`.
+        device_map: ``auto`` spreads the target over devices; None: one has it.
+        audit_device: where the float32 target of the audit runs; ``auto`` spreads it; None: where the run was.
     """
 
     out: Path
@@ -44,9 +46,17 @@ class ConfirmOptions:
     tap_offset: str | None = None
     execution: str = EAGER
     batch_invariant: bool = False
+    device_map: str | None = None
+    audit_device: str | None = None
 
     def __post_init__(self) -> None:
         check_execution(self.execution, self.batch, self.device)
+        others = {
+            f"--execution {self.execution}": self.execution != EAGER,
+            f"--batch {self.batch}": self.batch != 1,
+            "--batch-invariant": self.batch_invariant,
+        }
+        check_device_map(self.device_map, others)
         if self.batch_invariant:
             _check_alone(self.batch, self.execution)
         for name in ("threads", "limit", "repeats", "batch"):

@@ -15,9 +15,9 @@ from simlab.real_runner.confirm.batch_invariant_check import check_shapes_agree
 from simlab.real_runner.confirm.groups import ResampledUnit, TextGroup, groups_of, units_of
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import check_runs
-from simlab.real_runner.execution.executions import EAGER
-from simlab.real_runner.models import Models, load_models
-from simlab.real_runner.profile.machine import hardware_name, library_versions
+from simlab.real_runner.execution.executions import AUTO, EAGER
+from simlab.real_runner.models import Models, check_device, load_models
+from simlab.real_runner.profile.machine import library_versions, machine_of
 from simlab.real_runner.profile.setting import SETTING, first_difference, setting_of
 from simlab.real_runner.tap_offset import parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision
@@ -93,7 +93,7 @@ class ConfirmSetup:
             "--draft": self.trace.draft_ids[self.draft],
             "--policy": [one.label for one in self.policies],
             "--dtype": self.options.dtype,
-            "--device": hardware_name(self.options.device),
+            "--device": machine_of(self.options.device, self.models.target.placement),
             **({} if self.options.execution == EAGER else {"--execution": self.options.execution}),
             "--limit": self.options.limit,
             "--repeats": self.options.repeats,
@@ -149,6 +149,8 @@ def load_setup(
         MissingChannelError: the trace does not hold what a policy reads.
     """
     manifest = trace.manifest
+    if options.audit_device not in (None, AUTO):
+        check_device(options.audit_device)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     models = load_models(
@@ -158,6 +160,7 @@ def load_setup(
         options.device,
         parse_tap_offset(options.tap_offset),
         options.execution,
+        options.device_map,
     )
     _check_target(trace, models.target)
     settle_tap_offset(models, options.tap_offset, [(record.prompt.token_ids, record.text) for record in records])

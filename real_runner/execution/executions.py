@@ -1,7 +1,9 @@
-"""How the models' operations are started: the values of ``--execution`` and what each means.
+"""How the models' operations are started, and where: the values of ``--execution`` and ``--device-map``.
 
 Nothing here imports torch, so that the command line can list the values.
 """
+
+from collections.abc import Mapping
 
 EAGER, COMPILED, CUDA_GRAPHS = "eager", "compiled", "cuda_graphs"
 
@@ -11,6 +13,10 @@ EXECUTIONS = {
     CUDA_GRAPHS: "on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round",
 }
 """Each value, and what it means in words."""
+
+
+AUTO = "auto"
+"""Of ``--device-map``: the target spread over all GPUs and, where these are full, the machine's memory."""
 
 
 def execution_help() -> str:
@@ -40,4 +46,23 @@ def check_execution(name: str, batch: int, device: str) -> None:
         raise ValueError(
             f"--execution {CUDA_GRAPHS} needs a GPU, and the device is {device}; give --device cuda, or "
             f"--execution {EAGER}"
+        )
+
+
+def check_device_map(device_map: str | None, others: Mapping[str, bool]) -> None:
+    """Refuse what reads weights, or places rows, in a way that knows one device only.
+
+    Args:
+        device_map: None: the target is on one device, and nothing is refused.
+        others: options, as they are typed, and whether each was asked for.
+
+    Raises:
+        ValueError: it is not `AUTO`, or does not go with one that was asked for; names it.
+    """
+    asked = [name for name, is_asked in others.items() if is_asked]
+    if device_map not in (None, AUTO):
+        raise ValueError(f"device_map must be {AUTO!r}; got {device_map!r}")
+    if device_map is not None and asked:
+        raise ValueError(
+            f"--device-map spreads the target over devices, which does not go with {' and '.join(asked)}; leave one out"
         )

@@ -6,11 +6,12 @@ from transformers.cache_utils import Cache, DynamicLayer
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.targets.model import Target
 
-_LEAST_ROOM = 64
+LEAST_ROOM = 64
+"""Tokens for which there is room at least, beyond those that are written."""
 
 
 class KeyValueRows:
-    """Rows of all layers in one tensor, ``[parts, S, E, room, F]``; a part is the keys or values of a layer."""
+    """Rows of layers in one tensor, ``[parts, S, E, room, F]``; a part is the keys or values of a layer."""
 
     def __init__(self, num_parts: int, room: int) -> None:
         self.num_parts = num_parts
@@ -28,7 +29,7 @@ class KeyValueRows:
 
     def _grow(self, filled: int, wanted: int, like: Tensor) -> None:
         held = 0 if self.tensor is None else self.tensor.shape[3]
-        room = max(self.room, wanted + _LEAST_ROOM, 2 * held)
+        room = max(self.room, wanted + LEAST_ROOM, 2 * held)
         grown = like.new_empty(self.num_parts, *like.shape[:2], room, like.shape[3])
         if self.tensor is not None:
             # Some layers may have rows of this pass already: all that there is goes along.
@@ -68,9 +69,17 @@ class BufferCache(Cache):
     """
 
     def __init__(self, target: Target, room: int = 0) -> None:
-        self.rows = KeyValueRows(2 * len(target.layers), room)
-        self.buffers = [BufferLayer(self.rows, index) for index in range(len(target.layers))]
+        devices = target.layer_devices
+        self._parts = {device: KeyValueRows(2 * devices.count(device), room) for device in dict.fromkeys(devices)}
+        places = [devices[:index].count(device) for index, device in enumerate(devices)]
+        self.buffers = [BufferLayer(self._parts[device], place) for device, place in zip(devices, places, strict=True)]
         super().__init__(layers=list(self.buffers))
+
+    @property
+    def rows(self) -> KeyValueRows:
+        """The rows of all layers, which are on one device."""
+        (rows,) = self._parts.values()
+        return rows
 
     @property
     def length(self) -> int:
@@ -80,12 +89,14 @@ class BufferCache(Cache):
     @property
     def num_rows(self) -> int:
         """The number of sequences held."""
-        return 0 if self.rows.tensor is None else self.rows.tensor.shape[1]
+        tensor = self.buffers[0].rows.tensor
+        return 0 if tensor is None else tensor.shape[1]
 
     def keep_sequences(self, kept: Tensor) -> None:
         """Drop every sequence of the batch but ``kept``, int64."""
-        if self.rows.tensor is not None:
-            self.rows.tensor = self.rows.tensor.index_select(1, kept.to(self.rows.tensor.device))
+        for rows in self._parts.values():
+            if rows.tensor is not None:
+                rows.tensor = rows.tensor.index_select(1, kept.to(rows.tensor.device))
 
     def shorten(self, length: int) -> None:
         """Forget all but the first ``length`` tokens."""
@@ -101,9 +112,10 @@ class BufferCache(Cache):
         """
         num_kept = len(kept)
         in_place = bool(num_kept == 0 or kept[-1] == num_kept - 1)
-        if self.rows.tensor is not None and not in_place:
-            moved = self.rows.tensor.index_select(3, kept.to(self.rows.tensor.device) + num_before)
-            self.rows.tensor[:, :, :, num_before : num_before + num_kept] = moved
+        for rows in self._parts.values():
+            if rows.tensor is not None and not in_place:
+                moved = rows.tensor.index_select(3, kept.to(rows.tensor.device) + num_before)
+                rows.tensor[:, :, :, num_before : num_before + num_kept] = moved
         self.shorten(num_before + num_kept)
 
 

@@ -18,6 +18,11 @@ def hardware_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else cpu_name()
 
 
+def machine_of(device: str, placement: str) -> str:
+    """The name of the device and, where a target is spread over several, how it is."""
+    return f"{hardware_name(device)} ({placement})" if placement else hardware_name(device)
+
+
 def cpu_name() -> str:
     """The CPU by its model name where the system tells it, else by its architecture."""
     name = _cpu_of_linux() or _cpu_of_macos() or platform.processor() or platform.machine()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from simlab.real_runner.execution.executions import CUDA_GRAPHS, EAGER, check_execution
+from simlab.real_runner.execution.executions import CUDA_GRAPHS, EAGER, check_device_map, check_execution
 from simlab.real_runner.execution.graph_sizes import node_counts_at_steps
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.sampling.choice import Sampling
@@ -32,6 +32,7 @@ class ProfileOptions:
         until_interval: end, after a whole sweep, when the price of every round over plain decoding's is known to within
             this share, by 95 % intervals; None: when every cell has its repeats.
         time_limit_s: end after so many seconds of measuring, once every cell has been visited.
+        device_map: ``auto`` spreads the target over devices; None: one has it.
     """
 
     target: str
@@ -53,6 +54,7 @@ class ProfileOptions:
     execution: str = EAGER
     until_interval: float | None = None
     time_limit_s: float | None = None
+    device_map: str | None = None
 
     def __post_init__(self) -> None:
         if not self.text:
@@ -70,6 +72,8 @@ class ProfileOptions:
         if self.time_limit_s is not None and not self.time_limit_s >= 0:
             raise ValueError(f"the time limit must not be negative; got {self.time_limit_s:g} s")
         check_execution(self.execution, self.batch, self.device)
+        others = {f"--execution {self.execution}": self.execution != EAGER, f"--batch {self.batch}": self.batch != 1}
+        check_device_map(self.device_map, others)
         # Sampling refuses what is no temperature, share or count.
         _ = self.sampling
 

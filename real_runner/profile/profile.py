@@ -66,7 +66,9 @@ def profile(options: ProfileOptions) -> ProfileResult:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     offset = parse_tap_offset(options.tap_offset)
-    models = load_models(options.target, options.draft, options.dtype, options.device, offset, options.execution)
+    models = load_models(
+        options.target, options.draft, options.dtype, options.device, offset, options.execution, options.device_map
+    )
     if options.tap_offset == AUTO:
         settle_tap_offset(models, options.tap_offset, _samples(models.target, options.text))
     check_grid(models, options.contexts[-1], options.node_counts[-1])

@@ -10,7 +10,7 @@ from simlab.cost import Visits
 from simlab.errors import CostError
 from simlab.real_runner.checkpoints.files import checkpoint_digest
 from simlab.real_runner.models import Models
-from simlab.real_runner.profile.machine import hardware_name, library_versions, system_name
+from simlab.real_runner.profile.machine import library_versions, machine_of, system_name
 from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.profile.rounds import VISITS
 from simlab.real_runner.targets.hub_files import repository_of
@@ -65,7 +65,7 @@ def setting_of(models: Models, draft: str, dtype: str, device: str, sampling: Sa
     """
     target = models.target
     return CostFile(
-        device=hardware_name(device),
+        device=machine_of(device, target.placement),
         threads=torch.get_num_threads(),
         system=system_name(),
         target=ModelInfo(target.name, target.revision, target.digest),

@@ -1,4 +1,7 @@
-"""What a recording will be, before it is made: its first prompt, its size, its time."""
+"""What a recording will be, measured on some of its prompts: the first prompt, the size, the time.
+
+`simlab.real_runner.record.static_estimate` computes instead, without the models.
+"""
 
 import tempfile
 import time
@@ -62,7 +65,7 @@ def dry_run(options: RecordOptions) -> str:
             "",
             f"prompts         {plan.num_prompts}{texts}",
             f"positions       {plan.positions:,.0f}",
-            f"expected size   {_size(plan.num_bytes)}",
+            f"expected size   {size_text(plan.num_bytes)}",
             f"expected time   {_duration(plan.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
             f"measured on     {plan.num_sampled} prompts spread over the file; nothing was written to {options.out}",
         )
@@ -153,7 +156,8 @@ def _written_bytes(manifest: Manifest, shards: Sequence[Sequence[SequenceRecord]
         return sum(path.stat().st_size for path in Path(name).iterdir())
 
 
-def _size(num_bytes: float) -> str:
+def size_text(num_bytes: float) -> str:
+    """Bytes with a unit: kB, MB or GB, of 1000 each."""
     for unit, size in (("GB", 1e9), ("MB", 1e6)):
         if num_bytes >= size:
             return f"{num_bytes / size:.1f} {unit}"

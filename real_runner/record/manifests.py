@@ -39,7 +39,7 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         dtype=options.dtype,
         attention=str(target.model.config._attn_implementation) if models.dumped is None else "not run here",
         batch_size=options.batch_size,
-        device=device_name(options.device),
+        device=f"{device_name(options.device)} {f'({target.placement})' if target.placement else ''}".strip(),
         versions={name: metadata.version(name) for name in _LIBRARIES},
         draft_sets={DRAFT_NAME: _draft_set(options, models)},
         hidden_states=None if models.dumped is None else DumpedInfo(models.dumped.layers, models.dumped.dtype),

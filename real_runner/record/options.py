@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simlab.errors import PromptError
 from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.execution.executions import check_device_map
 from simlab.sampling.choice import Sampling
 from simlab.traces.format.manifest import check_kept
 
@@ -28,6 +29,7 @@ class RecordOptions:
         hidden_layers: which states each of these files holds, as the engine was asked for them.
         text_from: a trace whose texts are used again, for another drafter.
         more_devices: a process more for each; they share the shards with the first device.
+        device_map: ``auto`` spreads the target over devices; None: one has it.
         batch_size: prompts that are decoded as one batch and written as one shard.
         limit: at most so many prompts; None takes all.
         resume: keep the finished shards of a recording that was interrupted.
@@ -53,6 +55,7 @@ class RecordOptions:
     dtype: str = "float32"
     device: str = "cpu"
     more_devices: tuple[str, ...] = ()
+    device_map: str | None = None
     batch_size: int = 32
     min_width: int = 64
     exact_budget: int = 512
@@ -68,6 +71,13 @@ class RecordOptions:
             raise ValueError("--hidden-layers says which states --hidden-states holds; give both")
         if self.hidden_states is not None and self.tap_offset == "auto":
             raise ValueError("--tap-offset auto runs the target, whose layers stay away here; give 0 or 1")
+        check_device_map(
+            self.device_map,
+            {
+                f"--device {','.join(self.devices)}": bool(self.more_devices),
+                "--hidden-states": self.hidden_states is not None,
+            },
+        )
         check_kept(self.min_width, self.exact_budget)
 
     @property

@@ -73,7 +73,9 @@ def load(options: RecordOptions) -> tuple[Models, Sources]:
         models = load_dumped_models(options)
     else:
         offset = parse_tap_offset(options.tap_offset)
-        models = load_models(options.target, options.draft, options.dtype, options.device, offset)
+        models = load_models(
+            options.target, options.draft, options.dtype, options.device, offset, device_map=options.device_map
+        )
     check_same_target(sources, models.target, options.dtype)
     check_positions(options, models, sources.items)
     if options.tap_offset == AUTO:

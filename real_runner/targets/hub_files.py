@@ -1,4 +1,4 @@
-"""Files of models: which hold weights, what is fetched from the Hugging Face Hub and at which revision.
+"""Files of models and data sets: which hold weights, what is fetched from the Hugging Face Hub, at which revision.
 
 Weights are fetched as safetensors only; code and pickles of a repository are not even asked for.
 """
@@ -15,6 +15,7 @@ from simlab.errors import ModelError
 
 CONFIG = "config.json"
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+DATASET = "dataset"
 SMALL_FILES = ("*.json", "*.txt", "*.model", "*.tiktoken", "*.jinja")
 _ID = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
 
@@ -60,7 +61,7 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> ModelFiles:
     """Fetch some files of a repository, or find them in the cache.
 
     Args:
-        kind: what it is, ``target`` or ``drafter``.
+        kind: what it is, ``target``, ``drafter`` or ``dataset``.
         name: ``ORG/NAME`` or ``ORG/NAME@REVISION``; a branch, a tag or a commit.
         patterns: names of files, ``*`` for anything.
 
@@ -75,23 +76,31 @@ def fetch(kind: str, name: str, patterns: Sequence[str]) -> ModelFiles:
     if match is None:
         raise ModelError(f"{name!r} is neither a folder here nor of the form ORG/NAME or ORG/NAME@REVISION")
     repository, revision = match["repository"], match["revision"]
+    repo_type = DATASET if kind == DATASET else "model"
     # The base of all failures on the way, of whichever HTTP library huggingface_hub was built on.
     transport = cast(type[Exception], HfHubHTTPError.__bases__[0])
     refused: Exception | None = None
     try:
         try:
             # Asked first and once: where nobody answers, the downloading functions would wait for minutes.
-            HfApi().model_info(repository, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+            seconds = constants.HF_HUB_ETAG_TIMEOUT
+            HfApi().repo_info(repository, revision=revision, repo_type=repo_type, timeout=seconds)
         except (OSError, transport) as error:
             refused = error
-        wanted, cached = list(patterns), refused is not None
-        found_at = snapshot_download(repository, revision=revision, allow_patterns=wanted, local_files_only=cached)
+        found_at = snapshot_download(
+            repository,
+            revision=revision,
+            repo_type=repo_type,
+            allow_patterns=list(patterns),
+            local_files_only=refused is not None,
+        )
     except (OSError, ValueError, transport) as error:
         first = refused or error.__cause__
         is_known = isinstance(error, LocalEntryNotFoundError) and isinstance(first, OSError | transport)
         cause = cast(Exception, first) if is_known else error
-        said = f"the {kind} {name!r} could not be fetched: there is no such folder here, and "
-        raise ModelError(said + _reason(cause, repository, revision)) from error
+        here = "file" if kind == DATASET else "folder"
+        said = f"the {kind} {name!r} could not be fetched: there is no such {here} here, and "
+        raise ModelError(said + _reason(cause, repo_type, repository, revision)) from error
     return ModelFiles(Path(found_at), Path(found_at).name)
 
 
@@ -163,7 +172,7 @@ def _check_weights(kind: str, name: str, folder: Path, weights: Sequence[str]) -
         )
 
 
-def _reason(error: Exception, repository: str, revision: str | None) -> str:
+def _reason(error: Exception, repo_type: str, repository: str, revision: str | None) -> str:
     """Why files could not be had, and what to do, in words that follow "and"."""
     # As in `fetch`.
     from huggingface_hub import constants, errors  # noqa: PLC0415
@@ -171,11 +180,14 @@ def _reason(error: Exception, repository: str, revision: str | None) -> str:
     hub = constants.ENDPOINT
     login = "log in with `hf auth login` or set HF_TOKEN"
     if isinstance(error, errors.GatedRepoError):
-        return f"{hub} lets only some read it: ask for access at {hub}/{repository}, then {login}"
+        page = f"{hub}/datasets/{repository}" if repo_type == DATASET else f"{hub}/{repository}"
+        return f"{hub} lets only some read it: ask for access at {page}, then {login}"
     status = error.response.status_code if isinstance(error, errors.HfHubHTTPError) else None
     # The hub says 401 of what is not there as well as of what is private.
     if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
-        return f"{hub} has no model of that name that you may read; check the spelling, or {login} if it is private"
+        return (
+            f"{hub} has no {repo_type} of that name that you may read; check the spelling, or {login} if it is private"
+        )
     if isinstance(error, errors.RevisionNotFoundError):
         return f"the repository has no revision {revision!r}"
     if isinstance(error, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):

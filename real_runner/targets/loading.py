@@ -23,13 +23,20 @@ from simlab.real_runner.targets.hub_files import (
     weight_names,
 )
 from simlab.real_runner.targets.model import Target
+from simlab.real_runner.targets.placement import DeviceMap, check_embedding
 from simlab.real_runner.targets.support import check_supported
 
 _EXPECTED = f"{builtin.NAME!r}, a folder with config.json and safetensors, or a Hugging Face id such as ORG/NAME"
 
 
-def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
+def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: DeviceMap | None = None) -> Target:
     """Load the built-in target, a local folder, or a Hugging Face id.
+
+    Args:
+        name: of one of these.
+        dtype: in which it runs.
+        device: as torch names it.
+        device_map: where its parts are, in place of ``device``; None: all of it is there.
 
     Raises:
         ModelError: nothing can be loaded under that name.
@@ -45,8 +52,11 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
             ignore_mismatched_sizes=True,
             trust_remote_code=False,
             output_loading_info=True,
+            **({} if device_map is None else {"device_map": device_map}),
         )
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
+    except torch.OutOfMemoryError:
+        raise
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if "trust_remote_code" in str(error):
@@ -58,11 +68,14 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu") -> Target:
     model, loaded = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded_with_info)
     _check_whole(name, loaded)
     check_supported(name, model)
+    if device_map is None:
+        model = cast(PreTrainedModel, cast(nn.Module, model).to(device))
+    check_embedding(name, model)
     return Target(
         name=repository_of(name),
         revision=place.revision,
         digest=builtin.GGUF_SHA256 if name == builtin.NAME else weights_digest(place.folder),
-        model=cast(PreTrainedModel, cast(nn.Module, model).to(device).eval().requires_grad_(False)),
+        model=cast(PreTrainedModel, cast(nn.Module, model).eval().requires_grad_(False)),
         tokenizer=tokenizer,
         stop_token_ids=stop_token_ids(model, tokenizer),
     )

@@ -16,6 +16,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.attention.batch_invariant import FixedPass
 from simlab.real_runner.attention.packed import PackedPass
+from simlab.real_runner.targets.placement import layer_devices, placement
 from simlab.real_runner.targets.support import longest_context
 
 
@@ -60,8 +61,18 @@ class Target:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Where the weights are; of a target that is spread over devices, where its passes begin and end."""
         return self.embedding.weight.device
+
+    @property
+    def layer_devices(self) -> tuple[torch.device, ...]:
+        """Where each layer computes."""
+        return layer_devices(self.layers, self.device)
+
+    @property
+    def placement(self) -> str:
+        """How many layers are where, in words; empty where all of it is on one device."""
+        return placement(self.model)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -138,7 +149,7 @@ class Target:
             fixed: likewise, what each row of a pass of fixed shape attends to.
 
         Returns:
-            ``[S, L, H]``, after the final norm.
+            ``[S, L, H]``, after the final norm, on ``device``.
         """
         decoder = cast(Callable[..., nn.Module], self.model.get_decoder())
         num_before = 0 if cache is None else cache.get_seq_length()
@@ -150,11 +161,11 @@ class Target:
             added = attention.additive_mask(visible, self.heads_per_group, self.dtype)
         masks = {"attention_mask": added, "position_ids": positions}
         output = decoder(ids.to(self.device), past_key_values=cache, use_cache=cache is not None, **masks, **places)
-        return cast(Tensor, output.last_hidden_state)
+        return cast(Tensor, output.last_hidden_state).to(self.device)
 
     def logits(self, states: Tensor) -> Tensor:
-        """float32 logits ``[..., V]`` of final states ``[..., H]``."""
-        return cast(Tensor, self.head(states)).float()
+        """float32 logits ``[..., V]`` of final states ``[..., H]``, on ``device``."""
+        return cast(Tensor, self.head(states)).to(self.device).float()
 
     def rows(self, logits: Tensor) -> Floats:
         """Logits ``[R, V]`` as an array, each row seen to be a law.
@@ -182,10 +193,12 @@ def tapped(target: Target, layer_ids: Sequence[int]) -> Iterator[dict[int, Tenso
     norm, and for -1, the embedding.
     """
     taken: dict[int, Tensor] = {}
+    device = target.device
 
     def hook_for(layer_id: int) -> Callable[[nn.Module, object, object], None]:
         def keep(_module: nn.Module, _inputs: object, output: object) -> None:
-            taken[layer_id] = cast(Tensor, output[0] if isinstance(output, tuple) else output)
+            # The drafter reads the states of all layers, wherever these are, beside each other.
+            taken[layer_id] = cast(Tensor, output[0] if isinstance(output, tuple) else output).to(device)
 
         return keep
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from simlab.cli.interruption import keep
 from simlab.cli.model_options import (
     add_device,
+    add_device_map,
     add_dtype,
     add_execution,
     add_model_threads,
@@ -88,6 +89,13 @@ def _add_running(group: Options) -> None:
     add_tap_offset(group, "as the trace was recorded")
     add_dtype(group)
     add_device(group)
+    add_device_map(group)
+    group.add_argument(
+        "--audit-device",
+        metavar="NAME",
+        help="where the audit's float32 target runs, 4 bytes x parameters: cpu, cuda:1, or auto, which spreads it as "
+        "--device-map does (default: that of --device)",
+    )
     add_execution(group)
     group.add_argument(
         "--batch-invariant",
@@ -142,6 +150,8 @@ def run(options: argparse.Namespace) -> int:
         tap_offset=options.tap_offset,
         dtype=options.dtype,
         device=options.device,
+        device_map=options.device_map,
+        audit_device=options.audit_device,
         execution=options.execution,
         batch_invariant=options.batch_invariant,
         threads=options.threads,

@@ -20,6 +20,7 @@ _NEW_OBJECTS = 10_000
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("simlab.cli.demo", "Run every step once: record, profile, replay, choose, confirm, report."),
+    "prompts": ("simlab.cli.prompts", "Make a prompt file of GSM8K, MBPP, HumanEval or MT-bench, dev or test."),
     "record": ("simlab.cli.record", "Record a drafter and a target on real text."),
     "replay": ("simlab.cli.replay", "Replay policies on a recorded trace: exact rounds, estimated tokens/s."),
     "compare": ("simlab.cli.compare", "Compare two results on the same prompts, with paired tests."),

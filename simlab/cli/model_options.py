@@ -3,7 +3,7 @@
 from simlab.cli.options import Options
 from simlab.cli.parser import not_negative, positive
 from simlab.real_runner.checkpoints.layouts import tap_offset_help
-from simlab.real_runner.execution.executions import EXECUTIONS, execution_help
+from simlab.real_runner.execution.executions import AUTO, EXECUTIONS, execution_help
 from simlab.real_runner.record.options import parse_template_kwargs
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -17,6 +17,16 @@ def add_dtype(parser: Options, default: str | None = "float32") -> None:
 def add_device(parser: Options, default: str | None = "cpu") -> None:
     """Add ``--device`` that models run on."""
     parser.add_argument("--device", default=default, metavar="NAME", help="cpu, cuda, cuda:1, ... (default cpu)")
+
+
+def add_device_map(parser: Options) -> None:
+    """Add ``--device-map``, which spreads a target over devices; not given, it is None."""
+    parser.add_argument(
+        "--device-map",
+        choices=(AUTO,),
+        help="auto: a target too large for one device is spread over all GPUs and, where these are full, the "
+        "machine's memory",
+    )
 
 
 def add_model_threads(parser: Options) -> None:

@@ -6,7 +6,15 @@ import sys
 from pathlib import Path
 
 from simlab.cli.interruption import keep
-from simlab.cli.model_options import add_device, add_dtype, add_execution, add_law, add_model_threads, add_tap_offset
+from simlab.cli.model_options import (
+    add_device,
+    add_device_map,
+    add_dtype,
+    add_execution,
+    add_law,
+    add_model_threads,
+    add_tap_offset,
+)
 from simlab.cli.options import add_json
 from simlab.cli.parser import Parser, not_negative, positive
 from simlab.errors import needing_models
@@ -42,6 +50,7 @@ def add_arguments(parser: Parser) -> None:
     running = parser.add_argument_group("running")
     add_dtype(running, default=None)
     add_device(running, default=None)
+    add_device_map(running)
     add_execution(running)
     add_model_threads(running)
 
@@ -128,6 +137,7 @@ def run(options: argparse.Namespace) -> int:
         top_k=options.top_k,
         dtype=options.dtype,
         device=options.device,
+        device_map=options.device_map,
         execution=options.execution,
         threads=options.threads,
         tap_offset=options.tap_offset,

@@ -6,11 +6,13 @@ import shlex
 from pathlib import Path
 
 from simlab.cli.interruption import keep
-from simlab.cli.model_options import add_dtype, add_sampling, add_tap_offset
+from simlab.cli.model_options import add_device_map, add_dtype, add_sampling, add_tap_offset
 from simlab.cli.options import add_limit
 from simlab.cli.parser import Parser, positive
 from simlab.errors import needing_models
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
+
+_CONFIGS, _SAMPLE = "configs", "sample"
 
 DETAILS = """The text comes from one of --prompts (the target answers them), --completions (text made
 elsewhere) and --text-from (the text of another trace, for another drafter). With --hidden-states
@@ -50,7 +52,14 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the new trace")
     add_limit(parser)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted recording stopped")
-    parser.add_argument("--dry-run", action="store_true", help="print the first prompt, size and time; record nothing")
+    parser.add_argument(
+        "--dry-run",
+        nargs="?",
+        const=_CONFIGS,
+        choices=(_CONFIGS, _SAMPLE),
+        help="record nothing. configs (default): memory and disk, computed from both config.json; nothing else is "
+        "fetched. sample: the first prompt, size and time, measured on a few prompts",
+    )
     add_sampling(parser.add_argument_group("sampling"))
     _add_running(parser.add_argument_group("running"))
     _add_kept(parser.add_argument_group("what is kept"))
@@ -65,6 +74,7 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
         metavar="NAME[,NAME...]",
         help="cpu, cuda, cuda:1, ...; of several, each gets a process and some of the batches (default cpu)",
     )
+    add_device_map(group)
     group.add_argument(
         "--batch-size", type=positive, default=32, metavar="N", help="prompts in a batch and a shard (default 32)"
     )
@@ -107,6 +117,7 @@ def run(options: argparse.Namespace) -> int:
     answers.check_text_from(options.text_from)
     with needing_models("record"):
         from simlab.real_runner.record.dry_run import dry_run  # noqa: PLC0415 - loads torch
+        from simlab.real_runner.record.static_estimate import foresee  # noqa: PLC0415 - loads torch
         from simlab.studies.record import record_options, record_with, recording_speed  # noqa: PLC0415 - loads torch
     wanted = record_options(
         options.target,
@@ -128,12 +139,13 @@ def run(options: argparse.Namespace) -> int:
         chat_template_kwargs=options.chat_template_kwargs,
         dtype=options.dtype,
         device=options.device,
+        device_map=options.device_map,
         batch_size=options.batch_size,
         min_width=options.min_width,
         exact_budget=options.exact_budget,
     )
-    if options.dry_run:
-        print(dry_run(wanted))
+    if options.dry_run is not None:
+        print(foresee(wanted) if options.dry_run == _CONFIGS else dry_run(wanted))
         return 0
     keep(f"finished batches are in {options.out}: add --resume to go on")
     record_with(wanted)

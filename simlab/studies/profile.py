@@ -101,6 +101,7 @@ def profile(
     top_k: int | None = None,
     dtype: str | None = None,
     device: str | None = None,
+    device_map: str | None = None,
     execution: str | None = None,
     threads: int | None = None,
     tap_offset: str | None = None,
@@ -126,6 +127,7 @@ def profile(
         top_k: likewise; default 0, no cut.
         dtype: of the models' arithmetic; default ``float32``.
         device: as torch names it; default ``cpu``.
+        device_map: ``auto`` spreads a target over devices that is too large for one.
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`; default ``eager``.
         threads: of the CPU; default as torch chooses.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
@@ -159,6 +161,7 @@ def profile(
             top_k=value_or(top_k, begun.top_k),
             dtype=value_or(dtype, begun.dtype),
             device=value_or(device, "cpu"),
+            device_map=device_map,
             threads=begun.threads if threads is None else threads,
             resume=resume,
             batch=value_or(batch, begun.batch),

@@ -32,6 +32,7 @@ def record(
     chat_template_kwargs: Mapping[str, object] | None = None,
     dtype: str = "float32",
     device: str | Sequence[str] = "cpu",
+    device_map: str | None = None,
     batch_size: int = 32,
     min_width: int = 64,
     exact_budget: int = 512,
@@ -60,6 +61,7 @@ def record(
         chat_template_kwargs: arguments of the tokenizer's chat template; None: none.
         dtype: of the models' arithmetic.
         device: as torch names it; of several, each gets a process and some of the batches.
+        device_map: ``auto`` spreads a target over devices that is too large for one.
         batch_size: prompts in a batch and a shard.
         min_width: candidates that are kept at each depth, at least.
         exact_budget: the largest tree of the best-first order that a replay builds exactly.
@@ -87,6 +89,7 @@ def record(
         chat_template_kwargs=chat_template_kwargs,
         dtype=dtype,
         device=device,
+        device_map=device_map,
         batch_size=batch_size,
         min_width=min_width,
         exact_budget=exact_budget,
@@ -115,13 +118,15 @@ def record_options(
     chat_template_kwargs: Mapping[str, object] | None = None,
     dtype: str = "float32",
     device: str | Sequence[str] = "cpu",
+    device_map: str | None = None,
     batch_size: int = 32,
     min_width: int = 64,
     exact_budget: int = 512,
 ) -> RecordOptions:
     """Check what is to be recorded; `record` explains the arguments.
 
-    What this gives back goes to `record_with`, or to `simlab.real_runner.record.dry_run.dry_run`.
+    What this gives back goes to `record_with`, to `simlab.real_runner.record.static_estimate.foresee` or to
+    `simlab.real_runner.record.dry_run.dry_run`.
 
     Raises:
         UsageError: a value is out of its range, or can change nothing.
@@ -150,6 +155,7 @@ def record_options(
             dtype=dtype,
             device=first,
             more_devices=tuple(others),
+            device_map=device_map,
             batch_size=batch_size,
             min_width=min_width,
             exact_budget=exact_budget,

@@ -128,3 +128,35 @@ def test_a_captured_round_waits_for_the_device_at_one_place_only(tmp_path: Path)
         running.round()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_target_on_two_gpus_writes_the_texts_of_one(tmp_path: Path) -> None:
+    target, drafter = make_pair(tmp_path)
+    parts = ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head")
+    halves = {f"model.layers.{i}": i // 2 for i in range(4)} | dict.fromkeys(parts[:1], 0) | dict.fromkeys(parts[1:], 1)
+    prompt = Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32))
+    texts = []
+    for device_map in (None, halves):
+        models = load_models(str(target), str(drafter), "float32", "cuda", device_map=device_map)
+        assert models.target.placement == ("" if device_map is None else "layers on cuda:0: 2, cuda:1: 2")
+        clock = clock_of(models.target.device)
+        policies = [named.policy for named in parse_policies(["ar", "chain", "ddtree:budget=8"])]
+        texts += [decode(models, one, prompt, Sampling(0.0, 0, 1.0, 0), 48, clock).text for one in policies]
+    for text in texts[1:]:
+        np.testing.assert_array_equal(texts[0], text)
+
+
+def test_layers_in_the_machines_memory_write_the_texts_of_a_gpu(tmp_path: Path) -> None:
+    target, drafter = make_pair(tmp_path)
+    parts = ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head", "model.layers.0", "model.layers.1")
+    halves: dict[str, str | int] = dict.fromkeys(parts, 0) | {"model.layers.2": "cpu", "model.layers.3": "cpu"}
+    prompt = Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32))
+    texts = []
+    for device_map in (None, halves):
+        models = load_models(str(target), str(drafter), "float32", "cuda", device_map=device_map)
+        clock = clock_of(models.target.device)
+        policies = [named.policy for named in parse_policies(["ar", "ddtree:budget=8"])]
+        texts += [decode(models, one, prompt, Sampling(0.0, 0, 1.0, 0), 48, clock).text for one in policies]
+    for text in texts[1:]:
+        np.testing.assert_array_equal(texts[0], text)

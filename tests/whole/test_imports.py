@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "simlab.studies.optimize",
         "simlab.studies.policies",
         "simlab.studies.profile",
+        "simlab.studies.prompts",
         "simlab.studies.report",
         "simlab.studies.reproduce",
         "simlab.studies.scoring",

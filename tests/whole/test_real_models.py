@@ -16,6 +16,7 @@ from simlab.arrays import Ints
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.policies.orders.best_first import best_first
+from simlab.studies.prompts.prompts import prompts
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace, packaged_trace
@@ -26,7 +27,7 @@ from simlab.real_runner.checkpoints.files import PACKAGED  # noqa: E402
 from simlab.real_runner.drafters.dense import block_logits  # noqa: E402
 from simlab.real_runner.models import Models, load_models  # noqa: E402
 from simlab.real_runner.record.prompt_rows import Message  # noqa: E402
-from simlab.real_runner.record.prompts import render  # noqa: E402
+from simlab.real_runner.record.prompts import read_prompts, render  # noqa: E402
 from simlab.real_runner.record.record import forward_text  # noqa: E402
 from simlab.sampling.candidates import top_candidates  # noqa: E402
 
@@ -48,6 +49,14 @@ def sample() -> SequenceRecord:
     long_enough = [record for record in trace.sequences() if len(record.text) > 40]
     index = min(long_enough, key=lambda record: len(record.text)).index
     return next(trace.records([trace.draft_name()], [index]))
+
+
+def test_the_packaged_prompts_are_those_of_the_packaged_trace(models: Models, tmp_path: Path) -> None:
+    made = prompts("sample", out=tmp_path / "sample.jsonl")
+    first = [one for one in open_trace(packaged_trace()).sequences() if one.prompt.turn == 0]
+    for record, one in zip(first, read_prompts(made.path), strict=True):
+        assert record.prompt.prompt_id == one.prompt_id
+        assert render(models.target.tokenizer, one.conversation, {}) == record.prompt.token_ids.tolist()
 
 
 def live_log_probs(models: Models, record: SequenceRecord) -> list[np.ndarray]:

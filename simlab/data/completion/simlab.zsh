@@ -22,6 +22,7 @@ _shtab_simlab_commands() {
     optimize:'Choose a policy and its settings on dev prompts; report it on other prompts.'
     policies:'List the policies, their settings and their sources.'
     profile:'Measure the latency of each stage on this machine.'
+    prompts:'Make a prompt file of GSM8K, MBPP, HumanEval or MT-bench, dev or test.'
     record:'Record a drafter and a target on real text.'
     replay:'Replay policies on a recorded trace: exact rounds, estimated tokens/s.'
     report:'Make one self-contained HTML file of results.'
@@ -98,6 +99,8 @@ _shtab_simlab_confirm_options=(
   "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as the trace was recorded)]:tap_offset:(auto 0 1)"
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
+  "--audit-device[where the audit\'s float32 target runs, 4 bytes x parameters\: cpu, cuda\:1, or auto, which spreads it as --device-map does (default\: that of --device)]:NAME:"
   "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
   "--batch-invariant[passes of one fixed shape\: the same text in any dtype, slower\; caddtree, bastion and price may draft 512 tokens unless told less, and then every pass has 520 rows\: give them budget\=16]"
   "--threads[CPU threads (default\: as torch chooses)]:N:"
@@ -253,12 +256,28 @@ _shtab_simlab_profile_options=(
   "--top-k[top-k sampling\; 0\: off (default 0)]:N:"
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
   "--execution[how the models\' operations are started. eager\: one operation after the other\; compiled\: torch.compile fuses those between two attentions, which takes a minute first and a C\+\+ compiler\; cuda_graphs\: on a GPU, passes of fixed sizes are captured once and replayed, a wait for the device each round (default eager)]:execution:(eager compiled cuda_graphs)"
   "--threads[CPU threads (default\: as torch chooses)]:N:"
 )
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_profile_defaults_added=0
+
+_shtab_simlab_prompts_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--out[the prompt file, JSON lines]:FILE:"
+  "--from[your own copy, or a dataset ORG\/NAME on the hub (default there)]:FILE:"
+  "--split[which prompts\: see above (default test)]:split:(test dev all)"
+  "--seed[in a drawn order (default\: as in the file)]:N:"
+  "--skip[leave out the first N (default 0)]:N:"
+  "--limit[N prompts, at most]:N:"
+  "--json[print JSON]"
+  ":gsm8k, mbpp, humaneval, mt-bench, sample, demo, demo-dev:(gsm8k mbpp humaneval mt-bench sample demo demo-dev)"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_prompts_defaults_added=0
 
 _shtab_simlab_record_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -273,7 +292,7 @@ _shtab_simlab_record_options=(
   "--out[the folder of the new trace]:DIR:"
   "--limit[the first N prompts only]:N:"
   "--resume[go on where an interrupted recording stopped]"
-  "--dry-run[print the first prompt, size and time\; record nothing]"
+  "--dry-run[record nothing. configs (default)\: memory and disk, computed from both config.json\; nothing else is fetched. sample\: the first prompt, size and time, measured on a few prompts]:dry_run:(configs sample)"
   "--temperature[sampling temperature\; 0\: greedy (default 0)]:X:"
   "--top-p[top-p (nucleus) sampling\; 1\: off (default 1)]:X:"
   "--top-k[top-k sampling\; 0\: off (default 0)]:N:"
@@ -282,6 +301,7 @@ _shtab_simlab_record_options=(
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ...\; of several, each gets a process and some of the batches (default cpu)]:NAME[,NAME...]:"
+  "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
   "--batch-size[prompts in a batch and a shard (default 32)]:N:"
   "--min-width[candidates per depth (default 64)]:N:"
   "--exact-budget[the largest exact best-first tree (default 512)]:N:"
@@ -512,6 +532,7 @@ _shtab_simlab() {
         optimize) _arguments -C -s $_shtab_simlab_optimize_options ;;
         policies) _arguments -C -s $_shtab_simlab_policies_options ;;
         profile) _arguments -C -s $_shtab_simlab_profile_options ;;
+        prompts) _arguments -C -s $_shtab_simlab_prompts_options ;;
         record) _arguments -C -s $_shtab_simlab_record_options ;;
         replay) _arguments -C -s $_shtab_simlab_replay_options ;;
         report) _arguments -C -s $_shtab_simlab_report_options ;;

@@ -42,6 +42,8 @@ def confirm(
     tap_offset: str | None = None,
     dtype: str = "float32",
     device: str = "cpu",
+    device_map: str | None = None,
+    audit_device: str | None = None,
     execution: str | None = None,
     batch_invariant: bool = False,
     threads: int | None = None,
@@ -77,6 +79,8 @@ def confirm(
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
         dtype: of the models' arithmetic.
         device: as torch names it.
+        device_map: ``auto`` spreads a target over devices that is too large for one.
+        audit_device: where the audit's float32 target runs; ``auto`` spreads it; None: as the run.
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`; None: one operation after the other.
         batch_invariant: every pass of the target has one fixed shape; nothing is predicted then.
         threads: of the CPU; None: as torch chooses.
@@ -112,6 +116,8 @@ def confirm(
             draft=draft,
             dtype=dtype,
             device=device,
+            device_map=device_map,
+            audit_device=audit_device,
             threads=threads,
             limit=limit,
             repeats=_repeats(repeats, until_interval, time_limit),
@@ -229,6 +235,7 @@ def _recorded(
         chat_template_kwargs=answers.chat_template_kwargs,
         dtype=options.dtype,
         device=options.device,
+        device_map=options.device_map,
         min_width=max([_MIN_WIDTH, *(one.top_k or 0 for one in needs)]),
         exact_budget=max([_EXACT_BUDGET, *whole]),
     )

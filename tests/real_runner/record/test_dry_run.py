@@ -62,7 +62,7 @@ def test_it_is_printed_and_nothing_is_written(folder: Path, tmp_path: Path, caps
     tiny_models.write_prompts(tmp_path / "prompts.jsonl", 3)
     models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter")]
     text = ["--prompts", str(tmp_path / "prompts.jsonl"), "--max-new-tokens", "8"]
-    assert main(["record", *models, *text, "--out", str(tmp_path / "trace"), "--dry-run"]) == 0
+    assert main(["record", *models, *text, "--out", str(tmp_path / "trace"), "--dry-run", "sample"]) == 0
     out = capsys.readouterr().out
     assert "<|im_start|>user\n0. tree<|im_end|>\n<|im_start|>assistant\n" in out
     assert "prompts         3\n" in out

@@ -56,7 +56,7 @@ def test_the_models_that_come_with_simlab_are_the_default(calls: Calls) -> None:
 
 
 def test_a_dry_run_records_nothing(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*NEEDED, "--dry-run"]) == 0
+    assert main([*NEEDED, "--dry-run", "sample"]) == 0
     assert capsys.readouterr().out == "the first prompt\n"
     assert (len(calls.tried), calls.recorded) == (1, [])
 

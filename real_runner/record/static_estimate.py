@@ -1,0 +1,249 @@
+"""What a recording takes, before anything but two configurations is fetched: memory, disk, passes.
+
+Every figure here is computed: from the models' shapes, the prompts' bytes, and the bytes that the packaged trace has
+for a candidate. `simlab.real_runner.record.dry_run` measures instead, with the models at hand.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from simlab.real_runner.drafters.draft_rows import blocks_per_pass
+from simlab.real_runner.execution.kv_buffers import LEAST_ROOM
+from simlab.real_runner.models import dtype_of
+from simlab.real_runner.record.completions import Completion, CompletionIds
+from simlab.real_runner.record.dry_run import size_text
+from simlab.real_runner.record.model_shapes import ModelShapes, read_shapes
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.prompts import PromptRecord
+from simlab.real_runner.record.sources import Source, Sources, num_turns, read_sources
+
+BYTES_PER_TOKEN = 4
+"""Of prompts that are not tokenised; English has somewhat more, code and other scripts have fewer."""
+
+_CANDIDATE_BYTES, _TOKEN_ROW_BYTES, _KEPT_OVER_WIDTH = 4.95, 99, 1.07
+"""Of the packaged trace: bytes on disk of a kept candidate with its share of the rest, bytes of the target's own row,
+and candidates kept at a depth for each of ``min_width``."""
+
+_COPIES_ON_CPU, _COPIES_ON_GPU = 3, 7
+_ROWS_OF_LAWS = 128
+_COPIES_OF_WEIGHTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StaticEstimate:
+    """What a recording takes, as far as configurations and prompts tell.
+
+    Attributes:
+        shapes: of both models.
+        num_prompts: of the source.
+        num_texts: turns of all prompts.
+        positions: tokens of all texts; where the target writes them at most.
+        longest_prompt: tokens, its earlier answers counted as long as they may become.
+        num_passes: of the target that write the texts, a token in each text of a batch; 0 where they are given.
+        target_bytes: of the target's weights, and so on.
+        drafter_bytes: likewise.
+        key_values: bytes of keys and values while texts are written; 0 where they are given.
+        decoding_bytes: of these and of the largest pass.
+        recording_bytes: of the passes over one finished text, and of the drafter's candidates.
+        disk_bytes: of the trace.
+    """
+
+    shapes: ModelShapes
+    num_prompts: int
+    num_texts: int
+    positions: int
+    longest_prompt: int
+    num_passes: int
+    target_bytes: int
+    drafter_bytes: int
+    key_values: int
+    decoding_bytes: int
+    recording_bytes: int
+    disk_bytes: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """Weights, and the larger of what decoding and recording hold."""
+        return self.target_bytes + self.drafter_bytes + max(self.decoding_bytes, self.recording_bytes)
+
+
+def foreseen(options: RecordOptions) -> StaticEstimate:
+    """What a recording takes.
+
+    Raises:
+        SimlabError: prompts or configurations cannot be used.
+    """
+    sources = read_sources(options.prompts, options.completions, options.text_from, options.limit)
+    shapes = read_shapes(options)
+    size = dtype_of(options.dtype).itemsize
+    lengths = [length for source in sources.items for length in _lengths(source, options.max_new_tokens)]
+    longest, new = max(prompt for prompt, _ in lengths), max(text for _, text in lengths)
+    is_written = isinstance(sources.items[0], PromptRecord)
+    rows = min(options.batch_size, len(sources.items))
+    key_values = key_value_bytes(shapes, size, rows, longest, new) if is_written else 0
+    positions = sum(text for _, text in lengths)
+    return StaticEstimate(
+        shapes=shapes,
+        num_prompts=len(sources.items),
+        num_texts=len(lengths),
+        positions=positions,
+        longest_prompt=longest,
+        num_passes=_num_passes(options, sources) if is_written else 0,
+        target_bytes=shapes.target_parameters * size,
+        drafter_bytes=shapes.drafter_parameters * size,
+        key_values=key_values,
+        decoding_bytes=key_values + _pass_bytes(shapes, size, rows, longest) if is_written else 0,
+        recording_bytes=_recording_bytes(options, shapes, size, longest + new),
+        disk_bytes=trace_bytes(positions, shapes.config.depth, options.min_width),
+    )
+
+
+def _lengths(source: Source, most: int) -> list[tuple[int, int]]:
+    """Tokens of prompt and text of each turn; of texts that are to be written, the most."""
+    if isinstance(source, PromptRecord):
+        first = sum(_tokens(message.content) for message in source.conversation)
+        asked = [_tokens(text) for text in source.later_turns]
+        return [(first + sum(asked[:turn]) + turn * most, most) for turn in range(num_turns(source))]
+    if isinstance(source, Completion):
+        given = source.given
+        if isinstance(given, CompletionIds):
+            return [(len(given.prompt_token_ids), len(given.token_ids))]
+        return [(sum(_tokens(message.content) for message in given.conversation), _tokens(given.text))]
+    return [(len(turn.prompt.token_ids), len(turn.text)) for turn in source.turns]
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text.encode()) // BYTES_PER_TOKEN)
+
+
+def _num_passes(options: RecordOptions, sources: Sources) -> int:
+    """Passes that write one token in each text of a batch, if every text is as long as it may be."""
+    starts = range(0, len(sources.items), options.batch_size)
+    batches: Sequence[Sequence[Source]] = [sources.items[i : i + options.batch_size] for i in starts]
+    return sum(max(map(num_turns, batch)) for batch in batches) * options.max_new_tokens
+
+
+def key_value_bytes(shapes: ModelShapes, element_bytes: int, rows: int, longest_prompt: int, new_tokens: int) -> int:
+    """Keys and values of texts that are written together, at most: while room is doubled, both old and new.
+
+    Args:
+        shapes: of the models.
+        element_bytes: of a number.
+        rows: texts at a time.
+        longest_prompt: in tokens.
+        new_tokens: of each text; the last one is never read.
+    """
+    room, most, filled = longest_prompt + LEAST_ROOM, longest_prompt + LEAST_ROOM, longest_prompt + new_tokens - 1
+    while room < filled:
+        room, most = max(2 * room, room + 1 + LEAST_ROOM), room + max(2 * room, room + 1 + LEAST_ROOM)
+    return shapes.key_value_elements * element_bytes * rows * most
+
+
+def _pass_bytes(shapes: ModelShapes, element_bytes: int, rows: int, tokens: int) -> int:
+    """The largest pass: what a layer's feed-forward network and its neighbours hold, and logits of each text."""
+    within = rows * tokens * (3 * shapes.feed_forward + 4 * shapes.hidden_size) * element_bytes
+    return within + rows * shapes.vocab_size * (element_bytes + 4)
+
+
+def _recording_bytes(options: RecordOptions, shapes: ModelShapes, element_bytes: int, tokens: int) -> int:
+    """One text: a pass over it with its taps, the target's distributions, and the drafter's candidates."""
+    config = shapes.config
+    taps = tokens * len(config.target_layer_ids) * shapes.hidden_size * element_bytes
+    laws = _ROWS_OF_LAWS * shapes.vocab_size * 4 * _COPIES_ON_CPU
+    blocks = blocks_per_pass(config.num_attention_heads, config.block_size, tokens)
+    weights = config.num_attention_heads * config.block_size * (tokens + config.block_size) * blocks
+    copies = _COPIES_ON_CPU if options.device == "cpu" else _COPIES_ON_GPU
+    candidates = blocks * config.depth * (config.draft_vocab_size or config.vocab_size) * 4 * copies
+    whole = _pass_bytes(shapes, element_bytes, 1, tokens) if options.hidden_states is None else 0
+    return taps + whole + max(laws, candidates + weights * 4 * _COPIES_OF_WEIGHTS)
+
+
+def trace_bytes(positions: int, depth: int, min_width: int) -> int:
+    """Bytes of a trace on disk, from those of the packaged one.
+
+    Args:
+        positions: tokens of all texts.
+        depth: tokens that are drafted ahead.
+        min_width: candidates that are kept at each depth, at least.
+    """
+    return round(positions * (_TOKEN_ROW_BYTES + depth * min_width * _KEPT_OVER_WIDTH * _CANDIDATE_BYTES))
+
+
+def foresee(options: RecordOptions) -> str:
+    """What ``simlab record --dry-run`` prints.
+
+    Raises:
+        SimlabError: prompts or configurations cannot be used.
+    """
+    return "\n".join((*_what(options, found := foreseen(options)), *_needed(options, found)))
+
+
+def _what(options: RecordOptions, found: StaticEstimate) -> list[str]:
+    shapes, kwargs = found.shapes, options.chat_template_kwargs
+    texts = f" ({found.num_texts} texts)" if found.num_texts != found.num_prompts else ""
+    most = "at most " if found.num_passes else ""
+    said = (
+        json.dumps(dict(kwargs))
+        if kwargs
+        else "no arguments (a model that thinks may think; see --chat-template-kwargs)"
+    )
+    return [
+        f"target          {options.target}: {_billions(shapes.whole_target_parameters)}, {shapes.num_layers} layers",
+        f"drafter         {options.draft}: {_billions(shapes.drafter_parameters)}, drafts {shapes.config.depth} tokens",
+        f"prompts         {found.num_prompts}{texts}",
+        f"chat template   {said}",
+        f"positions       {most}{found.positions:,}",
+    ]
+
+
+def _needed(options: RecordOptions, found: StaticEstimate) -> list[str]:
+    shapes = found.shapes
+    lines = [
+        "",
+        f"memory of {options.device}, {options.dtype}{_present(options.device)}",
+        f"weights         {size_text(found.target_bytes)} target + {size_text(found.drafter_bytes)} drafter",
+    ]
+    if found.num_passes:
+        rows = min(options.batch_size, found.num_prompts)
+        lines.append(
+            f"decoding        {size_text(found.decoding_bytes)}, of it keys and values {size_text(found.key_values)}: "
+            f"{rows} texts of {found.longest_prompt} + {options.max_new_tokens} tokens"
+        )
+    most = "at most" if found.num_passes else "about"
+    each = " on each device" if options.more_devices else ""
+    audit = size_text(4 * shapes.whole_target_parameters)
+    lines += [
+        f"recording       {size_text(found.recording_bytes)}, one text at a time",
+        f"in all          about {size_text(found.peak_bytes)}{each}",
+        f"audit           {audit} more in `simlab confirm`, the target in float32; --audit-device says where",
+        "",
+        f"disk            {most} {size_text(found.disk_bytes)} for the trace",
+    ]
+    if found.num_passes:
+        seconds = found.num_passes * found.target_bytes / 1e12
+        lines.append(
+            f"time            not foreseen; {found.num_passes:,} passes read the target's weights, at least "
+            f"{seconds:,.0f} s at 1 TB/s"
+        )
+    return [
+        *lines,
+        "",
+        f"Computed, not measured: from both config.json, and prompts at {BYTES_PER_TOKEN} bytes a token.",
+        "`simlab record --dry-run sample` runs the models on some prompts and measures.",
+    ]
+
+
+def _present(device: str) -> str:
+    """How much memory a GPU has, where it is there."""
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        return ""
+    return f" (it has {size_text(torch.cuda.get_device_properties(device).total_memory)})"
+
+
+def _billions(parameters: int) -> str:
+    if parameters < 1e9:
+        return f"{parameters / 1e6:,.1f} million parameters"
+    return f"{parameters / 1e9:,.2f} billion parameters"

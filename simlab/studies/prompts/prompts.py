@@ -1,0 +1,129 @@
+"""A prompt file: questions of a benchmark, or the prompts that come with simlab."""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from simlab.errors import PromptError, UsageError
+from simlab.studies.prompts.copies import find_copy
+from simlab.studies.prompts.datasets import BENCHMARKS, TEST
+from simlab.studies.result import StudyResult
+from simlab.traces.format.files import write_beside
+
+PACKAGED: Mapping[str, str] = {
+    "sample": "sample_prompts.jsonl",
+    "demo": "demo_prompts.jsonl",
+    "demo-dev": "demo_dev_prompts.jsonl",
+}
+"""Prompts that come with simlab: of the packaged trace, and of the demo."""
+
+NAMES = (*BENCHMARKS, *PACKAGED)
+"""Everything that prompts can be made of."""
+
+Prompt = Mapping[str, object]
+"""``id``, ``dataset`` and ``turns``, as a line of the file has them."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PromptFile(StudyResult):
+    """A file of prompts that was written.
+
+    Attributes:
+        path: of the file.
+        of: what they are of, in words.
+        num_there: prompts that there were to choose from.
+        prompts: those of the file, in its order.
+    """
+
+    path: Path
+    of: str
+    num_there: int
+    prompts: tuple[Prompt, ...]
+
+    ROWS = "prompts"
+
+    def to_json(self) -> dict[str, object]:
+        """The prompts, and where they are."""
+        return {"path": str(self.path), "of": self.of, "num_there": self.num_there, "prompts": list(self.prompts)}
+
+    def text(self) -> str:
+        """What ``simlab prompts`` prints."""
+        return (
+            f"{len(self.prompts):,} of {self.num_there:,} prompts of {self.of}: {self.path}\n"
+            f"Record them with `simlab record --prompts {shlex.quote(str(self.path))} --out DIR`."
+        )
+
+
+def prompts(
+    name: str,
+    *,
+    out: str | Path,
+    source: str | Path | None = None,
+    split: str | None = None,
+    seed: int | None = None,
+    skip: int = 0,
+    limit: int | None = None,
+) -> PromptFile:
+    """Write a file of prompts that `simlab.record` reads.
+
+    Args:
+        name: one of `NAMES`.
+        out: the file, which must not be there yet.
+        source: a file with the benchmark's rows, or a data set's id on the hub; None: the one it was published under.
+        split: ``test``, ``dev`` or ``all``; None: ``test``. No prompt is of both ``test`` and ``dev``.
+        seed: of an order drawn at random; None: as the file has them.
+        skip: leave out the first so many of that order.
+        limit: at most so many after these; None: all.
+
+    Raises:
+        UsageError: the file is there already, or nothing is left to write.
+        PromptError: the rows cannot be read, or are of something else.
+        ModelError: the hub does not give them out; says why.
+    """
+    path = Path(out)
+    if path.exists():
+        raise UsageError(f"{path} exists, and a prompt file is not overwritten; give another --out, or remove it")
+    there, of = _packaged(name, source, split) if name in PACKAGED else _asked(name, source, split)
+    chosen = _chosen(there, seed, skip, limit)
+    if not chosen:
+        raise UsageError(f"there are {len(there):,} prompts of {of}, and --skip {skip} leaves none; give a smaller one")
+    text = "".join(json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in chosen)
+    write_beside(path, lambda file: file.write(text.encode()))
+    return PromptFile(path, of, len(there), tuple(chosen))
+
+
+def _packaged(name: str, source: object, split: object) -> tuple[list[Prompt], str]:
+    if source is not None or split is not None:
+        raise UsageError(f"{name} comes with simlab and has no splits; leave out --from and --split")
+    text = (files("simlab") / "data" / PACKAGED[name]).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.rstrip().split("\n")], f"simlab's own set {name}"
+
+
+def _asked(name: str, source: str | Path | None, split: str | None) -> tuple[list[Prompt], str]:
+    benchmark, split = BENCHMARKS[name], TEST if split is None else split
+    if split not in benchmark.files:
+        raise UsageError(f"{name} has the splits {', '.join(benchmark.files)}; got {split!r}")
+    copy = find_copy(benchmark, split, None if source is None else str(source))
+    there: list[Prompt] = []
+    for row in copy.rows():
+        question = benchmark.question(row)
+        if benchmark.is_of(question.number, split):
+            identity = benchmark.prompt_id(question, split)
+            there.append({"id": identity, "dataset": benchmark.name, "turns": list(question.turns)})
+    if not there:
+        raise PromptError(f"{copy.place} has no prompt of the split {split} of {name}; give another copy, or --split")
+    return there, f"{name}, split {split}, from {copy.place}"
+
+
+def _chosen(there: Sequence[Prompt], seed: int | None, skip: int, limit: int | None) -> list[Prompt]:
+    """Some prompts in order; a drawn order depends on the seed and the ids alone, so it is the same everywhere."""
+
+    def drawn(prompt: Prompt) -> bytes:
+        return hashlib.sha256(f"{seed} {prompt['id']}".encode()).digest()
+
+    ordered = list(there) if seed is None else sorted(there, key=drawn)
+    return ordered[skip : None if limit is None else skip + limit]

@@ -1,0 +1,110 @@
+"""The script for a machine with a GPU: every command that it types is one that simlab takes, in the right order."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from places import REPOSITORY
+
+SCRIPT = REPOSITORY / "real_runner" / "gpu_session.sh"
+
+FAKE = """#!{python}
+import json, sys
+from pathlib import Path
+from simlab.cli.main import parser_for
+options = vars(parser_for(sys.argv[1]).parse_args(sys.argv[1:]))
+with open({log!r}, "a") as file:
+    file.write(json.dumps(sys.argv[1:]) + "\\n")
+out = options.get("out")
+if out is not None and not options.get("dry_run"):
+    if sys.argv[1] in ("record", "confirm"):
+        out.mkdir(exist_ok=True)
+        (out / "manifest.json").write_text("")
+    else:
+        out.write_text("{{}}\\n" if sys.argv[1] == "prompts" else "")
+"""
+"""Parses as simlab does, writes down what was typed, and makes the files that the next steps ask for."""
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the script needs bash")
+
+
+def typed(tmp_path: Path, *arguments: str, **settings: str) -> list[list[str]]:
+    """The commands that the script runs."""
+    log, folder = tmp_path / "log", tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "simlab").write_text(FAKE.format(python=sys.executable, log=str(log)))
+    (folder / "simlab").chmod(0o755)
+    log.write_text("")
+    kept: Mapping[str, str] = {"PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = os.environ | kept | {"DEVICE": "cpu", "STEPS_LEFT_OUT": "bench"} | settings
+    done = subprocess.run(
+        ["bash", str(SCRIPT), str(tmp_path / "out"), *arguments],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def of(commands: list[list[str]], name: str) -> list[list[str]]:
+    return [command for command in commands if command[0] == name]
+
+
+def test_it_goes_from_prompts_to_a_report(tmp_path: Path) -> None:
+    commands = typed(tmp_path)
+    names = list(dict.fromkeys(command[0] for command in commands if command[0] != "version"))
+    assert names == ["prompts", "record", "profile", "replay", "optimize", "confirm", "report"]
+    assert [(command[1], command[3]) for command in of(commands, "prompts")] == [
+        (dataset, split) for split in ("dev", "test") for dataset in ("gsm8k", "mbpp", "humaneval", "mt-bench")
+    ]
+    dry, dev, trace = of(commands, "record")
+    assert dry[-1] == "--dry-run"
+    for command in (dry, dev, trace):
+        assert command[command.index("--target") + 1] == "Qwen/Qwen3-8B"
+        assert command[command.index("--draft") + 1] == "z-lab/Qwen3-8B-DFlash-b16"
+        assert command[command.index("--dtype") + 1] == "bfloat16"
+        assert json.loads(command[command.index("--chat-template-kwargs") + 1]) == {"enable_thinking": False}
+    assert (dev[dev.index("--prompts") + 1], trace[trace.index("--prompts") + 1]) == (
+        str(tmp_path / "out" / "dev_prompts.jsonl"),
+        str(tmp_path / "out" / "prompts.jsonl"),
+    )
+    again = typed(tmp_path)
+    assert not of(again, "prompts") + of(again, "record")
+    assert "--resume" in of(again, "confirm")[0]
+
+
+def test_options_are_handed_on(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("{}\n" * 3)
+    commands = typed(
+        tmp_path,
+        str(tmp_path / "a"),
+        str(tmp_path / "b"),
+        EXECUTIONS="eager compiled",
+        LIMIT="2",
+        TEMPERATURES="0.5 1",
+        RECORD_OPTIONS="--device-map auto --batch-size 8",
+        PROFILE_OPTIONS="--repeats 3",
+        OPTIMIZE_OPTIONS="--threads 2",
+        CONFIRM_OPTIONS="--audit-device cpu",
+        REPORT_OPTIONS="--title Two",
+    )
+    assert not of(commands, "prompts")
+    assert len((tmp_path / "out" / "prompts.jsonl").read_text().splitlines()) == 2
+    records = of(commands, "record")
+    assert len(records) == 5
+    assert all("--device-map" in command and "--chat-template-kwargs" not in command for command in records)
+    assert [command[-1] for command in records[3:]] == ["0.5", "1"]
+    handed = {"profile": "--repeats", "optimize": "--threads", "confirm": "--audit-device", "report": "--title"}
+    for name, option in handed.items():
+        assert len(of(commands, name)) == 2
+        assert all(option in command for command in of(commands, name))
