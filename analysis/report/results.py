@@ -1,15 +1,16 @@
 """Result rows as a report reads them: predicted and measured, of the same texts, policy by policy."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
+from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
+from simlab.analysis.table.text import ends, is_known
 
 BOUNDS = ("hindsight", "hindsight-budget")
 """Names of rows that are told the answer."""
@@ -111,6 +112,12 @@ def split_rows(rows: pl.DataFrame, cost_id: str | None) -> ReportResults:
     return ReportResults(predicted.unique(key, keep="first", maintain_order=True), measured)
 
 
-def ratio_text(value: float, low: float, high: float) -> str:
-    """A ratio with its interval, where it has one."""
-    return f"{value:.2f} ×" if math.isnan(low) else f"{value:.2f} × [{low:.2f}, {high:.2f}]"
+def ratio_text(value: float, over_prompts: Interval, by_prices: Interval) -> str:
+    """A ratio with its intervals, where it has them.
+
+    >>> ratio_text(1.5, Interval(1.4, 1.6), Interval(1.45, 1.55))
+    '1.50 × [1.40, 1.60] (prices [1.45, 1.55])'
+    """
+    found = f"{value:.2f} ×"
+    found += f" [{over_prompts.low:.2f}, {over_prompts.high:.2f}]" if is_known(over_prompts) else ""
+    return found + (f" (prices {ends(by_prices)})" if is_known(by_prices) and ends(by_prices) else "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
-from simlab.analysis.compare.verdicts import standing_sentence
+from simlab.analysis.compare.verdicts import standing_sentence, within_price_noise
 from simlab.analysis.report.results import ReportResults, family_of, ratio_text
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 
@@ -82,7 +82,7 @@ def _alone(results: ReportResults, best: Summary, choice: VerdictChoice) -> Repo
         text = f"{best.policy}: acceptance length {best.totals.acceptance_length:.2f} on {prompts}."
     else:
         speed = best.speed
-        ratio = ratio_text(speed.speedup, speed.interval.low, speed.interval.high)
+        ratio = ratio_text(speed.speedup, speed.interval, speed.price_interval)
         text = f"{best.policy}: {ratio} autoregressive decoding"
         text = f"{text} on {prompts}{_measured(results, best, None)}."
     if not others:
@@ -99,6 +99,8 @@ def _sentence(
     prompts = _prompts(comparison.prompts, choice)
     if comparison.equal:
         return f"No difference: {best.policy} and {reference.policy} did the same on {prompts}."
+    if comparison.differs_by_prompts and comparison.is_within_price_noise:
+        return f"No winner between {best.policy} and {_the(reference)}: {within_price_noise(comparison)}."
     if not comparison.differs:
         limit = (
             f"; minimum detectable difference {100 * (comparison.detectable - 1):.1f} %"
@@ -109,8 +111,7 @@ def _sentence(
         seen = f"{100 * (comparison.ratio - 1):+.1f} %"
         return f"No winner {both}: not significant{limit} (n = {prompts}); observed {seen}."
     what = "" if results.has_speeds else "acceptance length "
-    interval = comparison.ratio_interval
-    ratio = ratio_text(comparison.ratio, interval.low, interval.high)
+    ratio = ratio_text(comparison.ratio, comparison.ratio_interval, comparison.price_interval)
     ending = _measured(results, best, reference)
     bracket = ratio.partition(" ×")
     return f"{best.policy}: {what}{bracket[0]} × {_the(reference)}{bracket[2]} on {prompts}{ending}."

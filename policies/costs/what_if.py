@@ -5,7 +5,7 @@ passes fill whole tiles; then several texts share a pass; then the convex view i
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
@@ -104,15 +104,19 @@ def what_if(cost: CostTable, change: WhatIf) -> CostTable:
     """
     if not change.label:
         return cost
+    draws = () if change.convex else tuple(_changed(one, change) for one in cost.draws)
+    changed = replace(_changed(cost, change), draws=draws)
+    return replace(changed, seconds=convex_view(changed).seconds) if change.convex else changed
+
+
+def _changed(cost: CostTable, change: WhatIf) -> CostTable:
+    """With all but the convex view."""
     factors = dict(change.factors)
     seconds = {stage: values * factors.get(stage, 1.0) for stage, values in cost.seconds.items()}
     seconds["verify"] = in_tiles(seconds["verify"], change.tile)
     if change.batch > 1:
         seconds = _shared(seconds, change.batch)
-    changed = CostTable(content_id({"cost": cost.cost_id, "what_if": change.label}), cost.contexts, seconds)
-    if not change.convex:
-        return changed
-    return CostTable(changed.cost_id, changed.contexts, convex_view(changed).seconds)
+    return CostTable(content_id({"cost": cost.cost_id, "what_if": change.label}), cost.contexts, seconds)
 
 
 def in_tiles(verify: Doubles, tile: int) -> Doubles:
