@@ -29,9 +29,7 @@ def made_up(rng: np.random.Generator, levels: Doubles, num_prompts: int, noise: 
     return CandidateSums(prompts, committed, rounds, drafted, seconds, plain)
 
 
-def runs_of(
-    found: CandidateSums, places: Sequence[int], factors: Doubles | None = None
-) -> list[list[PolicyRun]]:
+def runs_of(found: CandidateSums, places: Sequence[int], factors: Doubles | None = None) -> list[list[PolicyRun]]:
     """Result rows of some of the policies, machine by machine.
 
     Args:

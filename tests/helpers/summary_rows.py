@@ -40,8 +40,8 @@ def results() -> pl.DataFrame:
                     "draws_s": None,
                 }
             )
-    seconds = dict.fromkeys(STAGE_COLUMNS, pl.Float64)
-    return pl.DataFrame(rows, schema_overrides={"cost_id": pl.String, "draws_s": pl.List(pl.Float32)} | seconds)
+    types: dict[str, pl.DataType] = dict.fromkeys(STAGE_COLUMNS, pl.Float64())
+    return pl.DataFrame(rows, schema_overrides={**types, "cost_id": pl.String(), "draws_s": pl.List(pl.Float32)})
 
 
 def priced() -> pl.DataFrame:
