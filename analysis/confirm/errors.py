@@ -140,7 +140,7 @@ def prediction_errors(results: pl.DataFrame) -> list[PredictionErrors]:
 
 
 class _Sums(NamedTuple):
-    """Of a policy that was measured.
+    """What is summed up for a policy that was measured.
 
     Attributes:
         of_prompts: float64 ``[prompts, 2, len(_OWN)]``, predicted and measured; unknown seconds are 0.

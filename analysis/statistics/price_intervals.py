@@ -9,9 +9,7 @@ import numpy as np
 
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.arrays import Doubles
-from simlab.policies.costs.cell_prices import NUM_DRAWS, half_width
-
-__all__ = ["NUM_DRAWS", "PriceSpread", "price_interval"]
+from simlab.policies.costs.cell_prices import half_width
 
 
 def price_interval(value: float, logs: Doubles) -> Interval:

@@ -3,8 +3,8 @@
 import numpy as np
 import polars as pl
 
-from simlab.analysis.statistics.price_intervals import NUM_DRAWS
 from simlab.arrays import Doubles
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 DRAWS = "draws_s"
 """The column of result rows that holds them, a list for each row."""

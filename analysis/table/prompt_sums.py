@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
-from simlab.analysis.statistics.price_intervals import NUM_DRAWS
 from simlab.analysis.statistics.slices import Slice, split_by_slice
 from simlab.analysis.table.price_draws import log_seconds_at_draws
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.arrays import Doubles
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 COLUMNS = ("committed", "rounds", "response_means", "responses", "seconds", "plain_committed", "plain_seconds")
 """What is summed of each prompt; ``response_means`` are over the ``responses`` that have a round."""

@@ -28,11 +28,11 @@ from simlab.analysis.compare.text import (
 )
 from simlab.analysis.compare.verdicts import standing_sentence, verdict_sentence
 from simlab.analysis.statistics.intervals import LEVEL
-from simlab.analysis.statistics.price_intervals import NUM_DRAWS
 from simlab.analysis.statistics.significance import detectable_ratios, prompts_needed
 from simlab.analysis.statistics.slices import SLICES, split_by_slice
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums, shared_runs
 from simlab.arrays import Doubles
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 TEXT = ("dataset", "prompt_id", "turn", "sample")
 

@@ -12,9 +12,9 @@ from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.compare.text import comparison_notes, comparison_table, verdicts_text
 from simlab.analysis.compare.verdicts import standing_sentence, verdict_sentence
 from simlab.analysis.statistics.intervals import UNKNOWN
-from simlab.analysis.statistics.price_intervals import NUM_DRAWS
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.arrays import Doubles
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 STAGES = ("draft_s", "select_s", "verify_s", "commit_s")
 ONES = np.ones(NUM_DRAWS)

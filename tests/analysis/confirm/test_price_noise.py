@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simlab.analysis.confirm.errors import PredictionErrors, prediction_errors
 from simlab.analysis.confirm.table import confirmed_policies
 from simlab.analysis.confirm.text import confirm_table, error_table, prediction_verdict
-from simlab.analysis.statistics.price_intervals import NUM_DRAWS
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 
 def noisy(size: float, seed: int = 0, wrong: float = 1.0) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from searched_sums import Doubles, made_up, runs_of
 
 from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S, WORST_CASE
 from simlab.analysis.optimize.finalists import judge_finalists, share_of_draws_best
-from simlab.analysis.statistics.price_intervals import NUM_DRAWS
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 
 def factors(size: float, machines: int, seed: int, policies: int = 3) -> Doubles:

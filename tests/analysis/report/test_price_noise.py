@@ -8,8 +8,8 @@ from summary_rows import with_draws
 from simlab.analysis.report.results import ReportResults
 from simlab.analysis.report.speed import policy_table, speed_chart
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
-from simlab.analysis.statistics.price_intervals import NUM_DRAWS
 from simlab.analysis.table.text import NO_PRICES, PRICES, ends
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 HELD_OUT = VerdictChoice("ddtree:budget=8", "on 40 prompts of dev", True)
 SPEEDS = {"autoregressive": 10.0, "chain": 14.0, "ddtree:budget=8": 20.0}

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.analysis.statistics.intervals import UNKNOWN
-from simlab.analysis.statistics.price_intervals import NUM_DRAWS, PriceSpread, price_interval
+from simlab.analysis.statistics.price_intervals import PriceSpread, price_interval
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 STUDENT_31 = 2.0395134463964077
 """Of 95 % with 31 degrees of freedom, from a printed table (2.040)."""

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from summary_rows import priced, results, with_draws
 
 from simlab.analysis.statistics.intervals import UNKNOWN
-from simlab.analysis.statistics.price_intervals import NUM_DRAWS
 from simlab.analysis.table.price_draws import seconds_at_draws
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import Summary, summarise
 from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.arrays import Doubles
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 from simlab.traces.results.rows import joined_results, read_results, results_schema, write_results
 
 
