@@ -12,6 +12,7 @@ from scipy.special import stdtr
 
 from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval, intervals_of
 from simlab.analysis.statistics.jackknife import Spread, log_products
+from simlab.analysis.statistics.price_intervals import PriceSpread
 from simlab.analysis.statistics.significance import CORRECTIONS, detectable_ratios
 from simlab.analysis.statistics.slices import Slice
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums, runs_by_slice
@@ -24,6 +25,13 @@ POWERS: dict[str, dict[str, int]] = {
     "speedup": {"committed": 1, "seconds": -1, "plain_committed": -1, "plain_seconds": 1},
 }
 """What can be compared, each a product of powers of sums over prompts; more is better."""
+
+_ENDS = {
+    "difference_interval": "difference_ci",
+    "ratio_interval": "ratio_ci",
+    "price_interval": "ratio_price",
+}
+"""What the ends of each interval are called in rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,8 @@ class Comparison:
         first_value: NaN where it is not known; likewise all that follows.
         difference: the first value less the second.
         ratio: the first value over the second.
+        price_interval: of the ratio, by the noise of the latency profile alone; unknown where it does not depend on
+            prices, or these are of two profiles, measured, or without noise.
         p_value: of equal runs, two-sided, by Student's t on the logarithm of the ratio.
         p_adjusted: the same in the family of comparisons that it is read in.
         detectable: the ratio above 1 that so many prompts would find, 8 times in 10.
@@ -56,6 +66,7 @@ class Comparison:
     difference_interval: Interval
     ratio: float
     ratio_interval: Interval
+    price_interval: Interval
     p_value: float
     p_adjusted: float
     log_error: float
@@ -71,9 +82,19 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Whether the two can be told apart: the interval leaves out 1, and the adjusted p-value is below 5 %."""
+        """Whether the two can be told apart, by the prompts and by the prices."""
+        return self.differs_by_prompts and not self.is_within_price_noise
+
+    @property
+    def differs_by_prompts(self) -> bool:
+        """Whether the interval over prompts leaves out 1, and the adjusted p-value is below 5 %."""
         interval = self.ratio_interval
         return self.is_known and not interval.low <= 1 <= interval.high and self.p_adjusted < 1 - LEVEL
+
+    @property
+    def is_within_price_noise(self) -> bool:
+        """Whether the price interval is known and holds 1."""
+        return self.price_interval.low <= 1 <= self.price_interval.high
 
     def row(self) -> dict[str, Slice]:
         """Flat scalars, as a script reads them; what is not known is None."""
@@ -81,8 +102,8 @@ class Comparison:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Interval):
-                stem = field.name.removesuffix("_interval")
-                found |= {f"{stem}_ci_low": _finite(value.low), f"{stem}_ci_high": _finite(value.high)}
+                stem = _ENDS[field.name]
+                found |= {f"{stem}_low": _finite(value.low), f"{stem}_high": _finite(value.high)}
             else:
                 found[field.name] = _finite(value) if isinstance(value, float) else value
         return found | {"differs": self.differs}
@@ -109,11 +130,20 @@ def compare_pairs(
     sums = found.sums[:, :, columns]
     logs = logs_of_runs(sums, np.array(list(POWERS[measure].values()), np.float64))
     equal = [bool(np.array_equal(sums[:, one], sums[:, other])) for one, other in pairs]
-    return compare_logs(logs, equal, names, pairs, measure, value)
+    return compare_logs(logs, price_spread(found, measure), equal, names, pairs, measure, value)
+
+
+def price_spread(found: PromptSums, measure: str) -> PriceSpread:
+    """Logarithms of one of ``POWERS`` at each draw of the prices; nan of what does not depend on seconds."""
+    powers = [POWERS[measure].get(name, 0) for name in ("seconds", "plain_seconds")]
+    parts = [power * found.log_draws[:, place] for place, power in enumerate(powers) if power]
+    unknown = np.full_like(found.log_draws[:, 0], np.nan)
+    return PriceSpread(np.sum(parts, axis=0) if parts else unknown, found.profiles)
 
 
 def compare_logs(
     logs: Spread,
+    prices: PriceSpread,
     equal: Sequence[bool],
     names: Sequence[str],
     pairs: Sequence[tuple[int, int]],
@@ -124,6 +154,7 @@ def compare_logs(
 
     Args:
         logs: of each run.
+        prices: of the same number of each run.
         equal: of each pair whether every prompt has the same sums in both.
         names: of the runs.
         pairs: places of two runs each.
@@ -148,6 +179,7 @@ def compare_logs(
             difference_interval=differences[place],
             ratio=float(np.exp(ratio.whole[place])),
             ratio_interval=_exp(ratios[place]),
+            price_interval=prices.ratio_interval(one, other, float(np.exp(ratio.whole[place]))),
             p_value=float(p_values[place]),
             p_adjusted=float(p_values[place]),
             log_error=float(errors[place]),

@@ -8,10 +8,11 @@ from simlab.analysis.compare.verdicts import measure_name, standing_sentence, ve
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.statistics.significance import POWER
 from simlab.analysis.table.html import cells_html, sentences_html
-from simlab.analysis.table.text import Cells, number
+from simlab.analysis.table.text import Cells, is_known, number
 
-_HEADINGS = ("", "first", "second", "difference [95 %]", "ratio [95 %]", "p", "detectable")
-_LEFT = ("", "difference [95 %]", "ratio [95 %]")
+_PRICES = "prices [95 %]"
+_HEADINGS = ("", "first", "second", "difference [95 %]", "ratio [95 %]", _PRICES, "p", "detectable")
+_LEFT = ("", "difference [95 %]", "ratio [95 %]", _PRICES)
 
 
 def verdicts_text(comparisons: Sequence[Comparison], by: str | None = None) -> str:
@@ -59,10 +60,16 @@ def shown_comparisons(
 
 
 def comparison_cells(comparisons: Sequence[Comparison], by: str | None = None) -> Cells:
-    """The cells of the table, a row for each comparison."""
+    """The cells of the table, a row for each comparison; price intervals only where some are known."""
     alone = len({(one.first, one.second) for one in comparisons}) == 1
     rows = [[_place(one, by, alone), *_cells(one)] for one in comparisons]
-    return Cells([_HEADINGS], rows, [heading in _LEFT for heading in _HEADINGS])
+    shown = [place for place, name in enumerate(_HEADINGS) if name != _PRICES or _has_prices(comparisons)]
+    heading, *rows = ([row[place] for place in shown] for row in (_HEADINGS, *rows))
+    return Cells([heading], rows, [name in _LEFT for name in heading])
+
+
+def _has_prices(comparisons: Sequence[Comparison]) -> bool:
+    return any(is_known(one.price_interval) for one in comparisons)
 
 
 def comparison_notes(comparisons: Sequence[Comparison], correction: str) -> str:
@@ -71,6 +78,8 @@ def comparison_notes(comparisons: Sequence[Comparison], correction: str) -> str:
         "Differences and ratios are the first's against the second's, on the same prompts; [95 %] over prompts.",
         f"Detectable: the minimum detectable difference, found with so many prompts in {100 * POWER:.0f} % of cases.",
     ]
+    if _has_prices(comparisons):
+        lines.append("Prices [95 %]: the ratio by the noise of the latency profile alone, prompts held fixed.")
     if max(one.family for one in comparisons) > 1:
         name = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[correction]
         lines.append(f"p is adjusted for the number of comparisons ({name}); the intervals are each comparison's own.")
@@ -96,6 +105,7 @@ def _cells(comparison: Comparison) -> list[str]:
         number(comparison.second_value, 2),
         _with_interval(comparison.difference, comparison.difference_interval, 2, sign=True),
         _with_interval(comparison.ratio, comparison.ratio_interval, 3, sign=False),
+        _ends(comparison.price_interval, ".3f") if is_known(comparison.price_interval) else "-",
         "-"
         if math.isnan(comparison.p_adjusted)
         else "<0.001"
@@ -109,5 +119,8 @@ def _with_interval(value: float, interval: Interval, digits: int, sign: bool) ->
     form = f"{'+' if sign else ''}.{digits}f"
     if math.isnan(value):
         return "-"
-    ends = "" if math.isnan(interval.low) else f" [{interval.low:{form}}, {interval.high:{form}}]"
-    return f"{value:{form}}{ends}"
+    return f"{value:{form}} {_ends(interval, form)}" if is_known(interval) else f"{value:{form}}"
+
+
+def _ends(interval: Interval, form: str) -> str:
+    return f"[{interval.low:{form}}, {interval.high:{form}}]"

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from simlab.analysis.compare.comparisons import Comparison
+from simlab.analysis.statistics.intervals import Interval
 
 _AHEAD = {
     "acceptance_length": "has a longer acceptance length",
@@ -20,18 +21,21 @@ _SAID = {
     "worst_speedup": "worst speedup",
 }
 
+_WITHIN = "their difference is within the noise of the latency profile"
+
 
 def measure_name(measure: str) -> str:
     """As it stands in tables."""
-    return _SAID[measure]
+    return "acceptance, macro avg" if measure == "acceptance_length_macro" else _SAID[measure]
 
 
 def verdict_sentence(comparison: Comparison, unit: str = "prompt") -> str:
     """In a sentence without a full stop.
 
-    ``A is faster than B by 31.2 % [27.0, 35.1]``, ``no winner between A and B: not significant; minimum
-    detectable difference 3.1 % (n = 40 prompts)`` and, where every prompt has the same in both, ``no difference
-    between A and B``.
+    ``A is faster than B by 31.2 % [27.0, 35.1] (prices [30.0, 32.4])``, ``no winner between A and B: not significant;
+    minimum detectable difference 3.1 % (n = 40 prompts)``, ``no winner between A and B: their difference is within the
+    noise of the latency profile (prices [-1.2, +3.4] %)`` and, where every prompt has the same in both, ``no
+    difference between A and B``.
 
     Args:
         comparison: the comparison.
@@ -48,12 +52,17 @@ def verdict_sentence(comparison: Comparison, unit: str = "prompt") -> str:
             f"no verdict on {both}: {_prompts(comparison.prompts, unit)} that carry a sum alone allow no interval "
             f"({_signed(comparison.ratio)} %)"
         )
-    if not comparison.differs:
+    if not comparison.differs_by_prompts:
         return f"no winner between {both}: {_unresolved(comparison, unit)}"
-    interval = comparison.ratio_interval
-    if comparison.ratio < 1:
-        return _ahead(comparison, comparison.second, (1 / comparison.ratio, 1 / interval.high, 1 / interval.low), unit)
-    return _ahead(comparison, comparison.first, (comparison.ratio, interval.low, interval.high), unit)
+    if comparison.is_within_price_noise:
+        return f"no winner between {both}: {within_price_noise(comparison)}"
+    return _ahead(comparison, unit)
+
+
+def within_price_noise(comparison: Comparison) -> str:
+    """Why two are not told apart that the prompts alone would tell apart, in half a sentence."""
+    low, high = (_signed(end) for end in (comparison.price_interval.low, comparison.price_interval.high))
+    return f"{_WITHIN} (prices [{low}, {high}] %)"
 
 
 def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -> str:
@@ -79,15 +88,23 @@ def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -
         many = len(better) > 1
         return f"{_listed(better)} {_plural(ahead) if many else ahead} than {first}"
     if level:
-        limits = [one.detectable for one in level if not math.isnan(one.detectable)]
-        up_to = "up to " if len(limits) > 1 else ""
-        limit = f"; minimum detectable difference {up_to}{_percent(max(limits))} %" if limits else ""
-        names = _listed([first, *(one.second for one in level)])
-        return f"no winner among {names}: not significant{limit} (n = {_prompts(comparisons[0].prompts, unit)})"
+        return f"no winner among {_listed([first, *(one.second for one in level)])}: {_all_level(level, unit)}"
     closest = min(comparisons, key=lambda one: one.ratio)
-    low, high = closest.ratio_interval.low, closest.ratio_interval.high
-    by = f"{_percent(closest.ratio)} % [{_percent(low)}, {_percent(high)}]"
+    by = f"{_share(closest.ratio, closest.ratio_interval)}{_prices(closest.price_interval)}"
     return f"{first} {ahead} than each of {len(comparisons)} others, the closest being {closest.second}, by {by}"
+
+
+def _all_level(level: Sequence[Comparison], unit: str) -> str:
+    """Why one run is not told apart from others: too few prompts, or prices that are too noisy."""
+    by_prompts = [one for one in level if not one.differs_by_prompts]
+    by_prices = [one.second for one in level if one.differs_by_prompts]
+    if not by_prompts:
+        return _WITHIN if len(by_prices) == 1 else _WITHIN.replace("difference is", "differences are")
+    limits = [one.detectable for one in by_prompts if not math.isnan(one.detectable)]
+    up_to = "up to " if len(limits) > 1 else ""
+    limit = f"; minimum detectable difference {up_to}{_percent(max(limits))} %" if limits else ""
+    more = f"; the difference from {_listed(by_prices)} is within the noise of the latency profile" if by_prices else ""
+    return f"not significant{limit} (n = {_prompts(level[0].prompts, unit)}){more}"
 
 
 def _plural(ahead: str) -> str:
@@ -98,12 +115,25 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
-def _ahead(comparison: Comparison, winner: str, ratios: tuple[float, float, float], unit: str) -> str:
-    """By a ratio with the ends of its interval, all above 1."""
-    loser = comparison.second if winner == comparison.first else comparison.first
-    ratio, low, high = map(_percent, ratios)
-    ahead, prompts = _AHEAD[comparison.measure], _prompts(comparison.prompts, unit)
-    return f"{winner} {ahead} than {loser} by {ratio} % [{low}, {high}], on {prompts}"
+def _ahead(comparison: Comparison, unit: str) -> str:
+    """Who is ahead, by a ratio with the ends of its intervals, all above 1."""
+    winner, loser = comparison.first, comparison.second
+    ratio, over_prompts, by_prices = comparison.ratio, comparison.ratio_interval, comparison.price_interval
+    if ratio < 1:
+        winner, loser, ratio = loser, winner, 1 / ratio
+        over_prompts, by_prices = (Interval(1 / one.high, 1 / one.low) for one in (over_prompts, by_prices))
+    by = f"{_share(ratio, over_prompts)}{_prices(by_prices)}"
+    return f"{winner} {_AHEAD[comparison.measure]} than {loser} by {by}, on {_prompts(comparison.prompts, unit)}"
+
+
+def _share(ratio: float, interval: Interval) -> str:
+    return f"{_percent(ratio)} % [{_percent(interval.low)}, {_percent(interval.high)}]"
+
+
+def _prices(interval: Interval) -> str:
+    """The price interval of a ratio behind that over prompts; empty where it is not known."""
+    known = not math.isnan(interval.low)
+    return f" (prices [{_percent(interval.low)}, {_percent(interval.high)}])" if known else ""
 
 
 def _unresolved(comparison: Comparison, unit: str) -> str:

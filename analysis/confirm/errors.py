@@ -3,12 +3,15 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, intervals_of
 from simlab.analysis.statistics.jackknife import log_products
+from simlab.analysis.statistics.price_intervals import price_interval
+from simlab.analysis.table.price_draws import log_seconds_at_draws
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import BASELINE, Scalar
 from simlab.arrays import Doubles
@@ -61,6 +64,7 @@ class PredictionErrors:
     Attributes:
         errors: of ``acceptance_length``, the seconds of each stage ``_per_round``, all of them (``round_s``),
             ``tokens_per_s`` and ``speedup``; NaN where a number is not known.
+        price_interval: of the error of the speedup, by the noise of the latency profile alone; unknown without it.
         machine: logarithm of predicted over measured tokens/s of plain decoding: what slowed everything alike.
         parts: by the names of ``PARTS``, logarithms that add up to that of predicted over measured speedup; with
             ``machine`` to that of tokens/s. NaN without prices.
@@ -70,8 +74,23 @@ class PredictionErrors:
     policy_id: str
     is_plain: bool
     errors: Mapping[str, RelativeError]
+    price_interval: Interval
     machine: float
     parts: Mapping[str, float]
+
+    @property
+    def is_within_noise(self) -> bool | None:
+        """Whether the measured speedup lies within the intervals over prompts and by prices together.
+
+        The two are independent, so their reaches are added as squares. None where one is not known.
+        """
+        error = self.errors["speedup"]
+        ends = [error.interval.low, error.interval.high, self.price_interval.low, self.price_interval.high]
+        if self.is_plain or not all(map(math.isfinite, ends)):
+            return None
+        value, low, high, low_by_prices, high_by_prices = map(math.log1p, (error.value, *ends))
+        reach = math.hypot(value - low, value - low_by_prices), math.hypot(high - value, high_by_prices - value)
+        return value - reach[0] <= 0 <= value + reach[1]
 
     @property
     def shares(self) -> dict[str, float]:
@@ -85,13 +104,15 @@ class PredictionErrors:
         for name, error in self.errors.items():
             low, high = error.interval.low, error.interval.high
             found |= {f"error_{name}": error.value, f"error_{name}_ci_low": low, f"error_{name}_ci_high": high}
+        found |= {f"error_speedup_price_{end}": getattr(self.price_interval, end) for end in ("low", "high")}
         found |= {"log_error_machine": self.machine}
         found |= {f"log_error_{name}": part for name, part in self.parts.items()}
         found |= {f"error_share_{name}": share for name, share in self.shares.items()}
         speedup = self.errors["speedup"]
         known = not math.isnan(speedup.value)
         row: dict[str, Scalar] = {name: value if math.isfinite(value) else None for name, value in found.items()}
-        return row | {"within_tolerance": speedup.is_within if known else None}
+        within = {"within_tolerance": speedup.is_within if known else None, "within_noise": self.is_within_noise}
+        return row | within
 
 
 def prediction_errors(results: pl.DataFrame) -> list[PredictionErrors]:
@@ -113,16 +134,27 @@ def prediction_errors(results: pl.DataFrame) -> list[PredictionErrors]:
     found = []
     for policy, policy_id in measured.select("policy", "policy_id").unique(maintain_order=True).iter_rows():
         sums = plain if policy_id == plain_id else _sums_of(policy_id, foreseen, measured)
-        if sums.shape == plain.shape and len(sums):
+        if sums.of_prompts.shape == plain.of_prompts.shape and len(sums.of_prompts):
             found.append(_errors(policy, policy_id, policy_id == plain_id, sums, plain))
     return found
 
 
-def _errors(policy: str, policy_id: str, is_plain: bool, sums: Doubles, plain: Doubles) -> PredictionErrors:
-    """From float64 ``[prompts, 2, len(_OWN)]``, predicted and measured sums of a policy and of plain decoding."""
-    of_plain = plain[:, :, [_OWN.index("committed"), _OWN.index("all_s")]]
+class _Sums(NamedTuple):
+    """What is summed up for a policy that was measured.
+
+    Attributes:
+        of_prompts: float64 ``[prompts, 2, len(_OWN)]``, predicted and measured; unknown seconds are 0.
+        log_draws: float64 ``[B]``, logarithms of predicted seconds at each draw of the prices; nan where not known.
+    """
+
+    of_prompts: Doubles
+    log_draws: Doubles
+
+
+def _errors(policy: str, policy_id: str, is_plain: bool, own: _Sums, plain: _Sums) -> PredictionErrors:
+    of_plain = plain.of_prompts[:, :, [_OWN.index("committed"), _OWN.index("all_s")]]
     columns = (*_OWN, *_PLAIN)
-    both = np.concatenate([sums, of_plain], axis=2)
+    both = np.concatenate([own.of_prompts, of_plain], axis=2)
     one = np.array([[powers.get(name, 0) for name in columns] for powers in _POWERS.values()], np.float64)
     spread = log_products(both.reshape(len(both), -1), np.concatenate([one, -one], axis=1))
     logs = dict(zip(_POWERS, spread.whole, strict=True))
@@ -136,6 +168,7 @@ def _errors(policy: str, policy_id: str, is_plain: bool, sums: Doubles, plain: D
         policy_id=policy_id,
         is_plain=is_plain,
         errors=errors,
+        price_interval=_less_one(price_interval(float(np.exp(logs["speedup"])), plain.log_draws - own.log_draws)),
         machine=float(machine),
         parts=_parts(both.sum(axis=0), logs),
     )
@@ -171,13 +204,13 @@ def _logarithmic_mean(one: float, other: float) -> float:
     return float(one if abs(ratio) < 1e-9 else (one - other) / ratio)
 
 
-def _sums_of(policy_id: str, foreseen: pl.DataFrame, measured: pl.DataFrame) -> Doubles:
-    """Sums of each prompt, float64 ``[prompts, 2, len(_OWN)]``, predicted and measured; unknown seconds are 0."""
+def _sums_of(policy_id: str, foreseen: pl.DataFrame, measured: pl.DataFrame) -> _Sums:
     ran = measured.filter(pl.col("policy_id") == policy_id)
     ours = foreseen.filter(pl.col("policy_id") == policy_id)
     predicted = ran.select(_SEQUENCE).join(ours, on=list(_SEQUENCE), how="left", maintain_order="left")
     parts = [_by_prompt(one) for one in (predicted, ran)]
-    return np.stack(parts, axis=1) if len(parts[0]) == len(parts[1]) else parts[0][:0, None, :]
+    of_prompts = np.stack(parts, axis=1) if len(parts[0]) == len(parts[1]) else parts[0][:0, None, :]
+    return _Sums(of_prompts, log_seconds_at_draws(predicted))
 
 
 def _by_prompt(rows: pl.DataFrame) -> Doubles:
@@ -194,3 +227,7 @@ def _expm1(interval: Interval) -> Interval:
     if math.isnan(interval.low):
         return UNKNOWN
     return Interval(math.expm1(interval.low), math.expm1(interval.high))
+
+
+def _less_one(interval: Interval) -> Interval:
+    return Interval(interval.low - 1, interval.high - 1)

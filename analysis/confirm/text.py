@@ -8,7 +8,7 @@ from simlab.analysis.confirm.errors import PARTS, TOLERANCE, PredictionErrors, R
 from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerComparison, stages_per_round
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.summaries import BASELINE
-from simlab.analysis.table.text import aligned, number, with_interval
+from simlab.analysis.table.text import aligned, ends, is_known, number, with_interval
 from simlab.cost import STAGES
 
 MOST_DIFFERENCES = 20
@@ -19,7 +19,7 @@ _HEADINGS = (
     ("acceptance length", "replayed"),
     ("", "measured"),
     ("tokens/s", "measured [95 %]"),
-    ("speedup", "predicted"),
+    ("speedup", "predicted [prices]"),
     ("", "measured [95 %]"),
     ("lossless", ""),
     ("worst gap", "(bound)"),
@@ -30,17 +30,19 @@ _LEFT = {"policy", "tokens/s", "lossless"}
 ERROR_NOTES = (
     "Prediction error: predicted over measured, less 1, in %; above 0 the prediction was too high. Of it: rounds\n"
     "(another acceptance length) and the seconds of each stage, beyond what slowed autoregressive decoding as well;\n"
-    "as logarithms the parts add up to the error of the speedup."
+    "as logarithms the parts add up to the error of the speedup.\n"
+    "Within noise: the measured speedup lies within the intervals of prompts and of the profile's noise together."
 )
 
 _ERROR_HEADINGS = (
     ("prediction error", ""),
     ("speedup", "[95 %]"),
+    ("within", "noise"),
     *((f"{'of it ' if place == 0 else ''}{name}", "") for place, name in enumerate(PARTS)),
     ("tokens/s", "[95 %]"),
     ("acceptance length", "[95 %]"),
 )
-_ERROR_LEFT = {"prediction error", "speedup", "tokens/s", "acceptance length"}
+_ERROR_LEFT = {"prediction error", "speedup", "within", "tokens/s", "acceptance length"}
 
 
 def verdict_text(policies: Sequence[ConfirmedPolicy], won: WinnerComparison | None, unit: str = "prompt") -> str:
@@ -80,7 +82,7 @@ def _claim(policy: ConfirmedPolicy, unit: str) -> str:
     assert policy.measured is not None
     assert policy.judged is not None
     speed, predicted = policy.measured.speed, policy.predicted.speed.speedup
-    foreseen = "" if math.isnan(predicted) else f" (predicted {predicted:.2f})"
+    foreseen = "" if math.isnan(predicted) else f" (predicted {_predicted(policy)})"
     return (
         f"{policy.policy} writes {with_interval(speed.speedup, speed.interval).strip()} times as many tokens/s as "
         f"autoregressive decoding{foreseen}{_doubt(speed.interval, unit)}, text {policy.judged.lossless}"
@@ -97,7 +99,7 @@ def _doubt(interval: Interval, unit: str) -> str:
 def confirm_table(policies: Sequence[ConfirmedPolicy]) -> str:
     """A row per policy."""
     cells = [list(heading) for heading in zip(*_HEADINGS, strict=True)] + [_cells(one) for one in policies]
-    to_left = [first in _LEFT or second.endswith("[95 %]") for first, second in _HEADINGS]
+    to_left = [first in _LEFT or second.endswith("]") for first, second in _HEADINGS]
     return aligned(cells, to_left)
 
 
@@ -105,17 +107,24 @@ def _cells(policy: ConfirmedPolicy) -> list[str]:
     ran, judged, predicted = policy.measured, policy.judged, policy.predicted
     first = [policy.policy, number(predicted.totals.acceptance_length, 2)]
     if ran is None:
-        return [*first, "-", "-", number(predicted.speed.speedup, 2), "-", "-", "-", "-"]
+        return [*first, "-", "-", _predicted(policy), "-", "-", "-", "-"]
     return [
         *first,
         number(ran.totals.acceptance_length, 2),
         _wide(ran.speed.tokens_per_s, policy.tokens_per_s_interval),
-        number(predicted.speed.speedup, 2),
+        _predicted(policy),
         with_interval(ran.speed.speedup, ran.speed.interval),
         "-" if judged is None else judged.lossless,
         "-" if judged is None else f"{judged.worst_gap:.2g} ({judged.bound:.2g})",
         "-" if judged is None else f"{judged.num_equal} of {judged.num_texts}",
     ]
+
+
+def _predicted(policy: ConfirmedPolicy) -> str:
+    """The predicted speedup with its price interval, where that is known."""
+    speed = policy.predicted.speed
+    known = is_known(speed.price_interval)
+    return f"{number(speed.speedup, 2)} {ends(speed.price_interval) if known else ''}".rstrip()
 
 
 def same_texts_sentence(policies: Sequence[ConfirmedPolicy]) -> str:
@@ -235,7 +244,7 @@ def prediction_verdict(errors: Sequence[PredictionErrors], first: str | None = N
     else:
         rest = f"{policies} within {limit}, though not with {'its interval' if len(known) == 1 else 'every interval'}"
     error = _high_or_low(named.errors["speedup"])
-    return f"Prediction of the speedup of {named.policy}: {error}; {rest}.{_machine(errors)}"
+    return f"Prediction of the speedup of {named.policy}: {error}; {rest}.{_noise(known)}{_machine(errors)}"
 
 
 def error_table(errors: Sequence[PredictionErrors]) -> str:
@@ -245,6 +254,12 @@ def error_table(errors: Sequence[PredictionErrors]) -> str:
         return ""
     cells = [list(heading) for heading in zip(*_ERROR_HEADINGS, strict=True)] + [_error_cells(one) for one in known]
     return aligned(cells, [first in _ERROR_LEFT for first, _ in _ERROR_HEADINGS])
+
+
+def _noise(errors: Sequence[PredictionErrors]) -> str:
+    """How many errors the intervals over prompts and by prices cover; empty where the noise of prices is not known."""
+    known = [one.is_within_noise for one in errors if one.is_within_noise is not None]
+    return f" Measured within the intervals of prompts and prices: {sum(known)} of {len(known)}." if known else ""
 
 
 def _machine(errors: Sequence[PredictionErrors]) -> str:
@@ -269,9 +284,11 @@ def _percent(value: float) -> str:
 def _error_cells(errors: PredictionErrors) -> list[str]:
     parts = ["-" if math.isnan(part) or errors.is_plain else f"{100 * part:+.1f}" for part in errors.parts.values()]
     speedup = "-" if errors.is_plain else _signed(errors.errors["speedup"])
+    within = errors.is_within_noise
     return [
         errors.policy,
         speedup,
+        "-" if within is None else "yes" if within else "no",
         *parts,
         _signed(errors.errors["tokens_per_s"]),
         _signed(errors.errors["acceptance_length"]),

@@ -4,6 +4,7 @@ Engines read such a choice as a table over ranges of batch sizes. A batch size b
 choice of the smaller one, as the engines themselves fill gaps.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -45,8 +46,9 @@ class BatchChoice:
         length: drafted tokens; 0 is plain decoding.
         longest: the longest chain that was tried.
         tokens_per_s: of each of the texts, by prediction.
-        speedup: over plain decoding at the same batch size; likewise ``interval``, over prompts.
-        alike: lengths whose speed these prompts cannot tell from the best one's, itself among them.
+        speedup: over plain decoding at the same batch size; likewise ``interval``, over prompts, and
+            ``price_interval``, by the noise of the latency profile.
+        alike: lengths whose speed these prompts and prices cannot tell from the best one's, itself among them.
     """
 
     prices: BatchPrices
@@ -55,19 +57,23 @@ class BatchChoice:
     tokens_per_s: float
     speedup: float
     interval: Interval
+    price_interval: Interval
     alike: tuple[int, ...]
 
     def row(self) -> dict[str, Scalar | list[int]]:
         """As a script reads it; an interval that is not known is None."""
-        known = self.interval.low == self.interval.low
+        ends = {
+            f"speedup_{kind}_{end}": None if math.isnan(getattr(interval, end)) else getattr(interval, end)
+            for kind, interval in (("ci", self.interval), ("price", self.price_interval))
+            for end in ("low", "high")
+        }
         return {
             "batch": self.prices.batch,
             "num_drafted": self.length,
             "longest_tried": self.longest,
             "tokens_per_s_of_each_text": self.tokens_per_s,
             "speedup": self.speedup,
-            "speedup_ci_low": self.interval.low if known else None,
-            "speedup_ci_high": self.interval.high if known else None,
+            **ends,
             "not_told_apart": list(self.alike),
             "what_if": self.prices.what_if,
             "cost_id": self.prices.cost_id,
@@ -103,6 +109,7 @@ def batch_choice(rows: pl.DataFrame, lengths: Mapping[str, int], prices: BatchPr
         tokens_per_s=speed.tokens_per_s,
         speedup=speed.speedup,
         interval=speed.interval,
+        price_interval=speed.price_interval,
         alike=alike,
     )
 

@@ -12,6 +12,7 @@ from simlab.analysis.compare.comparisons import (
     compare_logs,
     compare_pairs,
     logs_of_runs,
+    price_spread,
 )
 from simlab.analysis.compare.verdicts import standing_sentence
 from simlab.analysis.optimize.candidate_sums import (
@@ -22,7 +23,8 @@ from simlab.analysis.optimize.candidate_sums import (
     best_places,
 )
 from simlab.analysis.statistics.jackknife import Spread
-from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, prompt_sums
+from simlab.analysis.statistics.price_intervals import PriceSpread
+from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums
 from simlab.arrays import Doubles
 
 MOST_RIVALS = 4
@@ -132,33 +134,51 @@ def optimism_figures(
     }
 
 
-def worst_speedups(machines: Sequence[Sequence[PolicyRun]]) -> Spread:
-    """Logarithms, of each run; the machine on which it is worst is found again without each prompt.
-
-    Args:
-        machines: the same runs, on the same prompts, at the prices of each machine.
-    """
-    return _least([logs_of_runs(_sums(runs), _powers()) for runs in machines])
-
-
 def compare_worst_speedups(
     machines: Sequence[Sequence[PolicyRun]], pairs: Sequence[tuple[int, int]]
 ) -> list[Comparison]:
-    """Each pair of runs by their worst speedups, each alone.
+    """Each pair of runs by their worst speedups, each alone; the worst machine is found again for each resample.
 
     Args:
-        machines: as for `worst_speedups`.
+        machines: the same runs, on the same prompts, at the prices of each machine.
         pairs: places of two runs each.
     """
-    sums = [_sums(runs) for runs in machines]
+    found = [prompt_sums(runs) for runs in machines]
+    sums = [_sums(one) for one in found]
     equal = [all(np.array_equal(some[:, one], some[:, other]) for some in sums) for one, other in pairs]
     logs = _least([logs_of_runs(some, _powers()) for some in sums])
-    return compare_logs(logs, equal, [run.name for run in machines[0]], pairs, WORST_SPEEDUP)
+    return compare_logs(logs, _worst_at_draws(found), equal, [run.name for run in machines[0]], pairs, WORST_SPEEDUP)
 
 
-def _sums(runs: Sequence[PolicyRun]) -> Doubles:
+def share_of_draws_best(machines: Sequence[Sequence[PolicyRun]], objective: str) -> float | None:
+    """The share of price draws in which the first run has the largest figure of all; None where it is not known.
+
+    Rounds are held fixed: a rule that reads prices would choose others at other prices.
+
+    Args:
+        machines: the same runs at each machine's prices, on the prompts of the choice.
+        objective: the number by which the first was chosen.
+    """
+    if objective == ACCEPTANCE_LENGTH:
+        return None
+    found = [prompt_sums(runs) for runs in machines]
+    spread = _worst_at_draws(found) if objective == WORST_CASE else price_spread(found[0], TOKENS_PER_S)
+    if np.isnan(spread.logs).any():
+        return None
+    committed = np.log(found[0].sums[:, :, COLUMNS.index("committed")].sum(axis=0))[:, None]
+    figures = spread.logs + committed if objective == TOKENS_PER_S else spread.logs
+    return float(np.mean(figures[0] >= figures.max(axis=0)))
+
+
+def _worst_at_draws(found: Sequence[PromptSums]) -> PriceSpread:
+    """Logarithms of the worst speedups at each draw of every machine's prices, of which each has its own noise."""
+    logs = np.min([price_spread(one, "speedup").logs for one in found], axis=0)
+    return PriceSpread(np.asarray(logs, np.float64), (None,) * len(logs))
+
+
+def _sums(found: PromptSums) -> Doubles:
     """What speedups are made of, float64 ``[prompts, runs, 4]``."""
-    return np.asarray(prompt_sums(runs).sums[:, :, [COLUMNS.index(name) for name in POWERS["speedup"]]], np.float64)
+    return np.asarray(found.sums[:, :, [COLUMNS.index(name) for name in POWERS["speedup"]]], np.float64)
 
 
 def _powers() -> Doubles:

@@ -15,13 +15,25 @@ def finalist_table(optimum: Optimum) -> str:
     """A row for each finalist and bound: its figure on both sets of prompts, and how the best is ahead of it."""
     unit, digits = _UNITS[optimum.objective], _DIGITS[optimum.objective]
     cells = [
-        ["", "", unit, unit, "the best over this [95 %]", ""],
-        ["policy", "", "dev", "evaluation", "evaluation", "p"],
+        ["", "", unit, unit, "the best over this [95 %]", "prices", ""],
+        ["policy", "", "dev", "evaluation", "evaluation", "[95 %]", "p"],
     ]
     for row, dev, evaluation in _figures(optimum):
         figures = number(dev, digits), number(evaluation, digits)
-        cells.append([str(row["policy"]), str(row["role"]), *figures, _ratio(row), _p_value(row)])
-    return aligned(cells, [True, True, False, False, True, False])
+        ratio = _ratio(row), _ends(row, "best_over_this_price")
+        cells.append([str(row["policy"]), str(row["role"]), *figures, *ratio, _p_value(row)])
+    return aligned(cells, [True, True, False, False, True, True, False])
+
+
+def price_text(optimum: Optimum) -> str:
+    """In how many draws of the prices the choice would have been the same; empty where it is not known."""
+    share = optimum.share_of_draws_best
+    if share is None:
+        return ""
+    return (
+        f"Prices: on dev prompts {optimum.best.policy} is the best of these policies in {100 * share:.0f} % of the "
+        "draws of the latency profile."
+    )
 
 
 def optimism_text(optimum: Optimum) -> str:
@@ -67,9 +79,13 @@ def _percent(share: float) -> str:
 def _ratio(row: Mapping[str, Scalar]) -> str:
     if row["best_over_this"] is None:
         return ""
-    low, high = (_float(row[f"best_over_this_ci_{end}"]) for end in ("low", "high"))
-    ends = "" if math.isnan(low) else f" [{low:.3f}, {high:.3f}]"
-    return f"{_float(row['best_over_this']):.3f}{ends}"
+    return f"{_float(row['best_over_this']):.3f} {_ends(row, 'best_over_this_ci')}".rstrip()
+
+
+def _ends(row: Mapping[str, Scalar], name: str) -> str:
+    """The interval of some name; empty where it is not known, or the file is of an older simlab."""
+    low, high = (_float(row.get(f"{name}_{end}")) for end in ("low", "high"))
+    return "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}]"
 
 
 def _p_value(row: Mapping[str, Scalar]) -> str:

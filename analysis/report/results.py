@@ -1,15 +1,16 @@
 """Result rows as a report reads them: predicted and measured, of the same texts, policy by policy."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
+from simlab.analysis.table.text import ends, is_known
 
 BOUNDS = ("hindsight", "hindsight-budget")
 """Names of rows that are told the answer."""
@@ -111,10 +112,11 @@ def split_rows(rows: pl.DataFrame, cost_id: str | None) -> ReportResults:
     return ReportResults(predicted.unique(key, keep="first", maintain_order=True), measured)
 
 
-def interval_text(low: float, high: float) -> str:
-    """An interval behind its figure; empty where it is not known.
+def interval_text(over_prompts: Interval, by_prices: Interval = UNKNOWN) -> str:
+    """Intervals behind their figure; empty where none is known.
 
-    >>> interval_text(1.33, 1.587)
-    ' [1.33, 1.59]'
+    >>> interval_text(Interval(1.33, 1.587), Interval(1.45, 1.55))
+    ' [1.33, 1.59] (prices [1.45, 1.55])'
     """
-    return "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+    found = f" [{over_prompts.low:.2f}, {over_prompts.high:.2f}]" if is_known(over_prompts) else ""
+    return found + (f" (prices {ends(by_prices)})" if is_known(by_prices) and ends(by_prices) else "")

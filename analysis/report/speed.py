@@ -12,7 +12,7 @@ from simlab.analysis.report.results import BOUNDS, ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
-from simlab.analysis.table.text import number
+from simlab.analysis.table.text import NO_PRICES, PRICES, ends, is_known, number
 
 _STAGES = ("drafting", "selecting", "verifying", "committing")
 
@@ -30,7 +30,7 @@ def policy_table(results: ReportResults, best: Summary | None) -> Grid:
     shown = [*references, *([chain] if chain else []), *([best] if best else []), *results.finalists, *ran, *bounds]
     rows = list({(one.policy, one.policy_id): one for one in shown}.values())
     heads = ["policy"]
-    heads += ["predicted speedup [95 %]"] if results.has_speeds else []
+    heads += ["predicted speedup [95 %]", "prices [95 %]"] if results.has_speeds else []
     heads += ["measured speedup [95 %]"] if results.ran else []
     heads += ["acceptance length [95 %]", "macro avg", "drafted per round"]
     heads += ["predicted tokens/s"] if results.has_speeds else []
@@ -40,6 +40,7 @@ def policy_table(results: ReportResults, best: Summary | None) -> Grid:
             "Speedup: over the autoregressive baseline (fastest measured implementation), same prompts; prefill is "
             "not in it."
         )
+        notes.append(PRICES if any(is_known(one.speed.price_interval) for one in rows) else NO_PRICES[rows[0].kind])
     if bounds:
         notes.append("Rows named hindsight are oracle upper bounds, which know the target's text: no policies.")
     left_out = len(results.policies) - len({one.policy_id for one in (*results.finalists, *ran)})
@@ -52,7 +53,8 @@ def policy_table(results: ReportResults, best: Summary | None) -> Grid:
 def _cells(results: ReportResults, summary: Summary) -> list[str]:
     cells = [summary.policy]
     if results.has_speeds:
-        cells.append(_with_interval(summary.speed.speedup, summary.speed.interval))
+        speed = summary.speed
+        cells += [_with_interval(speed.speedup, speed.interval), ends(speed.price_interval)]
     if results.ran:
         ran = results.ran.get(summary.policy_id)
         cells.append("-" if ran is None else _with_interval(ran.speed.speedup, ran.speed.interval))
@@ -85,6 +87,7 @@ def speed_chart(results: ReportResults) -> Chart:
     if sizes and max(sizes) > 4 * max(min(sizes), 1):
         found.update_xaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], tickformat="d")
     caption = "Mean over rounds; of a fixed budget it is the budget. Bands and bars are 95 % intervals over prompts."
+    caption += " Pointing at a mark shows that of the latency profile's noise too." if has_speeds else ""
     if results.ran and has_speeds:
         caption += " Open marks were measured, end to end, on the real models; lines and filled marks are predicted."
     elif has_speeds:
@@ -104,7 +107,7 @@ def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_s
     values = [_value(one, has_speeds) for one in members]
     y = [value for value, _ in values]
     low, high = [one.low for _, one in values], [one.high for _, one in values]
-    hover = [f"{one.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted" for one in members]
+    hover = [f"{one.policy}<br>%{{y:.2f}} at %{{x:.1f}} drafted{_both_intervals(one, has_speeds)}" for one in members]
     if len(members) > 2:
         if not any(map(math.isnan, low)):
             figure.add_trace(band(x, low, high, place, name))
@@ -119,6 +122,12 @@ def _add_family(figure: go.Figure, members: Sequence[Summary], place: int, has_s
             x=x, y=y, name=name, legendgroup=name, line=line(place), marker=marker(place), hovertemplate=hover, **style
         )
     )
+
+
+def _both_intervals(summary: Summary, has_speeds: bool) -> str:
+    """The intervals over prompts and by the noise of prices, a line each, of what is drawn."""
+    kinds = ("prompts", _value(summary, has_speeds)[1]), ("prices", summary.speed.price_interval)
+    return "".join(f"<br>{name} {ends(one)}" for name, one in kinds if is_known(one) and ends(one))
 
 
 def _add_measured(figure: go.Figure, members: Sequence[Summary], results: ReportResults, place: int) -> None:

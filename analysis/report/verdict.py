@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from simlab.analysis.compare.verdicts import within_price_noise
 from simlab.analysis.optimize.candidate_sums import ACCEPTANCE_LENGTH, TOKENS_PER_S
 from simlab.analysis.optimize.finalists import MOST_RIVALS, FinalistVerdict, judge_finalists
 from simlab.analysis.report.results import ReportResults, family_of, interval_text
@@ -93,10 +94,10 @@ def _sums(results: ReportResults, summary: Summary) -> pl.DataFrame:
 def _headline(results: ReportResults, best: Summary, choice: VerdictChoice) -> str:
     prompts = _prompts(best.prompts, choice)
     if not results.has_speeds:
-        length = f"{best.totals.acceptance_length:.2f}{interval_text(best.interval.low, best.interval.high)}"
+        length = f"{best.totals.acceptance_length:.2f}{interval_text(best.interval)}"
         return f"{best.policy}: acceptance length {length} on {prompts}."
     speed = best.speed
-    ratio = f"{speed.speedup:.2f} × autoregressive decoding{interval_text(speed.interval.low, speed.interval.high)}"
+    ratio = f"{speed.speedup:.2f} × autoregressive decoding{interval_text(speed.interval, speed.price_interval)}"
     return f"{best.policy}: {ratio} on {prompts}{_measured(results, best, None)}."
 
 
@@ -117,10 +118,12 @@ def _over_chain(results: ReportResults, best: Summary, standing: FinalistVerdict
     comparison, prompts = found[0], _prompts(found[0].prompts, choice)
     if comparison.equal:
         return [f"No difference: {best.policy} and {_the(chain)} did the same on {prompts}."]
-    interval = comparison.ratio_interval
     what = "" if results.has_speeds else "acceptance length "
-    ratio = f"{what}{comparison.ratio:.2f} × {_the(chain)}{interval_text(interval.low, interval.high)}"
+    intervals = interval_text(comparison.ratio_interval, comparison.price_interval)
+    ratio = f"{what}{comparison.ratio:.2f} × {_the(chain)}{intervals}"
     doubt = "" if comparison.differs else ", not significant"
+    if comparison.differs_by_prompts and comparison.is_within_price_noise:
+        doubt = f", {within_price_noise(comparison)}"
     return [f"{best.policy}: {ratio} on {prompts}{doubt}{_measured(results, best, chain)}."]
 
 

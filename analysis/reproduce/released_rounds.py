@@ -10,6 +10,7 @@ import polars as pl
 from simlab.analysis.compare.averaging import BothMeans, both_means
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.statistics.intervals import Interval, ratio_interval
+from simlab.analysis.table.price_draws import DRAWS
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import Scalar
@@ -77,7 +78,10 @@ def run_of_rounds(rounds: pl.DataFrame, name: str) -> PolicyRun:
     )
     others = [pl.lit(0.0).alias(stage) for stage in STAGE_COLUMNS if stage != "verify_s"]
     texts = [pl.lit("gsm8k").alias("dataset"), pl.lit(0).alias("turn"), pl.lit(0).alias("sample")]
-    table = rows.with_columns(*texts, *others).sort("prompt_id")
+    unpriced = [
+        pl.lit(None, dtype).alias(name) for name, dtype in (("cost_id", pl.String), (DRAWS, pl.List(pl.Float32)))
+    ]
+    table = rows.with_columns(*texts, *others, *unpriced).sort("prompt_id")
     return PolicyRun(name, table, table.clear())
 
 

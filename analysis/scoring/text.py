@@ -47,7 +47,8 @@ _NOTES = (
     "summed path probabilities exceed accepted tokens. Gap closed: (policy - chain) / (oracle - chain); the",
     "oracle upper bound drafts no more than the policy's budget; against first: less the share of the first policy of",
     "the same budget, paired. Of the drafted tokens some are accepted, some are wrong below a true parent, and some",
-    "hang below a wrong token. Intervals are 95 %, over prompts.",
+    "hang below a wrong token. Intervals are 95 %, over prompts; the gap closed in tokens/s has no interval by the",
+    "noise of the latency profile; `simlab replay` shows that of each speedup.",
 )
 
 

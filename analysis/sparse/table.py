@@ -8,7 +8,6 @@ import polars as pl
 
 from simlab.analysis.compare.comparisons import Comparison, compare_runs
 from simlab.analysis.sparse.logs import ESTIMATORS
-from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.prompt_sums import PolicyRun, shared_runs
 from simlab.analysis.table.summaries import Scalar
 from simlab.arrays import Longs
@@ -234,9 +233,10 @@ def _known(comparisons: Mapping[str, Comparison | None]) -> dict[str, Comparison
 
 
 def _ratio(name: str, comparison: Comparison) -> dict[str, Scalar]:
-    interval: Interval = comparison.ratio_interval
-    ends = {f"{name}_ci_low": _finite(interval.low), f"{name}_ci_high": _finite(interval.high)}
-    return {name: _finite(comparison.ratio), **ends}
+    found: dict[str, Scalar] = {name: _finite(comparison.ratio)}
+    for kind, interval in (("ci", comparison.ratio_interval), ("price", comparison.price_interval)):
+        found |= {f"{name}_{kind}_low": _finite(interval.low), f"{name}_{kind}_high": _finite(interval.high)}
+    return found
 
 
 def _finite(value: float) -> float | None:

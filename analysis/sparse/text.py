@@ -18,7 +18,8 @@ NOTES = (
     "mean over rows: its trees at the recorded roots, averaged as if its rounds began there.",
     "nearest row: its rounds one after the other, each with the recorded row nearest to its root.",
     "Shares are against the dense prediction, on the same prompts; [95 %] over prompts, each its own;",
-    "* significant among all of the same log and measure (p-values adjusted by Holm).",
+    "* significant among all of the same log and measure (p-values adjusted by Holm), and beyond the noise of the",
+    "latency profile, which is in the JSON as the price interval of each ratio.",
 )
 
 

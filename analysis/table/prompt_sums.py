@@ -9,8 +9,10 @@ import numpy as np
 import polars as pl
 
 from simlab.analysis.statistics.slices import Slice, split_by_slice
+from simlab.analysis.table.price_draws import log_seconds_at_draws
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.arrays import Doubles
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 COLUMNS = ("committed", "rounds", "response_means", "responses", "seconds", "plain_committed", "plain_seconds")
 """What is summed of each prompt; ``response_means`` are over the ``responses`` that have a round."""
@@ -45,10 +47,15 @@ class PromptSums:
         prompts: dataset and name of each.
         sums: float64 ``[prompts, runs, len(COLUMNS)]``; nan where a run has no seconds, or plain decoding does not
             have the same texts.
+        log_draws: float64 ``[runs, 2, NUM_DRAWS]``, logarithms of the seconds of a run and of plain decoding on all
+            prompts together, at each draw of the prices; nan where not known.
+        profiles: of each run, the id of the latency profile of these; None where it has none.
     """
 
     prompts: tuple[Prompt, ...]
     sums: Doubles
+    log_draws: Doubles
+    profiles: tuple[str | None, ...]
 
 
 def shared_runs(runs: Sequence[PolicyRun]) -> tuple[list[PolicyRun], dict[str, tuple[Prompt, ...]]]:
@@ -92,6 +99,7 @@ def prompt_sums(runs: Sequence[PolicyRun]) -> PromptSums:
     tables = [{(row[0], row[1]): row[2:] for row in _by_prompt(run.rows)} for run in runs]
     prompts = tuple(sorted(tables[0]))
     sums = np.full((len(prompts), len(runs), len(COLUMNS)), np.nan)
+    log_draws = np.full((len(runs), 2, NUM_DRAWS), np.nan)
     for place, (run, table) in enumerate(zip(runs, tables, strict=True)):
         if set(table) != set(prompts):
             raise ValueError(f"the runs {runs[0].name} and {run.name} are not of the same prompts")
@@ -101,12 +109,18 @@ def prompt_sums(runs: Sequence[PolicyRun]) -> PromptSums:
             sums[number, place, :5] = values
             if prompt in plain and plain[prompt][0] == texts:
                 sums[number, place, 5:] = plain[prompt][1], plain[prompt][5]
-    return PromptSums(prompts, sums)
+        log_draws[place] = log_seconds_at_draws(run.rows), log_seconds_at_draws(run.plain)
+    return PromptSums(prompts, sums, log_draws, tuple(_profile(run.rows) for run in runs))
 
 
 def _restricted(run: PolicyRun, keys: pl.DataFrame, columns: Sequence[str]) -> PolicyRun:
     rows, plain = (part.join(keys, on=list(columns), how="semi") for part in (run.rows, run.plain))
     return PolicyRun(run.name, rows, plain)
+
+
+def _profile(rows: pl.DataFrame) -> str | None:
+    ids: list[str | None] = rows["cost_id"].unique().to_list()
+    return ids[0] if len(ids) == 1 else None
 
 
 def _by_prompt(rows: pl.DataFrame) -> list[tuple[Any, ...]]:

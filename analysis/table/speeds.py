@@ -7,6 +7,9 @@ from functools import cached_property
 import polars as pl
 
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval, speedup_interval
+from simlab.analysis.statistics.price_intervals import price_interval
+from simlab.analysis.table.price_draws import log_seconds_at_draws
+from simlab.arrays import Doubles
 from simlab.cost import StageSeconds
 
 STAGE_COLUMNS = ("draft_s", "select_s", "verify_s", "commit_s")
@@ -23,12 +26,16 @@ class Speed:
         tokens_per_s: committed tokens per second; NaN where it is not known.
         speedup: over plain decoding on the same sequences; NaN where it is not known.
         interval: of the speedup, over prompts, paired.
+        price_interval: of the speedup, by the noise of the latency profile alone; unknown where rows do not tell.
+        tokens_per_s_price_interval: of ``tokens_per_s``, likewise.
     """
 
     seconds: StageSeconds | None
     tokens_per_s: float
     speedup: float
     interval: Interval
+    price_interval: Interval = UNKNOWN
+    tokens_per_s_price_interval: Interval = UNKNOWN
 
 
 NO_SPEED = Speed(None, math.nan, math.nan, UNKNOWN)
@@ -50,6 +57,11 @@ class PlainRows:
         return _seconds(self.rows)
 
     @cached_property
+    def log_draws(self) -> Doubles:
+        """Logarithms of the seconds at each draw of the prices, float64 ``[B]``; nan where not known."""
+        return log_seconds_at_draws(self.rows)
+
+    @cached_property
     def prompts(self) -> pl.DataFrame:
         """Tokens and seconds of each prompt."""
         return _by_prompt(self.rows)
@@ -65,10 +77,11 @@ def speed_of(rows: pl.DataFrame, plain: pl.DataFrame | PlainRows) -> Speed:
     seconds = _seconds(rows)
     if seconds is None:
         return NO_SPEED
-    tokens_per_s = _tokens_per_s(rows, seconds)
+    tokens_per_s, log_draws = _tokens_per_s(rows, seconds), log_seconds_at_draws(rows)
+    alone = price_interval(tokens_per_s, log_draws)
     plain = PlainRows(plain) if isinstance(plain, pl.DataFrame) else plain
     if plain.seconds is None or not _same_sequences(rows, plain.rows):
-        return Speed(seconds, tokens_per_s, math.nan, UNKNOWN)
+        return Speed(seconds, tokens_per_s, math.nan, UNKNOWN, UNKNOWN, alone)
     speedup = tokens_per_s / _tokens_per_s(plain.rows, plain.seconds)
     ours, base = _by_prompt(rows), plain.prompts
     interval = speedup_interval(
@@ -77,7 +90,7 @@ def speed_of(rows: pl.DataFrame, plain: pl.DataFrame | PlainRows) -> Speed:
         base["committed"].to_numpy(),
         base["total_s"].to_numpy(),
     )
-    return Speed(seconds, tokens_per_s, speedup, interval)
+    return Speed(seconds, tokens_per_s, speedup, interval, price_interval(speedup, plain.log_draws - log_draws), alone)
 
 
 def _seconds(rows: pl.DataFrame) -> StageSeconds | None:

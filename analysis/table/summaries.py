@@ -67,6 +67,8 @@ class Summary:
             "speedup": self.speed.speedup,
             "speedup_ci_low": self.speed.interval.low,
             "speedup_ci_high": self.speed.interval.high,
+            "speedup_price_low": self.speed.price_interval.low,
+            "speedup_price_high": self.speed.price_interval.high,
         }
         return first | {key: _finite(value) for key, value in values.items()}
 

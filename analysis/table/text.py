@@ -23,11 +23,12 @@ _COUNTS: tuple[Column, ...] = (
 _SPEEDS: tuple[Column, ...] = (
     ("tokens/s", "", lambda one: number(one.speed.tokens_per_s, 1)),
     ("speedup", "[95 %]", lambda one: with_interval(one.speed.speedup, one.speed.interval)),
+    ("prices", "[95 %]", lambda one: ends(one.speed.price_interval)),
 )
 WIDTH = 100
 """Columns of the lines of text around a table."""
 
-_LEFT = {"policy", "acceptance length", "speedup"}
+_LEFT = {"policy", "acceptance length", "speedup", "prices"}
 
 NOTES = "Acceptance length: tokens committed per round, bonus token included; [95 %] over prompts."
 MACRO = "macro avg: mean of each response's own mean."
@@ -37,6 +38,12 @@ SPEEDS = {
     "measured": "Speeds were measured; prefill is not in them.",
 }
 SPEEDUP = "Speedup: over the autoregressive baseline (fastest measured implementation), on the same prompts."
+PRICES = "Prices [95 %]: the speedup by the noise of the latency profile alone, prompts held fixed."
+NO_PRICES = {
+    "predicted": "Prices: not known, as with one sample per cell or rows of an older simlab.",
+    "measured": "Prices: none, since these seconds were measured.",
+}
+"""Why there is no price interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +112,9 @@ def summary_notes(summaries: Sequence[Summary], without_speeds: str = NO_SPEEDS)
         summaries: the summaries of the table.
         without_speeds: why there are no speeds, where there are none.
     """
-    fewest = min(one.prompts for one in summaries)
-    lines = [NOTES, MACRO, *((SPEEDS[summaries[0].kind], SPEEDUP) if has_speeds(summaries) else (without_speeds,))]
+    fewest, kind = min(one.prompts for one in summaries), summaries[0].kind
+    prices = PRICES if any(is_known(one.speed.price_interval) for one in summaries) else NO_PRICES[kind]
+    lines = [NOTES, MACRO, *((SPEEDS[kind], SPEEDUP, prices) if has_speeds(summaries) else (without_speeds,))]
     if fewest < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
     return "\n".join(lines)
@@ -114,9 +122,20 @@ def summary_notes(summaries: Sequence[Summary], without_speeds: str = NO_SPEEDS)
 
 def with_interval(value: float, interval: Interval) -> str:
     """A number with its interval, always as wide; a point or an unknown interval is left out."""
-    low, high = interval.low, interval.high
-    text = "" if math.isnan(low) or low == high else f"[{_end(low)}, {_end(high)}]"
+    text = ends(interval) if is_known(interval) else ""
     return f"{number(value, 2)} {text.ljust(len('[1.00, 1.00]'))}"
+
+
+def ends(interval: Interval) -> str:
+    """An interval alone: a dash where it is not known, and nothing of a point."""
+    if not is_known(interval):
+        return "-"
+    return "" if interval.low == interval.high else f"[{_end(interval.low)}, {_end(interval.high)}]"
+
+
+def is_known(interval: Interval) -> bool:
+    """Whether it has ends."""
+    return not math.isnan(interval.low)
 
 
 def _end(value: float) -> str:

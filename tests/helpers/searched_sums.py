@@ -29,8 +29,15 @@ def made_up(rng: np.random.Generator, levels: Doubles, num_prompts: int, noise: 
     return CandidateSums(prompts, committed, rounds, drafted, seconds, plain)
 
 
-def runs_of(found: CandidateSums, places: Sequence[int]) -> list[list[PolicyRun]]:
-    """Result rows of some of the policies, machine by machine."""
+def runs_of(found: CandidateSums, places: Sequence[int], factors: Doubles | None = None) -> list[list[PolicyRun]]:
+    """Result rows of some of the policies, machine by machine.
+
+    Args:
+        found: their sums.
+        places: of the policies.
+        factors: float64 ``[M, len(places), draws]``, of a policy's seconds at each draw of the prices; None: these
+            have no draws.
+    """
     keys = {
         "dataset": [dataset for dataset, _ in found.prompts],
         "prompt_id": [name for _, name in found.prompts],
@@ -40,16 +47,28 @@ def runs_of(found: CandidateSums, places: Sequence[int]) -> list[list[PolicyRun]
     }
     zero = dict.fromkeys(("draft_s", "select_s", "commit_s"), [0.0] * len(found.prompts))
 
-    def rows(rounds: Doubles, seconds: Doubles) -> pl.DataFrame:
-        return pl.DataFrame(keys | {"rounds": rounds.astype(int).tolist(), "verify_s": seconds.tolist()} | zero)
+    def rows(machine: int, rounds: Doubles, seconds: Doubles, drawn: Doubles | None) -> pl.DataFrame:
+        lists = [None] * len(seconds) if drawn is None else np.outer(seconds, drawn).tolist()
+        more = {
+            "cost_id": pl.Series([f"machine {machine}"] * len(seconds)),
+            "draws_s": pl.Series(lists, dtype=pl.List(pl.Float32)),
+        }
+        counts = {"rounds": rounds.astype(int).tolist(), "verify_s": seconds.tolist()}
+        return pl.DataFrame({**keys, **counts, **zero, **more})
 
     machines = []
     for machine in range(len(found.rounds)):
-        plain = rows(found.committed, found.plain_seconds[machine])
+        drawn = [None] * len(places) if factors is None else list(factors[machine])
+        ones = None if factors is None else np.ones(factors.shape[2])
+        plain = rows(machine, found.committed, found.plain_seconds[machine], ones)
         machines.append(
             [
-                PolicyRun(f"policy {place}", rows(found.rounds[machine, place], found.seconds[machine, place]), plain)
-                for place in places
+                PolicyRun(
+                    f"policy {place}",
+                    rows(machine, found.rounds[machine, place], found.seconds[machine, place], drawn[number]),
+                    plain,
+                )
+                for number, place in enumerate(places)
             ]
         )
     return machines

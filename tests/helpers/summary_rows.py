@@ -1,5 +1,7 @@
 """Result rows of a few policies on a few prompts, with and without prices."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from simlab.analysis.table.speeds import STAGE_COLUMNS
@@ -35,9 +37,11 @@ def results() -> pl.DataFrame:
                     "committed": committed,
                     "clipped": 0,
                     **dict.fromkeys(STAGE_COLUMNS),
+                    "draws_s": None,
                 }
             )
-    return pl.DataFrame(rows, schema_overrides={"cost_id": pl.String} | dict.fromkeys(STAGE_COLUMNS, pl.Float64))
+    types: dict[str, pl.DataType] = dict.fromkeys(STAGE_COLUMNS, pl.Float64())
+    return pl.DataFrame(rows, schema_overrides={**types, "cost_id": pl.String(), "draws_s": pl.List(pl.Float32)})
 
 
 def priced() -> pl.DataFrame:
@@ -57,3 +61,8 @@ def priced() -> pl.DataFrame:
         *(pl.lit(0.0).alias(name) for name in ("draft_s", "select_s", "commit_s")),
     )
     return pl.concat([plain, drafted])
+
+
+def with_draws(rows: pl.DataFrame, lists: Sequence[Sequence[float]]) -> pl.DataFrame:
+    """The rows with their seconds at each draw of the prices."""
+    return rows.with_columns(pl.Series("draws_s", lists, pl.List(pl.Float32)))

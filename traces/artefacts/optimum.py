@@ -84,6 +84,8 @@ class Optimum:
         optimism: flat figures of what choosing on the prompts of the report would have claimed.
         run: policies to run with real models: the best, its closest rivals, the chain.
         rows: flat figures of each finalist on both sets of prompts.
+        share_of_draws_best: share of the draws of the prices in which the chosen policy is the best of the finalists
+            on the prompts of the choice; None where the noise of prices is not known, or they play no part.
 
     Raises:
         ValueError: an unknown objective, or parts that contradict each other.
@@ -102,6 +104,7 @@ class Optimum:
     optimism: Mapping[str, Scalar]
     run: tuple[str, ...]
     rows: tuple[Mapping[str, Scalar], ...]
+    share_of_draws_best: float | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -114,6 +117,8 @@ class Optimum:
             raise ValueError(f"the winner {self.winner} is not the best policy, {self.best}")
         if not self.run or self.run[0] != self.best.policy:
             raise ValueError(f"run must begin with the best policy, {self.best.policy!r}; got {list(self.run)}")
+        if self.share_of_draws_best is not None and not 0 <= self.share_of_draws_best <= 1:
+            raise ValueError(f"share_of_draws_best must be from 0 to 1; got {self.share_of_draws_best}")
         for row in (self.optimism, *self.rows):
             _check_flat(row)
 
@@ -135,6 +140,7 @@ class Optimum:
             "optimism": dict(self.optimism),
             "run": list(self.run),
             "rows": [dict(row) for row in self.rows],
+            "share_of_draws_best": self.share_of_draws_best,
         }
 
 
@@ -196,7 +202,13 @@ def _optimum(fields: JsonFields) -> Optimum:
         optimism=_flat(fields.inner("optimism")),
         run=fields.strings("run"),
         rows=tuple(_flat(row) for row in fields.objects("rows")),
+        share_of_draws_best=_optional_number(fields, "share_of_draws_best"),
     )
+
+
+def _optional_number(fields: JsonFields, name: str) -> float | None:
+    """A number that older files do not have."""
+    return None if fields.values.get(name) is None else fields.number(name)
 
 
 def _chosen(fields: JsonFields) -> ChosenPolicy:

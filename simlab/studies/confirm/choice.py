@@ -1,13 +1,13 @@
 """What ``simlab optimize`` chose, as a confirmation runs it, and whether that was on the very texts that are run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.replay.batch import policy_id_at
-from simlab.traces.artefacts.optimum import Optimum, PromptSource
+from simlab.traces.artefacts.optimum import Optimum, PromptSource, Scalar
 from simlab.traces.format.records import SequenceRecord
 
 REFERENCES = ("ar", "chain")
@@ -73,10 +73,9 @@ class PriorChoice:
         speedup, tokens_per_s = row.get("evaluation_speedup"), row.get("evaluation_tokens_per_s")
         if not isinstance(speedup, float) or not isinstance(tokens_per_s, float):
             return ""
-        ends = [row.get(f"evaluation_speedup_ci_{end}") for end in ("low", "high")]
-        known = [f"{end:.2f}" for end in ends if isinstance(end, float)]
-        interval = f" [{', '.join(known)}]" if len(known) == 2 else ""
-        return f", predicted speedup {speedup:.2f}{interval}, {tokens_per_s:.1f} tokens/s"
+        interval, prices = (_ends(row, f"evaluation_speedup_{kind}") for kind in ("ci", "price"))
+        prices = f" (prices{prices})" if prices else ""
+        return f", predicted speedup {speedup:.2f}{interval}{prices}, {tokens_per_s:.1f} tokens/s"
 
     def note(self) -> str:
         """What to know of policies that were chosen on the texts that were run; empty where they were not."""
@@ -123,6 +122,12 @@ def prior_choice(
     is_seen = bool(run & optimum.chosen_on.names)
     labels = [one.label for one in policies if one.label in optimum.run and one.name not in REFERENCES]
     return PriorChoice(path, optimum, None if best is None else best.policy_id, tuple(labels) if is_seen else ())
+
+
+def _ends(row: Mapping[str, Scalar], name: str) -> str:
+    """An interval of a file's figures behind a space; empty where it is not known."""
+    known = [f"{end:.2f}" for end in (row.get(f"{name}_{end}") for end in ("low", "high")) if isinstance(end, float)]
+    return f" [{', '.join(known)}]" if len(known) == 2 else ""
 
 
 def _prompts_text(one: PromptSource) -> str:

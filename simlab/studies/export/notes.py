@@ -42,7 +42,8 @@ def notes_of(one: ExportedPolicy) -> list[str]:
     unclear = [str(choice.prices.batch) for choice in one.choices if choice.length > 0 and 0 in choice.alike]
     if unclear:
         notes.append(
-            f"At batch sizes {', '.join(unclear)} these prompts cannot tell the choice from autoregressive decoding."
+            f"At batch sizes {', '.join(unclear)} these prompts and prices cannot tell the choice from autoregressive "
+            "decoding."
         )
     worked_out = [str(choice.prices.batch) for choice in one.choices if choice.prices.what_if]
     if worked_out:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from simlab.analysis.optimize.text import finalist_table, optimism_text
+from simlab.analysis.optimize.text import finalist_table, optimism_text, price_text
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.errors import UsageError, named_or_listed
@@ -174,7 +174,8 @@ def _optimum(place: Path) -> tuple[dict[str, object], str]:
         f"reported   {prompts(found.reported_on)}",
         f"to confirm {', '.join(found.run)}",
     ]
-    parts = ["\n".join(lines), found.verdict, finalist_table(found), optimism_text(found)]
+    parts = ["\n".join(lines), found.verdict, finalist_table(found), *filter(None, [price_text(found)])]
+    parts.append(optimism_text(found))
     value: dict[str, object] = {"kind": "optimum", "path": str(place)}
     return value | found.to_json(), "\n\n".join(parts)
 

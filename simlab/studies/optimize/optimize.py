@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.analysis.optimize.text import finalist_table, optimism_text
+from simlab.analysis.optimize.text import finalist_table, optimism_text, price_text
 from simlab.analysis.table.text import summary_notes, summary_table, within_width
 from simlab.studies.inputs.artefacts import in_sample_note
 from simlab.studies.inputs.trace import TraceSource, opened
@@ -61,6 +61,7 @@ class OptimizeResult(StudyResult):
         """The verdict and the tables as ``simlab optimize`` prints them."""
         evaluation, choice = self.inputs.evaluation, self.choice
         parts = [within_width(self._heading()), self.optimum.verdict, finalist_table(self.optimum)]
+        parts += filter(None, [price_text(self.optimum)])
         for prices, summaries in zip(evaluation.prices, choice.summaries, strict=True):
             heading = within_width(f"evaluation prompts, latency profile {prices.heading}")
             parts.append(f"{heading}\n{summary_table(summaries)}")

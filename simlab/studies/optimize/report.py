@@ -11,6 +11,7 @@ from simlab.analysis.optimize.finalists import (
     choose_finalists,
     judge_finalists,
     optimism_figures,
+    share_of_draws_best,
 )
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import Summary, summarise
@@ -26,7 +27,8 @@ from simlab.traces.results.rows import Results, results_at
 
 BEST, RIVAL, REFERENCE, BOUND = "best", "rival", "reference", "bound"
 
-_DEV = ("acceptance_length", "nodes_per_round", "tokens_per_s", "speedup", "speedup_ci_low", "speedup_ci_high")
+_SPEEDUP = ("speedup", "speedup_ci_low", "speedup_ci_high", "speedup_price_low", "speedup_price_high")
+_DEV = ("acceptance_length", "nodes_per_round", "tokens_per_s", *_SPEEDUP)
 _EVALUATION = (
     "acceptance_length",
     "acceptance_length_ci_low",
@@ -34,9 +36,7 @@ _EVALUATION = (
     "acceptance_length_macro",
     "nodes_per_round",
     "tokens_per_s",
-    "speedup",
-    "speedup_ci_low",
-    "speedup_ci_high",
+    *_SPEEDUP,
 )
 
 
@@ -76,7 +76,10 @@ def report_choice(
     places = choose_finalists(dev.sums, values, [one.entry for one in dev.points], references)
     finalists = [dev.points[place] for place in places]
     rows, in_sample = zip(*(_rows(side, finalists, options) for side in (inputs.dev, inputs.evaluation)), strict=True)
-    machines = [_runs(inputs.evaluation, number, finalists, rows[1]) for number in range(len(inputs.dev.prices))]
+    on_dev, machines = (
+        [_runs(side, number, finalists, part) for number in range(len(inputs.dev.prices))]
+        for side, part in zip((inputs.dev, inputs.evaluation), rows, strict=True)
+    )
     standing = judge_finalists(machines, inputs.objective)
     best = ChosenPolicy(finalists[0].typed, finalists[0].policies[0].policy_id)
     cost_ids = tuple(one.cost_id for one in inputs.dev.prices if one.cost_id is not None)
@@ -94,6 +97,7 @@ def report_choice(
         optimism=_optimism(inputs, dev, evaluation, places[0]),
         run=tuple(one.typed for one in finalists if one.entry != PLAIN or one is finalists[0]),
         rows=tuple(_finalist_rows(inputs, finalists, rows, standing)),
+        share_of_draws_best=share_of_draws_best(on_dev, inputs.objective),
     )
     summaries = tuple(tuple(_summaries(rows[1], one.cost_id)) for one in inputs.evaluation.prices)
     return PolicyChoice(optimum, standing, rows[1], summaries, in_sample)
@@ -175,6 +179,8 @@ def _finalist_rows(
                     "best_over_this": held.get("ratio"),
                     "best_over_this_ci_low": held.get("ratio_ci_low"),
                     "best_over_this_ci_high": held.get("ratio_ci_high"),
+                    "best_over_this_price_low": held.get("ratio_price_low"),
+                    "best_over_this_price_high": held.get("ratio_price_high"),
                     "p_adjusted": held.get("p_adjusted"),
                     "detectable": held.get("detectable"),
                     "differs": held.get("differs"),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from simlab.analysis.table.summaries import Summary, summarise
-from simlab.analysis.table.text import summary_blocks, summary_notes, summary_table, within_width
+from simlab.analysis.table.text import ends, is_known, summary_blocks, summary_notes, summary_table, within_width
 from simlab.studies.inputs.priced_policies import BEST_BUDGET, HINDSIGHT
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.reader import Trace
@@ -89,6 +89,12 @@ def fastest_text(fastest: Sequence[tuple[Summary, Prices]]) -> str:
     if len(labels) == 1:
         (label,) = labels
         return f"Fastest by prediction with all {len(fastest)} latency profiles: {label}."
-    lines = [f"  {one.policy} ({one.speed.speedup:.2f}): {prices.heading}" for one, prices in fastest]
+    lines = [f"  {one.policy} ({_speedup(one)}): {prices.heading}" for one, prices in fastest]
     change = "The fastest policy by prediction, and its speedup, change with the latency profile:"
     return within_width("\n".join([change, *lines]))
+
+
+def _speedup(one: Summary) -> str:
+    """With its price interval, where that is known."""
+    interval = one.speed.price_interval
+    return f"{one.speed.speedup:.2f}{f', prices {ends(interval)}' if is_known(interval) and ends(interval) else ''}"

@@ -32,6 +32,7 @@ from simlab.analysis.statistics.significance import detectable_ratios, prompts_n
 from simlab.analysis.statistics.slices import SLICES, split_by_slice
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, PromptSums, prompt_sums, shared_runs
 from simlab.arrays import Doubles
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 
 TEXT = ("dataset", "prompt_id", "turn", "sample")
 
@@ -60,7 +61,8 @@ def rows(seed: int, num_prompts: int, faster: float = 1.0, seconds: bool = True)
                     "commit_s": 0.001 * num / faster,
                 }
             )
-    return pl.DataFrame(found, schema_overrides={"draft_s": pl.Float64})
+    frame = pl.DataFrame(found, schema_overrides={"draft_s": pl.Float64})
+    return frame.with_columns(cost_id=pl.lit(None, pl.String), draws_s=pl.lit(None, pl.List(pl.Float32)))
 
 
 def plain(num_prompts: int) -> pl.DataFrame:
@@ -252,7 +254,9 @@ def simulated(seed: int, num_prompts: int, num_pairs: int, faster: float, skewed
         part[..., COLUMNS.index("committed")] = tokens
         part[..., COLUMNS.index("rounds")] = tokens / 3 * own
         part[..., COLUMNS.index("seconds")] = tokens / 30 * own / (faster if side == 0 else 1)
-    return PromptSums(tuple(("made-up", str(prompt)) for prompt in range(num_prompts)), sums)
+    prompts = tuple(("made-up", str(prompt)) for prompt in range(num_prompts))
+    num_runs = sums.shape[1]
+    return PromptSums(prompts, sums, np.full((num_runs, 2, NUM_DRAWS), np.nan), (None,) * num_runs)
 
 
 def simulate(num_prompts: int, faster: float, skewed: bool, repeats: int) -> list[Comparison]:

@@ -74,6 +74,7 @@ def choice(batch: int, length: int) -> BatchChoice:
         tokens_per_s=1.0,
         speedup=1.0,
         interval=UNKNOWN,
+        price_interval=UNKNOWN,
         alike=(length,),
     )
 

@@ -1,5 +1,7 @@
 """Machines that nobody measured, cell by cell against what is said of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -144,3 +146,19 @@ def test_a_batch_beyond_the_prices_is_refused() -> None:
     assert what_if(cost, parse_what_if("draft*0")).seconds["draft"].max() == 0
     with pytest.raises(CostError, match="at least 1; got 0 and 1"):
         WhatIf(tile=0)
+
+
+@given(st.integers(0, 10**6), CHANGES)
+def test_draws_of_the_prices_are_changed_as_the_prices_are(seed: int, change: WhatIf) -> None:
+    rng = np.random.default_rng(seed)
+    cost = random_table(rng)
+    drawn = [
+        replace(cost, seconds={stage: one * rng.lognormal(0, 0.1, one.shape) for stage, one in cost.seconds.items()})
+        for _ in range(3)
+    ]
+    changed = what_if(replace(cost, draws=tuple(drawn)), change)
+    for found, one in zip(changed.draws, drawn, strict=True):
+        for stage, seconds in what_if(one, change).seconds.items():
+            np.testing.assert_array_equal(found.seconds[stage], seconds)
+    # Least squares bend each draw otherwise, so its spread would say nothing of the convex curve.
+    assert what_if(replace(cost, draws=tuple(drawn)), WhatIf(convex=True)).draws == ()

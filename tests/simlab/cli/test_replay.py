@@ -148,6 +148,7 @@ def test_with_prices_every_policy_has_a_speed(trace: Path, cost: Path, capsys: p
         assert row["tokens_per_s"] == pytest.approx(row["committed"] / sum(row[name] for name in STAGE_COLUMNS))
         assert row["speedup"] == pytest.approx(row["tokens_per_s"] / plain["tokens_per_s"])
         assert row["speedup_ci_low"] <= row["speedup"] <= row["speedup_ci_high"]
+        assert row["speedup_price_low"] <= row["speedup"] <= row["speedup_price_high"]
     assert all(row["draft_s"] > 0 for row in rows[1:])
     assert rows.pop()["policy"] == "hindsight:best<=16"
     unpriced = replayed(capsys, trace, *TREES)
@@ -157,6 +158,8 @@ def test_with_prices_every_policy_has_a_speed(trace: Path, cost: Path, capsys: p
             "speedup",
             "speedup_ci_low",
             "speedup_ci_high",
+            "speedup_price_low",
+            "speedup_price_high",
             *STAGE_COLUMNS,
         }
 
@@ -171,7 +174,7 @@ def test_the_prices_are_named_and_kept_with_the_rows(
     assert f"latency  Made-up CPU, 2 threads, float32, eager, torch 2.0.0 (cost {cost_id})\n" in text
     assert "tokens/s  speedup" in text
     assert "No speeds" not in text
-    assert max(map(len, text[text.index("policy") :].splitlines())) <= 110
+    assert max(map(len, text[text.index("policy") :].splitlines())) <= 120
     rows = read_results(out)
     assert set(rows["cost_id"]) == {cost_id}
     assert rows.select(STAGE_COLUMNS).null_count().row(0) == (0, 0, 0, 0)

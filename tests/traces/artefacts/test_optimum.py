@@ -29,7 +29,10 @@ OPTIMUM = Optimum(
 )
 
 
-@pytest.mark.parametrize("optimum", [OPTIMUM, replace(OPTIMUM, winner=None, node_cap=16, cost_ids=())])
+@pytest.mark.parametrize(
+    "optimum",
+    [OPTIMUM, replace(OPTIMUM, winner=None, node_cap=16, cost_ids=()), replace(OPTIMUM, share_of_draws_best=0.75)],
+)
 def test_what_was_written_is_read(optimum: Optimum, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "optimize.json"
     path.parent.mkdir()
@@ -39,9 +42,19 @@ def test_what_was_written_is_read(optimum: Optimum, tmp_path: Path) -> None:
     assert [one.name for one in path.parent.iterdir()] == ["optimize.json"]
 
 
+def test_a_choice_of_an_older_simlab_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "optimize.json"
+    write_optimum(path, OPTIMUM)
+    values = json.loads(path.read_text(encoding="utf-8"))
+    del values["share_of_draws_best"]
+    path.write_text(json.dumps(values), encoding="utf-8")
+    assert read_optimum(path) == OPTIMUM
+
+
 @pytest.mark.parametrize(
     "changes",
     [
+        {"share_of_draws_best": 1.5},
         {"objective": "luck"},
         {"searched": 0},
         {"node_cap": 0},
@@ -78,7 +91,7 @@ def test_what_is_no_choice_is_refused(changes: dict[str, object], message: str, 
 def test_missing_keys_files_and_other_texts_are_refused(tmp_path: Path) -> None:
     values = OPTIMUM.to_json()
     path = tmp_path / "optimize.json"
-    for key in values:
+    for key in values.keys() - {"share_of_draws_best"}:
         path.write_text(json.dumps({name: value for name, value in values.items() if name != key}))
         with pytest.raises(TraceError):
             read_optimum(path)

@@ -1,0 +1,120 @@
+"""Price intervals of summaries: seconds at prices drawn again, added up over rows."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from confirm_results import results as made_up_results
+from hypothesis import given
+from hypothesis import strategies as st
+from summary_rows import priced, results, with_draws
+
+from simlab.analysis.statistics.intervals import UNKNOWN
+from simlab.analysis.table.price_draws import seconds_at_draws
+from simlab.analysis.table.speeds import STAGE_COLUMNS
+from simlab.analysis.table.summaries import Summary, summarise
+from simlab.analysis.table.text import summary_notes, summary_table
+from simlab.arrays import Doubles
+from simlab.policies.costs.cell_prices import NUM_DRAWS
+from simlab.traces.results.rows import joined_results, read_results, results_schema, write_results
+
+
+def noisy(factors: dict[str, Doubles]) -> pl.DataFrame:
+    """The priced rows, the seconds of each policy times its factor at each draw."""
+    rows = priced()
+    totals = rows.select(pl.sum_horizontal(STAGE_COLUMNS)).to_series().to_list()
+    lists = [
+        (total * factors[name]).tolist() if name in factors else [total] * NUM_DRAWS
+        for name, total in zip(rows["name"], totals, strict=True)
+    ]
+    return with_draws(rows, lists)
+
+
+def of(rows: pl.DataFrame, name: str) -> Summary:
+    return next(one for one in summarise(rows) if one.name == name)
+
+
+def test_prices_without_noise_give_a_point() -> None:
+    for one in summarise(noisy({})):
+        assert one.speed.price_interval.low == pytest.approx(one.speed.speedup, rel=1e-12)
+        assert one.speed.price_interval.high == pytest.approx(one.speed.speedup, rel=1e-12)
+
+
+@given(st.integers(0, 500))
+def test_the_interval_is_of_the_paired_ratio_of_sums(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shared, own = rng.lognormal(0, 0.3, NUM_DRAWS), rng.lognormal(0, 0.01, NUM_DRAWS)
+    one = of(noisy({"ar": shared, "chain": shared * own}), "chain")
+    half = 2.0395134 * np.std(np.log(own), ddof=1)
+    interval, alone = one.speed.price_interval, one.speed.tokens_per_s_price_interval
+    assert math.log(interval.high / one.speed.speedup) == pytest.approx(half, rel=1e-3)
+    assert math.log(one.speed.speedup / interval.low) == pytest.approx(half, rel=1e-3)
+    # Tokens per second have the noise of the machine too.
+    assert alone.high / alone.low > 1.5 * interval.high / interval.low
+    row = one.row()
+    assert (row["speedup_price_low"], row["speedup_price_high"]) == (interval.low, interval.high)
+
+
+def test_rows_without_draws_have_no_price_interval() -> None:
+    half_known = noisy({}).with_columns(
+        pl.when(pl.col("sequence") == 0).then(None).otherwise(pl.col("draws_s")).alias("draws_s")
+    )
+    shorter = noisy({}).with_columns(pl.col("draws_s").list.head(5))
+    for rows in (results(), priced(), half_known, shorter, priced().clear()):
+        assert np.isnan(seconds_at_draws(rows)).all()
+        for one in summarise(rows):
+            assert one.speed.price_interval is UNKNOWN
+            assert one.row()["speedup_price_low"] is None
+    # A policy without a plain one beside it has the interval of its own speed.
+    (alone,) = (one for one in summarise(noisy({}).filter(pl.col("name") == "chain")))
+    assert math.isnan(alone.speed.price_interval.low)
+    assert alone.speed.tokens_per_s_price_interval.low == pytest.approx(alone.speed.tokens_per_s)
+
+
+def test_lists_add_up_over_slices_and_over_merged_files(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    rows = noisy({name: rng.lognormal(0, 0.1, NUM_DRAWS) for name in ("ar", "chain", "ddtree")})
+    parts = rows.partition_by("dataset")
+    assert sum(seconds_at_draws(part) for part in parts) == pytest.approx(seconds_at_draws(rows))
+    whole = made_up_results().filter(pl.col("kind") == "predicted")
+    lists = np.outer(whole["verify_s"].to_numpy(), rng.lognormal(0, 0.1, NUM_DRAWS)).tolist()
+    whole = with_draws(whole, lists)
+    for number, part in enumerate((whole.head(40), whole.tail(len(whole) - 40))):
+        write_results(tmp_path / f"{number}.parquet", part)
+    merged = joined_results([read_results(tmp_path / f"{number}.parquet") for number in range(2)])
+    assert [one.row() for one in summarise(merged)] == [one.row() for one in summarise(whole)]
+    assert summarise(whole)[1].row()["speedup_price_low"] is not None
+
+
+def test_a_file_of_an_older_simlab_is_read_and_has_no_price_interval(tmp_path: Path) -> None:
+    path = tmp_path / "old.parquet"
+    rows = made_up_results().filter(pl.col("kind") == "predicted")
+    rows.drop("draws_s").write_parquet(path)
+    found = read_results(path)
+    assert found.schema == pl.Schema(results_schema())
+    speeds = [one.speed for one in summarise(found)]
+    assert all(one.price_interval is UNKNOWN and one.speedup > 0 for one in speeds)
+
+
+def test_the_table_shows_both_intervals_and_says_what_they_are() -> None:
+    rng = np.random.default_rng(5)
+    found = summarise(noisy({"chain": rng.lognormal(0, 0.02, NUM_DRAWS)}))
+    heads, under, plain, chain, *_ = summary_table(found).splitlines()
+    assert heads.split()[-2:] == ["speedup", "prices"]
+    assert under[heads.index("prices") :] == under[heads.index("speedup") :][:6] == "[95 %]"
+    assert plain.endswith(" 1.00")
+    interval = found[1].speed.price_interval
+    assert chain.endswith(f"]  [{interval.low:.2f}, {interval.high:.2f}]")
+    assert "Prices [95 %]: the speedup by the noise of the latency profile alone" in summary_notes(found)
+
+
+def test_where_there_is_no_price_interval_the_table_says_why() -> None:
+    unpriced, found = summarise(results()), summarise(priced())
+    assert "prices" not in summary_table(unpriced)
+    assert "rices" not in summary_notes(unpriced)
+    assert all(line.endswith("-") for line in summary_table(found).splitlines()[2:])
+    assert "Prices: not known, as with one sample per cell" in summary_notes(found)
+    measured = summarise(priced().with_columns(pl.lit("measured").alias("kind")))
+    assert "Prices: none, since these seconds were measured" in summary_notes(measured)
