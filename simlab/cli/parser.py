@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_commands(self, title: str, metavar: str, dest: str) -> "argparse._SubParsersAction[Parser]":
         """Let it have commands, one of which must be typed."""
-        self.commands = self.add_subparsers(title=title, metavar=metavar, dest=dest, required=True)
+        self.commands = self.add_subparsers(title=title, metavar=metavar, dest=dest, required=True, parser_class=Parser)
         return self.commands
 
     def error(self, message: str) -> NoReturn:

@@ -1,5 +1,6 @@
 """Names of the files of a trace, and the only place where they are read and written."""
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Collection
@@ -143,7 +144,8 @@ def write_beside(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             "room, then run again."
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def write_frame(path: Path, rows: pl.DataFrame) -> None:

@@ -159,7 +159,7 @@ def test_a_cell_of_the_table_is_one_cell() -> None:
     ("arguments", "said"),
     [
         (["nothing"], "no policy `nothing`"),
-        (["ddtree:budget=3"], "no policy `ddtree:budget=3`"),
+        (["ddtree:budget=3"], "`ddtree:budget=3` is no policy's name; write ddtree"),
         (["MINE:Gone"], "no class Gone"),
         (["MINE:Mine:budget=3"], "gives settings"),
         (["--json", "--markdown"], "not allowed"),
