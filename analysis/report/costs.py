@@ -6,8 +6,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from simlab.analysis.curves.examples import CurveExample
-from simlab.analysis.curves.rows import FIRST, FIXED, PRICE, SCAN, CurveSetting
+from simlab.analysis.curves.machines import FIRST
+from simlab.analysis.curves.rows import CurveSetting
 from simlab.analysis.curves.summaries import CurveSummary
+from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
 from simlab.analysis.figure_style import MARKERS, colour, figure, line
 from simlab.analysis.report.parts import Chart
 from simlab.cost import PLAIN, CostTable

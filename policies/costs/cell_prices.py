@@ -42,7 +42,9 @@ def cell_prices(samples: CostSamples, visits: Visits) -> dict[Cell, float]:
 
 
 def drawn_prices(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
-    """Prices of each cell from sweeps drawn again, float64 ``[NUM_DRAWS]``; none where no cell was visited twice.
+    """Prices of each cell from sweeps drawn again, float64 ``[NUM_DRAWS]``; none where a cell was visited once.
+
+    One visit says nothing of its noise, and would pass for a price without any.
 
     Args:
         samples: one or more seconds of each cell.
@@ -50,10 +52,9 @@ def drawn_prices(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
     """
     at_once = {PLAIN: visits.steps}
     numbers = [len(_by_visit(seconds, at_once.get(cell[0], visits.rounds))) for cell, seconds in samples.items()]
-    most = max(numbers, default=0)
-    if most < 2:
+    if min(numbers, default=0) < 2:
         return {}
-    uniform = np.random.default_rng(_SEED).random((NUM_DRAWS, most - 1))
+    uniform = np.random.default_rng(_SEED).random((NUM_DRAWS, max(numbers) - 1))
     return _prices(samples, visits, uniform)
 
 
@@ -65,7 +66,7 @@ def ratio_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[int, i
         visits: how they were taken.
 
     Returns:
-        half the width of the 95 % interval of the ratio, as a share of it; none where no cell was visited twice.
+        half the width of the 95 % interval of the ratio, as a share of it; none where a cell was visited once.
     """
     drawn = drawn_prices(samples, visits)
     places = sorted({(n, context) for stage, n, context in drawn if stage != PLAIN})

@@ -1,4 +1,4 @@
-"""How well prices tell sizes apart, how many samples it would take to tell more, and prices from half of the samples."""
+"""How well prices tell sizes apart, how many samples it would take to tell more, and half of the samples."""
 
 import math
 from itertools import pairwise
@@ -18,7 +18,7 @@ def neighbour_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[in
 
     Returns:
         by the larger of the two numbers of drafted tokens and the context: half the width of the 95 % interval of the
-        ratio, as a share of it; none where no cell was visited twice.
+        ratio, as a share of it; none where a cell was visited once.
     """
     drawn = drawn_prices(samples, visits)
     rounds = {

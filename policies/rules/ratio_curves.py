@@ -47,9 +47,7 @@ def scan_curves(scores: Doubles, contexts: Longs, costs: RoundCosts, deep_share:
 
 
 @kernel
-def kept_valleys(
-    scores: Doubles, contexts: Longs, costs: RoundCosts, drawn_s: Doubles, deep_share: float
-) -> Doubles:
+def kept_valleys(scores: Doubles, contexts: Longs, costs: RoundCosts, drawn_s: Doubles, deep_share: float) -> Doubles:
     """In how many draws of the prices the valleys of the curve at each root stay.
 
     A valley is a size with fewer tokens per second than its neighbours, the floor, between the best size below it and

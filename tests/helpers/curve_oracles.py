@@ -63,7 +63,11 @@ def is_valley(curve: Sequence[Fraction], sizes: tuple[int, int, int], share: Fra
     return floor < below * (1 - share) and above > floor * (1 + share)
 
 
-def kept_by_hand(curve: Sequence[Fraction], drawn: Sequence[Sequence[Fraction]], rounding: Fraction, share: Fraction,
+def kept_by_hand(
+    curve: Sequence[Fraction],
+    drawn: Sequence[Sequence[Fraction]],
+    rounding: Fraction,
+    share: Fraction,
 ) -> tuple[float, float]:
     """The largest share of drawn curves in which a valley stays, and stays deeper than a share; 0 without valleys."""
     valleys = valleys_by_listing(curve, rounding)

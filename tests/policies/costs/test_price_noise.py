@@ -14,7 +14,9 @@ from simlab.policies.costs.price_noise import fewest_samples, half_samples, neig
 COUNTS, CONTEXTS = (0, 2, 8), (16, 64)
 
 
-def noisy_samples(generator: np.random.Generator, num_visits: int, noise: float) -> dict[tuple[str, int, int], tuple[float, ...]]:
+def noisy_samples(
+    generator: np.random.Generator, num_visits: int, noise: float
+) -> dict[tuple[str, int, int], tuple[float, ...]]:
     """Two rounds a visit; a visit's four stages are slow together, each cell's on its own."""
     found = {}
     for context in CONTEXTS:

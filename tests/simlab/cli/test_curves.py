@@ -9,14 +9,15 @@ import polars as pl
 import pytest
 from made_up_costs import EMPTY, filled
 
-from simlab.analysis.curves.rows import FIRST, FIXED, PRICE, SCAN, SCHEMA
+from simlab.analysis.curves.machines import CONVEX, FIRST
+from simlab.analysis.curves.rows import SCHEMA
+from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
 from simlab.cli.main import main
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import write_synthetic_trace
 
-CONVEX = f"{FIRST}, convex"
 RULES = [FIRST, SCAN, CONVEX, FIXED, PRICE]
 
 
