@@ -56,8 +56,8 @@ SCHEMA: dict[str, pl.DataType] = {
     "regret_share": pl.Float64(),
 }
 """One row is one rule at one root. Between deep maxima the curve falls, and rises again, by more than `NOTABLE_SHARE`.
-The shares of draws are those of `simlab.policies.rules.ratio_curves.kept_valleys`, null where the noise of prices is not
-known; ``regret_share`` is what the rule's tokens per second lack of the full scan's there."""
+The shares of draws are those of `simlab.policies.rules.ratio_curves.kept_valleys`, null where the noise of prices is
+not known; ``regret_share`` is what the rule's tokens per second lack of the full scan's there."""
 
 
 @dataclass(frozen=True, slots=True)
