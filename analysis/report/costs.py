@@ -66,6 +66,9 @@ def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
         "Of the curve of expected tokens per second over the size of the tree. Where latencies are convex there is "
         "one, and stopping at the first size that brings no more is best; with several it may stop too early."
     )
+    kept = [f"{one.kept:.0%} ({name})" for one, name in zip(summaries, names, strict=True) if one.kept is not None]
+    if kept:
+        caption += f" Prices are noisy, and noise makes maxima; roots with a valley that survives it: {', '.join(kept)}."
     return Chart("maxima", drawn, "Unimodality: local maxima per root", caption)
 
 

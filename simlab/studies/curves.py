@@ -17,7 +17,7 @@ from simlab.cost import CostTable
 from simlab.errors import CostError, PolicyError, TraceError, UsageError
 from simlab.policies.composition import order_of
 from simlab.policies.costs.curves import cost_table
-from simlab.policies.costs.price_noise import half_samples
+from simlab.policies.costs.price_noise import fewest_samples, half_samples
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
@@ -33,6 +33,9 @@ from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 
 RAW, CALIBRATED = "raw", "calibrated"
+
+FEW_VISITS = 7
+"""With fewer to a cell, draws of the prices miss much of the noise (docs/explanation/unimodality.md)."""
 
 
 @dataclass(frozen=True)
@@ -273,10 +276,15 @@ def _halves(prices: Prices) -> list[CostTable]:
 
 def _heading(prices: Prices) -> str:
     """Whose prices they are, and how well they tell sizes apart."""
-    if prices.file is None:
+    file = prices.file
+    if file is None:
         return prices.heading
-    known, more = told_apart(prices.file).lines()
-    return f"{prices.heading}\nprices   {known}\n         {more}"
+    known, more = told_apart(file).lines()
+    lines = [prices.heading, f"prices   {known}", f"         {more}"]
+    visits = fewest_samples(file.samples) // file.visits.rounds
+    if 1 < visits < FEW_VISITS:
+        lines.append(f"         {visits} visits to a cell are few: noise alone may leave valleys in 95 % of the draws")
+    return "\n".join(lines)
 
 
 def _most(budget: int | None, trace: Trace, draft: str, prices: Sequence[Prices]) -> int:

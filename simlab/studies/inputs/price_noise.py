@@ -78,7 +78,7 @@ def _known(file: CostFile, of: str, half_widths: Iterable[float]) -> KnownPrices
 
 def _rounded(number: int) -> int:
     """Two digits, upwards: more is not known."""
-    step = 10 ** max(len(str(number)) - 2, 0)
+    step: int = 10 ** max(len(str(number)) - 2, 0)
     return -(-number // step) * step
 
 

@@ -20,6 +20,7 @@ from simlab.analysis.curves.text import curves_text
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.cost import PLAIN, STAGES, CostTable, Visits
 from simlab.grid import path_weight
+from simlab.policies.costs.cell_prices import Cell
 from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
 from simlab.policies.edges.models import Marginal
@@ -35,7 +36,7 @@ CONVEX_S = (1.0, 1.05, 1.11, 1.18, 1.27, 1.38, 1.5)
 def profiled(prices: tuple[float, ...], noise: float, num_visits: int, seed: int = 0) -> CostTable:
     """A table from made-up samples: each visit to a cell is slower or faster by a share of its own."""
     generator, visits = np.random.default_rng(seed), Visits(2, 8, paired=True)
-    samples = {}
+    samples: dict[Cell, list[float]] = {}
     for context in (4, 60):
         for n, price in enumerate(prices):
             slow = np.repeat(np.exp(noise * generator.standard_normal(num_visits)), 2)
@@ -103,8 +104,8 @@ def test_shares_of_draws_are_those_of_the_listing(seed: int) -> None:
 
 def seconds_at(table: CostTable, context: int) -> list[float]:
     """Of a round, by drafted tokens."""
-    total = sum(table.curve(stage, min(context, 60)) for stage in STAGES)
-    return np.asarray(total).tolist()
+    total = np.sum([table.curve(stage, min(context, 60)) for stage in STAGES], axis=0)
+    return [float(one) for one in total]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -123,18 +124,22 @@ def test_each_draw_is_what_its_prices_are_alone(seed: int) -> None:
     assert setting.drawn is not None
     for place, draw in enumerate(draws):
         alone, _ = rows_of(texts, curve_machine(draw, MOST))
-        price = alone.filter(rule=PRICE)
-        rate = price["expected_tokens"].sum() / price["round_s"].sum()
+        rate = tokens_per_s(alone.filter(rule=PRICE))
         for rule in (FIRST, SCAN, CONVEX, FIXED, PRICE):
             own = alone.filter(rule=rule)
             assert drawn_regrets(setting.drawn, rule)[place] == pytest.approx(own["regret_share"].mean(), abs=1e-12)
-            behind = 1 - own["expected_tokens"].sum() / own["round_s"].sum() / rate
+            behind = 1 - tokens_per_s(own) / rate
             assert drawn_behind_price(setting.drawn, rule)[place] == pytest.approx(behind, abs=1e-12)
             sums = setting.drawn.sums[rule][:, place, 0]
             for sequence, tokens in zip(setting.drawn.sequences.tolist(), sums.tolist(), strict=True):
                 assert tokens == pytest.approx(own.filter(sequence=sequence)["expected_tokens"].sum())
     slices = curve_summaries(rows, [setting], "dataset")
     assert [one.slice for one in slices] == ["left", "right"]
+
+
+def tokens_per_s(rows: CurveRows) -> float:
+    """Of the whole."""
+    return float(rows["expected_tokens"].to_numpy().sum() / rows["round_s"].to_numpy().sum())
 
 
 def test_draws_that_are_all_alike_leave_the_prompts_interval() -> None:
