@@ -163,7 +163,7 @@ class _Machine:
         self._sequences: list[Longs] = []
 
     def scan(self, part: RootPart) -> None:
-        """The first pass."""
+        """Look at some more roots, which needs no others."""
         machine = self._machine
         self._scanned.append(self._measured.scan(part)[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]])
         self._sequences.append(part.sequences)

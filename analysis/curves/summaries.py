@@ -182,7 +182,7 @@ def _of_texts(drawn: DrawnSums, rows: pl.DataFrame) -> DrawnSums:
 
 
 def _share_of_roots(scan: pl.DataFrame, condition: pl.Expr) -> tuple[float, Interval]:
-    """Of how many roots something holds, and its interval over prompts."""
+    """The share of roots for which something holds, and its interval over prompts."""
     prompts = _by_prompt(scan, condition.sum().alias("held"))
     held, roots = _column(prompts, "held"), _column(prompts, "roots")
     return float(held.sum() / roots.sum()), _share_interval(held, roots)

@@ -68,7 +68,9 @@ def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
     )
     kept = [f"{one.kept:.0%} ({name})" for one, name in zip(summaries, names, strict=True) if one.kept is not None]
     if kept:
-        caption += f" Prices are noisy, and noise makes maxima; roots with a valley that survives it: {', '.join(kept)}."
+        caption += (
+            f" Prices are noisy, and noise makes maxima; roots with a valley that survives it: {', '.join(kept)}."
+        )
     return Chart("maxima", drawn, "Unimodality: local maxima per root", caption)
 
 

@@ -57,13 +57,13 @@ class KnownPrices:
 
 
 def told_apart(file: CostFile) -> KnownPrices:
-    """Of a round beside that of the next measured size: a valley of `WANTED` is told from noise by such prices."""
+    """How well a round's price is known beside that of the size before, which tells valleys from noise."""
     widths = neighbour_half_widths(file.samples, file.visits).values()
     return _known(file, "a round over that of the size before", widths)
 
 
 def known_speeds(file: CostFile) -> KnownPrices:
-    """Of a round beside autoregressive decoding, which is what a speedup hangs on."""
+    """How well a round's price is known beside autoregressive decoding, which is what a speedup hangs on."""
     return _known(file, "a round over autoregressive decoding", ratio_half_widths(file.samples, file.visits).values())
 
 
