@@ -17,6 +17,7 @@ from simlab.analysis.curves.rows import CurveRoots, CurveRows, CurveSetting, cur
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN, RootPart
 from simlab.analysis.curves.text import curves_text
+from simlab.analysis.report.costs import maxima_chart
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.cost import PLAIN, STAGES, CostTable, Visits
 from simlab.grid import path_weight
@@ -214,3 +215,9 @@ def test_the_text_says_what_is_told_from_noise_and_what_intervals_hold() -> None
     assert "it takes two visits" in text
     assert unknown.rows()[0]["kept_valley_share"] is None
     assert without["kept_valley_share"].null_count() == without.height
+
+
+def test_the_reports_chart_says_how_many_survive() -> None:
+    whole = summary_at(profiled(STAIRS, 0.01, 7), made_up_texts(1, 12))
+    assert f"survives it: {whole.kept:.0%} (raw)" in maxima_chart([whole], ["raw"]).caption
+    assert "survives" not in maxima_chart([replace(whole, kept=None)], ["raw"]).caption

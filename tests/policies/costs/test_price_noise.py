@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlab.cost import PLAIN, STAGES, Visits
-from simlab.policies.costs.cell_prices import CostSamples
+from simlab.policies.costs.cell_prices import CostSamples, drawn_prices
 from simlab.policies.costs.price_noise import fewest_samples, half_samples, neighbour_half_widths, samples_needed
 
 COUNTS, CONTEXTS = (0, 2, 8), (16, 64)
@@ -47,6 +47,12 @@ def test_equal_samples_are_known_exactly_and_one_visit_tells_nothing() -> None:
     exact = neighbour_half_widths(noisy_samples(generator, 4, 0.0), Visits())
     assert exact == {(n, context): pytest.approx(0, abs=1e-12) for context in CONTEXTS for n in COUNTS[1:]}
     assert neighbour_half_widths(noisy_samples(generator, 1, 0.1), Visits()) == {}
+
+
+def test_where_one_cell_was_visited_once_no_noise_is_claimed() -> None:
+    samples = noisy_samples(np.random.default_rng(1), 4, 0.1)
+    assert len(drawn_prices(samples, Visits())) == len(samples)
+    assert drawn_prices({**samples, ("verify", 2, 64): (0.01, 0.01)}, Visits()) == {}
 
 
 def test_noise_of_a_ratio_is_that_of_both_prices_and_falls_with_the_root_of_visits() -> None:
