@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from simlab.analysis.curves.rows import FIRST, CurveMachine, CurveSetting
+from simlab.analysis.curves.machines import FIRST, CurveMachine
+from simlab.analysis.curves.rows import CurveSetting
 from simlab.arrays import Doubles
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.ratio_curves import root_curve

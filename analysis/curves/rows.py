@@ -4,42 +4,35 @@ The roots are held fixed, all of a trace or those that one policy comes to. A ru
 to other roots; that is what a replay is for. Here rules are held against each other where all of them decide the same.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 
-from simlab.arrays import Doubles, Ints, Longs
-from simlab.policies.costs.round_costs import RoundCosts
-from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.ratio_curves import (
-    AVAILABLE,
-    BEST,
-    DEEP_MAXIMA,
-    FIRST_STOP,
-    MAXIMA,
-    ROUNDING,
-    at_sizes,
-    first_stops,
-    price_sizes,
-    scan_curves,
-    sum_fixed,
+from simlab.analysis.curves.halves import HalvesTally, SplitHalves
+from simlab.analysis.curves.machines import FIRST, CurveMachine
+from simlab.analysis.curves.tallies import (
+    FIXED,
+    NOTABLE_SHARE,
+    PRICE,
+    SCAN,
+    RootNumbers,
+    RootPart,
+    Tally,
+    TextSums,
+    regret_shares,
 )
+from simlab.arrays import Doubles, Ints, Longs
+from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.rules.ratio_curves import AVAILABLE, DEEP_MAXIMA, MAXIMA, kept_valleys
 from simlab.recorded import RecordedTexts
 from simlab.traces.format.files import write_frame
 
 CurveRows: TypeAlias = pl.DataFrame
 """Rows of curves, for those who hand them on without looking inside."""
-
-FIRST, SCAN, FIXED, PRICE = "first stop", "full scan", "best fixed", "price"
-"""Rules: the first size that brings no more; the best size of each round; one size for all rounds; the sizes with the
-most tokens per second of the whole."""
-
-NOTABLE_SHARE = 0.01
-"""A round that loses more than this share of its tokens per second has lost something."""
 
 SCHEMA: dict[str, pl.DataType] = {
     "edges": pl.String(),
@@ -55,29 +48,31 @@ SCHEMA: dict[str, pl.DataType] = {
     "num_available": pl.Int32(),
     "num_maxima": pl.Int32(),
     "num_deep_maxima": pl.Int32(),
+    "kept_valley_share": pl.Float64(),
+    "kept_deep_valley_share": pl.Float64(),
     "num_drafted": pl.Int32(),
     "expected_tokens": pl.Float64(),
     "round_s": pl.Float64(),
     "regret_share": pl.Float64(),
 }
-"""One row is one rule at one root. Between deep maxima the curve falls, and rises again, by more than `NOTABLE_SHARE`;
-``regret_share`` is what the rule's tokens per second lack of the full scan's there."""
+"""One row is one rule at one root. Between deep maxima the curve falls, and rises again, by more than `NOTABLE_SHARE`.
+The shares of draws are those of `simlab.policies.rules.ratio_curves.kept_valleys`, null where the noise of prices is
+not known; ``regret_share`` is what the rule's tokens per second lack of the full scan's there."""
 
 
 @dataclass(frozen=True, slots=True)
-class CurveMachine:
-    """What rounds cost somewhere.
+class DrawnSums:
+    """What rules come to at each draw of the prices, text by text.
 
     Attributes:
-        cost_id: of the measurement.
-        costs: seconds, for the largest tree that is asked for.
-        views: other curves of seconds by which a first stop may decide, by name; what it decides is priced with
-            ``costs``.
+        sequences: int64 ``[S]``, the texts that have roots.
+        roots: int64 ``[S]``, how many.
+        sums: by rule float64 ``[S, B, 3]``: expected tokens, seconds, and the regret of each root summed.
     """
 
-    cost_id: str
-    costs: RoundCosts
-    views: Mapping[str, RoundCosts] = field(default_factory=dict)
+    sequences: Longs
+    roots: Longs
+    sums: Mapping[str, Doubles]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +85,8 @@ class CurveSetting:
         budget: the best fixed one; chosen on these roots.
         rate: the price rule's, tokens per second; chosen on these roots.
         budget_curve: float64 ``[n_max + 1]``, expected tokens per second of the whole under each fixed budget.
+        drawn: the rules at drawn prices, budget and rate chosen anew at each; None: the noise is not known.
+        halves: the curves by each half of the samples; None: they cannot be halved.
     """
 
     edges: str
@@ -97,6 +94,8 @@ class CurveSetting:
     budget: int
     rate: float
     budget_curve: Doubles
+    drawn: DrawnSums | None = None
+    halves: SplitHalves | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,98 +136,74 @@ def curve_rows(
     """
     frames, settings = [], []
     for name, order in orders.items():
-        tallies = [_Tally(machine) for machine in machines]
-        wheres = [_scan(part, order, tallies, roots, most) for part in roots.texts()]
-        if not any(where.height for where in wheres):
-            raise ValueError("there are no rounds, so there is no curve")
+        found = [_Machine(machine) for machine in machines]
+        where = _scan(found, order, roots, most)
+        tallies = [tally for one in found for tally in one.tallies]
         for tally in tallies:
             tally.start()
         while not all(tally.settled for tally in tallies):
-            for part in roots.texts():
-                _price(part, order, tallies, roots, most)
-            for tally in tallies:
-                tally.step()
-        where = pl.concat(wheres)
-        frames += [tally.frame(name, order.edge.key, where) for tally in tallies]
-        settings += [tally.setting(name) for tally in tallies]
+            _price([tally for tally in tallies if not tally.settled], order, roots, most)
+        frames += [one.frame(name, order.edge.key, where) for one in found]
+        settings += [one.setting(name) for one in found]
     return pl.concat(frames), settings
 
 
-class _Tally:
-    """What is known of one edge model on one machine while passes go on."""
+class _Machine:
+    """What is known of one edge model on one machine: as measured, at each draw, and by halves."""
 
     def __init__(self, machine: CurveMachine) -> None:
-        self.machine = machine
-        self.settled = False
-        self.budget, self.rate = 0, 0.0
-        self._fixed: Doubles | float = 0.0
+        self._machine = machine
+        self._roots, self._texts = RootNumbers(), [TextSums() for _ in machine.draws]
+        self._measured = Tally(machine, self._roots)
+        drawn = (Tally(draw, kept) for draw, kept in zip(machine.draws, self._texts, strict=True))
+        self.tallies = [self._measured, *drawn]
+        self._halves = HalvesTally(machine.halves) if machine.halves else None
         self._scanned: list[Ints] = []
-        self._taken: dict[str, list[tuple[Ints, Doubles, Doubles]]] = {}
+        self._kept: list[Doubles] = []
+        self._sequences: list[Longs] = []
 
-    def scan(self, scores: Doubles, contexts: Longs) -> None:
-        """Everything that needs no other root."""
-        found = scan_curves(scores, contexts, self.machine.costs, NOTABLE_SHARE)
-        self._scanned.append(found[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]])
-        self._fixed = self._fixed + sum_fixed(scores, contexts, self.machine.costs)
-        rules = {FIRST: found[:, FIRST_STOP], SCAN: found[:, BEST]}
-        rules |= {view: first_stops(scores, contexts, costs) for view, costs in self.machine.views.items()}
-        self._take(rules, scores, contexts)
-
-    def start(self) -> None:
-        """Choose the best fixed budget, and the best rate that is known to be reached as the first price."""
-        curve = self._budget_curve()
-        self.budget = int(np.argmax(curve))
-        self.rate = max(float(curve.max()), *(self._rate_of(rule) for rule in self._taken))
-
-    def price(self, scores: Doubles, contexts: Longs) -> None:
-        """The price rule at the rate of now, and the best fixed budget."""
-        available = (scores > -np.inf).sum(axis=1) - 1
-        rules = {FIXED: np.minimum(available, self.budget).astype(np.int32)}
-        rules[PRICE] = price_sizes(scores, contexts, self.machine.costs, self.rate)
-        self._take(rules, scores, contexts)
-
-    def step(self) -> None:
-        """Dinkelbach's step: the next price is what these rounds bring; they are the best once that is the price."""
-        reached = self._rate_of(PRICE)
-        self.settled = reached <= self.rate * (1.0 + ROUNDING)
-        self.rate = max(reached, self.rate)
-        if not self.settled:
-            del self._taken[PRICE], self._taken[FIXED]
+    def scan(self, part: RootPart) -> None:
+        """Look at some more roots, which needs no others."""
+        machine = self._machine
+        self._scanned.append(self._measured.scan(part)[:, [AVAILABLE, MAXIMA, DEEP_MAXIMA]])
+        self._sequences.append(part.sequences)
+        for tally in self.tallies[1:]:
+            tally.scan(part)
+        if machine.draws:
+            kept = kept_valleys(part.scores, part.contexts, machine.costs, machine.drawn_s, NOTABLE_SHARE)
+            self._kept.append(kept)
+        if self._halves is not None:
+            self._halves.scan(part)
 
     def frame(self, edges: str, edges_key: str, where: pl.DataFrame) -> pl.DataFrame:
         """The rows of this edge model and machine, rule after rule."""
         available, maxima, deep = np.concatenate(self._scanned).T
-        parts = {rule: tuple(map(np.concatenate, zip(*taken, strict=True))) for rule, taken in self._taken.items()}
-        _, best_tokens, best_s = parts[SCAN]
+        kept: list[object] = [None, None] if not self._kept else list(np.concatenate(self._kept).T)
+        _, best_tokens, best_s = self._roots.of(SCAN)
         frames = []
-        for rule in (FIRST, SCAN, *self.machine.views, FIXED, PRICE):
-            sizes, tokens, seconds = parts[rule]
-            numbers = {"num_available": available, "num_maxima": maxima, "num_deep_maxima": deep}
+        for rule in (FIRST, SCAN, *self._machine.views, FIXED, PRICE):
+            sizes, tokens, seconds = self._roots.of(rule)
+            numbers: dict[str, object] = {"num_available": available, "num_maxima": maxima, "num_deep_maxima": deep}
             numbers |= {"num_drafted": sizes, "expected_tokens": tokens, "round_s": seconds}
-            numbers["regret_share"] = np.maximum(1.0 - (tokens / seconds) / (best_tokens / best_s), 0.0)
-            names = {"edges": edges, "edges_key": edges_key, "cost_id": self.machine.cost_id, "rule": rule}
-            frames.append(where.with_columns(**{key: pl.lit(value) for key, value in names.items()}, **numbers))
+            numbers["regret_share"] = regret_shares(tokens / seconds, best_tokens / best_s)
+            names = {"edges": edges, "edges_key": edges_key, "cost_id": self._machine.cost_id, "rule": rule}
+            numbers |= {f"kept_{name}_share": one for name, one in zip(("valley", "deep_valley"), kept, strict=True)}
+            columns = {name: pl.lit(value) for name, value in (names | numbers).items()}
+            frames.append(where.with_columns(**columns))
         return pl.concat(frames).select([pl.col(name).cast(kind) for name, kind in SCHEMA.items()])
 
     def setting(self, edges: str) -> CurveSetting:
-        """The budget and the rate that were chosen, and tokens per second by budget."""
-        return CurveSetting(edges, self.machine.cost_id, self.budget, self.rate, self._budget_curve())
+        """The budget and the rate that were chosen, and what is known of noise."""
+        tally, halves = self._measured, None if self._halves is None else self._halves.result()
+        curve, cost_id = tally.budget_curve, self._machine.cost_id
+        return CurveSetting(edges, cost_id, tally.budget, tally.rate, curve, self._drawn(), halves)
 
-    def _budget_curve(self) -> Doubles:
-        sums = np.asarray(self._fixed, np.float64)
-        curve: Doubles = sums[0] / sums[1]
-        return curve
-
-    def _take(self, rules: Mapping[str, Ints], scores: Doubles, contexts: Longs) -> None:
-        sizes = np.stack(list(rules.values()), axis=1).astype(np.int32)
-        tokens, seconds = at_sizes(scores, contexts, self.machine.costs, sizes)
-        for place, rule in enumerate(rules):
-            taken = sizes[:, place].copy(), tokens[:, place].copy(), seconds[:, place].copy()
-            self._taken.setdefault(rule, []).append(taken)
-
-    def _rate_of(self, rule: str) -> float:
-        taken = self._taken[rule]
-        return float(sum(one[1].sum() for one in taken) / sum(one[2].sum() for one in taken))
+    def _drawn(self) -> DrawnSums | None:
+        if not self._texts:
+            return None
+        rules = (FIRST, SCAN, *self._machine.draws[0].views, FIXED, PRICE)
+        sequences, roots = np.unique(np.concatenate(self._sequences), return_counts=True)
+        return DrawnSums(sequences, roots, {rule: np.stack([one.of(rule) for one in self._texts], 1) for rule in rules})
 
 
 def write_rows(path: Path, rows: CurveRows, ids: Mapping[str, str | None]) -> None:
@@ -245,29 +220,35 @@ def write_rows(path: Path, rows: CurveRows, ids: Mapping[str, str | None]) -> No
     write_frame(path, rows.with_columns(**{name: pl.lit(value, pl.String) for name, value in ids.items()}))
 
 
-def _scan(
-    texts: RecordedTexts, order: BestFirst, tallies: Sequence[_Tally], roots: CurveRoots, most: int
-) -> pl.DataFrame:
-    """The first pass over some texts; says where their roots are."""
-    chosen = roots.of(texts)
-    scores, contexts = _scores(texts, order, chosen, most), texts.contexts[chosen]
+def _scan(found: Sequence[_Machine], order: BestFirst, roots: CurveRoots, most: int) -> pl.DataFrame:
+    """The first pass over all roots; says where they are."""
+    wheres = []
+    for part, where in _parts(order, roots, most):
+        wheres.append(where)
+        for one in found:
+            one.scan(part)
+    if not any(where.height for where in wheres):
+        raise ValueError("there are no rounds, so there is no curve")
+    return pl.concat(wheres)
+
+
+def _price(tallies: Sequence[Tally], order: BestFirst, roots: CurveRoots, most: int) -> None:
+    """One more pass, and a step of each tally."""
+    for part, _ in _parts(order, roots, most):
+        for tally in tallies:
+            tally.price(part)
     for tally in tallies:
-        tally.scan(scores, contexts)
-    roots.advance(len(texts.roots.places))
-    return _where(texts, chosen)
+        tally.step()
 
 
-def _price(texts: RecordedTexts, order: BestFirst, tallies: Sequence[_Tally], roots: CurveRoots, most: int) -> None:
-    chosen = roots.of(texts)
-    scores, contexts = _scores(texts, order, chosen, most), texts.contexts[chosen]
-    for tally in tallies:
-        if not tally.settled:
-            tally.price(scores, contexts)
-    roots.advance(len(texts.roots.places))
-
-
-def _scores(texts: RecordedTexts, order: BestFirst, chosen: Longs, most: int) -> Doubles:
-    return order.layer(texts, most, with_scores=True).score_rows[chosen]
+def _parts(order: BestFirst, roots: CurveRoots, most: int) -> Iterator[tuple[RootPart, pl.DataFrame]]:
+    """Some roots after the other, and where they are."""
+    for texts in roots.texts():
+        chosen = roots.of(texts)
+        where = _where(texts, chosen)
+        scores = order.layer(texts, most, with_scores=True).score_rows[chosen]
+        yield RootPart(scores, texts.contexts[chosen], where["sequence"].to_numpy().astype(np.int64)), where
+        roots.advance(len(texts.roots.places))
 
 
 def _where(texts: RecordedTexts, chosen: Longs) -> pl.DataFrame:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from simlab.analysis.curves.rows import NOTABLE_SHARE, PRICE, SCAN, CurveSetting
-from simlab.analysis.statistics.intervals import Interval, ratio_interval, speedup_interval
+from simlab.analysis.curves.halves import SplitHalves
+from simlab.analysis.curves.price_noise import KEPT_SHARE, drawn_behind_price, drawn_regrets, with_price_noise
+from simlab.analysis.curves.rows import CurveSetting, DrawnSums
+from simlab.analysis.curves.tallies import NOTABLE_SHARE, PRICE, SCAN
+from simlab.analysis.statistics.intervals import UNKNOWN, Interval, ratio_interval, speedup_interval
 from simlab.analysis.statistics.slices import Slice, split_by_slice
 from simlab.arrays import Doubles
 
@@ -26,9 +29,10 @@ class RuleSummary:
         tokens_per_s: expected, of the whole: summed tokens over summed seconds.
         behind_price: the share of the price rule's tokens per second that it lacks; below 0 where it is faster, which
             only a slice allows.
-        behind_price_interval: of it, over prompts, paired; price and budget are held as they are.
+        behind_price_interval: of it, over prompts, paired, with price and budget held as they are; and over prices,
+            where their noise is known, with both chosen anew.
         regret: the share of the full scan's tokens per second that a round lacks, mean over roots.
-        regret_interval: of it, over prompts.
+        regret_interval: of it, over prompts, and over prices where their noise is known.
         worst_regret: the largest.
         notable: the share of roots where it is above `NOTABLE_SHARE`.
         shorter: the share of roots where the tree is smaller than the full scan's.
@@ -62,6 +66,11 @@ class CurveSummary:
         several: the share of roots with more than one.
         several_interval: of it, over prompts.
         deep: the share with several of which each two are apart by a fall and a rise above `NOTABLE_SHARE`.
+        kept: the share with a valley that stays in `KEPT_SHARE` of the draws of the prices; None: their noise is not
+            known.
+        kept_interval: of it, over prompts.
+        kept_deep: the share with one that stays deeper than `NOTABLE_SHARE`.
+        halves: the curves by each half of the samples, of the whole; None: of a slice, or they cannot be halved.
         budget: the best fixed one of the whole.
         rate: the price rule's price, tokens per second, of the whole.
         rules: a summary each.
@@ -76,6 +85,10 @@ class CurveSummary:
     several: float
     several_interval: Interval
     deep: float
+    kept: float | None
+    kept_interval: Interval
+    kept_deep: float | None
+    halves: SplitHalves | None
     budget: int
     rate: float
     rules: tuple[RuleSummary, ...]
@@ -86,6 +99,8 @@ class CurveSummary:
         first |= {"edges": self.edges, "cost_id": self.cost_id, "prompts": self.prompts, "roots": self.roots}
         first |= {"several_maxima_share": self.several, **_ends("several_maxima_share", self.several_interval)}
         first |= {"several_deep_maxima_share": self.deep}
+        first |= {"kept_valley_share": self.kept, **_ends("kept_valley_share", self.kept_interval)}
+        first |= {"kept_deep_valley_share": self.kept_deep}
         first |= {"most_maxima": len(self.maxima), "best_fixed_budget": self.budget, "price_tokens_per_s": self.rate}
         return [first | _rule_row(one) for one in self.rules]
 
@@ -133,40 +148,68 @@ def _summary(rows: pl.DataFrame, value: Slice, setting: CurveSetting) -> CurveSu
     rules = {part["rule"][0]: part for part in rows.partition_by("rule", maintain_order=True)}
     scan = rules[SCAN]
     maxima = np.bincount(scan["num_maxima"].to_numpy())[1:]
-    several = (pl.col("num_maxima") > 1).sum()
-    prompts = _by_prompt(scan, several.alias("several"))
+    several, several_interval = _share_of_roots(scan, pl.col("num_maxima") > 1)
+    kept, kept_interval = _share_of_roots(scan, pl.col("kept_valley_share") >= KEPT_SHARE)
+    kept_deep, _ = _share_of_roots(scan, pl.col("kept_deep_valley_share") >= KEPT_SHARE)
+    known = setting.drawn is not None
+    drawn = None if setting.drawn is None else _of_texts(setting.drawn, scan)
     price = _by_prompt(rules[PRICE])
     return CurveSummary(
         slice=value,
         edges=setting.edges,
         cost_id=setting.cost_id,
-        prompts=prompts.height,
+        prompts=price.height,
         roots=scan.height,
         maxima=tuple(maxima.tolist()),
-        several=float(np.mean(_column(scan, "num_maxima") > 1)),
-        several_interval=_share_interval(_column(prompts, "several"), _column(prompts, "roots")),
+        several=several,
+        several_interval=several_interval,
         deep=float(np.mean(_column(scan, "num_deep_maxima") > 1)),
+        kept=kept if known else None,
+        kept_interval=kept_interval if known else UNKNOWN,
+        kept_deep=kept_deep if known else None,
+        halves=setting.halves if value is None else None,
         budget=setting.budget,
         rate=setting.rate,
-        rules=tuple(_rule(rule, part, scan, price) for rule, part in rules.items()),
+        rules=tuple(_rule(rule, part, scan, price, drawn) for rule, part in rules.items()),
     )
 
 
-def _rule(rule: str, rows: pl.DataFrame, scan: pl.DataFrame, price: pl.DataFrame) -> RuleSummary:
+def _of_texts(drawn: DrawnSums, rows: pl.DataFrame) -> DrawnSums:
+    """The sums of the texts that rows are of."""
+    kept = np.isin(drawn.sequences, rows["sequence"].unique().to_numpy())
+    sums = {rule: one[kept] for rule, one in drawn.sums.items()}
+    return DrawnSums(drawn.sequences[kept], drawn.roots[kept], sums)
+
+
+def _share_of_roots(scan: pl.DataFrame, condition: pl.Expr) -> tuple[float, Interval]:
+    """The share of roots for which something holds, and its interval over prompts."""
+    prompts = _by_prompt(scan, condition.sum().alias("held"))
+    held, roots = _column(prompts, "held"), _column(prompts, "roots")
+    return float(held.sum() / roots.sum()), _share_interval(held, roots)
+
+
+def _rule(
+    rule: str, rows: pl.DataFrame, scan: pl.DataFrame, price: pl.DataFrame, drawn: DrawnSums | None
+) -> RuleSummary:
     prompts = _by_prompt(rows, pl.col("regret_share").sum())
     tokens, seconds = _column(prompts, "tokens"), _column(prompts, "seconds")
     base_tokens, base_seconds = _column(price, "tokens"), _column(price, "seconds")
     ratio = speedup_interval(tokens, seconds, base_tokens, base_seconds)
     rate, base_rate = tokens.sum() / seconds.sum(), base_tokens.sum() / base_seconds.sum()
     sizes, best_sizes, regret = rows["num_drafted"], scan["num_drafted"], _column(rows, "regret_share")
+    behind_price, behind_price_interval = float(1.0 - rate / base_rate), Interval(1.0 - ratio.high, 1.0 - ratio.low)
+    regret_interval = _share_interval(_column(prompts, "regret_share"), _column(prompts, "roots"))
+    if drawn is not None:
+        behind_price_interval = with_price_noise(behind_price, behind_price_interval, drawn_behind_price(drawn, rule))
+        regret_interval = with_price_noise(float(regret.mean()), regret_interval, drawn_regrets(drawn, rule))
     return RuleSummary(
         rule=rule,
         drafted=float(_column(rows, "num_drafted").mean()),
         tokens_per_s=float(rate),
-        behind_price=float(1.0 - rate / base_rate),
-        behind_price_interval=Interval(1.0 - ratio.high, 1.0 - ratio.low),
+        behind_price=behind_price,
+        behind_price_interval=behind_price_interval,
         regret=float(regret.mean()),
-        regret_interval=_share_interval(_column(prompts, "regret_share"), _column(prompts, "roots")),
+        regret_interval=regret_interval,
         worst_regret=float(regret.max()),
         notable=float((regret > NOTABLE_SHARE).mean()),
         shorter=float(np.mean((sizes < best_sizes).to_numpy())),

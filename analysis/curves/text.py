@@ -3,8 +3,10 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from simlab.analysis.curves.rows import FIXED, NOTABLE_SHARE, PRICE
+from simlab.analysis.curves.halves import SplitHalves
+from simlab.analysis.curves.price_noise import KEPT_SHARE
 from simlab.analysis.curves.summaries import CurveSummary, RuleSummary
+from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.text import aligned, number, within_width
 
@@ -26,8 +28,17 @@ _NOTES = (
     "unimodal. first stop: the first size that brings no more ends the tree (caddtree); convex: it decides by the",
     "convex view of the latencies, and pays the measured ones. full scan: the size with the most tokens/s of each",
     "round by itself. price: the sizes with the most tokens/s of the whole, summed tokens over summed seconds. The",
-    "fixed budget and the rate of price are in sample: chosen on these very roots, one for all slices. Intervals are",
-    "over prompts.",
+    "fixed budget and the rate of price are in sample: chosen on these very roots, one for all slices. A valley is a",
+    "size with fewer tokens/s than those beside it, between the best size below and the best above.",
+)
+_WITH_NOISE = (
+    "Intervals of several maxima and of valleys are over prompts. Those of what rules lose are over prompts and over",
+    "prices from samples of the latency profile drawn again, at which rule and best choose anew. Noise makes maxima of",
+    "its own and adds to what rules lose: the lower end has as much taken off as drawing again adds.",
+)
+_WITHOUT_NOISE = (
+    "Intervals are over prompts. How noisy the prices are is not known: it takes two visits to each cell of the",
+    "latency profile.",
 )
 
 
@@ -46,6 +57,7 @@ def curves_text(summaries: Sequence[CurveSummary], headings: Mapping[str, str], 
             parts.append((summary.cost_id, within_width(f"latency  {headings[summary.cost_id]}")))
         parts.append((summary.cost_id, _block(summary, by)))
     lines: list[str] = list(_NOTES)
+    lines += _WITHOUT_NOISE if any(one.kept is None for one in summaries) else _WITH_NOISE
     if min(one.prompts for one in summaries) < FEW_PROMPTS:
         lines.append(f"Fewer than {FEW_PROMPTS} prompts in a table: its intervals are rough.")
     return "\n\n".join([*(text for _, text in parts), "\n".join(lines)])
@@ -55,11 +67,30 @@ def _block(summary: CurveSummary, by: str | None) -> str:
     of = "" if summary.slice is None else f", {by} {summary.slice}"
     title = f"{summary.edges} probabilities{of}: {summary.roots:,} curves, {summary.prompts} prompts"
     several = _share(summary.several, summary.several_interval).rstrip()
-    deep = f"with a valley of more than {100 * NOTABLE_SHARE:.0f} % between: {_percent(summary.deep, 2)} %"
-    maxima = f"not unimodal, several maxima: {several} % of curves ({_maxima(summary.maxima)}); {deep}"
+    deep = f"with a valley deeper than {100 * NOTABLE_SHARE:.0f} %: {_percent(summary.deep, 2)} %"
+    maxima = f"several maxima as measured: {several} % of curves ({_maxima(summary.maxima)}); {deep}"
+    told = "\n".join([maxima, *_noise(summary), *_halves(summary.halves)])
     cells = [["rule", *(first for first, _, _ in _COLUMNS)], ["", *(second for _, second, _ in _COLUMNS)]]
     cells += [[_name(rule, summary), *(text(rule) for _, _, text in _COLUMNS)] for rule in summary.rules]
-    return f"{title}\n{within_width(maxima)}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"
+    return f"{title}\n{told}\n\n{aligned(cells, [True, *(first in _LEFT for first, _, _ in _COLUMNS)])}"
+
+
+def _noise(summary: CurveSummary) -> list[str]:
+    """How many valleys are told from noise; nothing where it is not known."""
+    if summary.kept is None or summary.kept_deep is None:
+        return []
+    share = _share(summary.kept, summary.kept_interval).rstrip()
+    deep = f"deeper than {100 * NOTABLE_SHARE:.0f} %: {_percent(summary.kept_deep, 2)} %"
+    return [f"a valley in {100 * KEPT_SHARE:.0f} % of the draws of the prices: {share} % of curves; {deep}"]
+
+
+def _halves(halves: SplitHalves | None) -> list[str]:
+    if halves is None:
+        return []
+    one, other = (_percent(share, 0) for share in halves.several)
+    again = f"of one, at the same sizes of the other too: {_percent(halves.found_again, 1)} %"
+    deep = f"deeper than {100 * NOTABLE_SHARE:.0f} %: {_percent(halves.deep_again, 1)} %"
+    return [f"a valley by each half of the samples: {one} % and {other} %; {again}; {deep}"]
 
 
 def _maxima(counts: Sequence[int]) -> str:

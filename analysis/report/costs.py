@@ -6,8 +6,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from simlab.analysis.curves.examples import CurveExample
-from simlab.analysis.curves.rows import FIRST, FIXED, PRICE, SCAN, CurveSetting
+from simlab.analysis.curves.machines import FIRST
+from simlab.analysis.curves.rows import CurveSetting
 from simlab.analysis.curves.summaries import CurveSummary
+from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
 from simlab.analysis.figure_style import MARKERS, colour, figure, line
 from simlab.analysis.report.parts import Chart
 from simlab.cost import PLAIN, CostTable
@@ -64,6 +66,11 @@ def maxima_chart(summaries: Sequence[CurveSummary], names: Sequence[str]) -> Cha
         "Of the curve of expected tokens per second over the size of the tree. Where latencies are convex there is "
         "one, and stopping at the first size that brings no more is best; with several it may stop too early."
     )
+    kept = [f"{one.kept:.0%} ({name})" for one, name in zip(summaries, names, strict=True) if one.kept is not None]
+    if kept:
+        caption += (
+            f" Prices are noisy, and noise makes maxima; roots with a valley that survives it: {', '.join(kept)}."
+        )
     return Chart("maxima", drawn, "Unimodality: local maxima per root", caption)
 
 

@@ -44,7 +44,9 @@ def cell_prices(samples: CostSamples, visits: Visits) -> dict[Cell, float]:
 
 
 def drawn_prices(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
-    """Prices of each cell from sweeps drawn again, float64 ``[NUM_DRAWS]``; none where no rounds were visited twice.
+    """Prices of each cell from sweeps drawn again, float64 ``[NUM_DRAWS]``; none where a cell was visited once.
+
+    One visit says nothing of its noise, and would pass for a price without any.
 
     Args:
         samples: one or more seconds of each cell.
@@ -54,7 +56,7 @@ def drawn_prices(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
         cell: len(_by_visit(seconds, visits.steps if cell[0] == PLAIN else visits.rounds))
         for cell, seconds in samples.items()
     }
-    if all(num < 2 for (stage, _, _), num in numbers.items() if stage != PLAIN):
+    if min(numbers.values(), default=0) < 2:
         return {}
     uniform = np.random.default_rng(_SEED).random((NUM_DRAWS, max(numbers.values()) - 1))
     prices = cell_prices(samples, visits)
@@ -66,7 +68,7 @@ def drawn_prices(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
 
 def _stretched(drawn: Doubles, price: float, num_visits: int) -> Doubles:
     """Prices moved away from the one that is known, as Student's t of few visits is wider than that of the draws."""
-    if price == 0 or num_visits < 2:
+    if price == 0:
         return np.full_like(drawn, price)
     factor = stdtrit(num_visits - 1, 0.975) / stdtrit(NUM_DRAWS - 1, 0.975)
     moved: Doubles = price * (drawn / price) ** factor
@@ -81,7 +83,7 @@ def ratio_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[int, i
         visits: how they were taken.
 
     Returns:
-        half the width of the 95 % interval of the ratio, as a share of it; none where no cell was visited twice.
+        half the width of the 95 % interval of the ratio, as a share of it; none where a cell was visited once.
     """
     drawn = drawn_prices(samples, visits)
     places = sorted({(n, context) for stage, n, context in drawn if stage != PLAIN})

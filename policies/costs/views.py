@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simlab.arrays import Doubles
+from simlab.arrays import Doubles, read_only
 from simlab.cost import PLAIN, CostTable
 from simlab.errors import PolicyError
 from simlab.ids import content_id
@@ -53,14 +53,23 @@ def closest_convex(seconds: Doubles) -> Doubles:
     scale = float(seconds.max())
     if scale == 0 or len(seconds) == 1:
         return seconds.copy()
-    numbers = np.arange(len(seconds), dtype=np.float64)
-    basis = np.column_stack([np.ones(len(seconds)), np.maximum(numbers[:, None] - numbers[:-1], 0.0)])
-    # Columns of one length: the first hinge is hundreds of times as long as the last, and both may be wanted.
-    lengths = np.linalg.norm(basis, axis=0)
-    weights, _ = nnls(basis / lengths, seconds / scale)
+    basis, lengths = _basis(len(seconds))
+    weights, _ = nnls(basis, seconds / scale)
     slopes = np.cumsum(weights[1:] / lengths[1:])
     convex: Doubles = scale * (weights[0] / lengths[0] + np.concatenate([[0.0], np.cumsum(slopes)]))
     return convex
+
+
+@lru_cache(maxsize=2)  # 2 MB for 512 drafted tokens; all rows of a table have the same
+def _basis(number: int) -> tuple[Doubles, Doubles]:
+    """A constant and all hinges over so many sizes, float64 ``[number, number]``, and how long the columns were.
+
+    Columns of one length: the first hinge is hundreds of times as long as the last, and both may be wanted.
+    """
+    numbers = np.arange(number, dtype=np.float64)
+    basis = np.column_stack([np.ones(number), np.maximum(numbers[:, None] - numbers[:-1], 0.0)])
+    lengths = np.linalg.norm(basis, axis=0)
+    return read_only(basis / lengths), read_only(lengths)
 
 
 def name_and_view(name: str) -> tuple[str, str]:

@@ -47,6 +47,51 @@ def scan_curves(scores: Doubles, contexts: Longs, costs: RoundCosts, deep_share:
 
 
 @kernel
+def kept_valleys(scores: Doubles, contexts: Longs, costs: RoundCosts, drawn_s: Doubles, deep_share: float) -> Doubles:
+    """In how many draws of the prices the valleys of the curve at each root stay.
+
+    A valley is a size with fewer tokens per second than its neighbours, the floor, between the best size below it and
+    the best above it, its rims. At other prices it stays if these same sizes still fall and rise again.
+
+    Args:
+        scores: as `scan_curves` takes them.
+        contexts: likewise.
+        costs: likewise; valleys are those at these prices.
+        drawn_s: float64 ``[B, C, n_max + 1]``, seconds at the drawn prices, of the same contexts.
+        deep_share: of a deep valley both rims are above the floor by more than this share.
+
+    Returns:
+        float64 ``[R, 2]``, shares of the draws: in which the valley that stays most often does; likewise stays deep. 0
+        where there is no valley.
+    """
+    shares = np.zeros((scores.shape[0], 2), np.float64)
+    tokens, seconds = np.empty(scores.shape[1], np.float64), np.empty(scores.shape[1], np.float64)
+    drawn = np.empty((drawn_s.shape[0], scores.shape[1]), np.float64)
+    for row in range(scores.shape[0]):
+        available = expected_tokens(scores[row], tokens)
+        costs_at(costs, contexts[row], seconds)
+        curve = tokens[: available + 1] / seconds[: available + 1]
+        best_above, best_below, known = _best_above(curve), 0, False
+        for floor in range(1, available):
+            if curve[floor - 1] > curve[best_below]:
+                best_below = floor - 1
+            if not curve[floor - 1] > curve[floor] <= curve[floor + 1]:
+                continue
+            if not _is_valley(curve, best_below, floor, best_above[floor], ROUNDING):
+                continue
+            if not known:
+                _fill_drawn(tokens, contexts[row], costs.contexts, drawn_s, drawn)
+                known = True
+            stays, deep = 0, 0
+            for draw in range(drawn.shape[0]):
+                stays += int(_is_valley(drawn[draw], best_below, floor, best_above[floor], ROUNDING))
+                deep += int(_is_valley(drawn[draw], best_below, floor, best_above[floor], deep_share))
+            shares[row, 0] = max(shares[row, 0], stays / drawn.shape[0])
+            shares[row, 1] = max(shares[row, 1], deep / drawn.shape[0])
+    return shares
+
+
+@kernel
 def first_stops(scores: Doubles, contexts: Longs, costs: RoundCosts) -> Ints:
     """Where the first size that brings no more ends each root's tree, int32 ``[R]``; arguments as `scan_curves`."""
     sizes = np.empty(scores.shape[0], np.int32)
@@ -162,3 +207,29 @@ def num_maxima(curve: Doubles, least_share: float) -> int:
         elif not rising and curve[n] > extreme * (1.0 + least_share):
             rising, extreme = True, curve[n]
     return maxima + int(rising)
+
+
+@kernel
+def _best_above(curve: Doubles) -> Longs:
+    """The size of the highest point from each size on, of several the smallest, int64 ``[n + 1]``."""
+    best = np.empty(curve.size, np.int64)
+    best[curve.size - 1] = curve.size - 1
+    for n in range(curve.size - 2, -1, -1):
+        best[n] = n if curve[n] >= curve[best[n + 1]] else best[n + 1]
+    return best
+
+
+@kernel
+def _is_valley(curve: Doubles, one: int, floor: int, other: int, least_share: float) -> bool:
+    """Whether a curve falls from one size to the floor, and rises to the other, by more than a share."""
+    low: float = curve[floor]
+    return bool(low < curve[one] * (1.0 - least_share) and curve[other] > low * (1.0 + least_share))
+
+
+@kernel
+def _fill_drawn(tokens: Doubles, context: int, contexts: Doubles, drawn_s: Doubles, drawn: Doubles) -> None:
+    """The curve at the prices of each draw, into float64 ``[B, n + 1]``."""
+    for draw in range(drawn.shape[0]):
+        costs_at(RoundCosts(contexts, drawn_s[draw]), context, drawn[draw])
+        for n in range(drawn.shape[1]):
+            drawn[draw, n] = tokens[n] / drawn[draw, n]

@@ -23,6 +23,8 @@ against one exchange rate of tokens for seconds in all rounds? docs/explanation/
 the packaged trace. With several --cost a policy that reads a latency profile reads the first.
 Without --trace it takes the small packaged trace, without --cost the packaged latency profile; the latency is that of
 a whole round: draft, select, verify and commit.
+Prices are noisy, and noise makes maxima: it says how many survive prices from samples drawn again and from each half of
+the samples, and how many samples would tell more. Intervals contain the noise of the prices.
 The curves are of the drafter's own probabilities (raw), and of calibrated ones where there is a table.
 
   simlab curves

@@ -2,26 +2,29 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 
 from simlab.analysis.curves.examples import worst_example
-from simlab.analysis.curves.rows import FIRST, CurveMachine, CurveRoots, CurveRows, CurveSetting, curve_rows, write_rows
+from simlab.analysis.curves.machines import CurveMachine, curve_machine
+from simlab.analysis.curves.rows import CurveRoots, CurveRows, CurveSetting, curve_rows, write_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import curves_text
 from simlab.arrays import Longs
+from simlab.cost import CostTable
 from simlab.errors import CostError, PolicyError, TraceError, UsageError
 from simlab.policies.composition import order_of
-from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
-from simlab.policies.costs.views import convex_view
+from simlab.policies.costs.curves import cost_table
+from simlab.policies.costs.price_noise import fewest_samples, half_samples
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
+from simlab.studies.inputs.price_noise import told_apart
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
@@ -30,6 +33,9 @@ from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
 
 RAW, CALIBRATED = "raw", "calibrated"
+
+FEW_VISITS = 7
+"""With fewer to a cell, draws of the prices miss much of the noise (docs/explanation/unimodality.md)."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +76,8 @@ class CurveInputs:
 
     @cached_property
     def machines(self) -> list[CurveMachine]:
-        """What whole rounds cost, as measured, and by the convex view."""
-        found = []
-        for cost in (one.cost for one in self.prices if one.cost is not None):
-            convex = round_costs(convex_view(cost), ALL_STAGES, self.most)
-            measured = round_costs(cost, ALL_STAGES, self.most)
-            found.append(CurveMachine(cost.cost_id, measured, {f"{FIRST}, convex": convex}))
-        return found
+        """What whole rounds cost, as measured, as drawn again and by halves, and by the convex view."""
+        return [curve_machine(one.cost, self.most, _halves(one)) for one in self.prices if one.cost is not None]
 
     def text(self, sequence: int) -> RecordedTexts:
         """The recorded text of one sequence."""
@@ -120,7 +121,8 @@ class CurveTable(StudyResult):
     def to_json(self) -> dict[str, object]:
         """The value of ``simlab curves --json``.
 
-        Summaries; the curve of the whole over fixed budgets; and that of the root where the first stop lost most.
+        Summaries; the curve of the whole over fixed budgets; what is the same by each half of the samples, and how well
+        prices are known; and the curve of the root where the first stop lost most.
         """
         inputs = self.inputs
         machines = {machine.cost_id: machine for machine in inputs.machines}
@@ -139,6 +141,12 @@ class CurveTable(StudyResult):
                 {"edges": one.edges, "cost_id": one.cost_id, "tokens_per_s": one.budget_curve.tolist()}
                 for one in self.settings
             ],
+            "split_halves": [
+                {"edges": one.edges, "cost_id": one.cost_id, **asdict(one.halves)}
+                for one in self.settings
+                if one.halves is not None
+            ],
+            "prices": [{"cost_id": one.cost_id, **told_apart(one.file).row()} for one in inputs.prices if one.file],
             "worst_curves": [one.row() for one in worst],
         }
 
@@ -152,7 +160,7 @@ class CurveTable(StudyResult):
         lines = [
             f"trace    {inputs.trace.place} (text {inputs.trace.text_id})",
             f"curves   at {where}, 0 to {inputs.most} drafted tokens\n",
-            curves_text(summaries, {one.cost_id or "": one.heading for one in inputs.prices}, self.by),
+            curves_text(summaries, {one.cost_id or "": _heading(one) for one in inputs.prices}, self.by),
             *([inputs.without] if inputs.without else []),
             *([f"\n{in_sample_note(inputs.in_sample)}"] if inputs.in_sample else []),
         ]
@@ -253,6 +261,30 @@ def _prices(costs: Sequence[Path], limit: int | None, trace: Trace, draft: str) 
             raise CostError(f"curves need a latency profile. {one.why_none}")
         found.setdefault(one.cost.cost_id, one)
     return list(found.values())
+
+
+def _halves(prices: Prices) -> list[CostTable]:
+    """Prices by every other visit, and by the rest; none where a cell was visited once."""
+    file = prices.file
+    if file is None or prices.cost is None:
+        return []
+    halves = [half_samples(file.samples, file.visits, half) for half in (0, 1)]
+    if any(cell not in half for half in halves for cell in file.cells()):
+        return []
+    return [cost_table(file.cost_id, file.contexts, file.node_counts, half, file.visits) for half in halves]
+
+
+def _heading(prices: Prices) -> str:
+    """Whose prices they are, and how well they tell sizes apart."""
+    file = prices.file
+    if file is None:
+        return prices.heading
+    known, more = told_apart(file).lines()
+    lines = [prices.heading, f"prices   {known}", f"         {more}"]
+    visits = fewest_samples(file.samples) // file.visits.rounds
+    if 1 < visits < FEW_VISITS:
+        lines.append(f"         {visits} visits to a cell are few: noise alone may leave valleys in 95 % of the draws")
+    return "\n".join(lines)
 
 
 def _most(budget: int | None, trace: Trace, draft: str, prices: Sequence[Prices]) -> int:

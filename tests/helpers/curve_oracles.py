@@ -44,3 +44,34 @@ def first_stop_by_hand(curve: Sequence[Fraction]) -> int:
 def best_by_hand(curve: Sequence[Fraction]) -> int:
     """The smallest of the best sizes."""
     return min(n for n in range(len(curve)) if curve[n] == max(curve))
+
+
+def valleys_by_listing(curve: Sequence[Fraction], share: Fraction) -> list[tuple[int, int, int]]:
+    """Floors lower than what is beside them, with the first best size below and above, if it falls and rises enough."""
+    found = []
+    for floor in range(1, len(curve) - 1):
+        below = max(range(floor), key=lambda n: (curve[n], -n))
+        above = max(range(floor, len(curve)), key=lambda n: (curve[n], -n))
+        if curve[floor - 1] > curve[floor] <= curve[floor + 1] and is_valley(curve, (below, floor, above), share):
+            found.append((below, floor, above))
+    return found
+
+
+def is_valley(curve: Sequence[Fraction], sizes: tuple[int, int, int], share: Fraction) -> bool:
+    """Whether it falls from the first of three sizes to the second, and rises to the third, by more than a share."""
+    below, floor, above = (curve[n] for n in sizes)
+    return floor < below * (1 - share) and above > floor * (1 + share)
+
+
+def kept_by_hand(
+    curve: Sequence[Fraction],
+    drawn: Sequence[Sequence[Fraction]],
+    rounding: Fraction,
+    share: Fraction,
+) -> tuple[float, float]:
+    """The largest share of drawn curves in which a valley stays, and stays deeper than a share; 0 without valleys."""
+    valleys = valleys_by_listing(curve, rounding)
+    return tuple(
+        max((sum(is_valley(one, sizes, least) for one in drawn) / len(drawn) for sizes in valleys), default=0.0)
+        for least in (rounding, share)
+    )  # type: ignore[return-value]

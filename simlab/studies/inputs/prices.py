@@ -29,6 +29,7 @@ class Prices:
         batch: texts at a time.
         longest_context: tokens before the last root of any text that is priced.
         is_shipped: whether they come with simlab, and were not asked for by name.
+        file: the samples that they come from; None where there are none.
     """
 
     cost: CostTable | None
@@ -37,6 +38,7 @@ class Prices:
     batch: int = 1
     longest_context: int = 0
     is_shipped: bool = False
+    file: CostFile | None = None
 
     @property
     def cost_id(self) -> str | None:
@@ -151,7 +153,7 @@ def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Pric
         parts.append(f"temperature {file.temperature:g}")
     if file.batch != 1:
         parts.append(f"speeds of each of {file.batch} texts at a time")
-    return Prices(cost, f"{', '.join(parts)} (cost {cost.cost_id})", "", file.batch, longest)
+    return Prices(cost, f"{', '.join(parts)} (cost {cost.cost_id})", "", file.batch, longest, file=file)
 
 
 def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from simlab.cost import PLAIN, STAGES
 from simlab.policies.costs.cell_prices import cell_prices
 from simlab.policies.costs.launch_bound import Flatness, flatness
+from simlab.studies.inputs.price_noise import known_speeds
 from simlab.studies.inputs.prices import cost_table_of, model_name
 from simlab.traces.artefacts.cost import Cell, CostFile
 
@@ -27,6 +28,7 @@ def cost_json(place: Path, file: CostFile) -> dict[str, object]:
         "draft_key": file.draft_key(),
         "complete": file.is_complete,
         "flatness": _flatness_json(file),
+        "known": known_speeds(file).row() if file.is_complete else None,
         "settings": settings,
         "prices": prices,
     }
@@ -45,6 +47,10 @@ def cost_text(place: Path, file: CostFile) -> str:
         f"versions   {', '.join(f'{name} {version}' for name, version in file.versions.items())}",
         f"samples    {sum(map(len, file.samples.values())):,} in {len(file.samples):,} cells",
     ]
+    if file.is_complete:
+        lines += [
+            f"{name.ljust(10)} {line}" for name, line in zip(("prices", ""), known_speeds(file).lines(), strict=True)
+        ]
     if missing:
         command = shlex.join(["simlab", "profile", "--out", str(place), "--resume"])
         lines.append(f"unfinished {missing:,} cells are missing; finish it with `{command}`")
@@ -53,7 +59,7 @@ def cost_text(place: Path, file: CostFile) -> str:
         lines.append(f"WARNING    {flatness.warning}")
     lines += [
         "",
-        "Milliseconds (lower quartiles), by stage and drafted tokens; to the right by tokens before the root:",
+        "Milliseconds, by stage and drafted tokens; to the right by tokens before the root:",
         "",
     ]
     return "\n".join([*lines, *_aligned(_rows(file))])

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simlab.analysis.curves.examples import worst_example
-from simlab.analysis.curves.rows import CurveMachine, CurveRoots, curve_rows
+from simlab.analysis.curves.machines import curve_machine
+from simlab.analysis.curves.rows import CurveRoots, curve_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
 from simlab.analysis.report.page import report_page
@@ -16,7 +17,6 @@ from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict
 from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
 from simlab.policies.composition import order_of
-from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
 from simlab.policies.costs.views import convex_view
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.best_first import BestFirst
@@ -261,8 +261,7 @@ def _curves(inputs: ReportInputs, missing: list[str]) -> list[Part]:
                 orders[name] = order
     if "calibrated" not in orders:
         missing.append("No calibrated curves: no calibration comes with simlab for these models.")
-    convex = round_costs(convex_view(cost), ALL_STAGES, most)
-    machine = CurveMachine(cost.cost_id, round_costs(cost, ALL_STAGES, most), {"first stop, convex": convex})
+    machine = curve_machine(cost, most)
     roots = CurveRoots(lambda: trace.recorded_texts(draft, inputs.wanted, ROOTS_AT_ONCE))
     rows, settings = curve_rows(orders, [machine], roots, most)
     found, names = curve_summaries(rows, settings), [f"{one.edges} probabilities" for one in settings]

@@ -8,52 +8,24 @@ import numpy as np
 import polars as pl
 import pytest
 from curve_oracles import best_by_hand, curve_by_hand, deep_maxima_by_listing, first_stop_by_hand
+from curve_texts import made_up_texts, two_at_a_time
 from made_up_costs import random_table
 
-from simlab.analysis.curves.rows import (
-    FIRST,
-    FIXED,
-    NOTABLE_SHARE,
-    PRICE,
-    SCAN,
-    SCHEMA,
-    CurveMachine,
-    CurveRoots,
-    CurveSetting,
-    curve_rows,
-    write_rows,
-)
+from simlab.analysis.curves.machines import FIRST, CurveMachine
+from simlab.analysis.curves.rows import SCHEMA, CurveRoots, CurveSetting, curve_rows, write_rows
 from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
+from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN
 from simlab.analysis.curves.text import curves_text
 from simlab.analysis.statistics.intervals import ratio_interval, speedup_interval
 from simlab.cost import STAGES, CostTable
-from simlab.draft import Prompt
 from simlab.grid import path_weight
 from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst, best_first
 from simlab.policies.rules.ratio_curves import ROUNDING
-from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
-from simlab.testing.random_texts import random_sequence
+from simlab.recorded import RecordedSequence
 
 MOST = 6
-
-
-def made_up_texts(seed: int, number: int) -> list[RecordedSequence]:
-    """Short texts of one depth, two to a prompt, of two datasets."""
-    generator = np.random.default_rng(seed)
-    found: list[RecordedSequence] = []
-    while len(found) < number:
-        one = random_sequence(generator, 4)
-        if one.rows is not None and one.rows.counts.shape[1] == 3 and len(one.text) > 1:
-            index = len(found)
-            prompt = Prompt(f"p{index // 2}", ("left", "right")[index // 2 % 2], index % 2, 0, one.prompt.token_ids)
-            found.append(RecordedSequence(index, prompt, one.text, one.stop_reason, one.rows))
-    return found
-
-
-def two_at_a_time(texts: list[RecordedSequence]) -> list[RecordedTexts]:
-    return [texts_of(texts[at : at + 2]) for at in range(0, len(texts), 2)]
 
 
 def exact_seconds(table: CostTable, context: int) -> list[Fraction]:

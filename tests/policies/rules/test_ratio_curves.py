@@ -10,7 +10,9 @@ from curve_oracles import (
     curve_by_hand,
     deep_maxima_by_listing,
     first_stop_by_hand,
+    kept_by_hand,
     maxima_by_hand,
+    valleys_by_listing,
 )
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
@@ -33,6 +35,7 @@ from simlab.policies.rules.ratio_curves import (
     ROUNDING,
     at_sizes,
     first_stops,
+    kept_valleys,
     num_maxima,
     price_sizes,
     root_curve,
@@ -119,6 +122,27 @@ def test_kernel_is_the_fractions(path: list[int], units: list[int]) -> None:
     assert found[FIRST_STOP] == first_stop_by_hand(case.curve)
     assert found[BEST] == best_by_hand(case.curve)
     assert root_curve(case.scores[0], 5, case.costs) == pytest.approx([float(one) for one in case.curve], rel=1e-15)
+
+
+@settings(max_examples=300)
+@given(path_costs, any_units, st.lists(any_units, min_size=1, max_size=5))
+def test_valleys_that_stay_are_those_of_the_listing(path: list[int], units: list[int], drawn: list[list[int]]) -> None:
+    case = Case(path, units)
+    drawn_s = np.array(drawn, np.float64)[:, None, :] / UNITS
+    ((stays, deep),) = kept_valleys(case.scores, np.array([5]), case.costs, drawn_s, 0.05).tolist()
+    curves = [Case(path, one).curve for one in drawn]
+    assert (stays, deep) == pytest.approx(kept_by_hand(case.curve, curves, Fraction(ROUNDING), Fraction(0.05)))
+    assert bool(valleys_by_listing(case.curve, Fraction(ROUNDING))) == (case.found()[MAXIMA] > 1)
+
+
+@settings(max_examples=100)
+@given(path_costs, any_units)
+def test_at_the_same_prices_every_valley_stays(path: list[int], units: list[int]) -> None:
+    """A root has a valley that is there, or is deep, at its own prices where it has several maxima, or deep ones."""
+    case = Case(path, units)
+    found = case.found(0.05)
+    ((stays, deep),) = kept_valleys(case.scores, np.array([5]), case.costs, case.costs.seconds[None], 0.05).tolist()
+    assert (stays, deep) == (float(found[MAXIMA] > 1), float(found[DEEP_MAXIMA] > 1))
 
 
 @settings(max_examples=300)

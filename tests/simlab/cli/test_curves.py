@@ -5,18 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
-from made_up_costs import EMPTY, filled
+from made_up_costs import EMPTY, filled, sample_s
 
-from simlab.analysis.curves.rows import FIRST, FIXED, PRICE, SCAN, SCHEMA
+from simlab.analysis.curves.machines import CONVEX, FIRST
+from simlab.analysis.curves.rows import SCHEMA
+from simlab.analysis.curves.tallies import FIXED, PRICE, SCAN
 from simlab.cli.main import main
+from simlab.cost import PLAIN
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import write_synthetic_trace
 
-CONVEX = f"{FIRST}, convex"
 RULES = [FIRST, SCAN, CONVEX, FIXED, PRICE]
 
 
@@ -180,3 +183,55 @@ def test_slices_by_the_length_of_the_prompt_add_up(trace: Path, cost: Path, caps
     for rule in RULES:
         roots = sum(row["roots"] for row in sliced if row["rule"] == rule)
         assert roots == next(row["roots"] for row in whole if row["rule"] == rule)
+
+
+def noisy(num_visits: int, noise: float, bumps: float) -> cost_file.CostFile:
+    """Samples whose visits are each off by a share; verifying alternates from count to count by another."""
+    full, generator = filled(), np.random.default_rng(7)
+    samples = {}
+    for stage, n, context in full.cells():
+        at_once = full.visits.steps if stage == PLAIN else full.visits.rounds
+        place = full.node_counts.index(n)
+        price = sample_s(stage, n, context) * (1 + bumps * (place % 2) * (stage == "verify"))
+        slow = np.repeat(np.exp(noise * generator.standard_normal(num_visits)), at_once)
+        samples[stage, n, context] = tuple((price * slow).tolist())
+    return replace(full, samples=samples, repeats=2 * num_visits)
+
+
+def test_valleys_are_told_from_noise_and_samples_that_would_tell_are_named(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {}
+    for name, noise in (("quiet", 1e-4), ("loud", 0.8)):
+        path = tmp_path / f"{name}.json"
+        write_cost_file(path, noisy(9, noise, 1.5))
+        value = curves(capsys, trace, "--cost", str(path))
+        found[name] = value["rows"][0], value["prices"][0], value["split_halves"][0]
+    (quiet, known, halves), (loud, unknown, _) = found["quiet"], found["loud"]
+    assert quiet["several_maxima_share"] > 0.9
+    assert quiet["kept_valley_share"] == quiet["several_maxima_share"] == halves["found_again"]
+    assert loud["kept_valley_share"] < 0.5 * loud["several_maxima_share"]
+    assert loud["regret_share_ci_high"] > loud["regret_share"] + 0.05
+    assert known["samples"] == unknown["samples"] == 18
+    assert known["samples_needed"] <= 18 < unknown["samples_needed"] <= unknown["samples_needed_everywhere"]
+    assert unknown["command"] == f"simlab profile --out FILE --resume --repeats {unknown['samples_needed']}"
+    assert main(["curves", "--trace", str(trace), "--cost", str(tmp_path / "loud.json")]) == 0
+    text = capsys.readouterr().out
+    assert f"`{unknown['command']}`" in text
+    assert "18 samples a cell" in text
+    assert "a valley in 95 % of the draws of the prices" in text
+
+
+def test_one_visit_to_a_cell_says_nothing_of_noise(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "once.json"
+    write_cost_file(path, noisy(1, 0.1, 1.5))
+    value = curves(capsys, trace, "--cost", str(path))
+    assert value["rows"][0]["kept_valley_share"] is value["prices"][0]["samples_needed"] is None
+    assert value["split_halves"] == []
+    assert main(["curves", "--trace", str(trace), "--cost", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "one visit to a cell does not tell" in text
+    assert "--repeats 4`" in text
+    assert "draws" not in text

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import statistics
 import struct
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from made_up_costs import EMPTY, filled, sample_s
 
 from simlab.cli.main import main
-from simlab.traces.artefacts.cost import packaged_cost_files, write_cost_file
+from simlab.policies.costs.cell_prices import ratio_half_widths
+from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.artefacts.ngram import packaged_ngram_files, read_ngram_file
 from simlab.traces.artefacts.table import packaged_table_files, read_table_file
 from simlab.traces.reader import open_trace
@@ -105,6 +107,25 @@ def test_a_cost_file_is_shown_as_prices(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[verify][1] == "0"
     assert lines[verify + 2] == ["8", *(f"{1000 * sample_s('verify', 8, context):.3f}" for context in file.contexts)]
     assert len(lines) == 2 + 4 * len(file.node_counts)
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("smollm2-135m-epyc-bfloat16", 14), ("smollm2-135m-epyc-float32", 6)])
+def test_how_well_prices_are_known_and_what_it_takes(
+    name: str, rounds: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = read_cost_file(name)
+    assert main(["inspect", name, "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)["known"]
+    widths = list(ratio_half_widths(file.samples, file.visits).values())
+    assert known["median_half_width_share"] == pytest.approx(statistics.median(widths))
+    assert known["widest_half_width_share"] == pytest.approx(max(widths))
+    assert known["samples"] == rounds
+    for key, width in (("", statistics.median(widths)), ("_everywhere", max(widths))):
+        assert known[f"samples_needed{key}"] == pytest.approx(rounds * (width / 0.01) ** 2, rel=0.06)
+    assert main(["inspect", name]) == 0
+    text = capsys.readouterr().out
+    assert f"known to ±{100 * statistics.median(widths):.1f} % (median; widest {100 * max(widths):.1f} %; 95 %)" in text
+    assert f"`simlab profile --out FILE --resume --repeats {known['samples_needed']}`" in text
 
 
 def test_a_cost_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
