@@ -8,8 +8,7 @@ on a quiet machine. Where it was not timed so, a cell's price is the lower quart
 
 How noisy prices are, prices from sweeps drawn again show: the same sweeps in every cell, since what slows a machine
 meets neighbouring cells together, and one fewer than there are, so that the spread is that of all (Rao and Wu 1988,
-Journal of the American Statistical Association 83:231-241). Where visits are few they are moved outwards as Student's t
-is, the idea of Hesterberg's expanded intervals (2015, The American Statistician 69:371-386).
+Journal of the American Statistical Association 83:231-241).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,27 +51,11 @@ def drawn_prices(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
         samples: one or more seconds of each cell.
         visits: how they were taken.
     """
-    numbers = {
-        cell: len(_by_visit(seconds, visits.steps if cell[0] == PLAIN else visits.rounds))
-        for cell, seconds in samples.items()
-    }
-    if min(numbers.values(), default=0) < 2:
+    numbers = [_num_visits(stage, seconds, visits) for (stage, _, _), seconds in samples.items()]
+    if min(numbers, default=0) < 2:
         return {}
-    uniform = np.random.default_rng(_SEED).random((NUM_DRAWS, max(numbers.values()) - 1))
-    prices = cell_prices(samples, visits)
-    return {
-        cell: _stretched(drawn, prices[cell], numbers[cell])
-        for cell, drawn in _prices(samples, visits, uniform).items()
-    }
-
-
-def _stretched(drawn: Doubles, price: float, num_visits: int) -> Doubles:
-    """Prices moved away from the one that is known, as Student's t of few visits is wider than that of the draws."""
-    if price == 0:
-        return np.full_like(drawn, price)
-    factor = stdtrit(num_visits - 1, 0.975) / stdtrit(NUM_DRAWS - 1, 0.975)
-    moved: Doubles = price * (drawn / price) ** factor
-    return moved
+    uniform = np.random.default_rng(_SEED).random((NUM_DRAWS, max(numbers) - 1))
+    return _prices(samples, visits, uniform)
 
 
 def ratio_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[int, int], float]:
@@ -87,29 +70,33 @@ def ratio_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[int, i
     """
     drawn = drawn_prices(samples, visits)
     places = sorted({(n, context) for stage, n, context in drawn if stage != PLAIN})
-    return {
-        (n, context): float(
-            half_width(
-                np.log(
-                    sum(drawn[stage, n, context] for stage in STAGES) / drawn[PLAIN, n if visits.paired else 0, context]
-                )
-            )
-        )
-        for n, context in places
-    }
+    found = {}
+    for n, context in places:
+        plain = drawn[PLAIN, n if visits.paired else 0, context]
+        ratio = sum(drawn[stage, n, context] for stage in STAGES) / plain
+        num_visits = _num_visits("verify", samples["verify", n, context], visits)
+        found[n, context] = float(half_width(np.log(ratio), num_visits))
+    return found
 
 
-def half_width(drawn: Doubles) -> Doubles:
+def half_width(drawn: Doubles, num_visits: int = NUM_DRAWS) -> Doubles:
     """Half the width of a 95 % interval of what was drawn again, by Student's t.
 
     Args:
         drawn: float64 ``[NUM_DRAWS, ...]``, logarithms where it is to be a share.
+        num_visits: how many times one cell was visited, where it is about that cell alone; few tell little of their own
+            noise. What many cells share in is better known.
 
     Returns:
         float64 ``[...]``.
     """
-    reach: Doubles = stdtrit(len(drawn) - 1, 0.975) * np.std(drawn, axis=0, ddof=1)
+    reach: Doubles = stdtrit(min(num_visits, len(drawn)) - 1, 0.975) * np.std(drawn, axis=0, ddof=1)
     return reach
+
+
+def _num_visits(stage: str, seconds: Sequence[float], visits: Visits) -> int:
+    """How often a cell was visited."""
+    return len(_by_visit(seconds, visits.steps if stage == PLAIN else visits.rounds))
 
 
 def _prices(samples: CostSamples, visits: Visits, uniform: Doubles | None) -> dict[Cell, Doubles]:
