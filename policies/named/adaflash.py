@@ -52,7 +52,9 @@ class AdaFlash(Composed):
     threshold: float = 0.3
 
     source: ClassVar[str] = "AdaFlash 2026, arXiv 2607.19223"
-    exactness: ClassVar[str] = "the release's rule on the drafter's own probabilities, for the constant threshold"
+    exactness: ClassVar[str] = (
+        "the release's rule on the drafter's own probabilities (rule exact, from released code; constant threshold)"
+    )
     reads: ClassVar[str] = "the first candidate at each depth"
     revision: ClassVar[int] = 2
 
