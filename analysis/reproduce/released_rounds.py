@@ -78,7 +78,9 @@ def run_of_rounds(rounds: pl.DataFrame, name: str) -> PolicyRun:
     )
     others = [pl.lit(0.0).alias(stage) for stage in STAGE_COLUMNS if stage != "verify_s"]
     texts = [pl.lit("gsm8k").alias("dataset"), pl.lit(0).alias("turn"), pl.lit(0).alias("sample")]
-    unpriced = [pl.lit(None, dtype).alias(name) for name, dtype in (("cost_id", pl.String), (DRAWS, pl.List(pl.Float32)))]
+    unpriced = [
+        pl.lit(None, dtype).alias(name) for name, dtype in (("cost_id", pl.String), (DRAWS, pl.List(pl.Float32)))
+    ]
     table = rows.with_columns(*texts, *others, *unpriced).sort("prompt_id")
     return PolicyRun(name, table, table.clear())
 
