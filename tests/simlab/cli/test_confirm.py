@@ -47,6 +47,9 @@ OF_CONFIRM = {
     "bound",
     *(f"{kind}_{stage}_per_round" for kind in ("predicted", "measured") for stage in STAGES),
     "within_tolerance",
+    "within_noise",
+    "error_speedup_price_low",
+    "error_speedup_price_high",
     "log_error_machine",
     *(f"{kind}_{part}" for kind in ("log_error", "error_share") for part in ("rounds", *WHERE)),
     *(
