@@ -156,7 +156,8 @@ class TextSums:
             self._best.append(tokens / seconds)
         regret = regret_shares(tokens / seconds, self._best[len(parts)])
         text = np.unique(part.sequences, return_inverse=True)[1]
-        parts.append(np.stack([np.bincount(text, weights=one) for one in (tokens, seconds, regret)], axis=1))
+        sums = np.stack([np.bincount(text, weights=one) for one in (tokens, seconds, regret)], axis=1)
+        parts.append(sums.astype(np.float64, copy=False))
 
     def forget(self, rule: str) -> None:
         """All parts of a rule."""
