@@ -158,6 +158,6 @@ def _by_visit(seconds: Sequence[float], at_once: int) -> Doubles:
 
 
 def _lower_quartiles(rows: Doubles) -> Doubles:
-    """Of each row, float64 ``[B]``."""
+    """The lower quartile of each row, float64 ``[B]``."""
     found: Doubles = np.quantile(rows, 0.25, axis=1)
     return found

@@ -48,7 +48,7 @@ class ProfileSweeps:
 
     @property
     def widest_half_width(self) -> float:
-        """Of the prices of whole rounds over plain decoding's, half the widest 95 % interval, as a share of the ratio.
+        """Half the widest 95 % interval of the price of a round over plain decoding's, as a share of that ratio.
 
         Infinite before every cell was visited twice.
         """

@@ -45,7 +45,13 @@ under them. The face of the package, `simlab.__init__`, names all studies and lo
 """
 
 FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "traces": (("format",), ("results", "artefacts"), ("texts",), ("reader", "writer"), ("inspect", "synthetic")),
+    "traces": (
+        ("format",),
+        ("results", "artefacts"),
+        ("texts",),
+        ("reader", "writer"),
+        ("inspect", "synthetic", "token_texts"),
+    ),
     "policies": (
         ("edges", "costs"),
         ("artefacts",),

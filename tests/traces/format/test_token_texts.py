@@ -9,13 +9,13 @@ import pytest
 
 from simlab.cli.main import main
 from simlab.errors import TraceError
-from simlab.real_runner.record.token_texts import add_token_texts, tokens_of
 from simlab.real_runner.targets import builtin, token_text
 from simlab.studies.inputs.decoder import decoder_of
 from simlab.studies.inputs.trace import sample_trace
 from simlab.traces.format.token_texts import TOKEN_TEXTS, text_of_tokens
 from simlab.traces.reader import open_trace, packaged_trace
 from simlab.traces.synthetic import write_synthetic_trace
+from simlab.traces.token_texts import add_token_texts, tokens_of
 
 needs_tokenizer = pytest.mark.skipif(builtin.target_at_hand() is None, reason="the built-in target is not here")
 
@@ -44,7 +44,8 @@ def test_adding_them_again_gives_the_packaged_files(tmp_path: Path) -> None:
     copy = tmp_path / "trace"
     shutil.copytree(packaged_trace(), copy)
     (copy / TOKEN_TEXTS).unlink()
-    assert add_token_texts(copy) > 30_000
+    target = sample_trace().manifest.target
+    assert add_token_texts(copy, lambda ids: token_text.bytes_of_tokens(target.name, target.revision, ids)) > 30_000
     for name in (TOKEN_TEXTS, "manifest.json"):
         assert (copy / name).read_bytes() == (packaged_trace() / name).read_bytes()
 

@@ -1,29 +1,32 @@
 """The text of a finished trace's tokens, stored beside it: `add_token_texts`."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
-from simlab.real_runner.targets.token_text import bytes_of_tokens
 from simlab.traces.format.files import MANIFEST, file_sha256, write_beside, write_frame
 from simlab.traces.format.manifest import FileInfo
 from simlab.traces.format.token_texts import TOKEN_TEXTS, token_texts_frame
 from simlab.traces.reader import Trace, open_trace
 
 
-def add_token_texts(folder: Path) -> int:
+def add_token_texts(folder: Path, bytes_of: Callable[[Sequence[int]], Mapping[int, bytes]]) -> int:
     """Store the text of each prompt's, text's and candidate's token beside a trace; how many there are.
 
     No id of the trace changes. Reports then show words where the target's tokenizer is not at hand.
 
+    Args:
+        folder: of the trace.
+        bytes_of: from token ids to their bytes, such as `simlab.real_runner.targets.token_text.bytes_of_tokens` of the
+            trace's target.
+
     Raises:
         TraceError: there is no finished trace in the folder, or it cannot be written.
-        ModelError: the target's tokenizer is not on this machine, or its tokens are not those of bytes.
     """
     trace = open_trace(folder)
-    target = trace.manifest.target
-    texts = bytes_of_tokens(target.name, target.revision, tokens_of(trace))
+    texts = bytes_of(tokens_of(trace))
     write_frame(folder / TOKEN_TEXTS, token_texts_frame(texts))
     contents = trace.manifest.held()
     path = folder / TOKEN_TEXTS
