@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_simlab_train_subparsers=(dflash calibration ranks price ngram)
-_shtab_simlab_subparsers=(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
+_shtab_simlab_subparsers=(demo prompts record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
 
 _shtab_simlab_demo_option_strings=(-h --help --out)
 _shtab_simlab_prompts_option_strings=(-h --help --out --from --split --seed --skip --limit --json)
@@ -14,13 +14,13 @@ _shtab_simlab_record_option_strings=(-h --help --target --draft --prompts --comp
 _shtab_simlab_replay_option_strings=(-h --help --trace --draft -p --policy --cost --what-if --batch --by --limit --threads --json --progress --no-progress --out --resume --rounds)
 _shtab_simlab_compare_option_strings=(-h --help -p --policy --against --measure --by --correction --kind --cost --draft --limit --json)
 _shtab_simlab_optimize_option_strings=(-h --help --trace --report-on --draft -p --policy --cost --objective --node-cap --halving --no-halving --threads --json --progress --no-progress --trials --seed --storage --out --results)
-_shtab_simlab_profile_option_strings=(-h --help --target --draft --tap-offset --out --resume --json --node-counts --contexts --repeats --batch --temperature --top-p --top-k --dtype --device --device-map --execution --threads)
+_shtab_simlab_profile_option_strings=(-h --help --target --draft --tap-offset --out --resume --json --node-counts --contexts --repeats --until-interval --time-limit --batch --temperature --top-p --top-k --dtype --device --device-map --execution --threads)
 _shtab_simlab_import_cost_option_strings=(-h --help --counts --out --trace --draft --machine --dtype --batch --json --draft-s --select-s --commit-s --plain-s)
 _shtab_simlab_curves_option_strings=(-h --help --trace --draft --cost --budget --edges --calibration -p --policy --by --limit --json --progress --no-progress --out)
 _shtab_simlab_scoring_option_strings=(-h --help --trace --draft -p --policy --cost --nodes --by --limit --json --progress --no-progress --out)
 _shtab_simlab_sparse_option_strings=(-h --help --trace --draft --recorded -p --policy --measured --cost --what-if --limit --json --progress --no-progress)
 _shtab_simlab_reproduce_option_strings=(-h --help --list --trace --dev-trace --draft --cost -p --policy --limit --json --progress --no-progress)
-_shtab_simlab_confirm_option_strings=(-h --help -p --policy --from --trace --prompts --cost --limit --batch --by --out --resume --json --target --draft --tap-offset --dtype --device --device-map --audit-device --execution --batch-invariant --threads --repeats --until-interval --time-limit --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs)
+_shtab_simlab_confirm_option_strings=(-h --help -p --policy --from --trace --prompts --cost --reprice --limit --batch --by --out --resume --json --target --draft --tap-offset --dtype --device --device-map --audit-device --execution --batch-invariant --threads --repeats --until-interval --time-limit --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs)
 _shtab_simlab_report_option_strings=(-h --help --out --trace --draft --cost -p --policy --optimum --limit --texts --title)
 _shtab_simlab_train_dflash_option_strings=(-h --help --target --text --prompts --dev --dev-limit --out --resume --limit --device --temperature --max-new-tokens --chat-template-kwargs --max-tokens --init --block-size --layers --taps --mask-token --steps --sequences --roots --learning-rate --warmup-steps --head-tokens --seed --eval-every --decay --focal --chain-reward)
 _shtab_simlab_train_calibration_option_strings=(-h --help --trace --draft --limit --json --out --top-k)
@@ -68,8 +68,8 @@ _shtab_simlab_inspect___schema_choices=(manifest cost optimum)
 _shtab_simlab_export___format_choices=(conformance vllm sglang tensorrt-llm modelopt latex markdown)
 _shtab_simlab_export___by_choices=(dataset context turn)
 _shtab_simlab_completion_pos_0_choices=(bash zsh)
-_shtab_simlab_help_pos_0_choices=(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)
-_shtab_simlab_pos_0_choices=(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
+_shtab_simlab_help_pos_0_choices=(demo prompts record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)
+_shtab_simlab_pos_0_choices=(demo prompts record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
 
 _shtab_simlab_demo__h_nargs=0
 _shtab_simlab_demo___help_nargs=0

@@ -88,6 +88,7 @@ _shtab_simlab_confirm_options=(
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
   "--prompts[prompts to record first\; see \`simlab record\`]:FILE:"
   "--cost[latency profile\: a cost file of exactly what is run, or a packaged one]:FILE:"
+  "--reprice[write that latency profile anew, corrected by the rounds that ran]:FILE:"
   "--limit[the first N prompts only]:N:"
   "--batch[decode N texts at a time (default\: each alone)]:N:"
   "--by[a table for each, and one of all]:by:(dataset context turn)"
@@ -168,7 +169,7 @@ _shtab_simlab_export_defaults_added=0
 
 _shtab_simlab_help_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":without it, the list:(demo record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)"
+  ":without it, the list:(demo prompts record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)"
   ":of a command that has kinds, such as train dflash:"
 )
 
@@ -249,7 +250,9 @@ _shtab_simlab_profile_options=(
   "--json[print JSON]"
   "--node-counts[drafted tokens, such as 1,2,8..12\; 0 is always measured (default 18 numbers from 0 to 512\; with cuda_graphs both ends of each size of a pass)]:LIST:"
   "--contexts[tokens before the root (default 128,256,512,1024,2048)]:LIST:"
-  "--repeats[measurements of each cell (default 6)]:N:"
+  "--repeats[measurements of each cell, with --until-interval at least (default 9)]:N:"
+  "--until-interval[go on until the price of every round over autoregressive decoding\'s is known to this share of it, by 95 \% intervals\: 0.03 is 3 \%]:X:"
+  "--time-limit[end after so many minutes of measuring, once every cell has been measured]:M:"
   "--batch[texts at a time, each with as many drafted tokens and as long a context (default 1)]:N:"
   "--temperature[sampling temperature\; 0\: greedy (default 0)]:X:"
   "--top-p[top-p (nucleus) sampling\; 1\: off (default 1)]:X:"
