@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 from interval_rules import rules_side_by_side
-from uneven_prompts import MEASURES, MadeUpPrompts, RecordedPrompts, packaged_sums
+from uneven_prompts import MEASURES, MadeUpPrompts, RecordedPrompts, no_prices, packaged_sums
 
 from simlab.analysis.compare.comparisons import adjust_family, compare_pairs
 from simlab.analysis.confirm.table import widest_half_width
@@ -111,7 +111,8 @@ def equal_policies(rng: np.random.Generator, num_prompts: int, num_runs: int, si
     sums = np.full((num_prompts, num_runs, len(COLUMNS)), np.nan)
     sums[..., COLUMNS.index("committed")] = tokens
     sums[..., COLUMNS.index("seconds")] = tokens / 30 * own
-    return PromptSums(tuple(("made-up", str(prompt)) for prompt in range(num_prompts)), sums)
+    prompts = tuple(("made-up", str(prompt)) for prompt in range(num_prompts))
+    return PromptSums(prompts, sums, *no_prices(num_runs))
 
 
 def false_findings(num_prompts: int, num_rivals: int, sigma: float, repeats: int) -> float:

@@ -8,6 +8,7 @@ import polars as pl
 from simlab.analysis.table.prompt_sums import COLUMNS, PolicyRun, prompt_sums
 from simlab.analysis.table.summaries import BASELINE
 from simlab.arrays import Doubles
+from simlab.policies.costs.cell_prices import NUM_DRAWS
 from simlab.studies.replay.replay import replay
 
 TOKENS, ROUNDS, SECONDS, RIVAL_SECONDS, PLAIN_SECONDS = range(5)
@@ -100,3 +101,8 @@ def packaged_sums() -> Doubles:
     columns = [COLUMNS.index(name) for name in ("committed", "rounds", "seconds", "plain_seconds")]
     sums = prompt_sums(runs).sums[:, :, columns]
     return np.insert(sums[:, 0], RIVAL_SECONDS, sums[:, 1, SECONDS], axis=1)
+
+
+def no_prices(num_runs: int) -> tuple[Doubles, tuple[None, ...]]:
+    """What result sums hold of the noise of prices where there are none."""
+    return np.full((num_runs, 2, NUM_DRAWS), np.nan), (None,) * num_runs

@@ -24,6 +24,7 @@ class KnownPrices:
         samples: of a stage in the cell that has the fewest.
         needed: so many would make the median `WANTED`, about; None: not known.
         needed_everywhere: so many the widest.
+        may_go_on: whether `simlab profile` adds samples to such a file; else they go into a new one.
     """
 
     of: str
@@ -32,6 +33,7 @@ class KnownPrices:
     samples: int
     needed: int | None
     needed_everywhere: int | None
+    may_go_on: bool = True
 
     def row(self) -> dict[str, str | float | int | None]:
         """Plain values, as a script reads them; null where not known."""
@@ -43,17 +45,24 @@ class KnownPrices:
             "wanted_half_width_share": WANTED,
             "samples_needed": self.needed,
             "samples_needed_everywhere": self.needed_everywhere,
-            "command": None if self.needed is None else _command(self.needed),
+            "command": None if self.needed is None else self._command(self.needed),
         }
 
     def lines(self) -> tuple[str, str]:
         """How well they are known, and what to do to know them better."""
         if self.needed is None:
-            command = _command(2 * max(self.samples, 1))
+            command = self._command(2 * max(self.samples, 1))
             return f"{self.of}: how noisy it is, one visit to a cell does not tell", f"measure again: `{command}`"
         known = f"±{100 * self.median:.1f} % (median; widest {100 * self.widest:.1f} %; 95 %)"
         needed = f"±{100 * WANTED:.0f} % takes about {self.needed:,} ({self.needed_everywhere:,} for the widest)"
-        return f"{self.of}: known to {known}, {self.samples} samples a cell", f"{needed}: `{_command(self.needed)}`"
+        return (
+            f"{self.of}: known to {known}, {self.samples} samples a cell",
+            f"{needed}: `{self._command(self.needed)}`",
+        )
+
+    def _command(self, samples: int) -> str:
+        file = "FILE --resume" if self.may_go_on else "NEW_FILE"
+        return f"simlab profile --out {file} --repeats {samples}"
 
 
 def told_apart(file: CostFile) -> KnownPrices:
@@ -69,18 +78,15 @@ def known_speeds(file: CostFile) -> KnownPrices:
 
 def _known(file: CostFile, of: str, half_widths: Iterable[float]) -> KnownPrices:
     found, samples = sorted(half_widths), fewest_samples(file.samples)
+    may_go_on = file.visits.paired and not file.notes
     if not found:
-        return KnownPrices(of, math.nan, math.nan, samples, None, None)
+        return KnownPrices(of, math.nan, math.nan, samples, None, None, may_go_on)
     median, widest = statistics.median(found), found[-1]
     needed, everywhere = (_rounded(samples_needed(one, samples, WANTED, file.visits)) for one in (median, widest))
-    return KnownPrices(of, median, widest, samples, needed, everywhere)
+    return KnownPrices(of, median, widest, samples, needed, everywhere, may_go_on)
 
 
 def _rounded(number: int) -> int:
     """Two digits, upwards: more is not known."""
     step: int = 10 ** max(len(str(number)) - 2, 0)
     return -(-number // step) * step
-
-
-def _command(samples: int) -> str:
-    return f"simlab profile --out FILE --resume --repeats {samples}"

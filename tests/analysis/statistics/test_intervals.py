@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from uneven_prompts import MEASURES, MadeUpPrompts
+from uneven_prompts import MEASURES, MadeUpPrompts, no_prices
 
 from simlab.analysis.compare.comparisons import compare_pairs
 from simlab.analysis.statistics import intervals
@@ -134,7 +134,7 @@ def test_degrees_of_freedom_by_hand() -> None:
 
 def test_an_interval_and_a_p_value_decide_alike() -> None:
     """Both are Student's, so 1 is outside the interval where p is below 5 %."""
-    sums = PromptSums(tuple(("made-up", str(one)) for one in range(60)), uneven_sums(60, 80))
+    sums = PromptSums(tuple(("made-up", str(one)) for one in range(60)), uneven_sums(60, 80), *no_prices(80))
     pairs = [(2 * place, 2 * place + 1) for place in range(40)]
     found = compare_pairs(sums, [str(place) for place in range(80)], pairs, "tokens_per_s")
     outside = [not one.ratio_interval.low <= 1 <= one.ratio_interval.high for one in found]

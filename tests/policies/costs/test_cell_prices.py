@@ -46,7 +46,7 @@ def paired_oracle(samples: Mapping[Cell, Sequence[float]], cell: Cell, visits: V
         fastest = min(rounds[visit * visits.rounds : (visit + 1) * visits.rounds], key=sum)
         beside = steps[visit * visits.steps : (visit + 1) * visits.steps]
         ratios.append(fastest[STAGES.index(stage)] / min(beside))
-    return plain_oracle(samples, context) * statistics.median(ratios)
+    return float(plain_oracle(samples, context) * statistics.median(ratios))
 
 
 def made_up(seed: int, num_visits: int, visits: Visits = PAIRED, noise: float = 0.2) -> dict[Cell, tuple[float, ...]]:

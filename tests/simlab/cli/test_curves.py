@@ -214,7 +214,7 @@ def test_valleys_are_told_from_noise_and_samples_that_would_tell_are_named(
     assert loud["regret_share_ci_high"] > loud["regret_share"] + 0.05
     assert known["samples"] == unknown["samples"] == 18
     assert known["samples_needed"] <= 18 < unknown["samples_needed"] <= unknown["samples_needed_everywhere"]
-    assert unknown["command"] == f"simlab profile --out FILE --resume --repeats {unknown['samples_needed']}"
+    assert unknown["command"] == f"simlab profile --out NEW_FILE --repeats {unknown['samples_needed']}"
     assert main(["curves", "--trace", str(trace), "--cost", str(tmp_path / "loud.json")]) == 0
     text = capsys.readouterr().out
     assert f"`{unknown['command']}`" in text

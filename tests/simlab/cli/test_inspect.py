@@ -125,7 +125,7 @@ def test_how_well_prices_are_known_and_what_it_takes(
     assert main(["inspect", name]) == 0
     text = capsys.readouterr().out
     assert f"known to ±{100 * statistics.median(widths):.1f} % (median; widest {100 * max(widths):.1f} %; 95 %)" in text
-    assert f"`simlab profile --out FILE --resume --repeats {known['samples_needed']}`" in text
+    assert f"`simlab profile --out NEW_FILE --repeats {known['samples_needed']}`" in text
 
 
 def test_a_cost_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
