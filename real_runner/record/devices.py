@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import connection
+from multiprocessing import connection, forkserver
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
@@ -117,8 +117,9 @@ class OtherDevices:
     def __enter__(self) -> "OtherDevices":
         try:
             with _deaf_to_interruptions():
-                for process in self._processes.values():
-                    process.start()
+                _begin_forking()
+            for process in self._processes.values():
+                process.start()
         except BaseException:
             self._end()
             raise
@@ -199,11 +200,17 @@ def _context() -> ForkServerContext | SpawnContext:
     return multiprocessing.get_context("spawn")
 
 
+def _begin_forking() -> None:
+    """Begin the process that forks the others, without waiting until it has loaded what they need."""
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        forkserver.ensure_running()
+
+
 @contextmanager
 def _deaf_to_interruptions() -> Iterator[None]:
-    """Begin processes that never see Ctrl-C, not even while they load; one that comes meanwhile, comes afterwards.
+    """What is begun within never sees Ctrl-C, not even while it loads: a terminal sends it to every process.
 
-    A terminal sends it to every process, and the calling one ends the others. What is blocked is inherited.
+    The calling process ends the others. What it has blocked they inherit, and the processes that they fork.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

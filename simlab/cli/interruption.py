@@ -3,7 +3,8 @@
 An interruption unwinds the command as any exception does, so that files are closed and other processes ended. That
 fails where an exception is lost (in a destructor, in a callback of compiled code) and where none can be raised (while
 compiled code runs, while threads are waited for). There the process is ended at once, or after `PATIENCE_S` seconds.
-Every file is written beside its place and renamed, so what is ended so leaves whole files too.
+What libraries say of an exception that they did not expect (panics, warnings of half-made objects) is not shown. Every
+file is written beside its place and renamed, so what is ended so leaves whole files too.
 """
 
 import atexit
@@ -23,6 +24,9 @@ PATIENCE_S = 2.0
 """Seconds that a command has to unwind; a second Ctrl-C takes the rest of them."""
 
 _kept: list[str] = []
+_shown = [2]
+"""The file descriptor of standard error, also when no one else is heard any more."""
+
 _has_come = threading.Event()
 _is_said = threading.Event()
 _speaker = threading.RLock()
@@ -82,15 +86,15 @@ def leave() -> NoReturn:
 
 
 def _line() -> str:
-    # A terminal shows ^C, and a progress bar has no end of line.
-    return ("\n" if os.isatty(2) else "") + "; ".join(["simlab: interrupted", *_kept])
+    # It begins a new line: a terminal shows ^C, and a progress bar has no end of line.
+    return "; ".join(["\nsimlab: interrupted", *_kept])
 
 
 def _say_once() -> None:
     with _speaker:
         if not _is_said.is_set():
             _is_said.set()
-            os.write(2, f"{_line()}\n".encode())
+            os.write(_shown[0], f"{_line()}\n".encode())
 
 
 def _end() -> NoReturn:
@@ -103,7 +107,15 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """Raise, but once: what unwinds is not disturbed again, it is ended by `_watch`."""
     if not has_come():
         _has_come.set()
+        _hush()
         raise KeyboardInterrupt
+
+
+def _hush() -> None:
+    """Keep standard error for the last line; polars, for one, writes a long report of its own."""
+    with contextlib.suppress(OSError):
+        _shown[0] = os.dup(2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _watch(signals: int) -> None:
@@ -121,8 +133,7 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 
 def _unraisable(lost: "sys.UnraisableHookArgs") -> None:
-    """An interruption that is lost where it came; what fails later in what it left half made is of no interest."""
+    """An interruption that is lost where it came, as in a destructor."""
     if has_come() and lost.exc_type is KeyboardInterrupt:
         _end()
-    if not has_come():
-        sys.__unraisablehook__(lost)
+    sys.__unraisablehook__(lost)

@@ -157,7 +157,7 @@ def test_a_choice_that_is_none_is_refused(made: Made, tmp_path: Path, capsys: py
         (("--until-interval", "3"), "such as 0.03; got 3"),
         (("--time-limit", "-1"), "--time-limit is in minutes and must not be negative"),
         (("--time-limit", "nan"), "must not be negative; got nan"),
-        (("--by", "policy"), "invalid choice"),
+        (("--by", "policy"), "--by should be dataset, context or turn"),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_one_sentence(

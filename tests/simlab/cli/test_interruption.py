@@ -11,7 +11,7 @@ import pytest
 
 AT_ONCE = "import os, signal, sys, time\ndef press(): os.kill(os.getpid(), signal.SIGINT)\n"
 RUN = "from simlab.__main__ import main\nsys.exit(main())\n"
-LINE = "simlab: interrupted\n"
+LINE = "\nsimlab: interrupted\n"
 
 
 def run(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -82,6 +82,13 @@ LOST = {
         finally:
             press()
             time.sleep(30)
+        """,
+    "in what another language calls": """
+        import polars as pl
+        def calls(frame):
+            press()
+            time.sleep(30)
+        pl.LazyFrame({"a": [1]}).map_batches(calls).collect()
         """,
     "when the work is done": """
         import atexit

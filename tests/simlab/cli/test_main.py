@@ -131,7 +131,7 @@ def test_an_interruption_leaves_no_traceback(
 ) -> None:
     monkeypatch.setattr(completion, "run", raising(KeyboardInterrupt()))
     assert main.main(["completion", "bash"]) == 130
-    assert capsys.readouterr().err == "simlab: interrupted\n"
+    assert capsys.readouterr().err == "\nsimlab: interrupted\n"
 
 
 def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,7 +125,7 @@ def test_resuming_what_is_not_there_begins(calls: list[ProfileOptions], tmp_path
         (("--temperature", "-1"), "temperature must be 0 or"),
         (("--top-p", "0"), "top_p must be above 0"),
         (("--dtype", "int8"), "int8"),
-        (("--context", "8"), "unrecognized"),
+        (("--context", "8"), "there is no option"),
     ],
 )
 def test_a_mistake_is_one_sentence(
