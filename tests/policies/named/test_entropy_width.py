@@ -102,7 +102,7 @@ def released_bins(entropies: Floats) -> list[int]:
         (EntropyWidth(budget=64), lambda entropies: released_widths(entropies, 64)),
         (EntropyWidth(budget=24, caps="bins"), released_bins),
     ],
-    ids=repr,
+    ids=("24", "64", "bins"),
 )
 def test_on_a_trace_it_is_the_release_with_the_stored_entropies(
     policy: EntropyWidth, widths_at: Callable[[Floats], list[int]]
