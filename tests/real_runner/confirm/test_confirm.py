@@ -281,8 +281,9 @@ def test_an_infinite_loss_survives_the_log_and_the_largest_bound_holds(
 def test_reduced_precision_is_audited_in_float32(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
 
-    def noted(name: str, dtype: torch.dtype, device: str) -> Target:
+    def noted(name: str, dtype: torch.dtype, device: str, device_map: object) -> Target:
         loaded.append(str(dtype))
+        assert device_map is None
         return load_target(name, dtype, device)
 
     monkeypatch.setattr(confirm_audit, "load_target", noted)
