@@ -6,7 +6,7 @@ WORKERS ?= logical
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check bench coverage docs reference notebook findings verify-real browser
+.PHONY: help demo test check bench coverage docs reference notebook findings report-pictures verify-real browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"

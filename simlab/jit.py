@@ -1,6 +1,6 @@
 """The one way in which simlab compiles a function."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
@@ -14,17 +14,22 @@ _UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") 
 """numba's own kernels are compiled so; its type hints leave the option out. Without it all works, and takes longer."""
 
 
-def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+_unliteral: Callable[[Any], Any] = types.unliteral
+"""From the type of a number in a program's text to that of numbers like it."""
+
+
+def _compiled(function: Callable[P, R], options: Mapping[str, Any]) -> Callable[P, R]:
     """Under numba, with the options that every kernel has, and compiled once for all numbers of a type.
 
     To numba a number in the text of a caller, such as the 0 that a count begins with, has a type of its own; what is
-    called with it, and later with the count, would be compiled for both, with all that it calls.
+    called with it, and later with the count, would be compiled for both, with all that it calls. A numba that resolves
+    calls in another way compiles both.
     """
-    found = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
-    resolve = getattr(found, "get_call_template", None)
-    if resolve is not None:
-        found.get_call_template = lambda args, keywords: resolve(
-            tuple(map(types.unliteral, args)), {name: types.unliteral(one) for name, one in keywords.items()}
+    found: Any = numba.njit(nogil=True, cache=True, error_model="numpy", **options)(function)
+    if hasattr(found, "get_call_template"):
+        resolve = found.get_call_template
+        found.get_call_template = lambda args, kws: resolve(
+            tuple(map(_unliteral, args)), {name: _unliteral(one) for name, one in kws.items()}
         )
     return cast(Callable[P, R], found)
 
@@ -50,7 +55,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     Returns:
         The compiled function, under the same signature. The original is its ``py_func``.
     """
-    return _compiled(function)
+    return _compiled(function, {})
 
 
 def inlined_kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -59,7 +64,7 @@ def inlined_kernel(function: Callable[P, R]) -> Callable[P, R]:
     For small scalar functions inside a loop over the vocabulary: the compiler does not vectorise
     a loop that calls, and the difference is a factor of five.
     """
-    return _compiled(function, inline="always")
+    return _compiled(function, {"inline": "always"})
 
 
 def borrowing_kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -70,4 +75,4 @@ def borrowing_kernel(function: Callable[P, R]) -> Callable[P, R]:
     the work. A caller that waits holds its arrays, so here nothing is counted; what would make an array is refused
     when it is compiled.
     """
-    return _compiled(function, **_UNCOUNTED)
+    return _compiled(function, _UNCOUNTED)

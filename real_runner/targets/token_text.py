@@ -49,10 +49,11 @@ def bytes_of_tokens(name: str, revision: str, ids: Iterable[int]) -> Mapping[int
         ModelError: the tokenizer is not on this machine, or its tokens are not made of bytes, as those of GPT-2 are.
     """
     tokenizer = _tokenizer_at_hand(name, revision)
-    added, own = tokenizer.get_added_vocab(), {sign: byte for byte, sign in enumerate(_SIGNS)}
+    added: Mapping[str, int] = tokenizer.get_added_vocab()
+    own = {sign: byte for byte, sign in enumerate(_SIGNS)}
     found = {}
     for one in ids:
-        token = tokenizer.convert_ids_to_tokens(one)
+        token = str(tokenizer.convert_ids_to_tokens(one))
         if token not in added and not own.keys() >= set(token):
             raise ModelError(f"the tokens of {name!r} are not made of bytes; their texts cannot be stored one by one")
         found[one] = token.encode() if token in added else bytes(own[sign] for sign in token)

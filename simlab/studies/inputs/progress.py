@@ -21,7 +21,8 @@ def step(task: str, what: str) -> Iterator[None]:
     """
 
     def say() -> None:
-        print(f"{task}: {what} ...", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{task}: {what} ...\n")
+        sys.stderr.flush()
 
     timer = Timer(PATIENCE_S, say)
     timer.daemon = True
@@ -50,5 +51,11 @@ def progress_bar(
     """
     shown = sys.stderr.isatty() if wanted is None else wanted
     return tqdm(
-        total=total, desc=task, unit=unit, unit_scale=unit_scale, initial=initial, delay=PATIENCE_S, disable=not shown
+        total=total,
+        desc=task,
+        unit=unit,
+        unit_scale=unit_scale,
+        initial=initial,
+        delay=PATIENCE_S,
+        disable=not shown,
     )
