@@ -3,13 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
-
 from simlab.real_runner.targets.token_text import bytes_of_tokens
 from simlab.traces.format.files import MANIFEST, file_sha256, write_beside, write_frame
 from simlab.traces.format.manifest import FileInfo
 from simlab.traces.format.token_texts import TOKEN_TEXTS, token_texts_frame
-from simlab.traces.reader import Trace, open_trace
+from simlab.traces.reader import open_trace
 
 
 def add_token_texts(folder: Path) -> int:
@@ -23,7 +21,7 @@ def add_token_texts(folder: Path) -> int:
     """
     trace = open_trace(folder)
     target = trace.manifest.target
-    texts = bytes_of_tokens(target.name, target.revision, tokens_of(trace))
+    texts = bytes_of_tokens(target.name, target.revision, trace.tokens())
     write_frame(folder / TOKEN_TEXTS, token_texts_frame(texts))
     contents = trace.manifest.held()
     path = folder / TOKEN_TEXTS
@@ -31,13 +29,3 @@ def add_token_texts(folder: Path) -> int:
     finished = replace(trace.manifest, contents=replace(contents, files=files))
     write_beside(folder / MANIFEST, lambda file: file.write(finished.to_bytes()))
     return len(texts)
-
-
-def tokens_of(trace: Trace) -> list[int]:
-    """Every token of the trace's prompts, texts and candidates, once, by id."""
-    columns = [("sequences", "prompt_token_ids"), ("sequences", "text_token_ids")]
-    columns += [(name, "ids") for name in trace.manifest.draft_sets]
-    found: set[int] = set()
-    for table, column in columns:
-        found.update(trace.scan(table).select(pl.col(column).explode().unique()).collect()[column].drop_nulls())
-    return sorted(found)

@@ -1,5 +1,7 @@
 """Compiled functions: one machine code for a number, whether it is written in the caller or worked out there."""
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -22,5 +24,6 @@ def _sum(values: Longs) -> int:
 
 def test_a_number_in_the_callers_text_is_compiled_for_as_any_other() -> None:
     # Compiled anew: what is kept on disk asks for nothing.
-    assert numba.njit(_sum)(np.array([3, 5], np.int64)) == 3 + 3 + 5 + 1
+    compiled: Any = numba.njit(_sum)
+    assert compiled(np.array([3, 5], np.int64)) == 3 + 3 + 5 + 1
     assert len(_plus.signatures) == 1  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import pytest
 
 from simlab.cli.main import main
 from simlab.errors import TraceError
-from simlab.real_runner.record.token_texts import add_token_texts, tokens_of
+from simlab.real_runner.record.token_texts import add_token_texts
 from simlab.real_runner.targets import builtin, token_text
 from simlab.studies.inputs.decoder import decoder_of
 from simlab.studies.inputs.trace import sample_trace
@@ -24,7 +24,7 @@ def test_every_token_of_the_packaged_trace_has_its_text() -> None:
     trace = sample_trace()
     texts = trace.token_texts()
     assert texts is not None
-    assert sorted(texts) == tokens_of(trace)
+    assert sorted(texts) == trace.tokens()
 
 
 @needs_tokenizer
