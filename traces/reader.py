@@ -155,6 +155,15 @@ class Trace:
             names = [draft_file(self.draft_name(table), shard) for shard in range(num_shards)]
         return pl.scan_parquet([address(self.place, name) for name in names], glob=False)
 
+    def tokens(self) -> list[int]:
+        """Every token of the prompts, texts and candidates, once, by id."""
+        columns = [("sequences", "prompt_token_ids"), ("sequences", "text_token_ids")]
+        columns += [(name, "ids") for name in self.manifest.draft_sets]
+        found: set[int] = set()
+        for table, column in columns:
+            found.update(self.scan(table).select(pl.col(column).explode().unique()).collect()[column].drop_nulls())
+        return sorted(found)
+
     def token_texts(self) -> Mapping[int, bytes] | None:
         """The bytes of each token, by id, where the trace has them; see `simlab.traces.format.token_texts`.
 

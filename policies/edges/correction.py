@@ -81,7 +81,7 @@ def preceding_tokens(correction: Correction, first: int, second: int) -> Precedi
         pair, last = context_of(correction.corpus.slots, first, second)
     if correction.text_share > 0.0:
         pair_in_text, last_in_text = context_of(correction.text.slots, first, second)
-    return PrecedingTokens(int(first), int(second), pair, last, pair_in_text, last_in_text)
+    return PrecedingTokens(int(np.int64(first)), int(np.int64(second)), pair, last, pair_in_text, last_in_text)
 
 
 @borrowing_kernel

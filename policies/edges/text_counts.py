@@ -73,3 +73,9 @@ def token_before(roots: Roots, text: int, root: int) -> int:
     """The token before a root; -1 where a text without a prompt begins."""
     place = roots.places[root]
     return int(roots.tokens[place - 1]) if place > roots.begins[text] else -1
+
+
+@kernel
+def root_token(roots: Roots, root: int) -> int:
+    """The token of a root, int64 as all numbers of kernels are, whatever it is stored in."""
+    return int(np.int64(roots.tokens[roots.places[root]]))

@@ -27,7 +27,7 @@ from simlab.policies.edges.children import (
 from simlab.policies.edges.correction import Correction, fit_weights
 from simlab.policies.edges.models import EdgeModel
 from simlab.policies.edges.rank_classes import class_of, fill_children
-from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
+from simlab.policies.edges.text_counts import count_up_to, longest_text, root_token, token_before
 from simlab.policies.kernels.corrected_step import candidate_cost, parent_context
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.static_order import StaticOrder
@@ -182,7 +182,7 @@ def _add_path(
     sums: EdgeSums,
 ) -> None:
     """The candidates below each node of the true path of one root."""
-    before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
+    before, token = token_before(roots, text, root), root_token(roots, root)
     kind, place = SPINE, SPINE
     for depth in range(min(roots.counts.shape[1], roots.firsts[text + 1] - root)):
         true_rank = roots.true_ranks[root, depth]

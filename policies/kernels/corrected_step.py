@@ -71,7 +71,7 @@ def parent_context(
     weight, shift, two, one = correction.weights[depth], 0.0, UNSEEN, UNSEEN
     can_be_quick = correction.text_share == 0.0 and not correction.renormalised and weight <= _MOST_WEIGHT
     is_quick = can_be_quick and correction.corpus.logs.tokens.size > 0
-    before = PrecedingTokens(int(first), int(second), 0, 0, 0, 0)
+    before = PrecedingTokens(int(np.int64(first)), int(np.int64(second)), 0, 0, 0, 0)
     if is_quick:
         one = region_of(correction.corpus.logs.contexts, key_of(-1, second, -1))
         if first >= 0 and one != UNSEEN:

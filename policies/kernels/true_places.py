@@ -10,7 +10,7 @@ from simlab.jit import borrowing_kernel, inlined_kernel, kernel
 from simlab.policies.edges.children import SPINE, Children, empty_children, fill_costs, fill_marginal
 from simlab.policies.edges.correction import Correction, fit_weights
 from simlab.policies.edges.rank_classes import fill_mapped, mapped_limit
-from simlab.policies.edges.text_counts import token_before
+from simlab.policies.edges.text_counts import root_token, token_before
 from simlab.policies.kernels.corrected_insertion import (
     CorrectedCountBuffers,
     corrected_count_buffers_for,
@@ -127,7 +127,7 @@ def find_corrected_true_places(
     children, buffers = workspace.children, workspace.corrected_buffers
     fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], top_k)
     fit_weights(correction, children)
-    before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
+    before, token = token_before(roots, text, root), root_token(roots, root)
     ranks, places = roots.true_ranks[root], insertions[root]
     corrected_insertions_into(children, correction, before, token, ranks, ranks.size, most, buffers, places)
 

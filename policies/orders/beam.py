@@ -16,7 +16,7 @@ from simlab.policies.edges.children import empty_children
 from simlab.policies.edges.correction import Correction
 from simlab.policies.edges.models import EdgeModel, with_text_counts
 from simlab.policies.edges.rank_classes import fill_children
-from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
+from simlab.policies.edges.text_counts import count_up_to, longest_text, root_token, token_before
 from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, take_in_order
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policy import Needs
@@ -140,7 +140,7 @@ def _fill_layer(
                 edge_map,
                 correction,
                 token_before(roots, text, root),
-                int(roots.tokens[roots.places[root]]),
+                root_token(roots, root),
                 most,
                 width,
             )

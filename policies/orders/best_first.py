@@ -16,7 +16,7 @@ from simlab.policies.edges.children import EVERY_COST, empty_children, fill_marg
 from simlab.policies.edges.correction import Correction, no_correction
 from simlab.policies.edges.models import NO_MAP, EdgeModel, with_text_counts
 from simlab.policies.edges.rank_classes import fill_children, fill_mapped
-from simlab.policies.edges.text_counts import count_up_to, longest_text, token_before
+from simlab.policies.edges.text_counts import count_up_to, longest_text, root_token, token_before
 from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
 from simlab.policies.kernels.insertion import insertions_into, num_paths
 from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, take_in_order
@@ -198,7 +198,7 @@ def _fill_scores(
                 fill_marginal(children, roots.ids, roots.log_probs, counts, start, top_k)
             if correction is not None:
                 count_up_to(correction, roots, text, root)
-                before, token = token_before(roots, text, root), int(roots.tokens[roots.places[root]])
+                before, token = token_before(roots, text, root), root_token(roots, root)
                 tree, path_scores = take_in_order(children, correction, before, token, most)
                 insert_true_path(tree, roots.true_ranks[root], insertions[root])
                 available[root], scores[root, : path_scores.size] = path_scores.size - 1, path_scores

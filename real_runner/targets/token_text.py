@@ -1,6 +1,7 @@
 """Token ids as text, and the bytes of each, without loading a model."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -48,7 +49,8 @@ def bytes_of_tokens(name: str, revision: str, ids: Iterable[int]) -> Mapping[int
     Raises:
         ModelError: the tokenizer is not on this machine, or its tokens are not made of bytes, as those of GPT-2 are.
     """
-    tokenizer = _tokenizer_at_hand(name, revision)
+    # transformers' own hints know less of its tokenizers than is there.
+    tokenizer: Any = _tokenizer_at_hand(name, revision)
     added: Mapping[str, int] = tokenizer.get_added_vocab()
     own = {sign: byte for byte, sign in enumerate(_SIGNS)}
     found = {}
