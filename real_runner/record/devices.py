@@ -10,7 +10,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import connection, forkserver
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -120,17 +120,16 @@ class OtherDevices:
                 _begin_forking()
             for process in self._processes.values():
                 process.start()
-        except BaseException:
-            self._end()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
-
-    def _end(self) -> None:
+        if kind is KeyboardInterrupt:
+            _end_forking()
         begun = [process for process in self._processes.values() if process.pid is not None]
         for process in begun:
             process.terminate()
@@ -204,6 +203,14 @@ def _begin_forking() -> None:
     """Begin the process that forks the others, without waiting until it has loaded what they need."""
     if "forkserver" in multiprocessing.get_all_start_methods():
         forkserver.ensure_running()
+
+
+def _end_forking() -> None:
+    """End the process that forks the others, which may be about to fork one that nobody knows of."""
+    number = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    if number is not None:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGTERM)
 
 
 @contextmanager

@@ -23,6 +23,8 @@ INTERRUPTED = 130
 PATIENCE_S = 2.0
 """Seconds that a command has to unwind; a second Ctrl-C takes the rest of them."""
 
+_A_MOMENT_S = 0.1
+
 _kept: list[str] = []
 _shown = [2]
 """The file descriptor of standard error, also when no one else is heard any more."""
@@ -122,8 +124,20 @@ def _watch(signals: int) -> None:
     """Wait for Ctrl-C, and end a process that has not ended by itself soon after, or when it comes again."""
     while os.read(signals, 1) != bytes([signal.SIGINT]):
         pass
+    if not _has_come.wait(_A_MOMENT_S):
+        # The main thread, which must raise, computes, or it waits for the system and was not woken: another thread was
+        # given the signal, or a library (polars) has put its own handler in between, under which a wait goes on.
+        signal.siginterrupt(signal.SIGINT, True)
+        signal.pthread_kill(_main_thread(), signal.SIGINT)
+        os.read(signals, 1)
     select.select([signals], [], [], PATIENCE_S)
     _end()
+
+
+def _main_thread() -> int:
+    number = threading.main_thread().ident
+    assert number is not None
+    return number
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

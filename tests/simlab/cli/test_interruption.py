@@ -90,6 +90,16 @@ LOST = {
             time.sleep(30)
         pl.LazyFrame({"a": [1]}).map_batches(calls).collect()
         """,
+    "in a wait that goes on": """
+        import threading
+        signal.siginterrupt(signal.SIGINT, False)
+        threading.Timer(0.5, press).start()
+        try:
+            os.read(os.pipe()[0], 1)
+        finally:
+            import pathlib
+            pathlib.Path(__file__).with_name("unwound").touch()
+        """,
     "when the work is done": """
         import atexit
         atexit.register(lambda: (press(), time.sleep(30)))
@@ -103,6 +113,7 @@ def test_an_interruption_is_never_lost(body: str, tmp_path: Path) -> None:
     done = run("", "policies", policy_file(tmp_path, body))
     assert (done.returncode, done.stderr) == (130, LINE)
     assert time.monotonic() - started < 25
+    assert (tmp_path / "unwound").exists() == ("unwound" in body)
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 20, 60, 150, 300, 500, 700])
