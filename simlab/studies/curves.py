@@ -279,8 +279,8 @@ def _heading(prices: Prices) -> str:
     file = prices.file
     if file is None:
         return prices.heading
-    known, more = told_apart(file).lines()
-    lines = [prices.heading, f"prices   {known}", f"         {more}"]
+    known, *more = told_apart(file).lines()
+    lines = [prices.heading, f"prices   {known}", *(f"         {line}" for line in more)]
     visits = fewest_samples(file.samples) // file.visits.rounds
     if 1 < visits < FEW_VISITS:
         lines.append(f"         {visits} visits to a cell are few: noise alone may leave valleys in 95 % of the draws")

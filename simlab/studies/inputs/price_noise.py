@@ -48,16 +48,17 @@ class KnownPrices:
             "command": None if self.needed is None else self._command(self.needed),
         }
 
-    def lines(self) -> tuple[str, str]:
-        """How well they are known, and what to do to know them better."""
+    def lines(self) -> tuple[str, str, str]:
+        """How well they are known, what would tell more, and the command for it, which must not be wrapped."""
         if self.needed is None:
             command = self._command(2 * max(self.samples, 1))
-            return f"{self.of}: how noisy it is, one visit to a cell does not tell", f"measure again: `{command}`"
+            return f"{self.of}: how noisy it is, one visit to a cell does not tell", "measure again:", f"`{command}`"
         known = f"±{100 * self.median:.1f} % (median; widest {100 * self.widest:.1f} %; 95 %)"
         needed = f"±{100 * WANTED:.0f} % takes about {self.needed:,} ({self.needed_everywhere:,} for the widest)"
         return (
             f"{self.of}: known to {known}, {self.samples} samples a cell",
-            f"{needed}: `{self._command(self.needed)}`",
+            f"{needed}:",
+            f"`{self._command(self.needed)}`",
         )
 
     def _command(self, samples: int) -> str:

@@ -49,7 +49,8 @@ def cost_text(place: Path, file: CostFile) -> str:
     ]
     if file.is_complete:
         lines += [
-            f"{name.ljust(10)} {line}" for name, line in zip(("prices", ""), known_speeds(file).lines(), strict=True)
+            f"{name.ljust(10)} {line}"
+            for name, line in zip(("prices", "", ""), known_speeds(file).lines(), strict=True)
         ]
     if missing:
         command = shlex.join(["simlab", "profile", "--out", str(place), "--resume"])

@@ -115,7 +115,7 @@ def test_an_interrupted_run_ends_where_it_would_have_ended(
             raise KeyboardInterrupt
         return decode(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("simlab.analysis.confirm.table.widest_half_width", lambda *_: 0.5)
+    monkeypatch.setattr("simlab.studies.confirm.run.widest_half_width", lambda *_: 0.5)
     with monkeypatch.context() as patch:
         patch.setattr(confirm, "decode", stop)
         with pytest.raises(KeyboardInterrupt):

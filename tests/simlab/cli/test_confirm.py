@@ -386,4 +386,4 @@ def test_the_packaged_trace_and_its_models_are_the_default(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     assert main(["confirm"]) == 130
     labels = ["autoregressive", "chain", "ddtree:budget=16"]
-    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, SummaryContext())]
+    assert asked == [(ConfirmOptions(Path("runs/confirm")), "smollm2-135m", labels, None, SummaryContext(), None)]

@@ -66,7 +66,7 @@ def test_help_is_there(arguments: list[str], capsys: pytest.CaptureFixture[str])
         (["record", "--target", "t", "--prompts", "p"], "--out"),
         (["train"], "KIND"),
         (["replya"], "there is no command `replya`; did you mean `replay`? See `simlab --help`"),
-        (["xyz"], "expected demo, record, replay"),
+        (["xyz"], "expected demo, prompts, record, replay"),
         (["help", "replya"], "did you mean `replay`?"),
         (["--verison"], "did you mean `--version`? See `simlab --help`"),
         (["replay", "--polcy", "chain"], "did you mean `--policy`? See `simlab replay --help`"),

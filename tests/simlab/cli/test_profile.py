@@ -64,7 +64,7 @@ def test_without_options_the_whole_grid_of_the_models_that_come_with_simlab(call
     assert (options.target, options.draft) == ("smollm2-135m", "dflash-smollm2-135m")
     assert (options.out, options.resume, options.threads) == (Path("runs/cost.json"), False, None)
     assert (options.node_counts, options.contexts) == (NODE_COUNTS, CONTEXTS)
-    assert (options.dtype, options.device, options.repeats) == ("float32", "cpu", 6)
+    assert (options.dtype, options.device, options.repeats) == ("float32", "cpu", 9)
     assert (NODE_COUNTS[0], NODE_COUNTS[-1], CONTEXTS[0], CONTEXTS[-1]) == (0, 512, 128, 2048)
 
 

@@ -171,7 +171,7 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, capsys: py
         ("sample", "--split", "dev", "--out", out): "comes with simlab",
         ("gsm8k", "--from", str(good), "--out", str(good)): "exists",
         ("gsm8k", "--from", str(good), "--out", str(tmp_path)): "exists",
-        ("math", "--out", out): "invalid choice",
+        ("math", "--out", out): "NAME should be gsm8k",
     }
     for arguments, part in cases.items():
         assert part in refusal(capsys, *arguments), arguments

@@ -148,7 +148,7 @@ def test_with_prices_every_policy_has_a_speed(trace: Path, cost: Path, capsys: p
         assert row["tokens_per_s"] == pytest.approx(row["committed"] / sum(row[name] for name in STAGE_COLUMNS))
         assert row["speedup"] == pytest.approx(row["tokens_per_s"] / plain["tokens_per_s"])
         assert row["speedup_ci_low"] <= row["speedup"] <= row["speedup_ci_high"]
-        assert row["speedup_price_low"] <= row["speedup"] <= row["speedup_price_high"]
+        assert row["speedup_price_low"] is row["speedup_price_high"] is None, "each cell was visited once"
     assert all(row["draft_s"] > 0 for row in rows[1:])
     assert rows.pop()["policy"] == "hindsight:best<=16"
     unpriced = replayed(capsys, trace, *TREES)
