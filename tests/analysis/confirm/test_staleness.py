@@ -86,7 +86,7 @@ def test_texts_without_plain_decoding_are_left_out() -> None:
     generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
     plain, rounds = timed(cost, generator, np.ones(4), {8: 1.0}, 200)
     first = plain.texts == 0
-    fewer = TimedRounds(*(part[first] for part in (plain.texts, plain.contexts, plain.num_drafted, plain.seconds)))
+    fewer = TimedRounds(plain.texts[first], plain.contexts[first], plain.num_drafted[first], plain.seconds[first])
     found = staleness(fewer, rounds, cost)
     assert found is not None
     assert found.sizes[0].rounds == int((rounds.texts == 0).sum())
