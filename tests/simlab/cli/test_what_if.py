@@ -215,3 +215,12 @@ def test_the_view_names_the_policy_and_not_the_prices(
     assert len({row["policy_id"] for row in rows}) == 3
     assert rows[1]["tokens_per_s"] == rows[2]["tokens_per_s"]
     assert convex_view(cost_table_of(filled())).cost_id != filled().cost_id
+
+
+def test_lines_above_tables_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--limit", "1", "-p", "ddtree:budget=4", "--what-if", "verify*0.5,tile=64,convex"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    above = lines[: next(place for place, line in enumerate(lines) if line.startswith("policy "))]
+    titles = [line for line in lines if "WHAT IF" in line]
+    assert len(titles) == 2
+    assert all(len(line) <= 100 or len(line.split()) < 5 for line in [*above, *titles])
