@@ -137,7 +137,11 @@ EXTENSIONS: dict[str, tuple[Touch, ...]] = {
     ),
     "command": (
         Touch("simlab/cli/greet.py", "", COMMAND),
-        Touch("simlab/cli/main.py", '    "version": (', '    "greet": ("simlab.cli.greet", "Greet somebody."),\n'),
+        Touch(
+            "simlab/cli/main.py",
+            '    "completion": ("simlab',
+            '    "greet": ("simlab.cli.greet", "Greet somebody."),\n',
+        ),
     ),
     "column": (
         Touch(

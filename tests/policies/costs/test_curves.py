@@ -36,7 +36,7 @@ def test_tables_drawn_again_are_of_prices_drawn_again(seed: int, paired: bool) -
     contexts, counts, samples = random_samples(seed)
     visits = Visits(2, 2, paired)
     if paired:
-        samples = {cell: seconds for cell, seconds in samples.items() if cell[0] != PLAIN}
+        samples = {cell: (4 * seconds)[:4] for cell, seconds in samples.items() if cell[0] != PLAIN}
         samples |= {(PLAIN, n, context): (1.0, 2.0, 3.0, 4.0) for n in counts for context in contexts}
     cost, drawn = cost_table("made-up", contexts, counts, samples, visits), drawn_prices(samples, visits)
     assert len(cost.draws) == (NUM_DRAWS if drawn else 0)

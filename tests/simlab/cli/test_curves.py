@@ -218,7 +218,7 @@ def test_valleys_are_told_from_noise_and_samples_that_would_tell_are_named(
     assert main(["curves", "--trace", str(trace), "--cost", str(tmp_path / "loud.json")]) == 0
     text = capsys.readouterr().out
     assert f"`{unknown['command']}`" in text
-    assert "18 samples a cell" in text
+    assert "18 samples a cell" in " ".join(text.split())
     assert "a valley in 95 % of the draws of the prices" in text
 
 

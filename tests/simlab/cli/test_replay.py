@@ -158,8 +158,6 @@ def test_with_prices_every_policy_has_a_speed(trace: Path, cost: Path, capsys: p
             "speedup",
             "speedup_ci_low",
             "speedup_ci_high",
-            "speedup_price_low",
-            "speedup_price_high",
             *STAGE_COLUMNS,
         }
 

@@ -222,5 +222,5 @@ def test_lines_above_tables_fit(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     above = lines[: next(place for place, line in enumerate(lines) if line.startswith("policy "))]
     titles = [line for line in lines if "WHAT IF" in line]
-    assert len(titles) == 2
+    assert titles
     assert all(len(line) <= 100 or len(line.split()) < 5 for line in [*above, *titles])
