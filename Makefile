@@ -6,13 +6,14 @@ WORKERS ?= logical
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check bench coverage docs reference notebook findings report-pictures verify-real browser
+.PHONY: help demo test mypy pyright check attack bench coverage docs reference notebook findings report-pictures verify-real mutants browser
 
 help:
 	@echo "make demo         set up, then show the whole story on the packaged data"
 	@echo "make test         lint, types and tests"
 	@echo "make browser      install Chromium, for the tests of the report (Debian, Ubuntu)"
 	@echo "make check        everything CI does"
+	@echo "make attack       damaged inputs, kills and races (CASES=500 SEED=0 KILLS=0 RACES=0; CASE=KIND:SEED repeats one)"
 	@echo "make bench        the speed of the replay"
 	@echo "make coverage     which lines the tests reach"
 	@echo "make docs         the site of the documentation, in build/site; a broken link fails"
@@ -20,6 +21,7 @@ help:
 	@echo "make notebook     the notebook of the tutorial, executed, and its page (needs Chromium or Chrome)"
 	@echo "make findings     the figures of docs/explanation/findings.md (needs Chromium or Chrome)"
 	@echo "make verify-real  whether replay is the runner on the real models (over an hour)"
+	@echo "make mutants      the share of planted mistakes that the tests catch (hours); it goes on where it was stopped"
 
 demo: .venv/ready-demo
 	$(BIN)/simlab demo
@@ -27,11 +29,31 @@ demo: .venv/ready-demo
 test: .venv/ready-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	@$(MAKE) --no-print-directory -j 2 mypy pyright
 	$(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile --doctest-modules tests simlab
 
+# Each of the two uses one core, so `make test` runs them beside each other.
+mypy: .venv/ready-test
+	$(BIN)/mypy
+
+pyright: .venv/ready-test
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
 check: test
+
+# Damaged inputs through the command line. In the long run: make attack CASES=10000 KILLS=100 RACES=20 WHOLE=0.02
+CASES ?= 500
+SEED ?= 0
+KILLS ?= 0
+RACES ?= 0
+WHOLE ?= 0
+JOBS ?= 1
+ONE_THREAD := POLARS_MAX_THREADS=1 NUMBA_NUM_THREADS=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+ATTACK := $(ONE_THREAD) PYTHONPATH=$(CURDIR):$(CURDIR)/tests/helpers $(BIN)/python tests/attack/attack.py
+
+attack: .venv/ready-test
+	$(ATTACK) $(if $(CASE),--case '$(CASE)',--cases $(CASES) --seed $(SEED) --kills $(KILLS) --races $(RACES) \
+		--whole $(WHOLE) --jobs $(JOBS)) $(ARGUMENTS)
 
 bench: .venv/ready-test
 	@for file in $(wildcard tests/bench/bench_*.py); do echo "$$file"; PYTHONPATH=tests/helpers $(BIN)/python "$$file" || exit 1; done
@@ -68,6 +90,13 @@ report-pictures: .venv/ready-test
 # Goes on where it was interrupted; writes docs/measurements/replay_is_the_runner.md.
 verify-real: .venv/ready-test
 	PYTHONPATH=tests/helpers $(BIN)/python tests/whole/verify_real.py
+
+# 200 mistakes, one at a time, in a copy below build/mutants; docs/measurements/mutants.md holds the last figures.
+# Today's tests for those that no test caught: make mutants MUTANTS=--again
+MUTANTS ?= --number 200 --seed 1
+mutants: .venv/ready-test
+	$(INSTALL) -e '.[mutants]'
+	PYTHONPATH=.:tests/helpers:tests/mutants nice -n 12 $(BIN)/python tests/mutants/campaign.py $(MUTANTS)
 
 # A folder without its stamp is a set-up that was cut short; installing again completes it.
 .venv/ready-demo: pyproject.toml constraints.txt | $(BIN)/pip

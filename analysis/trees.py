@@ -1,11 +1,11 @@
 """A draft tree as people see it: as indented text, or as a picture whose columns are depths."""
 
 from collections.abc import Collection, Sequence
-from html import escape
 
 import networkx as nx
 
 from simlab.tree import DraftTree
+from simlab.untrusted.visible import visible_html
 
 _LIT = "#0072B2"
 """The colour of the nodes on the path: the first of `simlab.analysis.figure_style`, which is seen on light and dark."""
@@ -84,8 +84,8 @@ def tree_svg(tree: DraftTree, labels: Sequence[str], notes: Sequence[str], path:
             lines.append(_edge(start, (x - 4, y), lit and parent in path))
         note = f" {notes[node]}" if notes[node] else ""
         words.append(
-            f'<text x="{x}" y="{y + 4}"{_lit(lit, "fill")}><title>{escape(labels[node] + note)}</title>'
-            f"{escape(shown[node])}</text>"
+            f'<text x="{x}" y="{y + 4}"{_lit(lit, "fill")}><title>{visible_html(labels[node] + note)}</title>'
+            f"{visible_html(shown[node])}</text>"
         )
     width, height = lefts[-1] + widths[-1] + 8, max(heights) + _ROW_PX // 2
     return (

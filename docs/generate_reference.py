@@ -262,7 +262,10 @@ def columns_page() -> str:
         "tokens-NNNN.parquet": (tokens_schema(vocab_size=NUM_TOP), "A row for each emitted token of a trace."),
         "draft-NAME-NNNN.parquet": (draft_schema(depth=1), "A row for each root of a trace: the drafter's candidates."),
         "Result rows": (results_schema(), "A row for each policy and text: `simlab replay --out`, `simlab confirm`."),
-        "Rows of rounds": (rounds_schema(), "A row for each round of each policy: `simlab replay --rounds`."),
+        "Rows of rounds": (
+            rounds_schema(),
+            "A row for each round of each policy, in the order of the result rows: `simlab replay --rounds`.",
+        ),
     }
     head = (
         "Names and types at a glance, made from the code by `make reference`. What each column means, its unit and its "

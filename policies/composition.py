@@ -12,7 +12,7 @@ from simlab.arrays import Doubles, Ints, Longs
 from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
 from simlab.policies.artefacts import Artefacts, NoArtefacts
-from simlab.policies.orders.node_order import NodeOrder, OrderedNodes, OrderLayer
+from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer
 from simlab.policies.orders.walk import walk_layer
 from simlab.policies.rules.budgets import BudgetRule
 from simlab.policies.rules.online_price import OnlinePrice, RateMemory
@@ -42,6 +42,8 @@ class Composition:
     label: str = ""
 
     def __post_init__(self) -> None:
+        if self.rule.most >= NEVER:
+            raise ValueError(f"it drafts up to {self.rule.most:,} tokens a round, and a tree has at most {NEVER - 1:,}")
         if self.rule.needs_probabilities and not self.order.has_probabilities:
             raise ValueError("its budget rule sums path probabilities, and its scores are none; normalise them")
         if self.rule.needs_falling and not self.order.scores_fall:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from simlab.studies.export.export import export
     from simlab.studies.inputs.trace import sample_trace
     from simlab.studies.inspect.inspect import inspect
+    from simlab.studies.merge import merge
     from simlab.studies.optimize.optimize import optimize
     from simlab.studies.policies import list_policies
     from simlab.studies.profile import profile
@@ -72,6 +73,7 @@ _MODULES = {
     "hindsight_sequence": "simlab.sequence_replay",
     "inspect": "simlab.studies.inspect.inspect",
     "list_policies": "simlab.studies.policies",
+    "merge": "simlab.studies.merge",
     "open_trace": "simlab.traces.reader",
     "optimize": "simlab.studies.optimize.optimize",
     "profile": "simlab.studies.profile",
@@ -114,6 +116,7 @@ __all__ = [
     "hindsight_sequence",
     "inspect",
     "list_policies",
+    "merge",
     "open_trace",
     "optimize",
     "profile",

@@ -101,12 +101,12 @@ class CostTable:
         contexts: int64 ``[C]``, tokens before the root, ascending.
         seconds: for each of ``STAGES`` float64 ``[C, n_max + 1]``; column ``n`` is that of ``n``
             drafted tokens, whose pass runs ``n + 1``. For ``PLAIN`` float64 ``[C, 1]``.
-        draws: the same prices from samples drawn again, which show how noisy they are; of the same grid. None: it is
+        draws: the same prices from samples drawn again, which show how noisy they are; of the same grid. Empty: that is
             not known.
 
     Raises:
-        ValueError: a stage is missing or unknown, a shape does not fit, contexts do not rise, or
-            seconds are negative or not finite.
+        ValueError: a stage is missing or unknown, a shape does not fit, contexts do not rise, seconds are negative or
+            not finite, or draws are of another grid.
     """
 
     cost_id: str

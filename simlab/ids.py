@@ -10,5 +10,14 @@ def content_id(value: object) -> str:
     >>> content_id({"a": 1, "b": 2}) == content_id({"b": 2, "a": 1})
     True
     """
+    return content_digest(value)[:16]
+
+
+def content_digest(value: object) -> str:
+    """The sha256 of a JSON value, written without spaces and with sorted keys.
+
+    >>> content_digest({}) == hashlib.sha256(b"{}").hexdigest()
+    True
+    """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode()).hexdigest()

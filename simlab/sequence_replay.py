@@ -176,12 +176,19 @@ def check_tree(policy: AnyPolicy, tree: DraftTree, root_token: int) -> None:
     """Refuse a tree that the policy said it would not choose.
 
     Raises:
-        PolicyError: it is above the policy's own budget, or below another root.
+        PolicyError: it is no tree, above the policy's own budget, or below another root.
     """
+    if not _is_tree(tree):
+        raise PolicyError(f"{policy!r} chose {type(tree).__name__}; `select` returns a DraftTree")
     if tree.num_drafted > policy.budget:
         raise PolicyError(f"{policy!r} drafted {tree.num_drafted} tokens; its budget is {policy.budget}")
     if tree.tokens[0] != root_token:
         raise PolicyError(f"{policy!r} put its tree below token {tree.tokens[0]}; the root is {root_token}")
+
+
+def _is_tree(tree: object) -> bool:
+    """Whether code of a user's returned a tree that was made as one."""
+    return isinstance(tree, DraftTree) and hasattr(tree, "tokens")
 
 
 def _reach(rows: DraftRows, budget: int, last: int) -> Longs:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from simlab.arrays import Bools, Ints, read_only
 from simlab.jit import kernel
@@ -18,7 +19,8 @@ class DraftTree:
         parents: int32 ``[N + 1]``; the root's parent is -1.
 
     Raises:
-        ValueError: a parent does not stand before its child, or two siblings are the same token.
+        ValueError: a parent does not stand before its child, two siblings are the same token, or something is no whole
+            number of 32 bits.
 
     >>> tree = DraftTree(np.array([7, 8, 9, 5]), np.array([-1, 0, 0, 2]))
     >>> tree.depths().tolist(), tree.accepted_path(np.array([9, 5, 4]))
@@ -29,8 +31,7 @@ class DraftTree:
     parents: Ints
 
     def __post_init__(self) -> None:
-        tokens = np.ascontiguousarray(self.tokens, dtype=np.int32)
-        parents = np.ascontiguousarray(self.parents, dtype=np.int32)
+        tokens, parents = _whole("tokens", self.tokens), _whole("parents", self.parents)
         if tokens.shape != parents.shape or tokens.ndim != 1 or len(tokens) == 0:
             raise ValueError(f"tokens {tokens.shape} and parents {parents.shape} must be flat and equally long")
         if not _parents_first(parents):
@@ -145,3 +146,14 @@ def _accepted_path(tokens: Ints, parents: Ints, text: Ints) -> Ints:
             length += 1
             here = node
     return path[:length]
+
+
+def _whole(name: str, values: npt.ArrayLike) -> Ints:
+    """Values as int32; numpy alone would cut fractions off and let large numbers wrap around."""
+    given = np.asarray(values)
+    if given.dtype == np.int32:
+        return np.ascontiguousarray(given)
+    limits = np.iinfo(np.int32)
+    if given.size and (given.dtype.kind not in "iu" or given.min() < limits.min or given.max() > limits.max):
+        raise ValueError(f"{name} must be whole numbers of 32 bits; got {given.ravel()[:5].tolist()}")
+    return np.ascontiguousarray(given, dtype=np.int32)

@@ -1,9 +1,19 @@
-"""Hypothesis profiles: CI tries the same examples every time; compiled code makes deadlines meaningless."""
+"""Hypothesis profiles: CI tries the same examples every time; compiled code makes deadlines meaningless.
+
+The campaign of mutants (`make mutants`) wants to know that an example fails, not the smallest that does.
+Where tests run beside each other, each process that they start has one thread: more would wait for one another.
+"""
 
 import os
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("dev", deadline=None)
+settings.register_profile(
+    "mutants", derandomize=True, deadline=None, database=None, phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,18 +10,22 @@ import polars as pl
 
 from simlab.errors import TraceError, named_or_listed
 from simlab.recorded import RecordedSequence, RecordedTexts
-from simlab.traces.format.files import SEQUENCES, address, draft_file, tokens_file
+from simlab.traces.format.files import SEQUENCES, draft_file, tokens_file, unreadable
 from simlab.traces.format.manifest import Manifest, read_manifest
 from simlab.traces.format.records import SequenceRecord, TokenRows
+from simlab.traces.format.row_checks import check_texts
+from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import (
-    file_info,
+    check_holds,
+    checked_file,
     read_draft_rows,
     read_records,
     read_sequences,
     read_token_rows,
-    verify_file,
 )
 from simlab.traces.format.token_texts import read_token_texts
+from simlab.traces.parquet.checks import MOST_LISTED, check_size
+from simlab.untrusted.visible import visible_html
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -46,6 +49,11 @@ class Trace:
         """The id of each draft set, by name."""
         return self.manifest.held().draft_ids
 
+    @property
+    def sequence_counts(self) -> Mapping[str, int]:
+        """How many sequences there are, by the id of the texts, as result files say it."""
+        return {self.text_id: len(self.texts)}
+
     def __repr__(self) -> str:
         return f"Trace({self.place!r}, text {self.text_id}, {len(self.texts)} sequences)"
 
@@ -64,7 +72,9 @@ class Trace:
                 f"{kept.model.name}, block {kept.block_size} ({kept.depth} drafted ahead), at least {kept.min_width} "
                 f"candidates a depth, exact up to budget {kept.exact_budget}"
             )
-        rows = "".join(f"<tr><th>{escape(key)}</th><td>{escape(value)}</td></tr>" for key, value in facts.items())
+        rows = "".join(
+            f"<tr><th>{visible_html(key)}</th><td>{visible_html(value)}</td></tr>" for key, value in facts.items()
+        )
         return f"<table>{rows}</table>"
 
     def sequences(self) -> Sequence[SequenceRecord]:
@@ -145,7 +155,11 @@ class Trace:
                     yield record
 
     def scan(self, table: str) -> pl.LazyFrame:
-        """A file set for polars: ``sequences``, ``tokens``, or the name of a draft set."""
+        """A file set for polars: ``sequences``, ``tokens``, or the name of a draft set; all of its files are checked.
+
+        Raises:
+            TraceError: a file is missing or damaged, or cannot be fetched.
+        """
         num_shards = len(self.manifest.held().shards)
         if table == "sequences":
             names = [SEQUENCES]
@@ -153,7 +167,13 @@ class Trace:
             names = [tokens_file(shard) for shard in range(num_shards)]
         else:
             names = [draft_file(self.draft_name(table), shard) for shard in range(num_shards)]
-        return pl.scan_parquet([address(self.place, name) for name in names], glob=False)
+        paths = [checked_file(self.place, self.manifest, name) for name in names]
+        for path in paths:
+            try:
+                check_size(path)
+            except (OSError, ValueError) as error:
+                raise unreadable(self.place, path.name, error) from error
+        return pl.scan_parquet(paths, glob=False)
 
     def tokens(self) -> list[int]:
         """Every token of the prompts, texts and candidates, once, by id."""
@@ -190,20 +210,25 @@ class Trace:
 
 
 def open_trace(place: str | Path) -> Trace:
-    """A trace in a folder, or at an address that polars reads, such as ``hf://datasets/...``.
+    """A trace in a folder, or at an address: ``https://...``, ``hf://datasets/OWNER/NAME``, or what fsspec reads.
+
+    From an address each file is fetched when it is first read, checked against the manifest, and kept in the cache.
 
     Raises:
         TraceError: there is no finished trace of a format that this simlab reads.
     """
     manifest = read_manifest(place)
-    verify_file(place, SEQUENCES, file_info(manifest, SEQUENCES, place))
-    texts = read_sequences(place)
+    path = checked_file(place, manifest, SEQUENCES)
+    num = sum(manifest.held().shards)
+    check_holds(place, SEQUENCES, sequences_schema(), num, num * MOST_LISTED, path)
+    texts = read_sequences(place, path=path)
     found = [record.index for record in texts]
-    if found != list(range(sum(manifest.held().shards))):
+    if len(found) != num or found != list(range(num)):
         raise TraceError(
-            f"{SEQUENCES} in {place}: expected sequences 0 ... {sum(manifest.held().shards) - 1}; found {len(found)} "
+            f"{SEQUENCES} in {place}: expected sequences 0 ... {num - 1}; found {len(found)} "
             "others. The file is of another trace; copy it again, or record again."
         )
+    check_texts(texts, manifest, f"{SEQUENCES} in {place}")
     return Trace(str(place), manifest, tuple(texts))
 
 

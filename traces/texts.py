@@ -1,6 +1,5 @@
 """Texts as token ids, for training: a Parquet table, or the texts of a trace."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -8,9 +7,15 @@ from typing import cast
 import polars as pl
 
 from simlab.errors import PromptError
+from simlab.traces.parquet.checks import check_size
+from simlab.untrusted.json_text import parse_json
 
 _COLUMNS = ("prompt_ids", "text_ids")
+_LARGEST_ID = (1 << 31) - 1
 _COLUMNS_OF_A_TRACE = ("prompt_token_ids", "text_token_ids")
+
+_AS_LISTS = 12
+"""A token takes so many times as much memory as a whole number of Python, in a list."""
 
 
 def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
@@ -22,8 +27,9 @@ def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
         PromptError: the file is not Parquet, lacks a column, or has no rows.
     """
     try:
+        check_size(path, at_once=_AS_LISTS)
         table = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         reason = str(error).strip().splitlines()[0]
         raise PromptError(
             f"{path} cannot be read as Parquet ({reason}); expected columns prompt_ids, text_ids"
@@ -41,6 +47,8 @@ def read_text_table(path: Path) -> Iterator[tuple[list[int], list[int]]]:
             raise PromptError(f"{path} has {kind} in column {name}; expected lists of whole numbers, the token ids")
         if table[name].null_count() or table[name].list.eval(pl.element().is_null().any()).explode().any():
             raise PromptError(f"{path} has empty cells in column {name}; expected a list of token ids in every row")
+        if not table[name].explode().drop_nulls().is_between(0, _LARGEST_ID).all():
+            raise PromptError(f"{path} has ids outside 0 ... {_LARGEST_ID} in column {name}; expected token ids")
     ids = (table[name].cast(pl.List(pl.Int64)).to_list() for name in columns)
     yield from zip(*ids, strict=True)
 
@@ -52,12 +60,13 @@ def read_text_lines(path: Path) -> Iterator[tuple[list[int], list[int]]]:
         PromptError: the file cannot be read, or a line is no such object.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        whole = path.read_text(encoding="utf-8").rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise PromptError(f"{path} cannot be read ({error}); expected JSON lines with text_ids") from error
-    for number, line in enumerate(lines, 1):
+    # Not splitlines: a text may hold U+2028, which ends no line of JSON.
+    for number, line in enumerate(whole.split("\n") if whole else [], 1):
         try:
-            value = json.loads(line)
+            value = parse_json(line)
         except ValueError:
             value = None
         found = value if isinstance(value, dict) else {}
@@ -69,5 +78,5 @@ def read_text_lines(path: Path) -> Iterator[tuple[list[int], list[int]]]:
 
 def _ids(value: object) -> list[int] | None:
     """The value, if it is a list of token ids."""
-    is_list = isinstance(value, list) and all(type(one) is int and 0 <= one < 1 << 31 for one in value)
+    is_list = isinstance(value, list) and all(type(one) is int and 0 <= one <= _LARGEST_ID for one in value)
     return cast(list[int], value) if is_list else None

@@ -5,11 +5,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import polars as pl
 
 from simlab.errors import TraceError
+from simlab.traces.format.alone import lock_file
 from simlab.traces.format.checks import find_problem
+from simlab.traces.format.documents import with_digest
 from simlab.traces.format.files import (
     MANIFEST,
     RECORDING,
@@ -26,12 +29,16 @@ from simlab.traces.format.files import (
     write_frame,
 )
 from simlab.traces.format.frames import draft_frame, sequences_frame, tokens_frame
-from simlab.traces.format.json_fields import Json
+from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.manifest import FileInfo, Manifest, TraceContents, manifest_from_text, read_manifest
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import read_records, read_sequences
 from simlab.traces.format.trace_ids import draft_digest, draft_id, text_digest, text_id
+from simlab.untrusted.json_text import parse_json
+
+_OF_A_BEGINNING = (UNFINISHED, lock_file(Path(MANIFEST)).name)
+"""What a recording that was killed at once leaves, or one that begins has."""
 
 
 class TraceWriter:
@@ -171,16 +178,17 @@ class TraceWriter:
         return FileInfo(path.stat().st_size, file_sha256(path))
 
     def _begin(self) -> None:
-        started = self._manifest.to_json() | {"num_shards": self._num_shards}
+        started = with_digest(self._manifest.to_json() | {"num_shards": self._num_shards})
         text = json.dumps(started, indent=2, ensure_ascii=False, allow_nan=False)
         write_beside(self._unfinished / MANIFEST, lambda file: file.write(text.encode()))
 
     def _meet_unfinished(self) -> None:
         text = read_text(self._unfinished, MANIFEST)
-        self._must_agree(manifest_from_text(text, f"{UNFINISHED}/{MANIFEST} in {self._folder}"))
-        if json.loads(text).get("num_shards") != self._num_shards:
+        self._must_agree(manifest_from_text(text, f"{UNFINISHED}/{MANIFEST} in {self._folder}", self._folder))
+        found = JsonFields(cast(Json, parse_json(text)), MANIFEST).integer("num_shards")
+        if found != self._num_shards:
             raise TraceError(
-                f"{self._folder} holds a recording in {json.loads(text).get('num_shards')} shards; this one has "
+                f"{self._folder} holds a recording in {found} shards; this one has "
                 f"{self._num_shards}. Resume with the same prompts and options, or choose another --out."
             )
         remove_leftovers(self._folder)
@@ -218,7 +226,7 @@ def check_output_folder(folder: Path, resume: bool) -> None:
     elif (folder / UNFINISHED / MANIFEST).exists():
         if not resume:
             raise TraceError(f"{folder} holds an unfinished recording; add --resume to go on, or choose another --out.")
-    elif folder.exists() and any(path.name != UNFINISHED for path in folder.iterdir()):
+    elif folder.exists() and any(path.name not in _OF_A_BEGINNING for path in folder.iterdir()):
         raise TraceError(f"{folder} is not empty and holds no recording; choose another --out, or empty it first.")
 
 
@@ -242,4 +250,4 @@ def _shown(value: object) -> str:
 
 def _through_json(manifest: Manifest) -> Manifest:
     """The manifest as it is read back, so that one in memory and one on disk compare equal."""
-    return manifest_from_text(manifest.to_bytes().decode(), "the manifest")
+    return manifest_from_text(manifest.to_bytes().decode(), "the manifest", "the trace")

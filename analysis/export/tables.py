@@ -9,6 +9,7 @@ import polars as pl
 from simlab.analysis.table.summaries import Summary, summarise
 from simlab.analysis.table.text import summary_notes, table_columns
 from simlab.errors import TraceError
+from simlab.untrusted.visible import visible
 
 _MARKDOWN = re.compile(r"([\\`*_{}<>|#~$])")
 _LATEX = {
@@ -181,7 +182,7 @@ def escaped_markdown(text: str) -> str:
     >>> escaped_markdown("a_b|c")
     'a\\_b\\|c'
     """
-    return _MARKDOWN.sub(r"\\\1", text)
+    return _MARKDOWN.sub(r"\\\1", visible(text))
 
 
 def escaped_latex(text: str) -> str:
@@ -190,7 +191,7 @@ def escaped_latex(text: str) -> str:
     >>> escaped_latex("95 % of a_b")
     '95 \\% of a\\_b'
     """
-    return "".join(_LATEX.get(character, character) for character in text)
+    return "".join(_LATEX.get(character, character) for character in visible(text))
 
 
 def _each(cells: Sequence[str], escape: Callable[[str], str]) -> list[str]:

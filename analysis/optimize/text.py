@@ -21,7 +21,7 @@ def finalist_table(optimum: Optimum) -> str:
     for row, dev, evaluation in _figures(optimum):
         figures = number(dev, digits), number(evaluation, digits)
         ratio = _ratio(row), _ends(row, "best_over_this_price")
-        cells.append([str(row["policy"]), str(row["role"]), *figures, *ratio, _p_value(row)])
+        cells.append([str(row.get("policy")), str(row.get("role")), *figures, *ratio, _p_value(row)])
     return aligned(cells, [True, True, False, False, True, True, False])
 
 
@@ -39,20 +39,22 @@ def price_text(optimum: Optimum) -> str:
 def optimism_text(optimum: Optimum) -> str:
     """What was lost between the prompts of the choice and the others, and what choosing on the others would claim."""
     found, unit, digits = optimum.optimism, _UNITS[optimum.objective], _DIGITS[optimum.objective]
-    best = optimum.best.policy
-    chosen, there = _float(found["chosen_figure"]), _float(found["best_on_evaluation_figure"])
-    if found["best_on_evaluation"] == best:
+    best, rival = optimum.best.policy, found.get("best_on_evaluation")
+    chosen, there = _float(found.get("chosen_figure")), _float(found.get("best_on_evaluation_figure"))
+    share = _percent(_float(found.get("optimism_share")))
+    if rival == best:
         first = f"Chosen on the evaluation prompts instead it would have been {best} too: no optimism this time."
     else:
         first = (
-            f"Optimism: chosen on the evaluation prompts instead it would have been {found['best_on_evaluation']} with "
-            f"{there:.{digits}f} {unit}, {_percent(_float(found['optimism_share']))} more than is true of {best} there "
+            f"Optimism: chosen on the evaluation prompts instead it would have been {rival} with "
+            f"{there:.{digits}f} {unit}, {share} more than is true of {best} there "
             f"({chosen:.{digits}f}); do not claim that."
         )
     second = (
-        f"Shrinkage: {best} over the chain is {_float(found['dev_over_chain']):.3f} x on dev prompts and "
-        f"{_float(found['evaluation_over_chain']):.3f} x on evaluation prompts; its figure went from "
-        f"{_float(found['dev_figure']):.{digits}f} to {chosen:.{digits}f} {unit}, which is also how the prompts differ."
+        f"Shrinkage: {best} over the chain is {_float(found.get('dev_over_chain')):.3f} x on dev prompts and "
+        f"{_float(found.get('evaluation_over_chain')):.3f} x on evaluation prompts; its figure went from "
+        f"{_float(found.get('dev_figure')):.{digits}f} to {chosen:.{digits}f} {unit}, which is also how the prompts "
+        "differ."
     )
     return f"{first}\n{second}"
 
@@ -62,9 +64,9 @@ def _figures(optimum: Optimum) -> list[tuple[Mapping[str, Scalar], float, float]
     column = _COLUMNS[optimum.objective]
     found: dict[str, tuple[Mapping[str, Scalar], float, float]] = {}
     for row in optimum.rows:
-        values = _float(row[f"dev_{column}"]), _float(row[f"evaluation_{column}"])
-        first, *earlier = found.get(str(row["policy"]), (row, *values))
-        found[str(row["policy"])] = first, min(earlier[0], values[0]), min(earlier[1], values[1])
+        values = _float(row.get(f"dev_{column}")), _float(row.get(f"evaluation_{column}"))
+        first, *earlier = found.get(str(row.get("policy")), (row, *values))
+        found[str(row.get("policy"))] = first, min(earlier[0], values[0]), min(earlier[1], values[1])
     return list(found.values())
 
 
@@ -77,9 +79,9 @@ def _percent(share: float) -> str:
 
 
 def _ratio(row: Mapping[str, Scalar]) -> str:
-    if row["best_over_this"] is None:
+    if row.get("best_over_this") is None:
         return ""
-    return f"{_float(row['best_over_this']):.3f} {_ends(row, 'best_over_this_ci')}".rstrip()
+    return f"{_float(row.get('best_over_this')):.3f} {_ends(row, 'best_over_this_ci')}".rstrip()
 
 
 def _ends(row: Mapping[str, Scalar], name: str) -> str:
@@ -89,5 +91,5 @@ def _ends(row: Mapping[str, Scalar], name: str) -> str:
 
 
 def _p_value(row: Mapping[str, Scalar]) -> str:
-    value = _float(row["p_adjusted"])
+    value = _float(row.get("p_adjusted"))
     return "" if math.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from html import escape
 from importlib import metadata, resources
 from string import Template
 
 from simlab.analysis.figure_style import DARK, LIGHT
 from simlab.analysis.report.parts import Chart, FirstScreen, Grid, Note, Part, Section, TreeExplorer, TrustLabel
+from simlab.untrusted.visible import visible, visible_html
 
 _FOLDER = "data/report"
 
@@ -22,20 +22,21 @@ def report_page(title: str, first: FirstScreen, sections: Sequence[Section], foo
         footer: where everything comes from; plain text.
     """
     parts: list[Part] = [first.chart, *(part for section in sections for part in section.parts)]
-    figures = {part.key: json.loads(str(part.figure.to_json())) for part in parts if isinstance(part, Chart)}
+    charts = [part for part in parts if isinstance(part, Chart)]
+    figures = {part.key: json.loads(str(part.figure.to_json())) for part in charts}  # noqa: TID251 - plotly's
     if len(figures) != sum(isinstance(part, Chart) for part in parts):
         raise ValueError("two charts of a report have the same key")
     return Template(_file("report.html")).substitute(
-        version=escape(metadata.version("simlab")),
-        title=escape(title),
+        version=visible_html(metadata.version("simlab")),
+        title=visible_html(title),
         style=_file("report.css"),
-        navigation="\n".join(f'<a href="#{escape(one.key)}">{_text(one.title)}</a>' for one in sections),
+        navigation="\n".join(f'<a href="#{visible_html(one.key)}">{_text(one.title)}</a>' for one in sections),
         verdict=_text(first.verdict),
         more=_list(first.more),
         table=_grid(first.table),
         chart=_chart(first.chart),
         marks="\n".join(map(_mark, first.marks)),
-        command=escape(first.command),
+        command=visible_html(first.command),
         sections="\n".join(map(_section, sections)),
         footer=_text(footer),
         figures=_json(figures),
@@ -51,12 +52,12 @@ def _file(name: str) -> str:
 
 def _json(value: object) -> str:
     """JSON text that can stand in a script element, which no tag may end."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    return visible(json.dumps(value, separators=(",", ":"), ensure_ascii=False)).replace("<", "\\u003c")
 
 
 def _text(text: str) -> str:
     """Escaped text of an element; a sign stays on the line of its number."""
-    return escape(text).replace(" %", "&nbsp;%").replace(" ×", "&nbsp;×")
+    return visible_html(text).replace(" %", "&nbsp;%").replace(" ×", "&nbsp;×")
 
 
 def _list(sentences: Sequence[str]) -> str:
@@ -74,7 +75,7 @@ def _mark(label: TrustLabel) -> str:
 
 def _section(section: Section) -> str:
     parts = "\n".join(map(_part, section.parts))
-    key = escape(section.key)
+    key = visible_html(section.key)
     return (
         f'<section id="{key}" aria-labelledby="{key}-title">\n<h2 id="{key}-title">{_text(section.title)}</h2>\n'
         f'<p class="text">{_text(section.text)}</p>\n{parts}\n</section>'
@@ -94,7 +95,7 @@ def _part(part: Part) -> str:
 
 
 def _chart(chart: Chart) -> str:
-    key, label = escape(chart.key), _text(f"{chart.title}. {chart.caption}")
+    key, label = visible_html(chart.key), _text(f"{chart.title}. {chart.caption}")
     return (
         f'<figure id="chart-{key}">\n<figcaption><h3>{_text(chart.title)}</h3></figcaption>\n'
         f'<div class="plot" data-figure="{key}" data-height="{chart.height}" style="min-height:{chart.height}px" '

@@ -11,6 +11,7 @@ from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import ends, is_known
+from simlab.traces.results.rows import settings_of
 
 BOUNDS = ("hindsight", "hindsight-budget")
 """Names of rows that are told the answer."""
@@ -92,7 +93,7 @@ class ReportResults:
 
 def family_of(one: Summary) -> tuple[str, str]:
     """The name of a policy and its settings but for the size of the tree."""
-    settings = {key: value for key, value in json.loads(one.settings).items() if key not in _SIZES}
+    settings = {key: value for key, value in settings_of(one.settings).items() if key not in _SIZES}
     return one.name, json.dumps(settings, sort_keys=True)
 
 

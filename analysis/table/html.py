@@ -1,10 +1,10 @@
 """Tables as HTML for notebooks: the cells of the text tables, with inline styles only."""
 
 from collections.abc import Sequence
-from html import escape
 
 from simlab.analysis.table.summaries import Summary
 from simlab.analysis.table.text import NO_SPEEDS, Cells, summary_cells, summary_notes, summary_parts
+from simlab.untrusted.visible import visible_html
 
 _TABLE = "border-collapse: collapse; font-variant-numeric: tabular-nums"
 _CELL = "padding: 2px 10px; white-space: nowrap"
@@ -20,7 +20,7 @@ def cells_html(cells: Cells) -> str:
 def sentences_html(text: str) -> str:
     """The lines of a text as small paragraphs, escaped; empty lines are left out."""
     style = "margin: 2px 0; font-size: 85%"
-    return "\n".join(f'<p style="{style}">{escape(line)}</p>' for line in text.splitlines() if line.strip())
+    return "\n".join(f'<p style="{style}">{visible_html(line)}</p>' for line in text.splitlines() if line.strip())
 
 
 def summaries_html(
@@ -44,12 +44,12 @@ def summaries_html(
 
 
 def _title(title: str) -> str:
-    return f'<p style="margin: 8px 0 2px"><b>{escape(title)}</b></p>'
+    return f'<p style="margin: 8px 0 2px"><b>{visible_html(title)}</b></p>'
 
 
 def _row(cells: Sequence[str], to_left: Sequence[bool], kind: str) -> str:
     parts = [
-        f'<{kind} style="{_CELL}; text-align: {"left" if left else "right"}">{escape(cell.strip())}</{kind}>'
+        f'<{kind} style="{_CELL}; text-align: {"left" if left else "right"}">{visible_html(cell.strip())}</{kind}>'
         for cell, left in zip(cells, to_left, strict=True)
     ]
     return f"<tr>{''.join(parts)}</tr>"

@@ -1,7 +1,7 @@
 """Seconds, tokens per second and speedup out of the result rows of a policy and of plain decoding."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
 import polars as pl
@@ -31,14 +31,15 @@ class Speed:
     """
 
     seconds: StageSeconds | None
-    tokens_per_s: float
-    speedup: float
-    interval: Interval
+    _: KW_ONLY
+    tokens_per_s: float = math.nan
+    speedup: float = math.nan
+    interval: Interval = UNKNOWN
     price_interval: Interval = UNKNOWN
     tokens_per_s_price_interval: Interval = UNKNOWN
 
 
-NO_SPEED = Speed(None, math.nan, math.nan, UNKNOWN)
+NO_SPEED = Speed(None)
 
 
 class PlainRows:
@@ -81,7 +82,7 @@ def speed_of(rows: pl.DataFrame, plain: pl.DataFrame | PlainRows) -> Speed:
     alone = price_interval(tokens_per_s, log_draws)
     plain = PlainRows(plain) if isinstance(plain, pl.DataFrame) else plain
     if plain.seconds is None or not _same_sequences(rows, plain.rows):
-        return Speed(seconds, tokens_per_s, math.nan, UNKNOWN, UNKNOWN, alone)
+        return Speed(seconds, tokens_per_s=tokens_per_s, tokens_per_s_price_interval=alone)
     speedup = tokens_per_s / _tokens_per_s(plain.rows, plain.seconds)
     ours, base = _by_prompt(rows), plain.prompts
     interval = speedup_interval(
@@ -90,7 +91,14 @@ def speed_of(rows: pl.DataFrame, plain: pl.DataFrame | PlainRows) -> Speed:
         base["committed"].to_numpy(),
         base["total_s"].to_numpy(),
     )
-    return Speed(seconds, tokens_per_s, speedup, interval, price_interval(speedup, plain.log_draws - log_draws), alone)
+    return Speed(
+        seconds,
+        tokens_per_s=tokens_per_s,
+        speedup=speedup,
+        interval=interval,
+        price_interval=price_interval(speedup, plain.log_draws - log_draws),
+        tokens_per_s_price_interval=alone,
+    )
 
 
 def _seconds(rows: pl.DataFrame) -> StageSeconds | None:

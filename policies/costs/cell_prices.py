@@ -51,7 +51,7 @@ def drawn_prices(samples: CostSamples, visits: Visits) -> dict[Cell, Doubles]:
         samples: one or more seconds of each cell.
         visits: how they were taken.
     """
-    numbers = [_num_visits(stage, seconds, visits) for (stage, _, _), seconds in samples.items()]
+    numbers = [num_visits(stage, seconds, visits) for (stage, _, _), seconds in samples.items()]
     if min(numbers, default=0) < 2:
         return {}
     uniform = np.random.default_rng(_SEED).random((NUM_DRAWS, max(numbers) - 1))
@@ -69,33 +69,62 @@ def ratio_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[int, i
         half the width of the 95 % interval of the ratio, as a share of it; none where a cell was visited once.
     """
     drawn = drawn_prices(samples, visits)
+    return {
+        (n, context): float(
+            half_width(
+                np.log(seconds / drawn[PLAIN, n if visits.paired else 0, context]),
+                num_visits("verify", samples["verify", n, context], visits),
+            )
+        )
+        for (n, context), seconds in drawn_rounds(drawn).items()
+    }
+
+
+def drawn_rounds(drawn: Mapping[Cell, Doubles]) -> dict[tuple[int, int], Doubles]:
+    """What whole rounds cost at each draw, by drafted tokens and context, in rising order.
+
+    Args:
+        drawn: of `drawn_prices`.
+
+    Returns:
+        float64 ``[NUM_DRAWS]`` each.
+    """
     places = sorted({(n, context) for stage, n, context in drawn if stage != PLAIN})
-    found = {}
-    for n, context in places:
-        plain = drawn[PLAIN, n if visits.paired else 0, context]
-        ratio = sum(drawn[stage, n, context] for stage in STAGES) / plain
-        num_visits = _num_visits("verify", samples["verify", n, context], visits)
-        found[n, context] = float(half_width(np.log(ratio), num_visits))
-    return found
+    return {place: np.sum([drawn[stage, *place] for stage in STAGES], axis=0) for place in places}
 
 
-def half_width(drawn: Doubles, num_visits: int = NUM_DRAWS) -> Doubles:
+def half_width(drawn: Doubles, visited: int = NUM_DRAWS) -> Doubles:
     """Half the width of a 95 % interval of what was drawn again, by Student's t.
 
     Args:
         drawn: float64 ``[NUM_DRAWS, ...]``, logarithms where it is to be a share.
-        num_visits: how many times one cell was visited, where it is about that cell alone; few tell little of their own
+        visited: how many times a cell was, where it is about that cell alone: few visits tell little of their own
             noise. What many cells share in is better known.
 
     Returns:
         float64 ``[...]``.
     """
-    reach: Doubles = stdtrit(min(num_visits, len(drawn)) - 1, 0.975) * np.std(drawn, axis=0, ddof=1)
+    reach: Doubles = _student(min(visited, len(drawn))) * np.std(drawn, axis=0, ddof=1)
     return reach
 
 
-def _num_visits(stage: str, seconds: Sequence[float], visits: Visits) -> int:
-    """How often a cell was visited."""
+def few_visits(visited: int) -> float:
+    """How many times as wide `half_width` is with so many visits, at least 2, as with many."""
+    return _student(min(visited, NUM_DRAWS)) / _student(NUM_DRAWS)
+
+
+def _student(number: int) -> float:
+    return float(stdtrit(number - 1, 0.975))
+
+
+def num_visits(stage: str, seconds: Sequence[float], visits: Visits) -> int:
+    """How often a cell was visited.
+
+    Args:
+        stage: of the cell.
+        seconds: its samples.
+        visits: how they were taken.
+    """
     return len(_by_visit(seconds, visits.steps if stage == PLAIN else visits.rounds))
 
 

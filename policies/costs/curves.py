@@ -6,7 +6,8 @@ import numpy as np
 
 from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable, Visits
-from simlab.policies.costs.cell_prices import Cell, CostSamples, cell_prices, drawn_prices
+from simlab.limits.memory import check_memory
+from simlab.policies.costs.cell_prices import NUM_DRAWS, Cell, CostSamples, cell_prices, drawn_prices
 
 AS_BEFORE = Visits()
 """How samples of the first format of cost files were taken."""
@@ -37,6 +38,12 @@ def cost_table(
     if not node_counts or node_counts[0] != 0 or np.any(np.diff(node_counts) <= 0):
         raise ValueError(f"node counts must rise from 0; got {list(node_counts)}")
     _check_complete(contexts, node_counts, samples, visits)
+    num_tables = 1 + NUM_DRAWS
+    check_memory(
+        8 * num_tables * len(STAGES) * len(contexts) * (node_counts[-1] + 1),
+        f"prices of every number of drafted tokens up to {node_counts[-1]:,}, at {len(contexts):,} contexts,",
+        "give a latency profile of fewer",
+    )
     prices = cell_prices(samples, visits)
     drawn = drawn_prices(samples, visits)
     tables = [

@@ -5,8 +5,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from simlab.cost import PLAIN, STAGES, Visits
-from simlab.policies.costs.cell_prices import Cell, CostSamples, drawn_prices, half_width
+from simlab.cost import PLAIN, Visits
+from simlab.policies.costs.cell_prices import (
+    Cell,
+    CostSamples,
+    drawn_prices,
+    drawn_rounds,
+    half_width,
+    num_visits,
+)
 
 
 def neighbour_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[int, int], float]:
@@ -20,13 +27,15 @@ def neighbour_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[in
         by the larger of the two numbers of drafted tokens and the context: half the width of the 95 % interval of the
         ratio, as a share of it; none where a cell was visited once.
     """
-    drawn = drawn_prices(samples, visits)
-    rounds = {
-        place: sum(drawn[stage, *place] for stage in STAGES)
-        for place in sorted({(n, context) for stage, n, context in drawn if stage != PLAIN})
-    }
+    rounds = drawn_rounds(drawn_prices(samples, visits))
+    visited = {(n, context): num_visits("verify", samples["verify", n, context], visits) for n, context in rounds}
     return {
-        (more, context): float(half_width(np.log(rounds[more, context] / rounds[less, context])))
+        (more, context): float(
+            half_width(
+                np.log(rounds[more, context] / rounds[less, context]),
+                min(visited[more, context], visited[less, context]),
+            )
+        )
         for context in sorted({context for _, context in rounds})
         for less, more in pairwise(n for n, at in rounds if at == context)
     }
@@ -44,7 +53,8 @@ def samples_needed(half_width_now: float, samples_now: int, wanted: float, visit
     224
 
     Args:
-        half_width_now: half the interval's width, a share.
+        half_width_now: half the interval's width by noise alone, a share; see
+            `simlab.policies.costs.cell_prices.few_visits`.
         samples_now: of each cell.
         wanted: the half-width that is asked for.
         visits: how samples are taken; a whole number of visits comes back.

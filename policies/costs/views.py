@@ -19,6 +19,10 @@ from simlab.arrays import Doubles, read_only
 from simlab.cost import PLAIN, CostTable
 from simlab.errors import PolicyError
 from simlab.ids import content_id
+from simlab.limits.memory import check_memory
+
+_BASES = 4
+"""So many squares of numbers are in memory while one is made."""
 
 RAW, CONVEX = "raw", "convex"
 VIEWS = (RAW, CONVEX)
@@ -66,6 +70,11 @@ def _basis(number: int) -> tuple[Doubles, Doubles]:
 
     Columns of one length: the first hinge is hundreds of times as long as the last, and both may be wanted.
     """
+    check_memory(
+        _BASES * 8 * number * number,
+        f"the convex view of a latency profile up to {number - 1:,} drafted tokens",
+        "take the prices as they were measured",
+    )
     numbers = np.arange(number, dtype=np.float64)
     basis = np.column_stack([np.ones(number), np.maximum(numbers[:, None] - numbers[:-1], 0.0)])
     lengths = np.linalg.norm(basis, axis=0)

@@ -7,7 +7,6 @@ pass of the target as a verification is: what changes the one changes the other,
 
 import re
 from dataclasses import dataclass, replace
-from math import isfinite
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.errors import CostError, named_or_listed
 from simlab.ids import content_id
+from simlab.limits.typed_numbers import whole_number
 from simlab.policies.costs.views import CONVEX, convex_view
 
 NEEDED = ("verify", PLAIN)
@@ -25,6 +25,12 @@ _RULES = 2
 
 _GRAMMAR = 'stages times a number, tile=N, batch=N and convex, separated by commas, such as "verify*0.5,tile=64"'
 
+
+_LEAST_FACTOR, _MOST_FACTOR = 1e-9, 1e9
+"""What is not free takes so many times as long; sums of such seconds are still numbers."""
+
+_SHOWN = 120
+"""So many letters of what was typed stand in a sentence."""
 
 WHAT_IF = "what-if-"
 """How the ids of hypothetical machines begin."""
@@ -57,8 +63,11 @@ class WhatIf:
             if stage not in order:
                 listed = f"stages are {', '.join(order)}"
                 raise CostError(f"{stage!r} is no stage of a round{named_or_listed(stage, order, listed)}")
-            if not (isfinite(factor) and factor >= 0) or (factor == 0 and stage in NEEDED):
-                raise CostError(f"{stage} is to take {factor:g} times as long; the factor must be a number above 0")
+            if not (factor == 0 or _LEAST_FACTOR <= factor <= _MOST_FACTOR) or (factor == 0 and stage in NEEDED):
+                raise CostError(
+                    f"{stage} is to take {factor:g} times as long; the factor must be a number above 0, from "
+                    f"{_LEAST_FACTOR:g} to {_MOST_FACTOR:g}"
+                )
         if len(dict(self.factors)) < len(self.factors):
             raise CostError(f"a stage is scaled twice in {self.label}; give it one factor")
         if min(self.tile, self.batch) < 1:
@@ -89,17 +98,24 @@ def parse_what_if(text: str) -> WhatIf:
     sizes: dict[str, int] = {}
     convex = False
     for part in (one.strip() for one in text.split(",")):
-        scaled = re.fullmatch(r"(\w+)\s*\*\s*(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", part)
-        sized = re.fullmatch(r"(tile|batch)\s*=\s*(\d+)", part)
+        scaled = re.fullmatch(r"(\w+)\s*\*\s*([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", part)
+        sized = re.fullmatch(r"(tile|batch)\s*=\s*([0-9]+)", part)
         if scaled is not None:
             factors.append((scaled[1], float(scaled[2] + (scaled[3] or ""))))
-        elif sized is not None and sized[1] not in sizes and int(sized[2]) >= 1:
-            sizes[sized[1]] = int(sized[2])
+        elif sized is not None and sized[1] not in sizes:
+            sizes[sized[1]] = _size(text, sized[1], sized[2])
         elif part == CONVEX and not convex:
             convex = True
         else:
             raise CostError(f"--what-if {text!r}: cannot read {part!r}; expected, each once, {_GRAMMAR}")
     return WhatIf(tuple(factors), sizes.get("tile", 1), sizes.get("batch", 1), convex)
+
+
+def _size(text: str, name: str, typed: str) -> int:
+    try:
+        return whole_number(typed, 1)
+    except ValueError as error:
+        raise CostError(f"--what-if {text[:_SHOWN]!r}: {name}: {error}") from error
 
 
 def what_if(cost: CostTable, change: WhatIf) -> CostTable:

@@ -1,6 +1,6 @@
 """How likely is a token after a path? What scores the edges of a tree."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -119,6 +119,7 @@ class NGramCorrected:
     weight: float
     corpus: NGramCounts
     corpus_id: str
+    _: KW_ONLY
     text_share: float = 0.0
     renormalised: bool = False
     adaptive: bool = False

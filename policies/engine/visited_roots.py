@@ -81,7 +81,7 @@ def _sums_of_budgets(
 ) -> tuple[Longs, Doubles]:
     shape = (budgets.size, roots.firsts.size - 1)
     sums, seconds = np.zeros((*shape, _NUM_COUNTS), np.int64), np.zeros((*shape, table.seconds.shape[2]), np.float64)
-    workspace = workspace_for(roots, top_k, 0 if known.is_known.all() else most)
+    workspace = workspace_for(roots, top_k, most)
     _sum_budgets(roots, top_k, edge_map, correction, most, budgets, known, contexts, table, workspace, sums, seconds)
     return sums, seconds
 

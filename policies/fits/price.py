@@ -116,7 +116,7 @@ def policy_at_rate(policy: Composition, rate: float) -> Composition:
         raise ValueError(
             f"expected a policy whose rule exchanges seconds for tokens at a rate, such as price; got {policy!r}"
         )
-    return replace(policy, rule=FixedPrice(rule.most, rule.cost, rate, rule.stages, rule.look_ahead))
+    return replace(policy, rule=FixedPrice(rule.most, rule.cost, rate, rule.stages, look_ahead=rule.look_ahead))
 
 
 def priced_rounds(policy: Composition, texts: Iterable[RecordedSequence]) -> PricedRounds:

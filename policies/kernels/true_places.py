@@ -103,10 +103,16 @@ def find_mapped_true_places(
         if number > most:
             workspace.guess[0] = limit - limit // 32
             break
-        limit = min(highest, limit + limit // 4 + STEPS_PER_NAT // 4)
+        limit = grown_limit(limit, highest)
         workspace.guess[0] = limit
         fill_mapped(children, roots.ids, roots.log_probs, counts, start, top_k, edge_map, limit)
     insertions_into(children, true_ranks, most, workspace.buffers, insertions[root], limit)
+
+
+@inlined_kernel
+def grown_limit(limit: int, highest: int) -> int:
+    """The limit to look within next: a quarter more, and some of a nat, so that few are tried whatever costs are."""
+    return min(highest, limit + limit // 4 + STEPS_PER_NAT // 4)
 
 
 @borrowing_kernel

@@ -90,5 +90,7 @@ class Bastion(Composed):
             artefact_ids["target_config"] = sizes.sizes_id
             roofline = roofline_rounds(table, sizes, stages)
         step = self.floor if self.step is None else self.step
-        rule = FloorAndStep(self.budget, table, stages, self.floor, step, self.doubling, roofline)
+        rule = FloorAndStep(
+            self.budget, table, stages, floor=self.floor, step=step, doubling=self.doubling, roofline=roofline
+        )
         return Composition(BestFirst(Marginal(self.fitted(artefacts).top_k)), rule, artefact_ids)

@@ -36,7 +36,7 @@ class CaDDTree(Composed):
     variants: ClassVar[tuple[str, ...]] = ("", "look_ahead=0,overhead=true", "look_ahead=3", "tile=8")
 
     def __post_init__(self) -> None:
-        check_sizes(self.budget, self.look_ahead, self.tile)
+        check_sizes(budget=self.budget, look_ahead=self.look_ahead, tile=self.tile)
 
     @staticmethod
     def searched(budget: int, depth: int) -> tuple[str, ...]:
@@ -47,11 +47,11 @@ class CaDDTree(Composed):
         """Best-first on the marginals, the ratio rule."""
         table, cost_id = artefacts.cost(self.cost)
         stages = ALL_STAGES if self.overhead else MODEL_STAGES
-        rule = BestRatio(self.budget, table, stages, self.look_ahead or FULL_SCAN, self.tile)
+        rule = BestRatio(self.budget, table, stages, look_ahead=self.look_ahead or FULL_SCAN, tile=self.tile)
         return Composition(BestFirst(Marginal()), rule, {"cost": cost_id})
 
 
-def check_sizes(budget: int, look_ahead: int, tile: int) -> None:
+def check_sizes(*, budget: int, look_ahead: int, tile: int = 1) -> None:
     """Refuse settings without sense.
 
     Raises:

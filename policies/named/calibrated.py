@@ -9,7 +9,6 @@ import numpy as np
 from simlab.arrays import Doubles
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.costs.round_costs import ALL_STAGES
 from simlab.policies.edges.models import Calibrated
 from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.orders.best_first import BestFirst
@@ -119,14 +118,14 @@ class CalibratedTree(Composed):
         artefact_ids = {"cost": cost_id}
         if self.stop == RATIO:
             look_ahead = 1 if self.look_ahead is None else self.look_ahead or FULL_SCAN
-            return BestRatio(self.budget, cost, ALL_STAGES, look_ahead), artefact_ids
+            return BestRatio(self.budget, cost, look_ahead=look_ahead), artefact_ids
         if self.stop == FLOOR:
             step = self.floor if self.step is None else self.step
-            return FloorAndStep(self.budget, cost, ALL_STAGES, self.floor, step), artefact_ids
+            return FloorAndStep(self.budget, cost, floor=self.floor, step=step), artefact_ids
         look_ahead = self.look_ahead or FULL_SCAN
         if self.rate is None:
-            return OnlinePrice(self.budget, cost, self.memory, ALL_STAGES, look_ahead), artefact_ids
-        return FixedPrice(self.budget, cost, self.rate, ALL_STAGES, look_ahead), artefact_ids
+            return OnlinePrice(self.budget, cost, self.memory, look_ahead=look_ahead), artefact_ids
+        return FixedPrice(self.budget, cost, self.rate, look_ahead=look_ahead), artefact_ids
 
 
 def edge_map_of(table: Mapping[str, object]) -> Doubles:

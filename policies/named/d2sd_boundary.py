@@ -45,4 +45,4 @@ class D2SDBoundary(Composed):
     def compose(self, artefacts: Artefacts) -> Composition:
         """A branched chain, a fixed budget."""
         below = EVERY_DEPTH if self.below is None else self.below
-        return Composition(BranchedChain(MISS, self.boundaries, below), FixedBudget(self.budget))
+        return Composition(BranchedChain(MISS, num_branches=self.boundaries, below=below), FixedBudget(self.budget))

@@ -44,4 +44,5 @@ class Eagle2Beam(Composed):
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """A beam on the marginals, a fixed budget."""
-        return Composition(Beam(Marginal(self.beam), self.beam, self.depth + 1), FixedBudget(self.budget))
+        order = Beam(Marginal(self.beam), width=self.beam, deepest=self.depth + 1)
+        return Composition(order, FixedBudget(self.budget))

@@ -15,6 +15,7 @@ import numpy as np
 from simlab.arrays import Doubles, Floats, Ints, Shorts, read_only
 from simlab.draft import Draft
 from simlab.jit import kernel
+from simlab.limits.typed_numbers import finite_number, shown, whole_number
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.children import empty_children, fill_marginal
@@ -156,7 +157,7 @@ class EntropyWidth(Composed):
     def _caps(self) -> WidthCaps:
         most = self.budget if self.most_width is None else min(self.most_width, self.budget)
         if self.caps == "proportional":
-            return proportional_caps(self.budget, self.power, self.base_width, most)
+            return proportional_caps(self.budget, self.power, base_width=self.base_width, most_width=most)
         if self.caps == "coverage":
             return coverage_caps(self.coverage, most)
         if self.caps == "probability":
@@ -166,15 +167,15 @@ class EntropyWidth(Composed):
     def _bins(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """Borders and widths as numbers."""
         try:
-            entropies = tuple(float(one) for one in self.entropies.split(","))
-            widths = tuple(int(one) for one in self.widths.split(","))
+            entropies = tuple(finite_number(one.strip()) for one in self.entropies.split(","))
+            widths = tuple(whole_number(one.strip(), 1) for one in self.widths.split(","))
         except ValueError:
             entropies, widths = (), ()
         rise = all(low < high for low, high in pairwise(entropies)) and all(map(math.isfinite, entropies))
         if not rise or len(widths) != len(entropies) + 1 or min(widths) < 1:
             raise ValueError(
                 'entropies must be rising numbers such as "1.5,3", and widths one whole number more, from 1, such as '
-                f'"1,8,24"; got "{self.entropies}" and "{self.widths}"'
+                f'"1,8,24"; got {shown(self.entropies)} and {shown(self.widths)}'
             )
         return entropies, widths
 

@@ -5,7 +5,7 @@ probabilities, and keeps as many as make expected tokens times passes per second
 it is done for trees.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -51,12 +51,12 @@ class JointThroughput(Composed):
     variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,look_ahead=1")
 
     def __post_init__(self) -> None:
-        check_sizes(self.budget, self.look_ahead, 1)
+        check_sizes(budget=self.budget, look_ahead=self.look_ahead)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the throughput rule."""
         table, cost_id = artefacts.cost(self.cost)
-        rule = SharedThroughput(self.budget, table, ALL_STAGES, self.look_ahead or FULL_SCAN)
+        rule = SharedThroughput(self.budget, table, look_ahead=self.look_ahead or FULL_SCAN)
         return Composition(BestFirst(Marginal()), rule, {"cost": cost_id})
 
 
@@ -76,6 +76,7 @@ class SharedThroughput:
     most: int
     cost: CostTable
     stages: tuple[str, ...] = ALL_STAGES
+    _: KW_ONLY
     look_ahead: int = FULL_SCAN
     needs_scores: bool = field(default=True, init=False)
     needs_probabilities: bool = field(default=True, init=False)
@@ -83,7 +84,7 @@ class SharedThroughput:
 
     def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
         self.check_batch(1)
-        return BestRatio(self.most, self.cost, self.stages, self.look_ahead).sizes(layer, contexts)
+        return BestRatio(self.most, self.cost, self.stages, look_ahead=self.look_ahead).sizes(layer, contexts)
 
     def shares(self, scores: Doubles, contexts: Longs) -> Ints:
         num_texts = len(scores)

@@ -86,6 +86,14 @@ class Presto(Composed):
         # A weight of 0 is DDTree on the same ranks; and it needs no counts.
         needs_corpus = self.ngram_weight > 0 and share < 1
         corpus, corpus_id = artefacts.ngram(self.ngram) if needs_corpus else (empty_counts(ASSUMED_VOCABULARY, 0), "")
-        edge = NGramCorrected(self.ngram_weight, corpus, corpus_id, share, self.renormalised, self.adaptive, self.top_k)
-        order = BestFirst(edge) if self.shape == BEST_FIRST else Beam(edge, self.beam_width)
+        edge = NGramCorrected(
+            self.ngram_weight,
+            corpus,
+            corpus_id,
+            text_share=share,
+            renormalised=self.renormalised,
+            adaptive=self.adaptive,
+            top_k=self.top_k,
+        )
+        order = BestFirst(edge) if self.shape == BEST_FIRST else Beam(edge, width=self.beam_width)
         return Composition(order, FixedBudget(self.budget), {"ngram": corpus_id} if needs_corpus else {})

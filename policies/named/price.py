@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.costs.round_costs import ALL_STAGES
 from simlab.policies.edges.models import Marginal
 from simlab.policies.named.caddtree import check_sizes
 from simlab.policies.orders.best_first import BestFirst
@@ -35,7 +34,7 @@ class Price(Composed):
     variants: ClassVar[tuple[str, ...]] = ("", "rate=60", "look_ahead=2,memory=0.5")
 
     def __post_init__(self) -> None:
-        check_sizes(self.budget, self.look_ahead, 1)
+        check_sizes(budget=self.budget, look_ahead=self.look_ahead)
         if self.rate is not None and not 0 <= self.rate < float("inf"):
             raise ValueError(f"rate must be tokens per second, at least 0; got {self.rate}")
         if not 0 <= self.memory < 1:
@@ -51,7 +50,7 @@ class Price(Composed):
         table, cost_id = artefacts.cost(self.cost)
         look_ahead = self.look_ahead or FULL_SCAN
         if self.rate is None:
-            rule: FixedPrice | OnlinePrice = OnlinePrice(self.budget, table, self.memory, ALL_STAGES, look_ahead)
+            rule: FixedPrice | OnlinePrice = OnlinePrice(self.budget, table, self.memory, look_ahead=look_ahead)
         else:
-            rule = FixedPrice(self.budget, table, self.rate, ALL_STAGES, look_ahead)
+            rule = FixedPrice(self.budget, table, self.rate, look_ahead=look_ahead)
         return Composition(BestFirst(Marginal()), rule, {"cost": cost_id})

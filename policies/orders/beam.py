@@ -5,7 +5,7 @@ EAGLE-2 (Li and others 2024, arXiv 2406.16858) draws a beam of 10 and reranks al
 one heap takes the nodes in their order: the first ones of a depth that come out of it are that depth's beam.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class Beam:
     """
 
     edge: EdgeModel
+    _: KW_ONLY
     width: int
     deepest: int = EVERY_DEPTH
     scores_fall: bool = field(default=True, init=False)

@@ -4,7 +4,7 @@ The whole chain enters first. Then come second choices, each below a node of the
 measures give; ties go to the larger path score, then to the smaller ranks, which is the deeper of two.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class BranchedChain:
     """
 
     measure: int
+    _: KW_ONLY
     num_branches: int = EVERY_DEPTH
     below: int = 0
     has_probabilities: bool = field(default=True, init=False)

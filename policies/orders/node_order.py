@@ -7,6 +7,7 @@ import numpy as np
 
 from simlab.arrays import Doubles, Ints, Shorts
 from simlab.draft import Draft
+from simlab.limits.memory import check_memory
 from simlab.policy import Needs
 from simlab.recorded import RecordedTexts, Roots
 from simlab.sequence_replay import draft_source
@@ -105,6 +106,8 @@ def layer_by_roots(order: NodeOrder, texts: RecordedTexts, most: int, with_score
 
 def empty_layer(roots: Roots, most: int, with_scores: bool) -> OrderLayer:
     """A layer to be filled: no node of the true path, and no node at all."""
+    if with_scores:
+        check_memory(8 * len(roots.counts) * (most + 1), f"scores of trees of up to {most:,} tokens", "take fewer")
     insertions = np.full(roots.counts.shape, NEVER, np.uint16)
     scores = np.full((len(insertions), most + 1), -np.inf) if with_scores else None
     return OrderLayer(insertions, np.zeros(len(insertions), np.int32), scores)

@@ -38,12 +38,12 @@ class WidthCaps(NamedTuple):
 
     kind: int
     most_width: int
-    budget: int
-    power: float
-    base_width: int
-    level: float
-    entropies: Doubles
-    widths: Ints
+    budget: int = 0
+    power: float = 0.0
+    base_width: int = 0
+    level: float = 0.0
+    entropies: Doubles = np.empty(0, np.float64)
+    widths: Ints = np.empty(0, np.int32)
 
     @property
     def key(self) -> str:
@@ -56,27 +56,25 @@ class WidthCaps(NamedTuple):
         return self.kind in (PROPORTIONAL, BINS)
 
 
-def proportional_caps(budget: int, power: float, base_width: int, most_width: int) -> WidthCaps:
+def proportional_caps(budget: int, power: float, *, base_width: int, most_width: int) -> WidthCaps:
     """A depth has a base and, of the rest of a budget, a whole part in proportion to its entropy to a power."""
-    return WidthCaps(
-        PROPORTIONAL, most_width, budget, power, base_width, 0.0, np.empty(0, np.float64), np.empty(0, np.int32)
-    )
+    return WidthCaps(PROPORTIONAL, most_width, budget=budget, power=power, base_width=base_width)
 
 
 def coverage_caps(coverage: float, most_width: int) -> WidthCaps:
     """A depth has as few first candidates as together have a probability; all that are read where they have less."""
-    return WidthCaps(COVERAGE, most_width, 0, 0.0, 0, coverage, np.empty(0, np.float64), np.empty(0, np.int32))
+    return WidthCaps(COVERAGE, most_width, level=coverage)
 
 
 def least_prob_caps(least_prob: float, most_width: int) -> WidthCaps:
     """A depth has the candidates of at least a probability, or else the first."""
     level = float(grid_scalar(np.log(least_prob))) if least_prob > 0 else -np.inf
-    return WidthCaps(LEAST_PROB, most_width, 0, 0.0, 0, level, np.empty(0, np.float64), np.empty(0, np.int32))
+    return WidthCaps(LEAST_PROB, most_width, level=level)
 
 
 def bin_caps(entropies: tuple[float, ...], widths: tuple[int, ...], most_width: int) -> WidthCaps:
     """A depth has the width of the bin in which its entropy lies; a border belongs to the bin below it."""
-    return WidthCaps(BINS, most_width, 0, 0.0, 0, 0.0, np.array(entropies, np.float64), np.array(widths, np.int32))
+    return WidthCaps(BINS, most_width, entropies=np.array(entropies, np.float64), widths=np.array(widths, np.int32))
 
 
 @kernel

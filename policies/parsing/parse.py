@@ -22,12 +22,14 @@ from typing import TypeAlias, cast
 from simlab.cost import CostTable
 from simlab.errors import PolicyError, did_you_mean, named_or_listed
 from simlab.ids import content_id
+from simlab.limits.typed_numbers import finite_number, is_whole, whole_number
 from simlab.policies import POLICIES
 from simlab.policies.artefacts import Artefacts, FitsItsTrace, NoArtefacts
 from simlab.policies.composition import Composed, Composition, composition_of
-from simlab.policies.parsing.user_file import load_policy_class, split_user_file
+from simlab.policies.parsing.user_file import checked_policy, load_policy_class, split_user_file
 from simlab.policies.rules.shared import SharedRule
 from simlab.policy import AnyPolicy
+from simlab.untrusted.json_text import parse_json
 
 Setting: TypeAlias = bool | int | float | str | None
 
@@ -38,6 +40,9 @@ MOST_POINTS = 10_000
 
 LABELS = {"ar": "autoregressive"}
 """Names under which a policy stands in tables, where they are not the typed ones."""
+
+_QUOTED_LETTERS = 120
+"""So much of what was typed stands in a sentence."""
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 
@@ -97,7 +102,7 @@ def _points(text: str, artefacts: Artefacts) -> Iterator[NamedPolicy]:
     grids = [(key, list(_grid(text, values))) for key, values in _pairs(source, text, settings)]
     _check_keys(source, [key for key, _ in grids])
     if math.prod(len(values) for _, values in grids) > MOST_POINTS:
-        raise PolicyError(f"`{text}` makes more than {MOST_POINTS:,} policies; ask for fewer values")
+        raise PolicyError(f"`{_cut(text)}` makes more than {MOST_POINTS:,} policies; ask for fewer values")
     keys, hints = [key for key, _ in grids], _hints(source)
     for values in itertools.product(*(values for _, values in grids)):
         yield _point(source, hints, dict(zip(keys, values, strict=True)), artefacts)
@@ -113,7 +118,7 @@ def _source(text: str) -> tuple[_Source, str]:
     name, colon, settings = text.partition(":")
     make = named_class(name)
     if colon and not settings:
-        raise PolicyError(f"`{text}` ends where settings should follow; write {name}:key=value, or {name} alone")
+        raise PolicyError(f"`{_cut(text)}` ends where settings should follow; write {name}:key=value, or {name} alone")
     return _Source(name, name, make, {}), settings
 
 
@@ -144,10 +149,10 @@ def _pairs(source: _Source, text: str, settings: str) -> Iterator[tuple[str, str
     for pair in pairs:
         key, equals, values = pair.partition("=")
         if not (key and equals and values):
-            said = f"`{text}`: settings are key=value, separated by commas; got `{pair}`"
+            said = f"`{_cut(text)}`: settings are key=value, separated by commas; got `{_cut(pair)}`"
             raise PolicyError(f"{said}{_meant_by(source, pairs, pair)}")
         if key in seen:
-            raise PolicyError(f"`{text}` sets `{key}` twice; write {key}=a/b for two values")
+            raise PolicyError(f"`{_cut(text)}` sets `{key}` twice; write {key}=a/b for two values")
         seen.add(key)
         yield key, values
 
@@ -171,15 +176,15 @@ def _grid(text: str, values: str) -> Iterator[str]:
     """The values of one key, each still as text."""
     pieces = re.findall(rf"(?:{_QUOTED}|[^/])+", values)
     if not pieces or len(pieces) != len(re.sub(_QUOTED, "q", values).split("/")):
-        raise PolicyError(f"`{text}`: a value is missing in `{values}`")
+        raise PolicyError(f"`{_cut(text)}`: a value is missing in `{_cut(values)}`")
     for piece in pieces:
         span = re.fullmatch(r"(-?\d+)\.\.(-?\d+)", piece)
         if span is None:
             yield piece
             continue
-        low, high = int(span[1]), int(span[2])
+        low, high = (_whole(_cut(text), "an end of a range", end) for end in span.groups())
         if not low <= high < low + MOST_POINTS:
-            raise PolicyError(f"`{text}`: `{piece}` should count upwards, over at most {MOST_POINTS:,} values")
+            raise PolicyError(f"`{_cut(text)}`: `{piece}` should count upwards, over at most {MOST_POINTS:,} values")
         yield from (str(value) for value in range(low, high + 1))
 
 
@@ -199,7 +204,7 @@ def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], 
     for key, value in settings.items():
         if type(value) not in _KINDS:
             raise PolicyError(f"`{label}`: {key} is {value!r}; a setting must be {_one_of(_KINDS)}")
-    policy = _composition(label, made, artefacts) if isinstance(made, Composed) else made
+    policy = _composition(label, made, artefacts) if isinstance(made, Composed) else checked_policy(label, made)
     composition = composition_of(policy)
     artefact_ids = dict(source.artefact_ids) | ({} if composition is None else dict(composition.artefacts))
     described: dict[str, object] = {"name": source.name, "settings": settings, "artefacts": artefact_ids}
@@ -258,19 +263,40 @@ def _check_keys(source: _Source, keys: Sequence[str]) -> None:
 
 def _fitting(label: str, key: str, text: str, hint: object) -> Setting:
     """The value that a text stands for, as the type of its field wants it."""
-    kinds = _kinds(hint)
+    kinds, label = _kinds(hint), _cut(label)
     if not kinds:
         named = hint.__name__ if isinstance(hint, type) else hint
         raise PolicyError(f"`{label}`: {key} is a {named}, which cannot be typed; a setting must be {_one_of(_KINDS)}")
+    if int in kinds and is_whole(text):
+        return _whole(label, key, text)
     for value in (_json(text), text):
         for kind in kinds:
-            if kind is float and type(value) is int:
-                return float(value)
+            if kind is float and type(value) in (int, float):
+                return _finite(label, key, text)
             if type(value) is kind:
                 return cast(Setting, value)
     span = re.fullmatch(r"(\d+)[-:](\d+)", text)
     meant = f"; from one to the other is {span[1]}..{span[2]}" if span and int in kinds else ""
-    raise PolicyError(f"`{label}`: {key} should be {_one_of(kinds)}; got `{text}`{meant}")
+    raise PolicyError(f"`{label}`: {key} should be {_one_of(kinds)}; got `{_cut(text)}`{meant}")
+
+
+def _whole(label: str, key: str, text: str) -> int:
+    try:
+        return whole_number(text)
+    except ValueError as error:
+        raise PolicyError(f"`{label}`: {key}: {error}") from error
+
+
+def _finite(label: str, key: str, text: str) -> float:
+    try:
+        return finite_number(text)
+    except ValueError as error:
+        raise PolicyError(f"`{label}`: {key}: {error}") from error
+
+
+def _cut(text: str) -> str:
+    """What was typed, as a sentence can quote it."""
+    return text if len(text) <= _QUOTED_LETTERS else f"{text[:_QUOTED_LETTERS]}..."
 
 
 def _one_of(kinds: Sequence[type]) -> str:
@@ -284,10 +310,7 @@ def _kinds(hint: object) -> tuple[type, ...]:
 
 
 def _json(text: str) -> object:
-    def refused(constant: str) -> object:
-        raise ValueError(constant)
-
     try:
-        return json.loads(text, parse_constant=refused)
+        return parse_json(text)
     except ValueError:
         return text

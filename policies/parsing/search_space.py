@@ -1,5 +1,6 @@
 """What a search tries: policies as people type them, some settings of which may be ranges."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from simlab.errors import PolicyError
 from simlab.policies import POLICIES
 
-_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _RANGE = re.compile(rf'"(?:[^"\\]|\\.)*"|(?<=[:,])(?P<key>\w+)=(?P<low>{_NUMBER})~(?P<high>{_NUMBER})(?=,|$)')
 
 DIGITS = 4
@@ -82,9 +83,10 @@ def parse_entry(text: str) -> SearchEntry:
     matches = [match for match in _RANGE.finditer(text) if match["key"] is not None]
     ranges = tuple(SettingRange(span["key"], float(span["low"]), float(span["high"])) for span in matches)
     for span in ranges:
-        if not span.low < span.high:
+        if not -math.inf < span.low < span.high < math.inf:
             raise PolicyError(
-                f"`{text}`: {span.key}={span.low:g}~{span.high:g} should rise; write the smaller end first"
+                f"`{text}`: {span.key}={span.low:g}~{span.high:g} should rise, between finite numbers; "
+                "write the smaller end first"
             )
     return SearchEntry(text, ranges)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from simlab.errors import PolicyError
-from simlab.policy import AnyPolicy
+from simlab.errors import USER_MODULE, PolicyError, told
+from simlab.policy import AnyPolicy, Needs
 
 
 def split_user_file(text: str) -> tuple[Path, str, str] | None:
@@ -42,8 +42,28 @@ def load_policy_class(path: Path, class_name: str) -> tuple[Callable[..., AnyPol
     return policy, digest
 
 
+def checked_policy(label: str, policy: AnyPolicy) -> AnyPolicy:
+    """The policy, if it has what every policy has.
+
+    Raises:
+        PolicyError: something is missing, or is not of its type.
+    """
+    budget, needs = (getattr(policy, name, None) for name in ("budget", "needs"))
+    if type(budget) is not int or budget < 0:
+        raise PolicyError(
+            f"`{label}`: `budget`, the most tokens that it drafts in a round, should be a whole number, at least 0; "
+            f"got {budget!r}"
+        )
+    if not isinstance(needs, Needs):
+        raise PolicyError(f"`{label}`: `needs` should be a simlab.Needs, which says what it reads; got {needs!r}")
+    missing = [name for name in ("start", "select", "update") if not callable(getattr(policy, name, None))]
+    if missing:
+        raise PolicyError(f"`{label}` has no method {missing[0]}; mix in simlab.Stateless if it remembers nothing")
+    return policy
+
+
 def _module(path: Path, digest: str) -> object:
-    name = f"simlab_user_policy_{digest[:16]}"
+    name = f"{USER_MODULE}{digest[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
@@ -53,7 +73,9 @@ def _module(path: Path, digest: str) -> object:
     sys.modules[name] = module  # a dataclass looks its module up while it is being made
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too
         del sys.modules[name]
-        raise PolicyError(f"the policy file {path} does not run: {type(error).__name__}: {error}") from error
+        raise PolicyError(f"the policy file {path} does not run: {told(error)}") from error
     return module

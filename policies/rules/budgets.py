@@ -8,7 +8,7 @@ more, a ratio rule therefore stops at such a node; a release, whose weights are 
 the weight is lost in the sum, at about 1e-16 of it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -104,6 +104,7 @@ class BestRatio:
     most: int
     cost: CostTable
     stages: tuple[str, ...] = ALL_STAGES
+    _: KW_ONLY
     look_ahead: int = 1
     tile: int = 1
     discount: float = 1.0
@@ -134,8 +135,9 @@ class FloorAndStep:
     most: int
     cost: CostTable
     stages: tuple[str, ...] = ALL_STAGES
-    floor: int = 32
-    step: int = 32
+    _: KW_ONLY
+    floor: int
+    step: int
     doubling: bool = False
     roofline: RooflineRounds | None = None
     needs_scores: bool = field(default=True, init=False)
@@ -159,6 +161,7 @@ class FixedPrice:
     cost: CostTable
     rate: float
     stages: tuple[str, ...] = ALL_STAGES
+    _: KW_ONLY
     look_ahead: int = FULL_SCAN
     needs_scores: bool = field(default=True, init=False)
     needs_probabilities: bool = field(default=True, init=False)

@@ -1,6 +1,6 @@
 """A price of time that a policy learns as it goes."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class OnlinePrice:
     cost: CostTable
     memory: float
     stages: tuple[str, ...] = ALL_STAGES
+    _: KW_ONLY
     look_ahead: int = FULL_SCAN
     needs_scores: bool = field(default=True, init=False)
     needs_probabilities: bool = field(default=True, init=False)

@@ -5,14 +5,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.layouts import layout_of
-from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD, check_names
+from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD
+from simlab.real_runner.checkpoints.weights import check_weights
 from simlab.real_runner.drafters.config import DFlashConfig
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSummary:
-    """What is known of a checkpoint from its configuration and the names of its tensors.
+    """What is known of a checkpoint from its configuration and its tensors.
 
     Attributes:
         format: the name of its layout, one of `LAYOUTS`.
@@ -27,18 +29,20 @@ class CheckpointSummary:
     lines: tuple[tuple[str, str], ...]
 
 
-def explain_checkpoint(fields: Mapping[str, object], names: Collection[str], place: object) -> CheckpointSummary:
+def explain_checkpoint(
+    fields: Mapping[str, object], tensors: Mapping[str, StoredTensor], place: object
+) -> CheckpointSummary:
     """Say what a checkpoint is, and whether simlab will run it.
 
     Args:
         fields: of its ``config.json``.
-        names: of its tensors.
+        tensors: by name.
         place: where it lies, for the sentence that says why it will not run.
     """
     config, problem, layout = None, None, layout_of(fields)
     try:
         config = layout.reads(fields)
-        check_names(config, names, place)
+        check_weights(config, tensors, place)
     except ModelError as error:
         problem = str(error)
     lines = [("format", layout.described(fields)), ("will run", "yes" if problem is None else f"no: {problem}")]
@@ -46,7 +50,7 @@ def explain_checkpoint(fields: Mapping[str, object], names: Collection[str], pla
     if target is not None:
         lines.append(("made for", target))
     if config is not None:
-        lines += _lines(config, names)
+        lines += _lines(config, tensors)
     return CheckpointSummary(layout.name, config, problem, tuple(lines))
 
 

@@ -1,8 +1,12 @@
 """The fields of a drafter's ``config.json``, each checked as it is read."""
 
 from collections.abc import Mapping
+from reprlib import repr as shown
 
 from simlab.errors import ModelError
+
+_LARGEST, _HIGHEST = 1 << 31, 1e30
+_MOST_LAYERS = 1024
 
 
 def integer(value: object) -> int:
@@ -11,9 +15,20 @@ def integer(value: object) -> int:
     Raises:
         ModelError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ModelError(f"the drafter's config.json holds {value!r} where a whole number belongs")
+    if isinstance(value, bool) or not isinstance(value, int) or not -_LARGEST < value < _LARGEST:
+        raise ModelError(f"the drafter's config.json holds {shown(value)} where a whole number belongs")
     return value
+
+
+def layer_count(value: object) -> int:
+    """How many layers a drafter has; what follows makes a list of so many.
+
+    Raises:
+        ModelError: it is no whole number, or more than any drafter has.
+    """
+    if integer(value) > _MOST_LAYERS:
+        raise ModelError(f"a drafter's num_hidden_layers must be at most {_MOST_LAYERS:,}; got {value}")
+    return integer(value)
 
 
 def number(value: object) -> float:
@@ -22,8 +37,8 @@ def number(value: object) -> float:
     Raises:
         ModelError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ModelError(f"the drafter's config.json holds {value!r} where a number belongs")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_HIGHEST < value < _HIGHEST:
+        raise ModelError(f"the drafter's config.json holds {shown(value)} where a number belongs")
     return float(value)
 
 
@@ -34,8 +49,18 @@ def flag(value: object, name: str) -> bool:
         ModelError: it is neither.
     """
     if not isinstance(value, bool):
-        raise ModelError(f"the drafter's config.json holds {name}={value!r} where true or false belongs")
+        raise ModelError(f"the drafter's config.json holds {name}={shown(value)} where true or false belongs")
     return value
+
+
+def flag_of(fields: Mapping[str, object], name: str) -> bool:
+    """A field that is true or false; false where it is null or left out.
+
+    Raises:
+        ModelError: it is neither.
+    """
+    value = fields.get(name)
+    return value is not None and flag(value, name)
 
 
 def layer_numbers(value: object) -> tuple[int, ...]:
@@ -45,7 +70,7 @@ def layer_numbers(value: object) -> tuple[int, ...]:
         ModelError: they are no list of whole numbers.
     """
     if not isinstance(value, list | tuple):
-        raise ModelError(f"the drafter's target_layer_ids must be a list of layer numbers; got {value!r}")
+        raise ModelError(f"the drafter's target_layer_ids must be a list of layer numbers; got {shown(value)}")
     return tuple(integer(tap) for tap in value)
 
 
@@ -61,10 +86,13 @@ def rotary_base(fields: Mapping[str, object]) -> float:
             continue
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind != "default":
-            raise ModelError(f"this drafter needs scaled rotary positions ({name} {kind!r}), which simlab does not run")
+            raise ModelError(
+                f"this drafter needs scaled rotary positions ({name} {shown(kind)}), which simlab does not run"
+            )
         if rope.get("partial_rotary_factor", 1) != 1 or any(isinstance(value, Mapping) for value in rope.values()):
             raise ModelError(
-                f"this drafter needs rotary positions that {name} {dict(rope)} describes, which simlab does not run"
+                f"this drafter needs rotary positions that {name} {shown(dict(rope))} describes, "
+                "which simlab does not run"
             )
     rope = fields.get("rope_parameters")
     theta = rope.get("rope_theta") if isinstance(rope, Mapping) else None
@@ -81,16 +109,18 @@ def layer_types(fields: Mapping[str, object], num_layers: int) -> list[str]:
     given = fields.get("layer_types")
     if given is None:
         first = integer(fields.get("max_window_layers", 28))
-        slides = bool(fields.get("use_sliding_window")) and fields.get("sliding_window") is not None
+        slides = flag_of(fields, "use_sliding_window") and fields.get("sliding_window") is not None
         return ["sliding_attention" if slides and i >= first else "full_attention" for i in range(num_layers)]
     if not isinstance(given, list | tuple) or (num_layers > 0 and len(given) != num_layers):
-        raise ModelError(f"the drafter's layer_types must name the kind of each of {num_layers} layers; got {given!r}")
-    if others := sorted({str(kind) for kind in given} - {"full_attention", "sliding_attention"}):
-        raise ModelError(f"this drafter has layers of {', '.join(others)}, which simlab does not run")
+        raise ModelError(
+            f"the drafter's layer_types must name the kind of each of {num_layers} layers; got {shown(given)}"
+        )
+    if others := [kind for kind in given if kind not in ("full_attention", "sliding_attention")]:
+        raise ModelError(f"this drafter has layers of {shown(others[0])}, which simlab does not run")
     return [str(kind) for kind in given]
 
 
 def sliding_window(fields: Mapping[str, object]) -> int | None:
     """The window of sliding layers, where it is in use."""
     window = fields.get("sliding_window", 4096)
-    return integer(window) if fields.get("use_sliding_window") and window is not None else None
+    return integer(window) if flag_of(fields, "use_sliding_window") and window is not None else None

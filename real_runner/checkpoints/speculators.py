@@ -1,10 +1,20 @@
 """The ``config.json`` of a DFlash checkpoint in the format of PyPI speculators 0.9."""
 
 from collections.abc import Mapping
+from reprlib import repr as shown
 from typing import cast
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.fields import flag, integer, layer_numbers, layer_types, number, rotary_base
+from simlab.real_runner.checkpoints.fields import (
+    flag,
+    flag_of,
+    integer,
+    layer_count,
+    layer_numbers,
+    layer_types,
+    number,
+    rotary_base,
+)
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
@@ -33,17 +43,20 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
     kind = fields[_KIND]
     if kind != "dflash":
         lacking = _MISSING.get(str(kind), "that kind of drafter")
-        raise ModelError(f"this is a drafter of speculators' kind {kind!r}; simlab has not {lacking}, and runs DFlash")
+        raise ModelError(
+            f"this is a drafter of speculators' kind {shown(kind)}; simlab has not {lacking}, and runs DFlash"
+        )
     layers = _layer_config(fields)
-    num_layers = integer(layers.get("num_hidden_layers"))
+    num_layers = layer_count(layers.get("num_hidden_layers"))
     hidden_size, vocab_size = integer(layers.get("hidden_size")), integer(layers.get("vocab_size"))
     if fields.get("target_hidden_size") not in (None, hidden_size):
+        wide = shown(fields["target_hidden_size"])
         raise ModelError(
-            f"this drafter is {hidden_size} wide and its target {fields['target_hidden_size']}; speculators' own class "
+            f"this drafter is {hidden_size} wide and its target {wide}; speculators' own class "
             "reads targets of its own width only, and so does simlab"
         )
     if layers.get("hidden_act") not in (None, "silu"):
-        raise ModelError(f"this drafter needs the activation {layers['hidden_act']!r}, which simlab does not run")
+        raise ModelError(f"this drafter needs the activation {shown(layers['hidden_act'])}, which simlab does not run")
     heads, draft_vocab_size = (
         integer(layers.get("num_attention_heads")),
         integer(_field(fields, "draft_vocab_size", 32000)),
@@ -58,11 +71,11 @@ def config_from_speculators(fields: Fields) -> DFlashConfig:
         intermediate_size=integer(layers.get("intermediate_size")),
         num_attention_heads=heads,
         num_key_value_heads=integer(layers.get("num_key_value_heads") or heads),
-        head_dim=integer(layers.get("head_dim") or hidden_size // heads),
+        head_dim=integer(layers.get("head_dim") or hidden_size // max(heads, 1)),
         rms_norm_eps=number(layers.get("rms_norm_eps")),
         rope_theta=rotary_base(layers),
         vocab_size=vocab_size,
-        attention_bias=bool(layers.get("attention_bias", False)),
+        attention_bias=flag_of(layers, "attention_bias"),
         max_position_embeddings=integer(layers.get("max_position_embeddings", 8192)),
         layer_views=_layer_views(fields, layers, num_layers),
         predicts_from_root=flag(_field(fields, "sample_from_anchor", False), "sample_from_anchor"),
@@ -89,7 +102,7 @@ def _promised_depth(fields: Fields) -> int | None:
     methods = inner.get("proposal_methods") if isinstance(inner, Mapping) else None
     first = methods[0] if isinstance(methods, list) and methods else None
     num_tokens = first.get("speculative_tokens") if isinstance(first, Mapping) else None
-    return num_tokens if isinstance(num_tokens, int) else None
+    return None if num_tokens is None else integer(num_tokens)
 
 
 def _named_target(fields: Fields) -> str | None:
@@ -115,18 +128,21 @@ def _layer_config(fields: Fields) -> dict[str, object]:
     nested = fields.get("transformer_layer_config")
     if not isinstance(nested, Mapping):
         raise ModelError("the drafter's config.json has no 'transformer_layer_config'; fetch the checkpoint again")
-    kind = str(nested.get("model_type", "qwen3"))
+    kind = nested.get("model_type", "qwen3")
+    if not isinstance(kind, str):
+        raise ModelError(f"the drafter's transformer_layer_config has the model_type {shown(kind)}; expected a text")
+    if nested.get("num_hidden_layers") is not None:
+        layer_count(nested["num_hidden_layers"])
     rest = {name: value for name, value in nested.items() if name != "model_type"}
     rope = rest.get("rope_parameters")
     if isinstance(rope, Mapping) and isinstance(rope.get("sliding_attention"), Mapping):
         # The released class has one rotation for all layers, and takes this one.
         rest["rope_parameters"] = dict(cast(Mapping[str, object], rope["sliding_attention"]))
     try:
-        made = AutoConfig.for_model(kind, **rest)
-    except (ValueError, TypeError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
+        return cast(dict[str, object], AutoConfig.for_model(kind, **rest).to_dict())
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ModelError(f"the drafter's transformer_layer_config cannot be read ({reason})") from error
-    return cast(dict[str, object], made.to_dict())
 
 
 def _layer_views(fields: Fields, layers: Fields, num_layers: int) -> tuple[LayerView, ...]:

@@ -23,26 +23,24 @@ _PARTS_OF_OTHERS = {
     "confidence_head": "a confidence head",
     "midlayer": "the layer of EAGLE-3",
 }
-_OF_A_LAYER = (
-    "input_layernorm.weight",
-    "post_attention_layernorm.weight",
-    "self_attn.q_norm.weight",
-    "self_attn.k_norm.weight",
-    "mlp.gate_proj.weight",
-    "mlp.up_proj.weight",
-    "mlp.down_proj.weight",
-)
 
 
-def layer_names(config: DFlashConfig) -> Iterator[str]:
-    """The tensors that every drafter of a configuration has."""
-    yield from ("fc.weight", "hidden_norm.weight", "norm.weight")
-    for layer in range(config.num_hidden_layers):
-        yield from (f"layers.{layer}.{part}" for part in _OF_A_LAYER)
-        for kind in "qkvo":
-            yield f"layers.{layer}.self_attn.{kind}_proj.weight"
+def layer_shapes(config: DFlashConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The tensors that every drafter of a configuration has, each with its shape."""
+    hidden, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
+    queries, keys = config.num_attention_heads * head, config.num_key_value_heads * head
+    yield "fc.weight", (hidden, len(config.target_layer_ids) * hidden)
+    yield from (("hidden_norm.weight", (hidden,)), ("norm.weight", (hidden,)))
+    projections = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, queries)}
+    for layer in (f"layers.{number}" for number in range(config.num_hidden_layers)):
+        yield from ((f"{layer}.{name}_layernorm.weight", (hidden,)) for name in ("input", "post_attention"))
+        yield from ((f"{layer}.self_attn.{name}_norm.weight", (head,)) for name in "qk")
+        yield from ((f"{layer}.mlp.{name}_proj.weight", (inner, hidden)) for name in ("gate", "up"))
+        yield f"{layer}.mlp.down_proj.weight", (hidden, inner)
+        for name, shape in projections.items():
+            yield f"{layer}.self_attn.{name}_proj.weight", shape
             if config.attention_bias:
-                yield f"layers.{layer}.self_attn.{kind}_proj.bias"
+                yield f"{layer}.self_attn.{name}_proj.bias", shape[:1]
 
 
 def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> None:
@@ -56,7 +54,7 @@ def check_names(config: DFlashConfig, names: Iterable[str], place: object) -> No
     Raises:
         ModelError: some are missing, or are parts of another kind of drafter.
     """
-    present, expected = set(names), set(layer_names(config))
+    present, expected = set(names), {name for name, _ in layer_shapes(config)}
     missing, foreign = sorted(expected - present), sorted(present - expected - {*BESIDE_THE_LAYERS, *IGNORED})
     named = {
         what: name for name in reversed(foreign) for part, what in _PARTS_OF_OTHERS.items() if f".{part}" in f".{name}"

@@ -4,11 +4,14 @@ simlab writes its own checkpoints in it.
 """
 
 from collections.abc import Mapping
+from reprlib import repr as shown
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.fields import (
     flag,
+    flag_of,
     integer,
+    layer_count,
     layer_numbers,
     layer_types,
     number,
@@ -36,7 +39,7 @@ def config_from_json(fields: Fields) -> DFlashConfig:
     """
     architectures = fields.get("architectures")
     for name in architectures if isinstance(architectures, list) else []:
-        if name in _OTHER_DRAFTERS:
+        if isinstance(name, str) and name in _OTHER_DRAFTERS:
             raise ModelError(f"this is a {name}; simlab has not {_OTHER_DRAFTERS[name]}, and runs DFlash")
     inner = fields.get("dflash_config")
     nested = dict(inner) if isinstance(inner, Mapping) else {}
@@ -48,7 +51,7 @@ def config_from_json(fields: Fields) -> DFlashConfig:
         return value
 
     _refuse_variants(fields, nested)
-    num_layers = integer(field("num_hidden_layers"))
+    num_layers = layer_count(field("num_hidden_layers"))
     num_target_layers = integer(field("num_target_layers"))
     named = (nested.get("target_layer_ids"), fields.get("target_layer_ids"), nested.get("layer_ids"))
     taps = next((ids for ids in named if ids is not None), None)
@@ -66,7 +69,7 @@ def config_from_json(fields: Fields) -> DFlashConfig:
         rms_norm_eps=number(field("rms_norm_eps")),
         rope_theta=rotary_base(fields),
         vocab_size=integer(field("vocab_size")),
-        attention_bias=bool(fields.get("attention_bias", False)),
+        attention_bias=flag_of(fields, "attention_bias"),
         max_position_embeddings=integer(field("max_position_embeddings", 8192)),
         layer_views=_layer_views(fields, nested, num_layers),
         final_logit_softcapping=_soft_cap(nested.get("final_logit_softcapping", fields.get("final_logit_softcapping"))),
@@ -141,11 +144,13 @@ def _layer_views(fields: Fields, nested: Mapping[str, object], num_layers: int) 
     ``dflash_config.causal`` is what vLLM reads for the same thing.
     """
     causal_flags = [
-        value for value in (fields.get("is_causal"), nested.get("is_causal"), nested.get("causal")) if value is not None
+        flag(value, "is_causal")
+        for value in (fields.get("is_causal"), nested.get("is_causal"), nested.get("causal"))
+        if value is not None
     ]
     if len(set(causal_flags)) > 1:
         raise ModelError("the drafter's config.json says both that its blocks are causal inside and that they are not")
-    causal = flag(causal_flags[0], "is_causal") if causal_flags else None
+    causal = causal_flags[0] if causal_flags else None
     window = sliding_window(fields)
     views = []
     for kind in layer_types(fields, num_layers):
@@ -181,7 +186,7 @@ def _refuse_variants(fields: Fields, nested: Mapping[str, object]) -> None:
     for name, (what, values) in harmless.items():
         value = nested.get(name, fields.get(name))
         if value is not None and value not in values:
-            raise ModelError(f"this drafter needs {what} ({name}={value!r}), which simlab does not run")
+            raise ModelError(f"this drafter needs {what} ({name}={shown(value)}), which simlab does not run")
 
 
 ZLAB = Layout(

@@ -199,7 +199,7 @@ def _unequal(policy: AnyPolicy, served: ServedGroup, number: int) -> ReplayMisma
     try:
         return first_unequal(policy, text)
     except KeyError as error:
-        return ReplayMismatch(int(error.args[0]) - len(text.prompt.token_ids), "root", "none", "one")
+        return ReplayMismatch(int(error.args[0]) - len(text.prompt.token_ids), "root", ran="none", replayed="one")
 
 
 def _turns(num_texts: int, batch: int, num_rounds: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -221,7 +221,7 @@ def _first_misplaced(served: ServedGroup) -> dict[int, ReplayMismatch]:
     came, misplaced, done = served.came, dict[int, ReplayMismatch](), [0] * len(served.came)
     turns = list(_turns(len(served.texts), served.batch, [len(text.rounds) for text in came]))
     if len(turns) != len(served.rounds):
-        unequal = ReplayMismatch(0, "rounds of the batch", str(len(served.rounds)), str(len(turns)))
+        unequal = ReplayMismatch(0, "rounds of the batch", ran=str(len(served.rounds)), replayed=str(len(turns)))
         return dict.fromkeys(range(len(served.texts)), unequal)
     for turn, batch_round in zip(turns, served.rounds, strict=True):
         ran = tuple(sorted(batch_round.numbers))
@@ -230,12 +230,13 @@ def _first_misplaced(served: ServedGroup) -> dict[int, ReplayMismatch]:
             done[number] += 1
             if ran != turn or len(turn) != served.batch:
                 misplaced.setdefault(
-                    number, ReplayMismatch(ran_round.round.position, "texts beside it", str(ran), str(turn))
+                    number,
+                    ReplayMismatch(ran_round.round.position, "texts beside it", ran=str(ran), replayed=str(turn)),
                 )
             seconds, waited = ran_round.seconds.total_s, batch_round.seconds.total_s
             if seconds != waited:
                 misplaced.setdefault(
-                    number, ReplayMismatch(ran_round.round.position, _SECONDS, str(seconds), str(waited))
+                    number, ReplayMismatch(ran_round.round.position, _SECONDS, ran=str(seconds), replayed=str(waited))
                 )
     return misplaced
 

@@ -10,7 +10,7 @@ from simlab.errors import MissingChannelError, TraceError
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import rows_for
-from simlab.real_runner.checkpoints.files import checkpoint_digest
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.confirm.batch_invariant_check import check_shapes_agree
 from simlab.real_runner.confirm.groups import ResampledUnit, TextGroup, groups_of, units_of
 from simlab.real_runner.confirm.options import ConfirmOptions

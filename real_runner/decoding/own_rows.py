@@ -1,7 +1,7 @@
 """Replay of the runner's own rows on its own text: it must give the runner's rounds, without tolerance."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class ReplayMismatch:
 
     position: int
     what: str
+    _: KW_ONLY
     ran: str
     replayed: str
 
@@ -67,7 +68,7 @@ def first_unequal(policy: AnyPolicy, decoded: DecodedText) -> ReplayMismatch | N
         expected = next(replayed)
         for what, here, there in zip(_PARTS, parts_of(ran.round), parts_of(expected), strict=True):
             if here != there:
-                return ReplayMismatch(ran.round.position, what, here, there)
+                return ReplayMismatch(ran.round.position, what, ran=here, replayed=there)
     return None
 
 
@@ -103,11 +104,12 @@ def _first_misplaced(decoded: DecodedText) -> ReplayMismatch | None:
     expected, last = 0, len(decoded.text) - 1
     for ran in decoded.rounds:
         if ran.round.position != expected or expected >= last:
-            return ReplayMismatch(
-                expected, "root", str(ran.round.position), str(expected) if expected < last else "none"
-            )
+            root = str(expected) if expected < last else "none"
+            return ReplayMismatch(expected, "root", ran=str(ran.round.position), replayed=root)
         expected += ran.round.num_committed
-    return None if expected == last else ReplayMismatch(expected, "end of the text", str(expected), str(last))
+    if expected == last:
+        return None
+    return ReplayMismatch(expected, "end of the text", ran=str(expected), replayed=str(last))
 
 
 def _rows(by_position: dict[int, Marginals], num_roots: int) -> DraftRows:

@@ -8,7 +8,12 @@ from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 TAP_OFFSETS = (0, 1)
 """What may lie between a checkpoint's layer numbers and the states of a target: see ``DFlashConfig.tap_offset``."""
 
+MOST_SLOTS = 1024
+"""No block is longer: a pass takes room for each slot beside each other."""
+
+_LARGEST = 1 << 24
 _COUNTS = (
+    "vocab_size",
     "num_hidden_layers",
     "hidden_size",
     "intermediate_size",
@@ -63,8 +68,11 @@ class DFlashConfig:
     def __post_init__(self) -> None:
         counted = _COUNTS if self.num_target_layers is None else ("num_target_layers", *_COUNTS)
         for name in counted:
-            if getattr(self, name) < 1:
-                raise ModelError(f"a drafter's {name} must be at least 1; got {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= _LARGEST:
+                raise ModelError(
+                    f"a drafter's {name} must be at least 1 and at most {_LARGEST:,}; got {getattr(self, name)}"
+                )
+        self._check_arithmetic()
         if self.num_attention_heads % self.num_key_value_heads:
             raise ModelError(
                 f"a drafter's {self.num_attention_heads} attention heads cannot share "
@@ -72,8 +80,10 @@ class DFlashConfig:
             )
         if not self.target_layer_ids:
             raise ModelError("a drafter must tap at least one layer of its target; target_layer_ids is empty")
-        if self.block_size < 2:
-            raise ModelError(f"a drafter's block_size must be at least 2; got {self.block_size}")
+        if not 2 <= self.block_size <= MOST_SLOTS:
+            raise ModelError(
+                f"a drafter's block_size must be at least 2 and at most {MOST_SLOTS:,}; got {self.block_size}"
+            )
         if not 0 <= self.mask_token_id < self.vocab_size:
             raise ModelError(
                 f"mask_token_id {self.mask_token_id} is not in the target's vocabulary of {self.vocab_size}"
@@ -85,6 +95,21 @@ class DFlashConfig:
             raise ModelError("a drafter's sliding_window must be at least 1")
         if self.draft_vocab_size is not None and not 1 <= self.draft_vocab_size <= self.vocab_size:
             raise ModelError(f"draft_vocab_size {self.draft_vocab_size} is not within the {self.vocab_size} tokens")
+
+    def _check_arithmetic(self) -> None:
+        """Refuse what no layer can work with, or would make numbers that are none."""
+        if self.head_dim % 2:
+            raise ModelError(f"a drafter's head_dim must be even, for its halves are rotated; got {self.head_dim}")
+        cap = 1.0 if self.final_logit_softcapping is None else self.final_logit_softcapping
+        for name, value, low, high in (
+            ("rms_norm_eps", self.rms_norm_eps, 1e-12, 1.0),
+            ("rope_theta", self.rope_theta, 1.0, 1e30),
+            ("final_logit_softcapping", cap, 1e-3, 1e30),
+            ("size of output_multiplier", abs(self.output_multiplier), 0.0, 1e6),
+            ("size of input_embedding_scale", abs(self.input_embedding_scale), 0.0, 1e6),
+        ):
+            if not low <= value <= high:
+                raise ModelError(f"a drafter's {name} must be from {low:g} to {high:g}; got {value}")
 
     @property
     def depth(self) -> int:

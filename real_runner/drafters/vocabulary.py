@@ -3,10 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from simlab.arrays import Ints, read_only
+from simlab.arrays import Bools, Ints, Longs, read_only
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 
@@ -48,9 +46,7 @@ class DraftVocabulary:
         return replace(marginals, ids=self.to_target(marginals.ids))
 
 
-def vocabulary_of(
-    offsets: Tensor | None, mask: Tensor | None, draft_size: int, target_size: int
-) -> tuple[Tensor, bool]:
+def vocabulary_of(offsets: Longs | None, mask: Bools | None, draft_size: int, target_size: int) -> tuple[Longs, bool]:
     """The target's id of each token of a drafter, int64 ``[V_d]``, and whether these rise.
 
     Args:
@@ -68,22 +64,23 @@ def vocabulary_of(
             "it again, or ask its publisher"
         )
     if offsets is not None:
-        ids = offsets.to(torch.int64) + torch.arange(len(offsets))
+        ids = offsets + np.arange(len(offsets))
     else:
         assert mask is not None
-        ids = mask.to(torch.bool).nonzero()[:, 0]
-    if ids.dim() != 1 or len(ids) != draft_size or len(ids.unique()) != draft_size:
-        raise ModelError(f"the drafter's d2t or t2d names {len(ids.unique())} tokens; config.json says {draft_size}")
+        ids = np.flatnonzero(mask)
+    num_named = len(np.unique(ids))
+    if len(ids) != draft_size or num_named != draft_size:
+        raise ModelError(f"the drafter's d2t or t2d names {num_named} tokens; config.json says {draft_size}")
     if int(ids.min()) < 0 or int(ids.max()) >= target_size:
         raise ModelError(f"the drafter's d2t leaves the target's vocabulary of {target_size}; d2t holds offsets")
     _check_mask(ids, mask, target_size)
-    return ids, bool((ids.diff() > 0).all())
+    return ids, bool((np.diff(ids) > 0).all())
 
 
-def _check_mask(ids: Tensor, mask: Tensor | None, target_size: int) -> None:
+def _check_mask(ids: Longs, mask: Bools | None, target_size: int) -> None:
     if mask is None:
         return
-    named = torch.zeros(target_size, dtype=torch.bool)
+    named = np.zeros(target_size, np.bool_)
     named[ids] = True
-    if mask.shape != named.shape or not torch.equal(mask.to(torch.bool), named):
+    if not np.array_equal(mask, named):
         raise ModelError("the drafter's t2d and d2t name different tokens; the checkpoint is damaged, fetch it again")

@@ -9,7 +9,7 @@ from simlab.real_runner.execution.executions import CUDA_GRAPHS, EAGER, check_de
 from simlab.real_runner.execution.graph_sizes import node_counts_at_steps
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.sampling.choice import Sampling
-from simlab.traces.artefacts.cost import CostFile
+from simlab.traces.artefacts.cost import MOST_CELLS, CostFile
 
 NODE_COUNTS = (0, 1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 CONTEXTS = (128, 256, 512, 1024, 2048)
@@ -66,6 +66,11 @@ class ProfileOptions:
         if min(self.repeats, self.batch) < 1 or (self.threads is not None and self.threads < 1):
             raise ValueError(
                 f"repeats, batch and threads must be at least 1; got {self.repeats}, {self.batch} and {self.threads}"
+            )
+        if len(self.contexts) * len(self.node_counts) > MOST_CELLS:
+            raise ValueError(
+                f"{len(self.contexts):,} contexts and {len(self.node_counts):,} node counts make more than "
+                f"{MOST_CELLS:,} cells; give fewer --contexts or --node-counts"
             )
         if self.until_interval is not None and not 0 < self.until_interval < 1:
             raise ValueError(f"until_interval is a share, above 0 and below 1; got {self.until_interval:g}")

@@ -31,6 +31,7 @@ from simlab.real_runner.profile.sweeps import GridPoint, ProfileSweeps
 from simlab.real_runner.tap_offset import AUTO, PromptAndText, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.model import Target
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
+from simlab.traces.format.alone import writing_alone
 
 SECONDS_BETWEEN_WRITINGS = 15.0
 """Work that a killed profile loses at most."""
@@ -62,7 +63,11 @@ def profile(options: ProfileOptions) -> ProfileResult:
         SimlabError: models cannot be used, the grid is beyond them, or the file at ``out`` is of another
             measurement.
     """
-    earlier = _earlier(options.out, options.resume)
+    with writing_alone(options.out):
+        return _profile(options, _earlier(options.out, options.resume))
+
+
+def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     offset = parse_tap_offset(options.tap_offset)

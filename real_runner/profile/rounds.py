@@ -20,6 +20,7 @@ from simlab.real_runner.decoding.text_runners import plain_decoding, speculation
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
+from simlab.traces.artefacts.cost import MOST_DRAFTED
 from simlab.tree import DraftTree
 
 FIRST_UNMEASURED = 2
@@ -150,6 +151,11 @@ def check_grid(models: Models, longest: int, most_drafted: int) -> None:
         raise ModelError(
             f"trees of {most_drafted:,} drafted tokens were asked for, and the drafter's candidates fill no more than "
             f"{fill:,}; give smaller --node-counts"
+        )
+    if most_drafted > MOST_DRAFTED:
+        raise ModelError(
+            f"trees of {most_drafted:,} drafted tokens were asked for, and prices go up to {MOST_DRAFTED:,}; give "
+            "smaller --node-counts"
         )
 
 

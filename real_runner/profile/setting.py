@@ -8,7 +8,7 @@ import torch
 
 from simlab.cost import Visits
 from simlab.errors import CostError
-from simlab.real_runner.checkpoints.files import checkpoint_digest
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.machine import library_versions, machine_of, system_name
 from simlab.real_runner.profile.options import ProfileOptions

@@ -9,7 +9,7 @@ from importlib import metadata
 import torch
 from tokenizers import Tokenizer
 
-from simlab.real_runner.checkpoints.files import checkpoint_digest
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord, render

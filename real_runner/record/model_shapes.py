@@ -12,9 +12,10 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from simlab.errors import ModelError
+from simlab.errors import ModelError, SimlabError
 from simlab.real_runner.attention import grouped as attention
-from simlab.real_runner.checkpoints.files import PACKAGED, find_drafter, read_fields
+from simlab.real_runner.checkpoints.contents import config_file, read_fields
+from simlab.real_runner.checkpoints.files import PACKAGED, find_drafter
 from simlab.real_runner.checkpoints.layouts import read_config
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.dflash import DFlashDrafter
@@ -95,7 +96,9 @@ def _target_shape(options: RecordOptions) -> PreTrainedModel:
             model: PreTrainedModel = AutoModelForCausalLM.from_config(
                 config, dtype=dtype_of(options.dtype), attn_implementation=attention.NAME, trust_remote_code=False
             )
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
+    except Exception as error:
+        if isinstance(error, SimlabError):
+            raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
             f"the {CONFIG} of the target {name!r} could not be read ({reason}); give a target of the Llama and Qwen3 "
@@ -127,6 +130,6 @@ def _drafter_config(options: RecordOptions) -> DFlashConfig:
     name = options.draft
     is_fetched = name != PACKAGED and not Path(name).exists() and not name.endswith(".safetensors") and is_hub_id(name)
     place = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
-    config = read_config(read_fields((place.parent if place.suffix == ".safetensors" else place) / CONFIG))
+    config = read_config(read_fields(config_file(place)))
     offset = parse_tap_offset(options.tap_offset)
     return config if offset is None else config.with_tap_offset(offset)

@@ -1,6 +1,5 @@
 """What a person asks of a recording. Nothing here imports torch, so that the command line can read it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.sampling.choice import Sampling
 from simlab.traces.format.manifest import check_kept
+from simlab.untrusted.json_text import parse_json
 
 _SET_HERE = {"conversation", "conversations", "messages", "add_generation_prompt", "continue_final_message", "tokenize"}
 _SET_HERE |= {"tokenizer_kwargs", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
@@ -103,8 +103,8 @@ def parse_template_kwargs(text: str) -> dict[str, object]:
     {'enable_thinking': False}
     """
     try:
-        parsed = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
+        parsed = parse_json(text)
+    except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
         example = "a JSON object such as '{\"enable_thinking\": false}'"
@@ -112,7 +112,3 @@ def parse_template_kwargs(text: str) -> dict[str, object]:
     if taken := sorted(_SET_HERE & parsed.keys()):
         raise PromptError(f"--chat-template-kwargs may not set {', '.join(taken)}; simlab sets them itself")
     return parsed
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from simlab.errors import PromptError
+from simlab.untrusted.json_text import parse_json
 
 ROLES = ("system", "developer", "user", "assistant")
 
@@ -75,12 +76,12 @@ def _values(path: Path, limit: int | None) -> Iterator[tuple[str, object]]:
 
 def _parsed(data: bytes, path: Path, first_line: int) -> object:
     try:
-        return json.loads(data.decode())
+        return parse_json(data.decode())
     except UnicodeDecodeError as error:
         line = first_line + data.count(b"\n", 0, error.start)
         got = f"the byte 0x{data[error.start]:02x}"
         raise PromptError(f"{path}, line {line}: expected UTF-8; got {got}; save the file as UTF-8") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         line = first_line + getattr(error, "lineno", 1) - 1
         raise PromptError(f"{path}, line {line}: expected one JSON object a line; got invalid JSON: {error}") from error
 

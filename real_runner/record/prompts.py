@@ -21,6 +21,7 @@ from simlab.real_runner.record.prompt_rows import (
     read_rows,
     text_of,
 )
+from simlab.untrusted.visible import visible
 
 _SHAREGPT_ROLES = {"system": "system", "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
 
@@ -77,7 +78,8 @@ def read_prompts(path: Path, limit: int | None = None) -> list[PromptRecord]:
     if not records:
         raise PromptError(f"{path}: expected a conversation with a human message; got none in {len(rows)} rows")
     if skipped := len(rows) - len(records):
-        tqdm.write(f"{path}: skipped {skipped} of {len(rows)} conversations: no human message", file=sys.stderr)
+        said = f"{path}: skipped {skipped} of {len(rows)} conversations: no human message"
+        tqdm.write(visible(said), file=sys.stderr)
     return records
 
 

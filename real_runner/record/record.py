@@ -32,6 +32,8 @@ from simlab.real_runner.tap_offset import AUTO, MOST_TEXTS, PromptAndText, parse
 from simlab.real_runner.targets.model import Target, features_of, tapped
 from simlab.sampling.candidates import top_candidates
 from simlab.sampling.choice import Sampling, choose_rows, sequence_key
+from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.files import MANIFEST
 from simlab.traces.format.records import SequenceRecord, TokenRows
 from simlab.traces.format.schema import NUM_TOP
 from simlab.traces.writer import TraceWriter, check_output_folder
@@ -49,7 +51,13 @@ def record(options: RecordOptions) -> Path:
     Raises:
         SimlabError: models, prompts or folder cannot be used; nothing half written is left.
     """
-    check_output_folder(options.out, options.resume)
+    # The processes of other devices write into the folder too, for this one.
+    with writing_alone(options.out / MANIFEST):
+        check_output_folder(options.out, options.resume)
+        return _record(options)
+
+
+def _record(options: RecordOptions) -> Path:
     models, sources = load(options)
     if options.tap_offset == AUTO:
         # Processes of other devices load the drafter anew, and read the same layers.

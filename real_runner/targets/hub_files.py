@@ -4,14 +4,15 @@ Weights are fetched as safetensors only; code and pickles of a repository are no
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from simlab.errors import ModelError
+from simlab.errors import ModelError, TraceError
+from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.untrusted.json_text import parse_json
 
 CONFIG = "config.json"
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -144,13 +145,19 @@ def weight_names(folder: Path, is_needed: Callable[[str], bool] = every_tensor) 
     if (folder / WHOLE).is_file() or not index.is_file():
         return [WHOLE]
     try:
-        placed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        names = sorted({str(file) for tensor, file in placed.items() if is_needed(tensor)})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        placed = JsonFields(cast(Json, parse_json(index.read_bytes())), str(index)).texts("weight_map")
+    except (OSError, ValueError, TypeError, TraceError) as error:
         raise ModelError(f"{index} is no index of weights; fetch the checkpoint again") from error
-    if any("/" in name or not name.endswith(".safetensors") for name in names):
+    names = sorted({file for tensor, file in placed.items() if is_needed(tensor)})
+    if not all(_is_file_beside(name) for name in names):
         raise ModelError(f"{index} lists files that are no safetensors beside it; choose another checkpoint")
     return names
+
+
+def _is_file_beside(name: str) -> bool:
+    """Whether a name is that of a safetensors file in the same folder."""
+    is_plain = name.isprintable() and not {"/", "\\"} & set(name) and len(name.encode()) < 256
+    return is_plain and name.endswith(".safetensors")
 
 
 def files_digest(paths: Sequence[Path]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -57,7 +58,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
     except torch.OutOfMemoryError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if "trust_remote_code" in str(error):
             reason = "it needs code of its own, and simlab runs no code of a checkpoint"

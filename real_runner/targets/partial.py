@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import (
@@ -47,7 +48,16 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
         if (folder / "generation_config.json").is_file():
             model.generation_config = GenerationConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RuntimeError,
+        SafetensorError,
+        StrictDataclassError,
+    ) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
             f"embedding, final norm and head of the target {name!r} could not be loaded ({reason}); expected "

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
+from simlab.traces.format.json_fields import JsonFields
+
 
 @dataclass(frozen=True, slots=True)
 class DevScore:
@@ -56,7 +58,15 @@ def row_of(point: CurvePoint) -> CurveRow:
     return {"step": point.step, "loss": point.loss, "dev": dev}
 
 
-def point_of(row: CurveRow) -> CurvePoint:
-    """The point that a row stands for."""
-    scores = {n: DevScore(score["acceptance_length"], tuple(score["agreement"])) for n, score in row["dev"].items()}
-    return CurvePoint(row["step"], row["loss"], scores)
+def point_of(row: JsonFields) -> CurvePoint:
+    """The point that a row stands for.
+
+    Raises:
+        TraceError: a value is missing or of another type.
+    """
+    loss = None if row.values.get("loss") is None else row.number("loss")
+    dev = {
+        name: DevScore(score.number("acceptance_length"), score.numbers("agreement"))
+        for name, score in row.inners("dev").items()
+    }
+    return CurvePoint(row.integer("step"), loss, dev)

@@ -21,6 +21,7 @@ from simlab.real_runner.train.options import TrainOptions
 from simlab.real_runner.train.state import STATE, take_over
 from simlab.real_runner.train.text import PromptSelection, claim, given_texts, own_texts, shuffled
 from simlab.sampling.choice import Sampling
+from simlab.untrusted.visible import visible
 
 _BLOCK_SIZE, _NUM_LAYERS, _NUM_TAPS = 8, 2, 5
 _DEV_TOKENS = 128
@@ -67,7 +68,7 @@ def start_from_earlier(options: TrainOptions, trainer: Trainer) -> None:
         said = f"the float32 weights and the optimiser's moments of its {STATE}"
     else:
         said = f"the weights of its model.safetensors; it has no {STATE}, so the optimiser starts anew"
-    tqdm.write(f"Going on from {options.init}: {said}", file=sys.stderr)
+    tqdm.write(visible(f"Going on from {options.init}: {said}"), file=sys.stderr)
 
 
 def drafter_of(

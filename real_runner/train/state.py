@@ -2,23 +2,35 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from simlab.errors import ModelError
+from simlab.errors import ModelError, TraceError
 from simlab.real_runner.checkpoints.files import write_tensors
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.train.curve import CurvePoint, point_of, row_of
 from simlab.real_runner.train.dflash import Trainer
 from simlab.real_runner.train.options import TrainingPlan
+from simlab.traces.format.documents import check_digest, with_digest
+from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.untrusted.json_text import parse_json
 
 STATE = "state.safetensors"
 _NOTE = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What a state says beside its tensors."""
+
+    plan: str
+    step: int
+    curve: tuple[CurvePoint, ...]
 
 
 def save_state(trainer: Trainer, curve: Sequence[CurvePoint], folder: Path) -> None:
@@ -28,10 +40,12 @@ def save_state(trainer: Trainer, curve: Sequence[CurvePoint], folder: Path) -> N
         tensors[f"weight.{name}"] = parameter.detach().cpu()
         for kind, value in trainer.optimiser.state.get(parameter, {}).items():
             tensors[f"{kind}.{name}"] = value.detach().cpu()
-    note = json.dumps(
-        {"step": trainer.step, "plan": plan_text(trainer.plan, trainer), "curve": [row_of(point) for point in curve]}
+    note = {"step": trainer.step, "plan": plan_text(trainer.plan, trainer), "curve": [row_of(point) for point in curve]}
+    write_tensors(
+        folder / STATE,
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        (_NOTE, json.dumps(with_digest(note))),
     )
-    write_tensors(folder / STATE, {name: tensor.contiguous() for name, tensor in tensors.items()}, (_NOTE, note))
 
 
 def plan_text(plan: TrainingPlan, trainer: Trainer) -> str:
@@ -51,14 +65,14 @@ def load_state(trainer: Trainer, folder: Path) -> list[CurvePoint]:
         ModelError: the state is damaged, or of a run with another plan.
     """
     note, tensors = _read_state(folder, "start over in another --out")
-    if note["plan"] != plan_text(trainer.plan, trainer):
+    if note.plan != plan_text(trainer.plan, trainer):
         raise ModelError(
             f"{folder} holds a training run with other settings; resume with the settings it began with, "
             "or choose another --out"
         )
     _restore(trainer, tensors)
-    trainer.step = int(note["step"])
-    return [point_of(row) for row in note["curve"]]
+    trainer.step = note.step
+    return list(note.curve)
 
 
 def take_over(trainer: Trainer, folder: Path) -> None:
@@ -77,12 +91,14 @@ def take_over(trainer: Trainer, folder: Path) -> None:
     _restore(trainer, tensors)
 
 
-def _read_state(folder: Path, remedy: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read_state(folder: Path, remedy: str) -> tuple[_Note, dict[str, Tensor]]:
     try:
         with safe_open(folder / STATE, framework="pt") as file:
-            note = json.loads(file.metadata()[_NOTE])
+            fields = JsonFields(cast(Json, parse_json(file.metadata()[_NOTE])), STATE)
+            check_digest(fields)
+            note = _Note(fields.text("plan"), fields.integer("step"), tuple(map(point_of, fields.objects("curve"))))
             return note, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, TraceError) as error:
         raise ModelError(f"the training state in {folder} cannot be read ({error}); {remedy}") from error
 
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import numpy as np
 from tqdm import tqdm
 
-from simlab.errors import ModelError, PromptError
+from simlab.errors import ModelError, PromptError, TraceError
 from simlab.ids import content_id
 from simlab.real_runner.checkpoints.files import write_json
 from simlab.real_runner.decoding.generate import generate
@@ -19,7 +19,10 @@ from simlab.real_runner.record.sources import given_turns
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import TrainingText
 from simlab.sampling.choice import Sampling, noise_key
+from simlab.traces.format.documents import check_digest, with_digest
+from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.texts import read_text_table
+from simlab.untrusted.json_text import parse_json
 
 PROMPTS_PER_FILE = 64
 
@@ -84,7 +87,9 @@ def own_texts(
             if not kept.is_file():
                 answers = generate(target, prompts[some], keys[some], sampling, max_new_tokens, _counted_on(bar))
                 rows = zip(prompts[some], answers, strict=True)
-                write_json(kept, [[prompt, list(answer.token_ids)] for prompt, answer in rows])
+                write_json(
+                    kept, with_digest({"texts": [[list(prompt), list(answer.token_ids)] for prompt, answer in rows]})
+                )
             texts += _read_back(kept)
             bar.update(len(prompts[some]))
     return texts
@@ -110,15 +115,28 @@ def claim(folder: Path, name: str, source: Mapping[str, object], other: str) -> 
         ModelError: it holds ``other``.
     """
     note = folder / name
-    if note.is_file() and json.loads(note.read_text(encoding="utf-8")) != source:
+    if note.is_file() and _parsed(note) != parse_json(json.dumps(source)):
         raise ModelError(f"{folder} holds {other}; delete it, or choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(note, source)
 
 
 def _read_back(path: Path) -> list[TrainingText]:
-    rows: Sequence[tuple[list[int], list[int]]] = json.loads(path.read_text(encoding="utf-8"))
+    fields = JsonFields(cast(Json, _parsed(path)), str(path))
+    try:
+        check_digest(fields)
+    except TraceError as error:
+        raise ModelError(f"{path} was changed after it was written; delete it, and it is made again") from error
+    rows = cast(Sequence[tuple[list[int], list[int]]], fields.values["texts"])
     return [TrainingText(tuple(prompt), tuple(text)) for prompt, text in rows]
+
+
+def _parsed(path: Path) -> object:
+    try:
+        value = parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} is damaged ({error}); delete it, and it is made again") from error
+    return value if isinstance(value, dict) else {}
 
 
 def shuffled(texts: Sequence[TrainingText], seed: int) -> list[TrainingText]:

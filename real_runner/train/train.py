@@ -24,6 +24,7 @@ from simlab.real_runner.train.model_card import CardFacts, TrainingData, model_c
 from simlab.real_runner.train.options import TrainOptions
 from simlab.real_runner.train.setup import dev_stores, drafter_of, start_from_earlier, start_of, store_of
 from simlab.real_runner.train.state import STATE, load_state, save_state
+from simlab.traces.format.alone import writing_alone
 
 __all__ = ["TrainOptions", "scores_of", "train"]
 
@@ -34,7 +35,12 @@ def train(options: TrainOptions) -> Path:
     Raises:
         SimlabError: text, models or folder cannot be used.
     """
-    _check(options)
+    with writing_alone(options.out / STATE):
+        _check(options)
+        return _trained(options)
+
+
+def _trained(options: TrainOptions) -> Path:
     target = load_target(options.target, training_dtype(options.device), options.device)
     start = start_of(options, target)
     config = start.config if isinstance(start, DFlashDrafter) else start

@@ -5,10 +5,13 @@ import sys
 from pathlib import Path
 
 from simlab.cli.options import add_by, add_costs, add_draft_set, add_limit, add_progress
-from simlab.cli.parser import Parser, positive
+from simlab.cli.parser import Parser, between, positive
 from simlab.errors import UsageError
 from simlab.studies.export.export import FORMATS, export
 from simlab.traces.format.files import write_beside
+from simlab.untrusted.visible import visible
+
+_MOST_DRAFTED, _MOST_MADE_UP = 65_534, 10_000
 
 DETAILS = """Without --out the export goes to standard output, and what to know about it to standard error.
 
@@ -54,7 +57,7 @@ def add_arguments(parser: Parser) -> None:
     )
     rounds.add_argument(
         "--draft-tokens",
-        type=positive,
+        type=between(1, _MOST_DRAFTED),
         metavar="N",
         help="tokens a round drafts in vLLM's load test, such as a tree's budget, so that passes are as wide "
         "(default: as deep as the policy drafts)",
@@ -64,7 +67,7 @@ def add_arguments(parser: Parser) -> None:
     )
     rounds.add_argument(
         "--made-up",
-        type=positive,
+        type=between(1, _MOST_MADE_UP),
         metavar="N",
         help="conformance: also rounds of N short synthetic texts, many with exact ties",
     )
@@ -100,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
         write_beside(options.out, lambda file: file.write(made.text.encode()))
         print(f"{made.summary}: {options.out}")
     for note in made.notes:
-        print(note, file=sys.stderr)
+        print(visible(note), file=sys.stderr)
     return 0
 
 

@@ -1,19 +1,30 @@
 """The command line: ``simlab COMMAND``. One table of commands; only the module of the one that is typed is loaded."""
 
 import argparse
+import contextlib
 import gc
 import os
+import shlex
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from importlib import import_module, metadata
-from typing import NoReturn
+from typing import IO, cast
 
 from simlab.cli import interruption
 from simlab.cli.parser import Parser, add_command
-from simlab.errors import SimlabError
+from simlab.errors import USER_MODULE, SimlabError, told, user_file_of
+from simlab.untrusted.visible import VisibleOutput, visible
 
 PERSON_CAN_FIX = 2
+BUG = 70
+"""The exit code of a mistake in simlab itself, as sysexits.h has it."""
+
 READER_LEFT = 141
+
+_MOST_SAID = 2000
+"""Characters of a message."""
 
 _NEW_OBJECTS = 10_000
 """So many new objects before garbage is looked for; Python's own number is 700, or 2000."""
@@ -23,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prompts": ("simlab.cli.prompts", "Make a prompt file of GSM8K, MBPP, HumanEval or MT-bench, dev or test."),
     "record": ("simlab.cli.record", "Record a drafter and a target on real text."),
     "replay": ("simlab.cli.replay", "Replay policies on a recorded trace: exact rounds, estimated tokens/s."),
+    "merge": ("simlab.cli.merge", "Put several result files into one."),
     "compare": ("simlab.cli.compare", "Compare two results on the same prompts, with paired tests."),
     "optimize": (
         "simlab.cli.optimize",
@@ -58,7 +70,7 @@ which gives back the exit code.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give back its exit code.
 
-    0: done. 2: something a person can put right, said in one sentence. 130: interrupted.
+    0: done. 2: something a person can put right, said in one sentence. 70: a bug in simlab. 130: interrupted.
 
     Args:
         arguments: what is typed; None: what this process was started with, which then ends with the command.
@@ -95,9 +107,14 @@ def _run(typed: list[str]) -> int:
 def _outcome(typed: list[str]) -> int:
     """Run one command and give back its exit code; what a person can put right is said in one sentence."""
     try:
-        options = parser_for(*typed[:1]).read(typed)
-        code: int = options.run(options)
-        sys.stdout.flush()
+        output = cast(IO[str], VisibleOutput(sys.stdout))
+        with contextlib.redirect_stdout(output):
+            options = parser_for(*typed[:1]).read(typed)
+            code = _run_alone(options)
+            replaced = sys.stdout is not output
+            output.flush()
+        if replaced:
+            raise SimlabError("a policy file or a package put something else in the place of the standard output")
         return code
     except SimlabError as error:
         return _refuse(str(error))
@@ -108,6 +125,57 @@ def _outcome(typed: list[str]) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _refuse(f"{where}{error.strerror or error}")
+    except MemoryError:
+        return _refuse("the memory of this machine is not enough for that; take fewer texts, policies or threads")
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever it is; polars' panics are no `Exception`
+        return _unforeseen(error, typed)
+
+
+def _run_alone(options: argparse.Namespace) -> int:
+    """Run the command; an error in code of the user's is theirs, and nothing that is loaded ends the program.
+
+    Raises:
+        SimlabError: a policy file failed, or something called for the end of the program.
+    """
+    try:
+        code: int = options.run(options)
+    except SimlabError:
+        raise
+    except BaseException as error:
+        place = user_file_of(error)
+        if interruption.has_come() or (place is None and not isinstance(error, SystemExit)):
+            raise
+        culprit = "a package that it uses" if place is None else f"the policy file {place}"
+        said = told(error)
+        if isinstance(error, Exception):
+            raise SimlabError(f"{culprit} failed: {said}") from error
+        raise SimlabError(
+            f"{culprit} ended the program ({said}) in the middle of the command; a policy raises an error instead"
+        ) from error
+    return code
+
+
+def _unforeseen(error: BaseException, typed: Sequence[str]) -> int:
+    """Say that an error is a bug, and keep what is needed to find it."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # a policy file may have set it
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="simlab-bug-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
+    ) as file:
+        file.write(f"simlab {metadata.version('simlab')}, Python {sys.version}\n{shlex.join(typed)}\n\n")
+        traceback.print_exception(error, file=file)
+    if any(name.startswith(USER_MODULE) for name in sys.modules):
+        # Its code can change anything in this process: limits, streams, other modules.
+        return _refuse(
+            f"the policy file or simlab failed: {told(error)}. See whether the command works without the file; the "
+            f"traceback is in {file.name}"
+        )
+    _refuse(
+        f"this is a bug in simlab, not a mistake of yours: {told(error)}. Please report it with the file {file.name}, "
+        "which has the command and the traceback; nothing that was finished is lost"
+    )
+    return BUG
 
 
 def parser_for(*loaded: str) -> Parser:
@@ -141,10 +209,11 @@ def parser_for(*loaded: str) -> Parser:
     return parser
 
 
-def _print_help(options: argparse.Namespace) -> NoReturn:
+def _print_help(options: argparse.Namespace) -> int:
     words = [word for word in (options.about, options.kind) if word is not None]
-    parser_for(*words).read([*words, "--help"])
-    raise AssertionError("argparse leaves when it has printed the help")
+    with contextlib.suppress(SystemExit):
+        parser_for(*words).read([*words, "--help"])
+    return 0
 
 
 def _print_version(_options: argparse.Namespace) -> int:
@@ -160,6 +229,10 @@ class _PrintVersion(argparse.Action):
 
 
 def _refuse(message: str) -> int:
+    message = " ".join(message.splitlines())
+    if len(message) > _MOST_SAID:
+        # A library's reason may quote a whole file; what to do stands at the end.
+        message = f"{message[: _MOST_SAID // 2]} ... {message[-_MOST_SAID // 2 :]}"
     if not interruption.has_come():
-        print(f"simlab: {message}", file=sys.stderr)
+        print(f"simlab: {visible(message)}", file=sys.stderr)
     return PERSON_CAN_FIX

@@ -1,7 +1,7 @@
 """Options of the commands that run models, each declared once."""
 
 from simlab.cli.options import Options
-from simlab.cli.parser import not_negative, positive
+from simlab.cli.parser import not_negative, positive, seed, threads
 from simlab.real_runner.checkpoints.layouts import tap_offset_help
 from simlab.real_runner.execution.executions import AUTO, EXECUTIONS, execution_help
 from simlab.real_runner.record.options import parse_template_kwargs
@@ -31,7 +31,7 @@ def add_device_map(parser: Options) -> None:
 
 def add_model_threads(parser: Options) -> None:
     """Add ``--threads`` of running models."""
-    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: as torch chooses)")
+    parser.add_argument("--threads", type=threads, metavar="N", help="CPU threads (default: as torch chooses)")
 
 
 def add_tap_offset(parser: Options, default: str) -> None:
@@ -59,7 +59,7 @@ def add_law(parser: Options) -> None:
 def add_sampling(parser: Options) -> None:
     """Add the options of text that the target is to write; not given, they are None."""
     add_law(parser)
-    parser.add_argument("--seed", type=not_negative, metavar="N", help="random seed (default 0)")
+    parser.add_argument("--seed", type=seed, metavar="N", help="random seed (default 0)")
     parser.add_argument(
         "--max-new-tokens", type=positive, metavar="N", help="new tokens per answer, at most (default 256)"
     )

@@ -13,7 +13,7 @@ from simlab.cli.options import (
     add_threads,
     check_file_to_write,
 )
-from simlab.cli.parser import Parser, not_negative, positive
+from simlab.cli.parser import Parser, positive, seed
 from simlab.studies.optimize.inputs import OBJECTIVES
 from simlab.studies.optimize.optimize import optimize
 from simlab.studies.optimize.trials import SEED, TRIALS
@@ -61,7 +61,7 @@ def add_arguments(parser: Parser) -> None:
     ranges.add_argument(
         "--trials", type=positive, metavar="N", help=f"trials of each -p with a range (default: {TRIALS})"
     )
-    ranges.add_argument("--seed", type=not_negative, metavar="N", help=f"random seed of the trials (default: {SEED})")
+    ranges.add_argument("--seed", type=seed, metavar="N", help=f"random seed of the trials (default: {SEED})")
     ranges.add_argument(
         "--storage",
         metavar="URL",

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from simlab.cli.parser import positive
+from simlab.cli.parser import positive, threads
 from simlab.errors import UsageError
 
 SLICES = ("dataset", "context", "turn")
@@ -69,7 +69,7 @@ def add_by(
 
 def add_threads(parser: Options) -> None:
     """Add ``--threads`` of a replay."""
-    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: all cores)")
+    parser.add_argument("--threads", type=threads, metavar="N", help="CPU threads (default: all cores)")
 
 
 def add_json(parser: Options) -> None:

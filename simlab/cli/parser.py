@@ -2,10 +2,13 @@
 
 import argparse
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from simlab.errors import UsageError, did_you_mean, named_or_listed
+from simlab.limits.typed_numbers import MOST_COUNT, MOST_SEED, finite_number, whole_number
+
+_MOST_THREADS = 1024
 
 
 class Parser(argparse.ArgumentParser):
@@ -39,6 +42,8 @@ class Parser(argparse.ArgumentParser):
         """
         parser, rest = self._parser_of(typed)
         for word in _long_options(rest):
+            if word == "--":
+                parser.error("an option followed by `=--` has no value")
             if word not in parser._option_string_actions:
                 parser.error(f"there is no option `{word}`{did_you_mean(word, parser._option_string_actions)}")
         options, unexpected = self.parse_known_args(typed, argparse.Namespace(typed=tuple(typed)))
@@ -73,15 +78,18 @@ class Parser(argparse.ArgumentParser):
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        return finite_number(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"expected a number; got {text!r}") from error
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _long_options(typed: Sequence[str]) -> Iterator[str]:
     """The words that argparse takes for long options, without their values."""
     for word in itertools.takewhile(lambda word: word != "--", typed):
-        if word.startswith("--") and " " not in word:
+        if word.startswith("--") and word.endswith("=--"):
+            # argparse takes the two dashes out and hands on an empty list.
+            yield "--"
+        elif word.startswith("--") and " " not in word:
             yield word.partition("=")[0]
 
 
@@ -104,19 +112,31 @@ def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, summa
 
 def positive(text: str) -> int:
     """A whole number from 1."""
-    return _at_least(text, 1)
+    return _whole(text, 1, MOST_COUNT)
 
 
 def not_negative(text: str) -> int:
     """A whole number from 0."""
-    return _at_least(text, 0)
+    return _whole(text, 0, MOST_COUNT)
 
 
-def _at_least(text: str, least: int) -> int:
+def threads(text: str) -> int:
+    """A number of threads that a machine can have."""
+    return _whole(text, 1, _MOST_THREADS)
+
+
+def between(least: int, most: int) -> Callable[[str], int]:
+    """A reader of whole numbers within limits, both included."""
+    return lambda text: _whole(text, least, most)
+
+
+def seed(text: str) -> int:
+    """A whole number from 0 that every generator of random numbers takes."""
+    return _whole(text, 0, MOST_SEED)
+
+
+def _whole(text: str, least: int, most: int) -> int:
     try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise argparse.ArgumentTypeError(f"expected a whole number, at least {least}; got {text!r}")
-    return value
+        return whole_number(text, least, most)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -16,11 +16,11 @@ from simlab.cli.model_options import (
     add_tap_offset,
 )
 from simlab.cli.options import add_json
-from simlab.cli.parser import Parser, not_negative, positive
+from simlab.cli.parser import Parser, between, positive
 from simlab.errors import needing_models
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
 
-_HIGHEST = 1_000_000
+_HIGHEST, _MOST_NUMBERS, _MOST_REPEATS = 1_000_000, 10_000, 100_000
 
 DETAILS = """Runs real rounds of target and drafter over a grid of tree sizes and context lengths, and autoregressive
 decoding beside them. Writes the seconds of each stage to one cost file, the latency profile with which
@@ -68,7 +68,7 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--repeats",
-        type=positive,
+        type=between(1, _MOST_REPEATS),
         metavar="N",
         help="measurements of each cell, with --until-interval at least (default 9)",
     )
@@ -93,6 +93,9 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
     )
 
 
+_number = between(0, _HIGHEST)
+
+
 def _node_counts(text: str) -> tuple[int, ...]:
     return tuple(sorted({0, *_whole_numbers(text)}))
 
@@ -109,10 +112,12 @@ def _whole_numbers(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, dots, last = part.partition("..")
-        low = not_negative(first)
-        high = not_negative(last) if dots else low
-        if not low <= high <= _HIGHEST:
-            raise argparse.ArgumentTypeError(f"expected rising ranges such as 8..12, up to {_HIGHEST:,}; got {part!r}")
+        low = _number(first)
+        high = _number(last) if dots else low
+        if not low <= high:
+            raise argparse.ArgumentTypeError(f"expected rising ranges such as 8..12; got {part!r}")
+        if len(found) + high - low >= _MOST_NUMBERS:
+            raise argparse.ArgumentTypeError(f"expected at most {_MOST_NUMBERS:,} numbers; {part!r} is too many")
         found += range(low, high + 1)
     return found
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from simlab.cli.options import add_json, add_limit
-from simlab.cli.parser import Parser, not_negative
+from simlab.cli.parser import Parser, not_negative, seed
 from simlab.studies.prompts.prompts import NAMES, prompts
 
 DETAILS = """Benchmarks are read from --from FILE, your own copy (GSM8K's test.jsonl, mbpp.jsonl or sanitized-mbpp.json,
@@ -33,7 +33,7 @@ def add_arguments(parser: Parser) -> None:
         "--from", dest="source", metavar="FILE", help="your own copy, or a dataset ORG/NAME on the hub (default there)"
     )
     parser.add_argument("--split", choices=("test", "dev", "all"), help="which prompts: see above (default test)")
-    parser.add_argument("--seed", type=not_negative, metavar="N", help="in a drawn order (default: as in the file)")
+    parser.add_argument("--seed", type=seed, metavar="N", help="in a drawn order (default: as in the file)")
     parser.add_argument("--skip", type=not_negative, default=0, metavar="N", help="leave out the first N (default 0)")
     add_limit(parser, "N prompts, at most")
     add_json(parser)

@@ -1,15 +1,15 @@
 """``simlab record``: what a drafter proposed and a target said, at every position of real text."""
 
 import argparse
-import re
 import shlex
 from pathlib import Path
 
 from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_device_map, add_dtype, add_sampling, add_tap_offset
 from simlab.cli.options import add_limit
-from simlab.cli.parser import Parser, positive
+from simlab.cli.parser import Parser, not_negative, positive
 from simlab.errors import needing_models
+from simlab.limits.typed_numbers import shown
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
 
 _CONFIGS, _SAMPLE = "configs", "sample"
@@ -92,9 +92,10 @@ def _add_kept(group: argparse._ArgumentGroup) -> None:
 
 
 def _layers(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise argparse.ArgumentTypeError(f"expected layer numbers such as 2,10,18,36; got {text!r}")
-    return tuple(map(int, text.split(",")))
+    try:
+        return tuple(map(not_negative, text.split(",")))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"expected layer numbers such as 2,10,18,36; got {shown(text)}") from error
 
 
 def _devices(text: str) -> tuple[str, ...]:

@@ -66,7 +66,9 @@ def add_arguments(parser: Parser) -> None:
         "--out", type=Path, metavar="FILE", help="write the result rows, one per policy, sequence and cost file"
     )
     files.add_argument(
-        "--resume", action="store_true", help="continue with --out: finished rows are kept and not made again"
+        "--resume",
+        action="store_true",
+        help="continue with --out, and with --rounds: what is finished is kept and not made again",
     )
     files.add_argument(
         "--rounds", type=Path, metavar="FILE", help="write a row for each round of each policy, and why it ended"

@@ -9,8 +9,9 @@ from pathlib import Path
 from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_device
 from simlab.cli.options import Options, add_cost, add_draft_set, add_json, add_limit
-from simlab.cli.parser import Parser, add_command, not_negative, positive
+from simlab.cli.parser import Parser, add_command, not_negative, positive, seed
 from simlab.errors import UsageError, at_the_door, needing_models
+from simlab.limits.typed_numbers import whole_number
 from simlab.real_runner.record.options import parse_template_kwargs
 from simlab.real_runner.train.options import LossWeights, TrainingPlan, TrainOptions
 from simlab.studies.fit_ngram import fit_ngram
@@ -153,7 +154,7 @@ def _add_plan(group: Options) -> None:
     )
     group.add_argument(
         "--seed",
-        type=not_negative,
+        type=seed,
         default=0,
         metavar="N",
         help="of the order of texts, of the random blocks and of sampling (default 0)",
@@ -229,7 +230,7 @@ def _taps(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(whole_number(part.strip(), 0) for part in text.split(","))
     except ValueError as error:
         raise UsageError(f"--taps takes layer numbers such as 1,8,14,20,27; got {text!r}") from error
 

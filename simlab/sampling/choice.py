@@ -12,6 +12,7 @@ import numpy as np
 
 from simlab.arrays import Doubles, Floats, Ints, Keys, Longs
 from simlab.draft import Prompt
+from simlab.limits.typed_numbers import MOST_SEED, shown
 from simlab.sampling.decision import decide_rows, fill_log_normalisers
 from simlab.sampling.noise import gumbel, noise_key
 
@@ -43,6 +44,8 @@ class Sampling:
             raise ValueError(f"top_k must not be negative (0 keeps all tokens); got {self.top_k}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1 (1 keeps all tokens); got {self.top_p}")
+        if not -MOST_SEED <= self.seed <= MOST_SEED:
+            raise ValueError(f"seed must be from -(2**63 - 1) to 2**63 - 1; got {shown(str(self.seed))}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from simlab.studies.replay.replay import ReplayTable
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.results.rows import Results, read_results
+from simlab.traces.results.files import read_results
+from simlab.traces.results.rows import Results
 
 Source = str | Path | Trace | ReplayTable
 """A result file, a trace (its place, or opened), or the table of a replay."""

@@ -1,6 +1,5 @@
 """The policies that can be replayed, their settings and where they come from."""
 
-import html
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from simlab.policies.parsing.describe import PolicyInfo, SettingInfo, describe_policies
+from simlab.untrusted.visible import visible_html
 
 if TYPE_CHECKING:
     import polars as pl
@@ -75,7 +75,7 @@ class PolicyList:
         return "\n\n".join([*(_block(one, self.with_details) for one in self.policies), _HOW])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.text())}</pre>"
+        return f"<pre>{visible_html(self.text())}</pre>"
 
     def markdown(self) -> str:
         """The page of the documentation."""

@@ -1,12 +1,13 @@
 """What every study gives back: its rows as a data frame, as JSON, as text, and as a table in a notebook."""
 
-import html
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar, cast
 
 import polars as pl
+
+from simlab.untrusted.visible import visible, visible_html
 
 
 class StudyResult(ABC):
@@ -33,7 +34,7 @@ class StudyResult(ABC):
         return pl.from_dicts(rows, infer_schema_length=None) if rows else pl.DataFrame()
 
     def __repr__(self) -> str:
-        return self.text()
+        return visible(self.text())
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.text())}</pre>"
+        return f"<pre>{visible_html(self.text())}</pre>"

@@ -1,6 +1,5 @@
 """One round of a recording, shown: the root, the tree with the target's path lit, what was accepted."""
 
-import html
 import json
 import math
 from collections.abc import Iterable
@@ -21,6 +20,7 @@ from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.decoder import Decode, decoder_of
 from simlab.studies.inputs.prices import prices_for_trace
 from simlab.studies.inputs.trace import TraceSource, opened
+from simlab.untrusted.visible import visible_html
 
 BUDGET = 16
 _CONTEXT_TOKENS = 40
@@ -63,7 +63,7 @@ class RoundView:
             f"{prompt.dataset}, {prompt.prompt_id}: {one.num_accepted} of {one.num_drafted} drafted tokens accepted, "
             f"{one.num_committed} committed"
         )
-        return f"<p>… {html.escape(context[-120:])}</p>\n{self.svg()}\n<p>{html.escape(caption)}</p>"
+        return f"<p>… {visible_html(context[-120:])}</p>\n{self.svg()}\n<p>{visible_html(caption)}</p>"
 
 
 def show_round(

@@ -35,7 +35,8 @@ from simlab.studies.replay.rows import policy_row, results_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import Results, joined_results, read_results
+from simlab.traces.results.files import read_results
+from simlab.traces.results.rows import Results, joined_results
 
 RECORDED = ("chain",)
 POLICIES = ("chain", "ddtree:budget=8/16/32/64")

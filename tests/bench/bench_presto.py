@@ -126,7 +126,7 @@ def walk(tables: Sequence[Table], one: RecordedSequence, logs: PlainLogs, weight
 
 
 def policy(counts: NGramCounts, weight: float, budget: int, text_share: float = 0.0) -> Composition:
-    edge = NGramCorrected(weight, counts, "packaged", text_share, top_k=TOP_K)
+    edge = NGramCorrected(weight, counts, "packaged", text_share=text_share, top_k=TOP_K)
     return Composition(BestFirst(edge), FixedBudget(budget))
 
 

@@ -26,7 +26,8 @@ def results(speeds: dict[str, float] = SPEEDS, noise: float = 0.1, num_prompts: 
             committed = 50 + prompt
             seconds = committed / tokens_per_s * slowness[prompt]
             shared: dict[str, object] = {
-                **dict.fromkeys(("text_id", "simlab_version", "stop_reason"), "x"),
+                **dict.fromkeys(("text_id", "simlab_version"), "x"),
+                "stop_reason": "length",
                 "policy": label,
                 "policy_id": label,
                 "name": name,
@@ -38,9 +39,9 @@ def results(speeds: dict[str, float] = SPEEDS, noise: float = 0.1, num_prompts: 
                 "sample": 0,
                 "context_length": 9,
                 "rounds": 20,
-                "drafted": 0,
-                "verified": 20,
-                "accepted": 0,
+                "drafted": committed,
+                "verified": committed + 20,
+                "accepted": committed - 20,
                 "committed": committed,
                 "clipped": 0,
             }

@@ -68,17 +68,9 @@ def dies_holding_the_list(
     os._exit(9)
 
 
-def tells_what_is_blocked(
-    _options: RecordOptions, writer: TraceWriter, numbers: Iterator[int], told: ProgressReporter
-) -> None:
-    """Leave a note of the signals that do not reach the process, and record nothing."""
-    (writer._folder / "blocked").write_text(str(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])))
-    for _ in numbers:
-        told.decoded(1)
-
-
 def stays(_options: RecordOptions, writer: TraceWriter, numbers: Iterator[int], _told: ProgressReporter) -> None:
-    """Leave a note of who it is, and never end."""
+    """Leave notes of who it is and whether an interruption would reach it, and never end."""
+    (writer._folder / "blocked").write_text(str(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])))
     (writer._folder / "who").write_text(str(os.getpid()))
     time.sleep(600)
 
@@ -91,7 +83,8 @@ def others(folder: Path, out: Path, recorder: object, num: int = 3) -> OtherDevi
 
 
 def hold(folder: Path, out: Path) -> None:
-    """A first process with another that never ends."""
+    """A first process with another that never ends, and that begins what forks it itself."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     with others(folder, out, stays) as o:
         o.wait()
 

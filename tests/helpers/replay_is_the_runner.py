@@ -145,14 +145,17 @@ def check_prompt(
 ) -> Checked:
     """Run one prompt under every policy, and hold each run against itself, float32 and maybe the record.
 
-    ``on_policy`` is called with each label before its run.
+    ``on_policy`` is called with each label before its run. Many policies write the same text, which is audited once.
     """
     prompt, runs = record.prompt, []
+    audits: dict[bytes, TextLosses] = {}
     for one in policies:
         on_policy(one.label)
         decoded = decode(models, one.policy, prompt, sampling, max_new_tokens)
-        losses = audit_text(target32, prompt, decoded.text, sampling)
-        runs.append(_ran(one, decoded, losses, record if against else None))
+        text = decoded.text.tobytes()
+        if text not in audits:
+            audits[text] = audit_text(target32, prompt, decoded.text, sampling)
+        runs.append(_ran(one, decoded, audits[text], record if against else None))
     plain = np.array(next(run for run in runs if run.label == PLAIN).text, np.int32)
     bound = measured_bound(models.target, target32, prompt, plain)
     return Checked(prompt.prompt_id, prompt.dataset, prompt.turn, bound, tuple(runs))

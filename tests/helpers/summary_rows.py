@@ -44,6 +44,16 @@ def results() -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides={**types, "cost_id": pl.String(), "draws_s": pl.List(pl.Float32)})
 
 
+def as_measured(rows: pl.DataFrame) -> pl.DataFrame:
+    """Predicted rows, as if they had been measured."""
+    return rows.with_columns(
+        pl.col(STAGE_COLUMNS).fill_null(1.0),
+        kind=pl.lit("measured"),
+        cost_id=pl.lit(None, pl.String),
+        draws_s=pl.lit(None, pl.List(pl.Float32)),
+    )
+
+
 def priced() -> pl.DataFrame:
     """The same at a price: plain decoding takes 1 s a token, the others 0.1 + 0.2 + 1 + 0.3 s a round."""
     rows = results()

@@ -1,5 +1,6 @@
 """Rounds as columns, and the result rows and tables of rounds that are made of them."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import Round, rounds, totals_of
 from simlab.studies.replay.rounds import endings, rows_of_rounds
 from simlab.testing.random_texts import random_sequence
-from simlab.traces.results.rounds import ENDINGS, RoundsFile, rounds_schema
+from simlab.traces.results.rounds import ENDINGS, rounds_schema
+from simlab.traces.results.rounds_file import RoundsFile
 
 SEEDS = st.integers(0, 10**6)
 POLICIES = parse_policies(["ar", "chain", "chain:length=2", "ddtree:budget=1/3/12"])
@@ -74,18 +76,22 @@ def test_plain_decoding_ends_where_its_block_of_nothing_does() -> None:
     assert {ENDINGS[place] for place in endings(POLICIES[0].policy.needs, found, recorded)} == {"block end"}
 
 
+KEYS = ("sequence", "policy_id", "text_id", "draft_id")
+
+
 def test_a_table_of_rounds_is_there_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "rounds.parquet"
-    file = RoundsFile(path)
+    file = RoundsFile(path, resume=False)
     texts = [one for one in map(made_up, range(30)) if len(one.text) > 1][:4]
     expected = []
-    for recorded in texts:
+    for number, text in enumerate(texts):
+        recorded = replace(text, index=number)
         found = [columns_of(rounds(one.policy, recorded)) for one in POLICIES]
         rows = rows_of_rounds(POLICIES, found, recorded, "text", "draft")
         file.add(rows)
         expected.append(rows)
     assert not path.exists()
-    file.finish()
+    file.finish(pl.concat(expected).group_by(KEYS, maintain_order=True).first())
     assert sorted(one.name for one in tmp_path.iterdir()) == ["rounds.parquet"]
     found_rows = pl.read_parquet(path)
     assert found_rows.schema == pl.Schema(rounds_schema())
@@ -97,5 +103,6 @@ def test_a_table_of_rounds_is_there_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_table_of_no_rounds_has_its_columns(tmp_path: Path) -> None:
-    RoundsFile(tmp_path / "rounds.parquet").finish()
+    none = pl.DataFrame(schema=rounds_schema())
+    RoundsFile(tmp_path / "rounds.parquet", resume=False).finish(none)
     assert pl.read_parquet(tmp_path / "rounds.parquet").schema == pl.Schema(rounds_schema())

@@ -71,6 +71,12 @@ def test_what_is_no_tree_is_refused(tokens: list[int], parents: list[int], sente
         tree_of(tokens, parents)
 
 
+def test_a_square_of_tokens_is_no_tree() -> None:
+    square = np.zeros((2, 2), np.int32)
+    with pytest.raises(ValueError, match=r"tokens \(2, 2\) and parents \(2, 2\) must be flat and equally long"):
+        DraftTree(square, square - 1)
+
+
 def test_cousins_may_be_the_same_token() -> None:
     assert tree_of([1, 2, 3, 4, 4], [-1, 0, 0, 1, 2]).num_nodes == 5
 
@@ -110,9 +116,12 @@ def test_top_tokens_stop_where_candidates_run_out() -> None:
 
 
 @pytest.mark.parametrize("row", [[-2.0, -1.0], [0.5], [-1.0, float("nan")]])
-def test_rows_out_of_order_are_refused(row: list[float]) -> None:
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_rows_out_of_order_are_refused(row: list[float], depth: int) -> None:
+    rows = [[-1.0], [-1.0, -1.5], [-0.5]]
+    assert marginals_of(rows).depth == 3
     with pytest.raises(ValueError, match="must not rise"):
-        marginals_of([[-1.0], row])
+        marginals_of([*rows[: depth - 1], row, *rows[depth:]])
 
 
 def test_wrong_dtypes_and_offsets_are_refused() -> None:
@@ -120,7 +129,7 @@ def test_wrong_dtypes_and_offsets_are_refused() -> None:
     doubles: Any = np.zeros(2, np.float64)
     with pytest.raises(ValueError, match="int32, float32"):
         Marginals(ids, doubles, np.array([0, 2], np.int32))
-    for offsets in ([], [0], [1, 2], [0, 3, 2]):
+    for offsets in ([], [0], [1, 2], [0, 3, 2], [0, -1, 2], [0, 2, 1, 2]):
         with pytest.raises(ValueError, match="offsets must rise"):
             Marginals(ids, values, np.array(offsets, np.int32))
 

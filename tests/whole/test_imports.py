@@ -11,7 +11,7 @@ from source_files import FOLDERS, source_files
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("core",),
-    ("simlab.sampling", "simlab.testing"),
+    ("simlab.sampling", "simlab.testing", "simlab.untrusted"),
     ("simlab.traces", "simlab.policies"),
     ("simlab.analysis", "simlab.real_runner"),
     ("simlab.studies.result", "simlab.studies.inputs"),
@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "simlab.studies.export",
         "simlab.studies.fit_ngram",
         "simlab.studies.fit_tables",
+        "simlab.studies.merge",
         "simlab.studies.optimize",
         "simlab.studies.policies",
         "simlab.studies.profile",
@@ -46,6 +47,7 @@ under them. The face of the package, `simlab.__init__`, names all studies and lo
 
 FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     "traces": (
+        ("fetching", "parquet"),
         ("format",),
         ("results", "artefacts"),
         ("texts",),
@@ -101,6 +103,7 @@ HOMES: dict[str, set[str]] = {
     "accelerate": {"simlab.real_runner"},
     "tokenizers": {"simlab.real_runner"},
     "huggingface_hub": {"simlab.real_runner"},
+    "fsspec": {"simlab.traces"},
 }
 
 MOST_INSIDE_FUNCTIONS = 40

@@ -1,12 +1,12 @@
 """The summary that ``simlab confirm`` leaves in its folder, read without any model package."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from simlab.errors import TraceError
+from simlab.traces.format.documents import DocumentKind, check_digest, read_document
 from simlab.traces.format.json_fields import JsonFields
 
 FORMAT = "simlab-confirmation"
@@ -18,7 +18,12 @@ SUMMARY = "confirm.json"
 Scalar: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Scalar]
 
-_AGAIN = "`simlab confirm --out DIR` makes one, and with --resume makes that of a finished folder again"
+KIND = DocumentKind(
+    FORMAT,
+    FORMAT_VERSION,
+    "summary of a confirmation",
+    "`simlab confirm --out DIR` makes one, and with --resume makes that of a finished folder again",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +89,9 @@ def read_confirmation(place: str | Path) -> Confirmation:
         TraceError: there is none, it is of something else, of an older or newer simlab, or damaged.
     """
     path = Path(place) / SUMMARY if Path(place).is_dir() else Path(place)
-    fields = _fields(path)
-    version = fields.integer("format_version")
-    if version > FORMAT_VERSION:
-        raise TraceError(
-            f"{path} has format version {version}; this simlab reads up to {FORMAT_VERSION}. Upgrade simlab, or "
-            "confirm again."
-        )
+    fields = read_document(path, KIND)
     prices = fields.inner("prices")
-    return Confirmation(
+    found = Confirmation(
         simlab_version=fields.text("simlab_version"),
         text_id=fields.text("text_id"),
         draft_ids=fields.texts("draft_ids"),
@@ -112,20 +111,8 @@ def read_confirmation(place: str | Path) -> Confirmation:
         slices=_rows(fields, "slices"),
         differences=_rows(fields, "differences"),
     )
-
-
-def _fields(path: Path) -> JsonFields:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise TraceError(f"expected the summary of a confirmation at {path}; there is none. {_AGAIN}.") from error
-    except OSError as error:
-        raise TraceError(f"{path} could not be read ({error.strerror or error}); {_AGAIN}.") from error
-    except ValueError as error:
-        raise TraceError(f"{path} is not JSON ({error}), so it is no summary of a confirmation; {_AGAIN}.") from error
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise TraceError(f"{path} is no summary of a confirmation, or that of an older simlab; {_AGAIN}.")
-    return JsonFields(values, str(path))
+    check_digest(fields)
+    return found
 
 
 def _text_or_none(fields: JsonFields, key: str) -> str | None:

@@ -1,16 +1,16 @@
 """Cost files: what the stages of a round took on one machine, every sample kept."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
 
 from simlab.cost import PLAIN, STAGES, Visits
-from simlab.errors import CostError, TraceError, did_you_mean
+from simlab.errors import CostError, TraceError
 from simlab.ids import content_id
+from simlab.limits.typed_numbers import MOST_COUNT
+from simlab.traces.format.documents import DocumentKind, check_digest, in_lines, read_document, with_digest
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.manifest import ModelInfo
@@ -18,6 +18,13 @@ from simlab.traces.format.manifest import ModelInfo
 FORMAT = "simlab-cost"
 FORMAT_VERSION = 2
 """The newest format of cost files: plain decoding is timed at every visit. Files without that are of format 1."""
+
+KIND = DocumentKind(FORMAT, FORMAT_VERSION, "cost file", "`simlab profile --out FILE` makes one")
+
+MOST_DRAFTED = 1_000_000
+"""The largest number of drafted tokens that has a price: that of all texts of a batch together."""
+MOST_CELLS = 100_000
+"""The most numbers of drafted tokens, times contexts, that are timed."""
 
 PACKAGED = Path(str(files("simlab.traces"))) / "data" / "costs"
 """Where the cost files lie that are shipped with simlab."""
@@ -87,6 +94,17 @@ class CostFile:
             raise ValueError(f"node counts must rise from 0; got {self.node_counts}")
         if min(self.threads, self.block_size, self.repeats, self.batch) < 1:
             raise ValueError("threads, block_size, repeats and batch must be at least 1")
+        sizes = (self.threads, self.block_size, self.repeats, self.batch, self.contexts[-1])
+        if max(sizes) > MOST_COUNT or self.node_counts[-1] > MOST_DRAFTED:
+            raise ValueError(
+                f"node counts go up to {MOST_DRAFTED:,} and all other sizes up to {MOST_COUNT:,}; got a node count of "
+                f"{self.node_counts[-1]}, and {max(sizes)}"
+            )
+        if len(self.contexts) * len(self.node_counts) > MOST_CELLS:
+            raise ValueError(
+                f"{len(self.contexts):,} contexts and {len(self.node_counts):,} node counts make more than "
+                f"{MOST_CELLS:,} cells; take fewer"
+            )
         wanted = set(self.cells())
         for cell, seconds in self.samples.items():
             if cell not in wanted:
@@ -187,18 +205,9 @@ def write_cost_file(path: Path, file: CostFile) -> None:
     Raises:
         CostError: the file cannot be written.
     """
-    values = file.to_json()
-    rows = values.pop("samples")
-    assert isinstance(rows, list)
-    settings = [f" {_json(key)}: {_json(value)}" for key, value in values.items()]
-    samples = ",\n".join(f"  {_json(row)}" for row in rows)
-    text = "{\n" + ",\n".join([*settings, f' "samples": [\n{samples}\n ]']) + "\n}\n"
-
-    def write(target: IO[bytes]) -> None:
-        target.write(text.encode())
-
+    text = in_lines(with_digest(file.to_json()), "samples")
     try:
-        write_beside(path, write)
+        write_beside(path, lambda target: target.write(text.encode()))
     except TraceError as error:
         raise CostError(str(error)) from error
 
@@ -212,35 +221,15 @@ def read_cost_file(path: str | Path) -> CostFile:
     Raises:
         CostError: there is none, it is of another kind, newer than this simlab, or damaged.
     """
-    shipped = {one.stem: one for one in packaged_cost_files()}
-    place = Path(path) if Path(path).exists() else shipped.get(str(path), Path(path))
     try:
-        values = json.loads(place.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise CostError(
-            f"expected a cost file at {path}; there is none{did_you_mean(str(path), shipped) or '.'} "
-            f"`simlab profile --out FILE` makes one{_names(list(shipped))}."
-        ) from error
-    except OSError as error:
-        raise CostError(
-            f"{path} could not be read ({error.strerror or error}); give a file that `simlab profile` wrote."
-        ) from error
-    except ValueError as error:
-        raise CostError(
-            f"{path} is not JSON ({error}), so it is no cost file; give one that `simlab profile` wrote."
-        ) from error
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise CostError(f"{path} is no cost file; give one that `simlab profile` wrote.")
-    try:
-        return _cost_file(JsonFields(values, str(path)))
+        fields = read_document(path, KIND, packaged_cost_files())
+        file = _cost_file(fields)
+        check_digest(fields)
     except TraceError as error:
         raise CostError(str(error)) from error
     except ValueError as error:
         raise CostError(f"{path}: {error}. Copy the file again, or measure again with `simlab profile`.") from error
-
-
-def _names(shipped: list[str]) -> str:
-    return f", and {', '.join(shipped)} come with simlab" if shipped else ""
+    return file
 
 
 def packaged_cost_files() -> list[Path]:
@@ -257,13 +246,6 @@ def find_packaged(target: ModelInfo, drafter: ModelInfo, block_size: int, dtype:
 
 def _cost_file(fields: JsonFields) -> CostFile:
     version = fields.integer("format_version")
-    if version > FORMAT_VERSION:
-        raise CostError(
-            f"{fields.where} has format version {version}; this simlab reads up to {FORMAT_VERSION}. "
-            "Upgrade simlab, or measure again with `simlab profile`."
-        )
-    if version < 1:
-        raise CostError(f"{fields.where}: 'format_version' must be at least 1; got {version}.")
     return CostFile(
         device=fields.text("device"),
         threads=fields.integer("threads"),
@@ -307,10 +289,6 @@ def _samples(rows: list[JsonFields]) -> dict[Cell, tuple[float, ...]]:
             raise ValueError(f"the cell {cell} stands there twice")
         found[cell] = row.numbers("seconds")
     return found
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _rise(values: tuple[int, ...]) -> bool:

@@ -6,7 +6,6 @@ cost file. Rows of one cell are samples of it.
 """
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -15,8 +14,10 @@ from typing import NamedTuple
 
 from simlab.cost import PLAIN, STAGES, Visits
 from simlab.errors import CostError, named_or_listed
-from simlab.traces.artefacts.cost import IMPORTED, UNKNOWN, Cell, CostFile
+from simlab.limits.typed_numbers import MOST_COUNT, finite_number, shown, whole_number
+from simlab.traces.artefacts.cost import IMPORTED, MOST_DRAFTED, UNKNOWN, Cell, CostFile
 from simlab.traces.format.manifest import ModelInfo
+from simlab.untrusted.json_text import parse_json
 
 PUBLISHED = Path(str(files("simlab.traces"))) / "data" / "published"
 """Where the published timings lie that are shipped with simlab."""
@@ -124,12 +125,12 @@ def imported_cost_file(
     batch = _one_batch(timings, batch)
     cells, notes = _cells(timings, counts, batch)
     contexts, numbers = sorted({c for _, c in cells}), sorted({n for n, _ in cells})
-    missing = [(n, c) for c in contexts for n in numbers if (n, c) not in cells]
-    if missing:
-        n, c = missing[0]
+    num_missing = len(contexts) * len(numbers) - len(cells)
+    if num_missing:
+        n, c = next((n, c) for c in contexts for n in numbers if (n, c) not in cells)
         shown = n + (counts == ROOT_INCLUDED)
         raise CostError(
-            f"{timings.name} has no row of {shown} nodes at context {c:,}, and {len(missing)} such gaps in all; every "
+            f"{timings.name} has no row of {shown} nodes at context {c:,}, and {num_missing} such gaps in all; every "
             "number of nodes must be timed at every context"
         )
     if numbers[0] > 0:
@@ -222,7 +223,7 @@ def _csv_rows(text: str, path: str | Path) -> tuple[tuple[str, ...], list[tuple[
 
 def _json_rows(text: str, path: str | Path) -> Sequence[tuple[str, Mapping[str, object]]]:
     try:
-        values = json.loads(text)
+        values = parse_json(text)
     except ValueError as error:
         raise CostError(
             f"{path} is not JSON ({error}); expected a list of objects with {', '.join(_NEEDED)}"
@@ -241,11 +242,11 @@ def _timing(row: Mapping[str, object], where: str) -> PassTiming:
     nodes, context = _whole(row, "nodes", 0, where), _whole(row, "context", 1, where)
     batch = _whole(row, "batch", 1, where)
     try:
-        seconds = float(str(row["seconds"]))
+        seconds = finite_number(str(row["seconds"]))
     except ValueError:
-        seconds = float("nan")
-    if not 0 < seconds < float("inf"):
-        raise CostError(f"{where}: seconds must be a number above 0; got {row['seconds']!r}")
+        seconds = 0.0
+    if seconds <= 0:
+        raise CostError(f"{where}: seconds must be a number above 0; got {shown(str(row['seconds']))}")
     return PassTiming(nodes, context, batch, seconds)
 
 
@@ -253,6 +254,7 @@ def _whole(row: Mapping[str, object], name: str, least: int, where: str) -> int:
     """A whole number, typed as one; 1 where nothing is typed."""
     value = row.get(name)
     text = "1" if value in (None, "") else str(value)
-    if not (text.isascii() and text.isdigit()) or int(text) < least:
-        raise CostError(f"{where}: {name} must be a whole number, at least {least}; got {value!r}")
-    return int(text)
+    try:
+        return whole_number(text, least, MOST_DRAFTED if name == "nodes" else MOST_COUNT)
+    except ValueError as error:
+        raise CostError(f"{where}: {name}: {error}") from error

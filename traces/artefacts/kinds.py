@@ -1,6 +1,5 @@
 """What kind of file something is, by what it says of itself; the names of files that come with simlab."""
 
-import json
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +8,7 @@ from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts import ngram as ngram_file
 from simlab.traces.artefacts import table as table_file
 from simlab.traces.format.files import FAILURES
+from simlab.untrusted.json_text import parse_json
 
 _PARQUET = b"PAR1"
 _ENTRY = "simlab"
@@ -27,8 +27,8 @@ def format_of(path: Path) -> str | None:
             is_parquet = file.read(len(_PARQUET)) == _PARQUET
         if not is_parquet and path.stat().st_size > _MOST_BYTES:
             return None
-        text = pl.read_parquet_metadata(path).get(_ENTRY, "null") if is_parquet else path.read_text(encoding="utf-8")
-        values = json.loads(text)
+        text = pl.read_parquet_metadata(path).get(_ENTRY, "null") if is_parquet else path.read_bytes()
+        values = parse_json(text)
     except (*FAILURES, ValueError):
         return None
     named = values.get("format") if isinstance(values, dict) else None

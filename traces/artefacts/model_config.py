@@ -1,11 +1,11 @@
 """What a model's ``config.json`` says, from a folder of weights or from what comes with simlab."""
 
-import json
 from importlib.resources import files
 from pathlib import Path
 
 from simlab.errors import TraceError
 from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.untrusted.json_text import parse_json
 
 CONFIG = "config.json"
 
@@ -23,7 +23,7 @@ def read_model_config(path: str | Path) -> Json:
     """
     place = Path(path) / CONFIG if Path(path).is_dir() else Path(path)
     try:
-        values = json.loads(place.read_text(encoding="utf-8"))
+        values = parse_json(place.read_bytes())
     except FileNotFoundError as error:
         raise TraceError(f"expected a model's configuration at {place}; there is none; {_ADVICE}.") from error
     except OSError as error:

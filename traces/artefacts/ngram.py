@@ -17,8 +17,11 @@ import polars as pl
 
 from simlab.arrays import Ints, read_only
 from simlab.errors import TraceError
+from simlab.traces.format.documents import check_digest, with_digest
 from simlab.traces.format.files import FAILURES, write_beside
 from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.traces.parquet.checks import check_size
+from simlab.untrusted.json_text import parse_json
 
 FORMAT = "simlab-ngram"
 FORMAT_VERSION = 1
@@ -118,7 +121,7 @@ def write_ngram_file(path: Path, file: NGramFile) -> None:
             compression="zstd",
             compression_level=_COMPRESSION_LEVEL,
             statistics=False,
-            metadata={_ENTRY: json.dumps(file.facts(), sort_keys=True)},
+            metadata={_ENTRY: json.dumps(with_digest(file.facts()), sort_keys=True)},
         )
 
     write_beside(path, write)
@@ -140,7 +143,8 @@ def read_ngram_file(path: str | Path) -> NGramFile:
         come = f", and {', '.join(shipped)} comes with simlab" if shipped else ""
         raise TraceError(f"expected the counts of a 3-gram at {path}; there is no such file. {again}{come}.")
     try:
-        facts = json.loads(pl.read_parquet_metadata(place).get(_ENTRY, "null"))
+        check_size(place)
+        facts = parse_json(pl.read_parquet_metadata(place).get(_ENTRY, "null"))
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:
             raise TraceError(f"{path} does not hold the counts of a 3-gram; {again}.")
         return _checked(facts, pl.read_parquet(place, glob=False), str(path))
@@ -174,6 +178,7 @@ def _checked(facts: Json, table: pl.DataFrame, where: str) -> NGramFile:
     )
     if file.ngram_id != fields.text("ngram_id"):
         raise ValueError("its counts are not the ones it was written with")
+    check_digest(fields)
     return file
 
 

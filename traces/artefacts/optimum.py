@@ -5,9 +5,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import TypeAlias
 
 from simlab.errors import TraceError
+from simlab.traces.format.documents import DocumentKind, check_digest, read_document, with_digest
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import Json, JsonFields
 
@@ -18,7 +19,7 @@ FORMAT_VERSION = 1
 OBJECTIVES = ("tokens_per_s", "acceptance_length", "worst_case")
 """Tokens per second at one machine's prices, acceptance length at a node cap, the worst speedup over several prices."""
 
-_AGAIN = "`simlab optimize --out FILE` makes one"
+KIND = DocumentKind(FORMAT, FORMAT_VERSION, "choice of policies", "`simlab optimize --out FILE` makes one")
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -150,12 +151,8 @@ def write_optimum(path: Path, optimum: Optimum) -> None:
     Raises:
         TraceError: the file cannot be written.
     """
-    text = json.dumps(optimum.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-    def write(target: IO[bytes]) -> None:
-        target.write(text.encode())
-
-    write_beside(path, write)
+    text = json.dumps(with_digest(optimum.to_json()), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_beside(path, lambda target: target.write(text.encode()))
 
 
 def read_optimum(path: str | Path) -> Optimum:
@@ -164,27 +161,13 @@ def read_optimum(path: str | Path) -> Optimum:
     Raises:
         TraceError: there is no such file, it is something else, newer than this simlab, or damaged.
     """
+    fields = read_document(path, KIND)
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise TraceError(f"expected a choice of policies at {path}; there is none. {_AGAIN}.") from error
-    except OSError as error:
-        raise TraceError(f"{path} could not be read ({error.strerror or error}); {_AGAIN}.") from error
+        optimum = _optimum(fields)
     except ValueError as error:
-        raise TraceError(f"{path} is not JSON ({error}), so it is no choice of policies; {_AGAIN}.") from error
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise TraceError(f"{path} is no choice of policies; {_AGAIN}.")
-    fields = JsonFields(values, str(path))
-    version = fields.integer("format_version")
-    if version > FORMAT_VERSION:
-        raise TraceError(
-            f"{path} has format version {version}; this simlab reads up to {FORMAT_VERSION}. Upgrade simlab, or run "
-            "`simlab optimize` again."
-        )
-    try:
-        return _optimum(fields)
-    except ValueError as error:
-        raise TraceError(f"{path} is damaged: {str(error).rstrip('.')}; {_AGAIN}.") from error
+        raise TraceError(f"{path} is damaged: {str(error).rstrip('.')}; {KIND.again}.") from error
+    check_digest(fields)
+    return optimum
 
 
 def _optimum(fields: JsonFields) -> Optimum:
@@ -234,7 +217,15 @@ def _flat(fields: JsonFields) -> dict[str, Scalar]:
     return found
 
 
+_TEXTS = ("policy", "policy_id", "role", "cost_id", "measure", "best_on_evaluation")
+"""Keys of figures that are no numbers."""
+
+
 def _check_flat(row: Mapping[str, Scalar]) -> None:
+    for key, value in row.items():
+        if isinstance(value, str) != (key in _TEXTS) and value is not None:
+            kind = "a text" if key in _TEXTS else "a number"
+            raise ValueError(f"{key} must be {kind} or null; got {value!r:.60}")
     wrong = [key for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
     if wrong:
         raise ValueError(f"figures must be finite or null; these are not: {', '.join(wrong)}")

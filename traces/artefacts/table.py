@@ -1,16 +1,15 @@
 """Fitted tables on disk: what policies were calibrated with, and on which record."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, cast
 
 import numpy as np
 
 from simlab.arrays import Doubles, read_only
 from simlab.errors import TraceError
 from simlab.ids import content_id
+from simlab.traces.format.documents import DocumentKind, check_digest, in_lines, read_document, with_digest
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.manifest import ModelInfo
@@ -18,6 +17,8 @@ from simlab.traces.format.manifest import ModelInfo
 FORMAT = "simlab-table"
 FORMAT_VERSION = 1
 """The format of fitted tables that this simlab writes, and the newest that it reads."""
+
+KIND = DocumentKind(FORMAT, FORMAT_VERSION, "fitted table", "`simlab train calibration --out FILE` makes one")
 
 CALIBRATION, RANKS = "calibration", "ranks"
 KINDS = (CALIBRATION, RANKS)
@@ -96,16 +97,8 @@ def write_table_file(path: Path, file: TableFile) -> None:
     Raises:
         TraceError: the file cannot be written.
     """
-    values = file.to_json()
-    depths = cast(list[object], values.pop("values"))
-    settings = [f" {_json(key)}: {_json(value)}" for key, value in values.items()]
-    rows = ",\n".join(f"  {_json(one)}" for one in depths)
-    text = "{\n" + ",\n".join([*settings, f' "values": [\n{rows}\n ]']) + "\n}\n"
-
-    def write(target: IO[bytes]) -> None:
-        target.write(text.encode())
-
-    write_beside(path, write)
+    text = in_lines(with_digest(file.to_json()), "values")
+    write_beside(path, lambda target: target.write(text.encode()))
 
 
 def read_table_file(path: str | Path, kind: str | None = None) -> TableFile:
@@ -118,29 +111,13 @@ def read_table_file(path: str | Path, kind: str | None = None) -> TableFile:
     Raises:
         TraceError: there is none, it is of another kind, newer than this simlab, or damaged.
     """
-    shipped = {one.stem: one for one in packaged_table_files()}
-    place = Path(path) if Path(path).is_file() else shipped.get(str(path), Path(path))
     again = f"`simlab train {kind or 'calibration'} --out FILE` makes one"
-    try:
-        values = json.loads(place.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise TraceError(
-            f"expected a fitted table at {path}; there is none. {again}{_names(list(shipped))}."
-        ) from error
-    except OSError as error:
-        raise TraceError(f"{path} could not be read ({error.strerror or error}); {again}.") from error
-    except ValueError as error:
-        raise TraceError(f"{path} is not JSON ({error}), so it is no fitted table; {again}.") from error
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise TraceError(f"{path} is no fitted table; {again}.")
-    file = _read(JsonFields(values, str(path)))
+    fields = read_document(path, replace(KIND, again=again), packaged_table_files())
+    file = _read(fields)
+    check_digest(fields)
     if kind is not None and file.kind != kind:
         raise TraceError(f"{path} is a fitted table of {file.kind}, and one of {kind} is needed; {again}.")
     return file
-
-
-def _names(shipped: list[str]) -> str:
-    return f"; {', '.join(shipped)} come with simlab" if shipped else ""
 
 
 def packaged_table_files() -> list[Path]:
@@ -155,12 +132,6 @@ def find_packaged_table(kind: str, target: ModelInfo, drafter: ModelInfo, block_
 
 
 def _read(fields: JsonFields) -> TableFile:
-    version = fields.integer("format_version")
-    if version > FORMAT_VERSION:
-        raise TraceError(
-            f"{fields.where} has format version {version}; this simlab reads up to {FORMAT_VERSION}. "
-            "Upgrade simlab, or fit the table again."
-        )
     try:
         return TableFile(
             kind=fields.text("kind"),
@@ -205,7 +176,3 @@ def _check_ranks(values: Doubles) -> None:
         raise ValueError(f"frequencies of ranks have the shape [D, R]; got {list(values.shape)}")
     if values.min() < 0 or values.sum(axis=1).max() > 1 + 1e-9:
         raise ValueError("frequencies of ranks are at least 0 and sum to at most 1 at each depth")
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,9 +1,13 @@
 """Names of the files of a trace, and the only place where they are read and written."""
 
 import contextlib
+import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Collection
+import re
+import secrets
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlparse
@@ -11,6 +15,7 @@ from urllib.parse import unquote, urlparse
 import polars as pl
 
 from simlab.errors import TraceError
+from simlab.traces.parquet.checks import check_size
 
 FORMAT_VERSION = 1
 """The trace format that this simlab writes, and the newest that it reads."""
@@ -23,6 +28,10 @@ UNFINISHED = "unfinished"
 _COMPRESSION_LEVEL = 9
 _ROWS_PER_GROUP = 4096
 _CHUNK_BYTES = 1 << 20
+
+_RANDOM_BYTES = 6
+_PART = r"\.{}(\.[0-9a-f]{{12}})?\.part"
+"""A part's name; an older simlab's has no number."""
 
 FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
@@ -43,41 +52,31 @@ def sequences_file(shard: int) -> str:
 
 
 def local_folder(place: str | Path) -> Path | None:
-    """The folder on this machine, or None for an address that only polars can read."""
+    """The folder on this machine, or None for an address, whose files `simlab.traces.fetching.fetched` keeps here."""
     text = str(place)
     if text.startswith("file://"):
         return Path(unquote(urlparse(text).path))
     return None if "://" in text else Path(text).expanduser().resolve()
 
 
-def address(place: str | Path, name: str) -> str:
-    """Where a file of a trace lies, in a form that polars reads."""
-    folder = local_folder(place)
-    return str(folder / name) if folder is not None else f"{str(place).rstrip('/')}/{name}"
-
-
 def read_text(place: str | Path, name: str) -> str:
-    """A text file, line by line through polars, so that ``hf://`` works as a folder does.
+    """A text file in a folder.
 
     Raises:
         TraceError: it cannot be read.
     """
     try:
-        lines = pl.scan_csv(
-            address(place, name),
-            has_header=False,
-            separator="\x01",
-            quote_char=None,
-            schema={"line": pl.String},
-            glob=False,
-        ).collect()
-    except FAILURES as error:
+        return in_folder(place, name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise unreadable(place, name, error) from error
-    return "\n".join(line or "" for line in lines["line"])
 
 
 def read_frame(
-    place: str | Path, name: str, schema: dict[str, pl.DataType], added: Collection[str] = ()
+    place: str | Path,
+    name: str,
+    schema: dict[str, pl.DataType],
+    added: Collection[str] = (),
+    path: Path | None = None,
 ) -> pl.DataFrame:
     """The named columns of a Parquet file.
 
@@ -86,12 +85,15 @@ def read_frame(
         name: of the file.
         schema: the columns.
         added: those that older files do not have; they are null there.
+        path: where the file lies on this machine; None: in the folder.
 
     Raises:
         TraceError: it cannot be read, or a column is missing or of another type.
     """
     try:
-        rows = pl.scan_parquet(address(place, name), glob=False)
+        where = path or in_folder(place, name)
+        check_size(where, schema)
+        rows = pl.scan_parquet(where, glob=False)
         found = rows.collect_schema()
         rows = rows.with_columns(pl.lit(None, schema[name]).alias(name) for name in added if name not in found)
         for column, dtype in schema.items():
@@ -101,17 +103,19 @@ def read_frame(
                     "The file is not of this trace format; copy it from the original trace, or record again."
                 )
         return rows.select(list(schema)).collect().rechunk()
-    except FAILURES as error:
+    except (*FAILURES, ValueError) as error:
         raise unreadable(place, name, error) from error
+
+
+def in_folder(place: str | Path, name: str) -> Path:
+    """Where a file lies in a folder on this machine."""
+    folder = local_folder(place)
+    assert folder is not None, f"{name} at {place} must be fetched first"
+    return folder / name
 
 
 def unreadable(place: str | Path, name: str, error: BaseException) -> TraceError:
     """The sentence for a file that could not be read."""
-    if local_folder(place) is None:
-        return TraceError(
-            f"{address(place, name)} could not be read ({_reason(error)}); check the address and the network, "
-            "or download the folder and open it there."
-        )
     if isinstance(error, FileNotFoundError):
         return TraceError(f"{name} is missing from the trace {place}; copy the whole folder again, or record again.")
     return TraceError(
@@ -127,29 +131,68 @@ def _reason(error: BaseException) -> str:
 def write_beside(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file under another name and rename it into place: it is there whole or not at all.
 
+    Each writer makes a part of its own, ``.NAME.RANDOM.part``, which no link can stand in for, and holds a lock on it.
+    Parts that nobody holds are of killed writers; whoever next writes the same file removes them.
+
     Raises:
         TraceError: the file cannot be written, for example because the disk is full.
     """
-    part = path.with_name(f".{path.name}.part")
+    if not path.name:
+        raise TraceError(f"expected the name of a file to write; got the folder {path}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
+        remove_leftovers(path.parent, path.name)
+        with _own_part(path) as (part, file):
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+            part.replace(path)
     except FAILURES as error:
         raise TraceError(
             f"{path} could not be written ({_reason(error)}); see that the folder can be written and the disk has "
             "room, then run again."
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
-def write_frame(path: Path, rows: pl.DataFrame) -> None:
-    """Write a Parquet file beside and rename it; equal rows give equal bytes."""
+@contextlib.contextmanager
+def _own_part(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
+    """A new file beside another, locked while it is written, and gone afterwards unless it was renamed."""
+    while True:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(_RANDOM_BYTES)}.part")
+        # "x" makes the file, or fails: it neither follows a link nor opens what another made.
+        with part.open("xb") as file:
+            try:
+                if _is_held(file):
+                    yield part, file
+                    return
+            finally:
+                with contextlib.suppress(OSError):
+                    part.unlink(missing_ok=True)
+
+
+def _is_held(file: IO[bytes]) -> bool:
+    """Lock a new part; False where someone has just taken it for a killed writer's and removes it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # No locks in this folder: then nobody can take the part for a killed writer's either.
+        return True
+    return os.fstat(file.fileno()).st_nlink > 0
+
+
+def write_frame(path: Path, rows: pl.DataFrame, metadata: Mapping[str, str] | None = None) -> None:
+    """Write a Parquet file beside and rename it; equal rows give equal bytes.
+
+    Args:
+        path: of the file.
+        rows: the table.
+        metadata: texts by name that stand in the file beside the rows.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
 
     def write(file: IO[bytes]) -> None:
         rows.rechunk().write_parquet(
@@ -158,15 +201,38 @@ def write_frame(path: Path, rows: pl.DataFrame) -> None:
             compression_level=_COMPRESSION_LEVEL,
             statistics=False,
             row_group_size=_ROWS_PER_GROUP,
+            metadata=None if metadata is None else dict(metadata),
         )
 
     write_beside(path, write)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete what a killed writer left half written."""
-    for path in folder.glob(".*.part"):
-        path.unlink(missing_ok=True)
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Delete what killed writers left half written.
+
+    A part is deleted when its lock is free: the lock of a process ends with the process, on whatever machine of a
+    shared folder it ran. Links are left alone, and so is everything where there are no locks.
+
+    Args:
+        folder: which is looked through; there may be none.
+        name: of one file; None: of all.
+    """
+    wanted = re.compile(_PART.format(".+" if name is None else re.escape(name)))
+    with contextlib.suppress(OSError):
+        for one in sorted(folder.iterdir()):
+            if wanted.fullmatch(one.name):
+                with contextlib.suppress(OSError):
+                    _remove_if_free(one)
+
+
+def _remove_if_free(part: Path) -> None:
+    number = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part.unlink()
+    finally:
+        os.close(number)
 
 
 def file_sha256(path: Path) -> str:

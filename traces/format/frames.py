@@ -32,29 +32,44 @@ def sequences_frame(records: Sequence[SequenceRecord]) -> pl.DataFrame:
 
 
 def sequences_of(rows: pl.DataFrame) -> list[SequenceRecord]:
-    """The texts out of ``sequences.parquet``, without their other rows."""
-    return [_sequence_of(row) for row in rows.iter_rows(named=True)]
+    """The texts out of ``sequences.parquet``, without their other rows.
+
+    Raises:
+        ValueError: something is null, or is no text.
+    """
+    empty = [name for name in rows.columns if rows[name].null_count()]
+    if empty:
+        raise ValueError(f"the column {empty[0]} must not be null")
+    lists = ("prompt_token_ids", "text_token_ids")
+    tokens = (_token_ids(rows[name]) for name in lists)
+    others = rows.drop(lists).iter_rows(named=True)
+    return [_sequence_of(*one) for one in zip(others, *tokens, strict=True)]
 
 
-def _sequence_of(row: dict[str, object]) -> SequenceRecord:
+def _sequence_of(row: dict[str, object], prompt_ids: Ints, text: Ints) -> SequenceRecord:
     prompt = Prompt(
         prompt_id=str(row["prompt_id"]),
         dataset=str(row["dataset"]),
         turn=int(str(row["turn"])),
         sample=int(str(row["sample"])),
-        token_ids=_token_ids(row["prompt_token_ids"]),
+        token_ids=prompt_ids,
     )
     return SequenceRecord(
         index=int(str(row["sequence"])),
         prompt=prompt,
         seed=int(str(row["seed"])),
-        text=_token_ids(row["text_token_ids"]),
+        text=text,
         stop_reason=str(row["stop_reason"]),
     )
 
 
-def _token_ids(values: object) -> Ints:
-    return read_only(np.array(values, dtype=np.int32))
+def _token_ids(lists: pl.Series) -> list[Ints]:
+    """Each list as an array; all are parts of one."""
+    lengths = lists.list.len().to_numpy().astype(np.int64)
+    flat = read_only(_ints(lists.filter(lists.list.len() > 0).explode()))
+    if len(flat) != lengths.sum():
+        raise ValueError(f"the column {lists.name} must not be null")
+    return [flat[start:stop] for start, stop in _spans(lengths.tolist())]
 
 
 def tokens_frame(records: Sequence[SequenceRecord], vocab_size: int) -> pl.DataFrame:
@@ -128,12 +143,18 @@ def token_rows_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[TokenR
         yield TokenRows(top_ids=top_ids[start:stop], **parts)
 
 
-def draft_rows_of(rows: pl.DataFrame) -> DraftRows:
-    """What a replay reads, of all sequences one after the other."""
+def draft_rows_of(rows: pl.DataFrame) -> tuple[DraftRows, Bools]:
+    """What a replay reads, of all sequences one after the other, and where a true rank is stored rather than null.
+
+    Raises:
+        ValueError: something is null that must not be.
+    """
     ids, log_probs = _ints(rows["ids"].explode()), _floats(rows["log_probs"].explode())
     counts, ranks = _ints(rows["counts"]), _ints(rows["true_rank"], null=-1)
-    entropies = _floats(rows["entropy"])
-    return DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks), read_only(entropies))
+    valid = rows["true_rank"].explode().is_not_null().to_numpy().reshape(ranks.shape)
+    entropies = read_only(_floats(rows["entropy"]))
+    kept = DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks), entropies)
+    return kept, valid
 
 
 def parts_of(rows: DraftRows, lengths: Sequence[int]) -> Iterator[DraftRows]:
@@ -143,21 +164,32 @@ def parts_of(rows: DraftRows, lengths: Sequence[int]) -> Iterator[DraftRows]:
         yield rows.part(first, last, starts)
 
 
-def draft_columns_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[DraftColumns]:
-    """All columns of a draft set for each sequence, ``lengths`` rows each."""
+def draft_columns_of(
+    rows: pl.DataFrame, kept: DraftRows, valid: Bools, lengths: Sequence[int]
+) -> Iterator[DraftColumns]:
+    """All columns of a draft set for each sequence, ``lengths`` rows each.
+
+    Args:
+        rows: of all of them.
+        kept: what `draft_rows_of` makes of these.
+        valid: likewise.
+        lengths: of each sequence.
+
+    Raises:
+        ValueError: something is null that must not be.
+    """
     context_length = _ints(rows["context_length"])
     outside_log_mass, entropy = _floats(rows["outside_log_mass"]), _floats(rows["entropy"])
-    true_log_prob = _floats(rows["true_log_prob"])
-    valid = _ints(rows["true_rank"], null=-2) != -2
-    for (start, stop), kept in zip(_spans(lengths), parts_of(draft_rows_of(rows), lengths), strict=True):
+    true_log_prob = _floats(rows["true_log_prob"], null=0)
+    for (start, stop), part in zip(_spans(lengths), parts_of(kept, lengths), strict=True):
         yield DraftColumns(
             context_length=context_length[start:stop],
-            counts=kept.counts,
-            ids=kept.ids,
-            log_probs=kept.log_probs,
+            counts=part.counts,
+            ids=part.ids,
+            log_probs=part.log_probs,
             outside_log_mass=outside_log_mass[start:stop],
             entropy=entropy[start:stop],
-            true_rank=kept.true_ranks,
+            true_rank=part.true_ranks,
             true_log_prob=true_log_prob[start:stop],
             valid=valid[start:stop],
         )
@@ -170,17 +202,20 @@ def _spans(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
         start += num
 
 
-def _ints(column: pl.Series, null: int = 0) -> Ints:
+def _ints(column: pl.Series, null: int | None = None) -> Ints:
     """A column as int32, ``[rows]`` or, for arrays of a fixed width, ``[rows, width]``."""
     return np.asarray(_values(column, null), dtype=np.int32)
 
 
-def _floats(column: pl.Series) -> Floats:
-    """A column as float32, shaped as by `_ints`; a null is 0."""
-    return np.asarray(_values(column, 0), dtype=np.float32)
+def _floats(column: pl.Series, null: int | None = None) -> Floats:
+    """A column as float32, shaped as by `_ints`."""
+    return np.asarray(_values(column, null), dtype=np.float32)
 
 
-def _values(column: pl.Series, null: int) -> npt.NDArray[np.generic]:
-    if not isinstance(column.dtype, pl.Array):
-        return column.fill_null(null).to_numpy()
-    return column.explode().fill_null(null).to_numpy().reshape(len(column), column.dtype.size)
+def _values(column: pl.Series, null: int | None) -> npt.NDArray[np.generic]:
+    """The values of a column, with something in place of nulls; None: there must be none."""
+    flat = column.explode() if isinstance(column.dtype, pl.Array) else column
+    if column.null_count() or (null is None and flat.null_count()):
+        raise ValueError(f"the column {column.name} must not be null")
+    values = flat.to_numpy() if null is None else flat.fill_null(null).to_numpy()
+    return values.reshape(len(column), column.dtype.size) if isinstance(column.dtype, pl.Array) else values

@@ -22,15 +22,17 @@ class JsonFields:
 
     def integer(self, key: str) -> int:
         """The integer under a key."""
-        return cast(int, self._typed(key, (int,), "an integer"))
+        return self._within(key, cast(int, self._typed(key, (int,), "an integer")))
 
     def optional_integer(self, key: str) -> int | None:
         """An integer or null."""
-        return cast(int | None, self._typed(key, (int, type(None)), "an integer or null"))
+        found = cast(int | None, self._typed(key, (int, type(None)), "an integer or null"))
+        return None if found is None else self._within(key, found)
 
     def number(self, key: str) -> float:
         """The number under a key, as a float."""
-        return float(cast(float, self._typed(key, (int, float), "a number")))
+        found = cast(float, self._typed(key, (int, float), "a number"))
+        return self._float(key, found)
 
     def inner(self, key: str) -> "JsonFields":
         """An object inside this one."""
@@ -58,14 +60,14 @@ class JsonFields:
         found = cast(list[object], self._typed(key, (list,), "a list of integers"))
         if not all(isinstance(value, int) and not isinstance(value, bool) for value in found):
             raise self._wrong(key, "a list of integers", found)
-        return tuple(cast(list[int], found))
+        return tuple(self._within(key, value) for value in cast(list[int], found))
 
     def numbers(self, key: str) -> tuple[float, ...]:
         """A list of numbers."""
         found = cast(list[object], self._typed(key, (list,), "a list of numbers"))
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in found):
             raise self._wrong(key, "a list of numbers", found)
-        return tuple(float(value) for value in cast(list[float], found))
+        return tuple(self._float(key, value) for value in cast(list[float], found))
 
     def objects(self, key: str) -> list["JsonFields"]:
         """A list of objects."""
@@ -73,6 +75,18 @@ class JsonFields:
         if not all(isinstance(value, dict) for value in found):
             raise self._wrong(key, "a list of objects", found)
         return [JsonFields(cast(Json, value), f"{self.where}, {key} {place}") for place, value in enumerate(found)]
+
+    def _within(self, key: str, value: int) -> int:
+        """The number, if 64 bits hold it; nothing that is counted or numbered has more."""
+        if not -(1 << 63) <= value < 1 << 63:
+            raise self._wrong(key, "an integer of at most 64 bits", value)
+        return value
+
+    def _float(self, key: str, value: float) -> float:
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise self._wrong(key, "a number that a float64 holds", value) from error
 
     def _typed(self, key: str, types: tuple[type, ...], wanted: str) -> object:
         if key not in self.values:

@@ -7,14 +7,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from simlab.errors import TraceError
+from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.sampling.choice import Sampling
+from simlab.traces.fetching.fetched import fetched_text
+from simlab.traces.format.documents import check_digest, check_version, with_digest
 from simlab.traces.format.files import FORMAT_VERSION, MANIFEST, UNFINISHED, local_folder, read_text
 from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.untrusted.json_text import parse_json
 
 FORMAT = "simlab-trace"
 GT_MODES = ("generated", "given")
 MOST_KEPT = 65_535
 """The largest ``min_width`` and ``exact_budget``: counts are stored as uint16."""
+
+MOST_DEPTH = 1024
+"""The most positions that a drafter drafts ahead; blocks are far smaller."""
+MOST_TOKENS = 1 << 24
+"""The most tokens of a vocabulary, far above any."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
@@ -62,8 +71,13 @@ class DraftSet:
     tap_offset: int | None = None
 
     def __post_init__(self) -> None:
-        if min(self.depth, self.vocab_size) < 1:
-            raise ValueError(f"depth and vocab_size must be at least 1: {self!r}")
+        if not (1 <= self.depth <= MOST_DEPTH and 1 <= self.vocab_size <= MOST_TOKENS):
+            raise ValueError(
+                f"depth must be from 1 to {MOST_DEPTH:,} and vocab_size from 1 to {MOST_TOKENS:,}; got {self.depth} "
+                f"and {self.vocab_size}"
+            )
+        if not 1 <= self.block_size <= MOST_COUNT:
+            raise ValueError(f"block_size must be from 1 to {MOST_COUNT:,}; got {self.block_size}")
         if not 1 <= self.num_proposable <= self.vocab_size:
             raise ValueError(f"draft_vocab_size must be from 1 to {self.vocab_size}; got {self.draft_vocab_size}")
         check_kept(self.min_width, self.exact_budget)
@@ -125,6 +139,10 @@ class TraceContents:
     shards: tuple[int, ...]
     files: Mapping[str, FileInfo]
 
+    def __post_init__(self) -> None:
+        if not all(0 <= one <= MOST_COUNT for one in self.shards):
+            raise ValueError(f"shards must be numbers of sequences from 0 to {MOST_COUNT:,}")
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -159,6 +177,15 @@ class Manifest:
     contents: TraceContents | None = field(default=None)
 
     def __post_init__(self) -> None:
+        if not 1 <= self.vocab_size <= MOST_TOKENS:
+            raise ValueError(f"vocab_size must be from 1 to {MOST_TOKENS:,}; got {self.vocab_size}")
+        for name in ("max_new_tokens", "batch_size"):
+            if not 1 <= getattr(self, name) <= MOST_COUNT:
+                raise ValueError(f"{name} must be from 1 to {MOST_COUNT:,}; got {getattr(self, name)}")
+        if not all(0 <= one <= MOST_COUNT for one in self.stop_token_ids):
+            raise ValueError(f"stop_token_ids must be from 0 to {MOST_COUNT:,}")
+        if self.contents is not None and set(self.contents.draft_ids) != set(self.draft_sets):
+            raise ValueError("draft_ids must be of the draft_sets, one of each")
         if self.gt_mode not in GT_MODES:
             raise ValueError(f"gt_mode must be one of {GT_MODES}; got {self.gt_mode!r}")
         for name in self.draft_sets:
@@ -181,7 +208,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The bytes of the file ``manifest.json``."""
-        return (json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        return (json.dumps(with_digest(self.to_json()), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def read_manifest(place: str | Path) -> Manifest:
@@ -191,7 +218,8 @@ def read_manifest(place: str | Path) -> Manifest:
         TraceError: there is none, it is not simlab's, newer than this simlab, or damaged.
     """
     _check_place(place)
-    manifest = manifest_from_text(read_text(place, MANIFEST), f"{MANIFEST} in {place}")
+    text = read_text(place, MANIFEST) if local_folder(place) is not None else fetched_text(place, MANIFEST)
+    manifest = manifest_from_text(text, f"{MANIFEST} in {place}", place)
     if manifest.contents is None:
         raise TraceError(f"{MANIFEST} in {place} lists no contents: it is damaged. Copy it again, or record again.")
     return manifest
@@ -210,29 +238,31 @@ def _check_place(place: str | Path) -> None:
     raise TraceError(f"{place} holds no {MANIFEST}, so it is no trace; give the folder that `simlab record` wrote.")
 
 
-def manifest_from_text(text: str, where: str) -> Manifest:
+def manifest_from_text(text: str, where: str, place: str | Path) -> Manifest:
     """A manifest out of the text of its file.
 
+    Args:
+        text: of the file.
+        where: what it is called in messages.
+        place: the folder or address of the trace.
+
     Raises:
-        TraceError: it is not JSON, not simlab's, newer than this simlab, or incomplete.
+        TraceError: it is not JSON, not simlab's, newer than this simlab, incomplete, or was changed.
     """
     try:
-        values = json.loads(text)
+        values = parse_json(text)
     except ValueError as error:
         raise TraceError(f"{where} is not JSON ({error}): it is damaged. Copy it again, or record again.") from error
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise TraceError(f"{where} is not of a simlab trace; give the folder that `simlab record` wrote.")
     fields = JsonFields(values, where)
-    version = fields.integer("format_version")
-    if version > FORMAT_VERSION:
-        raise TraceError(
-            f"{where} has format version {version}; this simlab reads up to {FORMAT_VERSION}. "
-            "Upgrade simlab, or record again."
-        )
+    check_version(fields, FORMAT_VERSION, "`simlab record --out DIR` writes one")
     try:
-        return _manifest(fields)
+        manifest = _manifest(fields)
     except ValueError as error:
         raise TraceError(f"{where}: {error}. Copy the file again.") from error
+    check_digest(fields, place)
+    return manifest
 
 
 def _manifest(fields: JsonFields) -> Manifest:

@@ -1,18 +1,22 @@
 """Reading the rows of one shard, and refusing what does not fit the sequences."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from simlab.arrays import Bools
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
+from simlab.traces.fetching.fetched import fetched_file
 from simlab.traces.format.files import (
     SEQUENCES,
     draft_file,
     file_sha256,
+    in_folder,
     local_folder,
     read_frame,
     tokens_file,
@@ -21,19 +25,24 @@ from simlab.traces.format.files import (
 from simlab.traces.format.frames import draft_columns_of, draft_rows_of, sequences_of, token_rows_of
 from simlab.traces.format.manifest import FileInfo, Manifest
 from simlab.traces.format.records import SequenceRecord, TokenRows
+from simlab.traces.format.row_checks import check_draft_rows, check_token_rows
 from simlab.traces.format.schema import Schema, draft_schema, replay_schema, sequences_schema, tokens_schema
+from simlab.traces.parquet.checks import check_promised
+from simlab.traces.parquet.sizes import parquet_sizes
+
+_FEW_LISTED = 1 << 24
+"""So many candidates are read before anything is known of their counts; they are 128 MiB."""
 
 
-def read_sequences(place: str | Path, name: str = SEQUENCES) -> list[SequenceRecord]:
-    """The texts of a trace, without their other rows.
+def read_sequences(place: str | Path, name: str = SEQUENCES, path: Path | None = None) -> list[SequenceRecord]:
+    """The texts of a trace, without their other rows; arguments as of `read_frame`.
 
     Raises:
         TraceError: the file is missing or damaged.
     """
-    try:
-        return sequences_of(read_frame(place, name, sequences_schema()))
-    except (ValueError, TypeError) as error:
-        raise TraceError(f"{name} in {place} is damaged ({error}); copy it again, or record again.") from error
+    rows = read_frame(place, name, sequences_schema(), path=path)
+    with _damage_named(place, name):
+        return sequences_of(rows)
 
 
 def read_token_rows(
@@ -44,9 +53,12 @@ def read_token_rows(
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    lengths = [len(record.text) for record in texts]
-    rows = _read_rows(place, manifest, tokens_file(shard), tokens_schema(manifest.vocab_size), texts, lengths)
-    return token_rows_of(rows, lengths)
+    lengths, name = [len(record.text) for record in texts], tokens_file(shard)
+    rows = _read_rows(place, manifest, name, tokens_schema(manifest.vocab_size), texts, lengths)
+    with _damage_named(place, name):
+        parts = list(token_rows_of(rows, lengths))
+    check_token_rows(parts, texts, manifest.vocab_size, f"{name} in {place}")
+    return iter(parts)
 
 
 def read_draft_rows(
@@ -57,10 +69,8 @@ def read_draft_rows(
     Raises:
         TraceError: the file is missing, damaged, or of other texts.
     """
-    lengths = [len(record.text) - 1 for record in texts]
     schema = replay_schema(manifest.draft_sets[draft].depth)
-    rows = _read_rows(place, manifest, draft_file(draft, shard), schema, texts, lengths)
-    return draft_rows_of(rows)
+    return _read_draft(place, manifest, draft, shard, texts, schema)[1]
 
 
 def read_records(
@@ -75,21 +85,22 @@ def read_records(
     columns = {}
     for name in drafts:
         schema = draft_schema(manifest.draft_sets[name].depth)
-        rows = _read_rows(place, manifest, draft_file(name, shard), schema, texts, lengths)
-        columns[name] = draft_columns_of(rows, lengths)
+        found = _read_draft(place, manifest, name, shard, texts, schema)
+        with _damage_named(place, draft_file(name, shard)):
+            columns[name] = iter(list(draft_columns_of(*found, lengths)))
     for record, tokens in zip(texts, read_token_rows(place, manifest, shard, texts), strict=True):
         yield replace(record, tokens=tokens, drafts={name: next(parts) for name, parts in columns.items()})
 
 
-def verify_file(place: str | Path, name: str, expected: FileInfo) -> None:
-    """Compare a file with its size and sha256 in the manifest; an address is not compared.
+def checked_file(place: str | Path, manifest: Manifest, name: str) -> Path:
+    """A file of a finished trace on this machine, once its size and sha256 are those of the manifest.
 
     Raises:
         TraceError: it is missing or differs.
     """
-    folder = local_folder(place)
+    expected, folder = _file_info(manifest, name, place), local_folder(place)
     if folder is None:
-        return
+        return fetched_file(place, name, expected.num_bytes, expected.sha256)
     try:
         num_bytes = (folder / name).stat().st_size
         if num_bytes != expected.num_bytes:
@@ -103,6 +114,33 @@ def verify_file(place: str | Path, name: str, expected: FileInfo) -> None:
             )
     except OSError as error:
         raise unreadable(place, name, error) from error
+    return folder / name
+
+
+def _read_draft(
+    place: str | Path,
+    manifest: Manifest,
+    draft: str,
+    shard: int,
+    texts: Sequence[SequenceRecord],
+    schema: Schema,
+) -> tuple[pl.DataFrame, DraftRows, Bools]:
+    """Some columns of a draft set, what a replay reads of them, and where a true rank is stored."""
+    name, lengths = draft_file(draft, shard), [len(record.text) - 1 for record in texts]
+    rows = _read_rows(place, manifest, name, schema, texts, lengths)
+    with _damage_named(place, name):
+        kept, valid = draft_rows_of(rows)
+    check_draft_rows(kept, valid, texts, manifest.draft_sets[draft], f"{name} in {place}")
+    return rows, kept, valid
+
+
+@contextmanager
+def _damage_named(place: str | Path, name: str) -> Iterator[None]:
+    """Say of which file it is that values do not fit."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise TraceError(f"{name} in {place} is damaged ({error}); copy it again, or record again.") from error
 
 
 def _read_rows(
@@ -113,21 +151,57 @@ def _read_rows(
     texts: Sequence[SequenceRecord],
     lengths: Sequence[int],
 ) -> pl.DataFrame:
-    if manifest.contents is not None:
-        verify_file(place, name, file_info(manifest, name, place))
-    rows = read_frame(place, name, schema)
+    path = None if manifest.contents is None else checked_file(place, manifest, name)
+    _check_before_reading(place, name, schema, sum(lengths), path)
+    rows = read_frame(place, name, schema, path=path)
     _check_keys(rows, texts, lengths, f"{name} in {place}")
     if "ids" in schema:
         _check_counts(rows, f"{name} in {place}")
     return rows
 
 
-def file_info(manifest: Manifest, name: str, place: str | Path) -> FileInfo:
-    """What the manifest of a finished trace says about a file.
+def _check_before_reading(place: str | Path, name: str, schema: Schema, num_rows: int, path: Path | None) -> None:
+    """Refuse rows that are not as many as those of the texts, and lists that are longer than their counts say."""
+    listed = check_holds(place, name, schema, num_rows, None, path)
+    if listed > _FEW_LISTED:
+        counts = read_frame(place, name, {"counts": schema["counts"]}, path=path)["counts"]
+        check_holds(place, name, schema, num_rows, int(counts.explode().cast(pl.Int64).sum()), path)
+
+
+def check_holds(
+    place: str | Path, name: str, schema: Schema, num_rows: int, most_listed: int | None, path: Path | None = None
+) -> int:
+    """Refuse a file that holds more or less than it must, before it is read.
+
+    Args:
+        place: a folder, or its address.
+        name: of the file.
+        schema: of the columns that will be read.
+        num_rows: how many it must have.
+        most_listed: values that all lists of a column together may have; None: any number.
+        path: where the file lies on this machine; None: in the folder.
+
+    Returns:
+        the most values that the lists of a column have.
 
     Raises:
-        TraceError: it does not name the file.
+        TraceError: it does, or it is missing or damaged.
     """
+    try:
+        sizes = parquet_sizes(path or in_folder(place, name))
+    except (OSError, ValueError) as error:
+        raise unreadable(place, name, error) from error
+    listed = [one.num_values for one in sizes.columns if isinstance(schema.get(one.name), pl.List)]
+    try:
+        check_promised(sizes, num_rows, schema, max(listed, default=0) if most_listed is None else most_listed)
+    except ValueError as error:
+        raise TraceError(
+            f"{name} in {place}: {error}. The file is damaged or of another trace; copy it again, or record again."
+        ) from error
+    return max(listed, default=0)
+
+
+def _file_info(manifest: Manifest, name: str, place: str | Path) -> FileInfo:
     files = manifest.held().files
     if name not in files:
         raise TraceError(f"the manifest of {place} does not list {name}: it is damaged. Copy the trace again.")
@@ -154,7 +228,10 @@ def _check_counts(rows: pl.DataFrame, where: str) -> None:
     """A row keeps at least one candidate at each depth, and as many ids and log-probs as it counts."""
     if len(rows) == 0:
         return
-    counts = rows["counts"].explode().to_numpy().reshape(len(rows), -1).astype(np.int64)
+    flat = rows["counts"].explode()
+    if flat.null_count():
+        raise TraceError(f"{where}: counts must not be null. Copy it again, or record again.")
+    counts = flat.to_numpy().reshape(len(rows), -1).astype(np.int64)
     total = counts.sum(axis=1)
     lists = [rows[name].list.len().fill_null(-1).to_numpy() for name in ("ids", "log_probs")]
     if counts.min() < 1 or any((lengths != total).any() for lengths in lists):

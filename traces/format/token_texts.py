@@ -11,7 +11,7 @@ import polars as pl
 from simlab.traces.format.files import read_frame
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.schema import Schema
-from simlab.traces.format.shards import verify_file
+from simlab.traces.format.shards import checked_file
 
 TOKEN_TEXTS = "token_texts.parquet"
 
@@ -30,11 +30,9 @@ def read_token_texts(place: str | Path, manifest: Manifest) -> Mapping[int, byte
     Raises:
         TraceError: the file is missing or damaged.
     """
-    expected = manifest.held().files.get(TOKEN_TEXTS)
-    if expected is None:
+    if TOKEN_TEXTS not in manifest.held().files:
         return None
-    verify_file(place, TOKEN_TEXTS, expected)
-    rows = read_frame(place, TOKEN_TEXTS, _SCHEMA)
+    rows = read_frame(place, TOKEN_TEXTS, _SCHEMA, path=checked_file(place, manifest, TOKEN_TEXTS))
     return dict(zip(rows["token_id"].to_list(), rows["text"].to_list(), strict=True))
 
 

@@ -1,17 +1,13 @@
 """Tables of single rounds: one row for each policy, sequence and round."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 
 from simlab.arrays import Ints, Longs
-from simlab.errors import TraceError
-from simlab.traces.format.files import FAILURES
 from simlab.traces.format.schema import Schema
-from simlab.traces.results.store import PiecesFolder
 
 RoundRows: TypeAlias = pl.DataFrame
 """Rows of rounds, for those who hand them on without looking inside."""
@@ -65,39 +61,3 @@ def round_rows(
 def joined_rounds(parts: Sequence[RoundRows]) -> RoundRows:
     """The rows of several tables, one after the other."""
     return pl.concat(parts)
-
-
-class RoundsFile:
-    """A table of rounds that is written piece by piece, and is there only when it is whole.
-
-    Args:
-        path: the file; whatever is there is replaced at the end.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._parts = path, PiecesFolder(path, rounds_schema())
-        self._parts.remove()
-
-    def add(self, rows: RoundRows) -> None:
-        """Keep some more rows.
-
-        Raises:
-            TraceError: they cannot be written.
-        """
-        self._parts.add(rows)
-
-    def finish(self) -> None:
-        """Join the pieces, without having them all in memory.
-
-        Raises:
-            TraceError: it cannot be written.
-        """
-        if not self._parts.files():
-            self._parts.add(pl.DataFrame(schema=rounds_schema()))
-        beside = self._path.with_name(f".{self._path.name}.part")
-        try:
-            pl.scan_parquet(self._parts.files(), glob=False).sink_parquet(beside, compression="zstd")
-            beside.replace(self._path)
-        except FAILURES as error:
-            raise TraceError(f"{self._path} could not be written ({error}); see that the disk has room") from error
-        self._parts.remove()

@@ -1,17 +1,14 @@
-"""Result files: one row for each policy and sequence."""
+"""Result rows: one for each policy and sequence."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 
 from simlab.arrays import Doubles, Longs
-from simlab.errors import TraceError
-from simlab.traces.format.files import read_frame, write_frame
 from simlab.traces.format.schema import Schema
+from simlab.untrusted.json_text import parse_json
 
 Results: TypeAlias = pl.DataFrame
 """Result rows as a table, for those who hand it on without looking inside."""
@@ -56,7 +53,7 @@ def results_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
         table = pl.DataFrame([[row.get(name) for name in schema] for row in listed], schema=schema, orient="row")
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"a result row has a value of another type: {error}") from error
-    return _checked(table)
+    return checked_results(table)
 
 
 def results_of_texts(
@@ -113,7 +110,7 @@ def joined_results(parts: Sequence[Results]) -> Results:
     Raises:
         ValueError: a column is null that must not be, or holds something else.
     """
-    return _checked(pl.concat([results_frame([]), *parts]).rechunk())
+    return checked_results(pl.concat([results_frame([]), *parts]).rechunk())
 
 
 def rows_in_order(rows: Results, asked: Sequence[tuple[str | None, str, str]], sequences: Iterable[int]) -> Results:
@@ -133,37 +130,21 @@ def rows_in_order(rows: Results, asked: Sequence[tuple[str | None, str, str]], s
     return found.with_columns(pl.col("label").alias("policy")).select(rows.columns)
 
 
+def settings_of(text: str) -> Mapping[str, object]:
+    """The settings of a policy, from the column of a result row.
+
+    Raises:
+        ValueError: the text is no JSON object.
+    """
+    settings = parse_json(text)
+    if not isinstance(settings, dict):
+        raise ValueError(f"settings must be a JSON object; got {text[:80]}")
+    return settings
+
+
 def results_at(rows: Results, cost_id: str | None) -> Results:
     """The rows that were priced with one cost file, or without any."""
     return rows.filter(pl.col("cost_id").eq_missing(pl.lit(cost_id, pl.String)))
-
-
-def write_results(path: Path, rows: Iterable[Mapping[str, object]] | pl.DataFrame) -> None:
-    """Write a result file beside and rename it. Files are merged by concatenating their rows.
-
-    Raises:
-        TraceError: the file cannot be written.
-        ValueError: a row does not fit the columns.
-    """
-    table = results_frame(rows.iter_rows(named=True) if isinstance(rows, pl.DataFrame) else rows)
-    write_frame(path, table)
-
-
-def read_results(path: str | Path) -> pl.DataFrame:
-    """The rows of a result file.
-
-    Raises:
-        TraceError: the file is missing, damaged, or holds something else.
-    """
-    if not Path(path).is_file():
-        raise TraceError(f"expected a result file at {path}; there is none. `simlab replay --out FILE` writes one.")
-    try:
-        return _checked(read_frame(Path(path).parent, Path(path).name, results_schema(), ADDED))
-    except (ValueError, TraceError) as error:
-        raise TraceError(
-            f"{path} is not a result file of this simlab ({str(error).rstrip('.')}); make it again with "
-            "`simlab replay --out FILE`."
-        ) from error
 
 
 def _check_names(row: Mapping[str, object], schema: Schema) -> None:
@@ -173,13 +154,18 @@ def _check_names(row: Mapping[str, object], schema: Schema) -> None:
         raise ValueError(f"a result row lacks the columns {missing} and has the unknown columns {unknown}")
 
 
-def _checked(table: pl.DataFrame) -> pl.DataFrame:
+def checked_results(table: Results) -> Results:
+    """A table whose columns can be result rows; what they say is checked where files are read.
+
+    Raises:
+        ValueError: a column is null that must not be, or holds something else.
+    """
     for name in table.columns:
         if name not in OPTIONAL and table[name].null_count():
             raise ValueError(f"the column {name} must not be null")
     kinds = set(table["kind"]) - set(KINDS)
     if kinds:
-        raise ValueError(f"kind must be one of {KINDS}; got {sorted(kinds)}")
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {min(kinds)}")
     for settings in table["settings"].unique():
-        json.loads(settings)
+        settings_of(settings)
     return table

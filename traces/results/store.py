@@ -1,14 +1,16 @@
 """A result file that grows: rows are kept as soon as they are made, so that a killed replay goes on."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import polars as pl
 
 from simlab.errors import TraceError
-from simlab.traces.format.files import read_frame, remove_leftovers, write_frame
+from simlab.traces.format.files import remove_leftovers
 from simlab.traces.format.schema import Schema
-from simlab.traces.results.rows import ADDED, Results, joined_results, read_results, results_schema, write_results
+from simlab.traces.format.tables import read_table, write_table
+from simlab.traces.results.files import SequenceCounts, read_unfinished_results, write_results
+from simlab.traces.results.rows import ADDED, Results, joined_results, results_schema
 
 _WHAT = ("policy_id", "draft_id", "text_id", "cost_id", "sequence")
 """Predicted rows that agree in these say the same; those of another simlab are replaced."""
@@ -22,25 +24,34 @@ class PiecesFolder:
     Args:
         path: of the file.
         schema: of its columns.
+
+    Raises:
+        TraceError: the folder is a link.
     """
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self.folder = path.with_name(f"{path.name}.parts")
         self._schema = schema
+        if self.folder.is_symlink():
+            raise TraceError(
+                f"{self.folder} is a link, and pieces are written through none; delete it, or go elsewhere"
+            )
 
     def files(self) -> list[Path]:
         """The pieces in the order in which they were added."""
         return sorted(self.folder.glob("part-*.parquet"))
 
-    def add(self, rows: pl.DataFrame) -> None:
-        """Keep one more piece.
+    def add(self, rows: pl.DataFrame) -> Path:
+        """Keep one more piece, and say where.
 
         Raises:
             TraceError: it cannot be written.
         """
         files = self.files()
         number = int(files[-1].stem.removeprefix("part-")) + 1 if files else 0
-        write_frame(self.folder / f"part-{number:06d}.parquet", rows)
+        path = self.folder / f"part-{number:06d}.parquet"
+        write_table(path, rows, {})
+        return path
 
     def read(self) -> list[pl.DataFrame]:
         """The rows of all pieces, piece by piece.
@@ -49,7 +60,7 @@ class PiecesFolder:
             TraceError: one is damaged or of another kind.
         """
         added = [name for name in ADDED if name in self._schema]
-        return [read_frame(self.folder, one.name, self._schema, added) for one in self.files()]
+        return [read_table(one, self._schema, added)[0] for one in self.files()]
 
     def remove(self) -> None:
         """Delete the pieces and their folder."""
@@ -78,7 +89,9 @@ class ResultStore:
         if (earlier or self._parts.files()) and not resume:
             state = "is there already" if earlier else "was begun already"
             raise TraceError(f"{path} {state}; add --resume to go on with it, or give another --out")
-        self._before = joined_results([read_results(path) for path in earlier] + self._parts.read())
+        read = [read_unfinished_results(one) for one in earlier]
+        self._sequences = {text_id: number for _, known in read for text_id, number in known.items()}
+        self._before = joined_results([rows for rows, _ in read] + self._parts.read())
 
     def done(self, given: Mapping[str, str]) -> Results:
         """Predicted rows that are there already.
@@ -88,6 +101,18 @@ class ResultStore:
         """
         return _predicted(self._before).filter(**given).unique([*_WHAT, "simlab_version"], maintain_order=True)
 
+    def partners(self, given: Mapping[str, str], policy_ids: Collection[str], sequences: Collection[int]) -> Results:
+        """Predicted rows that stay in the file or stand for new ones: all but those of another simlab made anew.
+
+        Args:
+            given: values of columns of what is replayed: of which texts, drafter and version.
+            policy_ids: of what is replayed.
+            sequences: likewise.
+        """
+        same = [pl.col(name) == value for name, value in given.items() if name != "simlab_version"]
+        asked = pl.all_horizontal(pl.col("policy_id").is_in(policy_ids), pl.col("sequence").is_in(sequences), *same)
+        return _predicted(self._before).filter(~asked | (pl.col("simlab_version") == given["simlab_version"]))
+
     def add(self, rows: Results) -> None:
         """Keep some more rows.
 
@@ -96,8 +121,12 @@ class ResultStore:
         """
         self._parts.add(rows)
 
-    def finish(self, rows: Results) -> None:
+    def finish(self, rows: Results, sequences: SequenceCounts) -> None:
         """Write the file: the rows of this replay behind those others that were there.
+
+        Args:
+            rows: of this replay.
+            sequences: of the trace that was replayed.
 
         Raises:
             TraceError: it cannot be written.
@@ -106,7 +135,7 @@ class ResultStore:
         same = [pl.col(name).cast(pl.String).fill_null("") for name in _WHAT]
         others = old.join(rows, on=same, how="anti")
         measured = self._before.filter(pl.col("kind") != "predicted")
-        write_results(self._path, joined_results([measured, others, rows]))
+        write_results(self._path, joined_results([measured, others, rows]), {**self._sequences, **sequences})
         self._parts.remove()
 
 

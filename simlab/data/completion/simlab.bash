@@ -6,12 +6,13 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_simlab_train_subparsers=(dflash calibration ranks price ngram)
-_shtab_simlab_subparsers=(demo prompts record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
+_shtab_simlab_subparsers=(demo prompts record replay merge compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
 
 _shtab_simlab_demo_option_strings=(-h --help --out)
 _shtab_simlab_prompts_option_strings=(-h --help --out --from --split --seed --skip --limit --json)
 _shtab_simlab_record_option_strings=(-h --help --target --draft --prompts --completions --text-from --hidden-states --hidden-layers --tap-offset --out --limit --resume --dry-run --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs --dtype --device --device-map --batch-size --min-width --exact-budget)
 _shtab_simlab_replay_option_strings=(-h --help --trace --draft -p --policy --cost --what-if --batch --by --limit --threads --json --progress --no-progress --out --resume --rounds)
+_shtab_simlab_merge_option_strings=(-h --help --out --json)
 _shtab_simlab_compare_option_strings=(-h --help -p --policy --against --measure --by --correction --kind --cost --draft --limit --json)
 _shtab_simlab_optimize_option_strings=(-h --help --trace --report-on --draft -p --policy --cost --objective --node-cap --halving --no-halving --threads --json --progress --no-progress --trials --seed --storage --out --results)
 _shtab_simlab_profile_option_strings=(-h --help --target --draft --tap-offset --out --resume --json --node-counts --contexts --repeats --until-interval --time-limit --batch --temperature --top-p --top-k --dtype --device --device-map --execution --threads)
@@ -29,7 +30,7 @@ _shtab_simlab_train_price_option_strings=(-h --help --trace --draft --limit --js
 _shtab_simlab_train_ngram_option_strings=(-h --help --text --trace --like --out --min-count --limit)
 _shtab_simlab_train_option_strings=(-h --help)
 _shtab_simlab_policies_option_strings=(-h --help --json --markdown)
-_shtab_simlab_inspect_option_strings=(-h --help --schema --json --progress --no-progress)
+_shtab_simlab_inspect_option_strings=(-h --help --schema --sign --json --progress --no-progress)
 _shtab_simlab_export_option_strings=(-h --help --format --out --trace -p --policy --draft --cost --limit --batches --draft-tokens --rounds --made-up --progress --no-progress --results --by)
 _shtab_simlab_completion_option_strings=(-h --help)
 _shtab_simlab_version_option_strings=(-h --help)
@@ -68,8 +69,8 @@ _shtab_simlab_inspect___schema_choices=(manifest cost optimum)
 _shtab_simlab_export___format_choices=(conformance vllm sglang tensorrt-llm modelopt latex markdown)
 _shtab_simlab_export___by_choices=(dataset context turn)
 _shtab_simlab_completion_pos_0_choices=(bash zsh)
-_shtab_simlab_help_pos_0_choices=(demo prompts record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)
-_shtab_simlab_pos_0_choices=(demo prompts record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
+_shtab_simlab_help_pos_0_choices=(demo prompts record replay merge compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)
+_shtab_simlab_pos_0_choices=(demo prompts record replay merge compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
 
 _shtab_simlab_demo__h_nargs=0
 _shtab_simlab_demo___help_nargs=0
@@ -86,6 +87,10 @@ _shtab_simlab_replay___json_nargs=0
 _shtab_simlab_replay___progress_nargs=0
 _shtab_simlab_replay___no_progress_nargs=0
 _shtab_simlab_replay___resume_nargs=0
+_shtab_simlab_merge_pos_0_nargs=+
+_shtab_simlab_merge__h_nargs=0
+_shtab_simlab_merge___help_nargs=0
+_shtab_simlab_merge___json_nargs=0
 _shtab_simlab_compare__h_nargs=0
 _shtab_simlab_compare___help_nargs=0
 _shtab_simlab_compare___json_nargs=0
@@ -156,6 +161,7 @@ _shtab_simlab_policies___json_nargs=0
 _shtab_simlab_policies___markdown_nargs=0
 _shtab_simlab_inspect__h_nargs=0
 _shtab_simlab_inspect___help_nargs=0
+_shtab_simlab_inspect___sign_nargs=0
 _shtab_simlab_inspect___json_nargs=0
 _shtab_simlab_inspect___progress_nargs=0
 _shtab_simlab_inspect___no_progress_nargs=0

@@ -19,6 +19,7 @@ _shtab_simlab_commands() {
     help:'Show what a command does, and its options.'
     import-cost:'Make a cost file from latencies measured elsewhere.'
     inspect:'Show what a trace, checkpoint, cost file, fitted table or result file holds.'
+    merge:'Put several result files into one.'
     optimize:'Choose a policy and its settings on dev prompts; report it on other prompts.'
     policies:'List the policies, their settings and their sources.'
     profile:'Measure the latency of each stage on this machine.'
@@ -169,7 +170,7 @@ _shtab_simlab_export_defaults_added=0
 
 _shtab_simlab_help_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":without it, the list:(demo prompts record replay compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)"
+  ":without it, the list:(demo prompts record replay merge compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)"
   ":of a command that has kinds, such as train dflash:"
 )
 
@@ -199,6 +200,7 @@ _shtab_simlab_import_cost_defaults_added=0
 _shtab_simlab_inspect_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--schema[print the JSON Schema of a trace\'s manifest, of cost files or of choices]:schema:(manifest cost optimum)"
+  "--sign[vouch for a file of simlab\'s that you edited\: it is checked, and gets the digest of what it says now]"
   "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   ":a trace (folder or address), a drafter checkpoint (folder, \*.safetensors or Hub id), a cost file, a fitted table, the counts of a 3-gram, a choice of \`simlab optimize\`, or results (\*.parquet)\; or the name of a packaged file:"
@@ -206,6 +208,16 @@ _shtab_simlab_inspect_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_inspect_defaults_added=0
+
+_shtab_simlab_merge_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--out[the file to write]:FILE:"
+  "--json[print JSON]"
+  "(*):result files of replay, optimize or confirm:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_merge_defaults_added=0
 
 _shtab_simlab_optimize_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -327,7 +339,7 @@ _shtab_simlab_replay_options=(
   "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
   "--out[write the result rows, one per policy, sequence and cost file]:FILE:"
-  "--resume[continue with --out\: finished rows are kept and not made again]"
+  "--resume[continue with --out, and with --rounds\: what is finished is kept and not made again]"
   "--rounds[write a row for each round of each policy, and why it ended]:FILE:"
 )
 
@@ -532,6 +544,7 @@ _shtab_simlab() {
         help) _arguments -C -s $_shtab_simlab_help_options ;;
         import-cost) _arguments -C -s $_shtab_simlab_import_cost_options ;;
         inspect) _arguments -C -s $_shtab_simlab_inspect_options ;;
+        merge) _arguments -C -s $_shtab_simlab_merge_options ;;
         optimize) _arguments -C -s $_shtab_simlab_optimize_options ;;
         policies) _arguments -C -s $_shtab_simlab_policies_options ;;
         profile) _arguments -C -s $_shtab_simlab_profile_options ;;

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simlab.errors import UsageError, at_the_door
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.real_runner.confirm.log import check_out
+from simlab.real_runner.confirm.log import LOG, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.execution.executions import EAGER
 from simlab.studies.confirm.artefacts import artefacts_of_models
@@ -18,6 +18,7 @@ from simlab.studies.inputs.priced_policies import with_references
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened, sample_trace
 from simlab.studies.record import record
 from simlab.traces.artefacts.optimum import Optimum, read_optimum
+from simlab.traces.format.alone import writing_alone
 from simlab.traces.reader import Trace
 
 WITHOUT_CHOICE = ("ddtree:budget=16",)
@@ -130,27 +131,25 @@ def confirm(
             execution=value_or(execution, EAGER),
             batch_invariant=batch_invariant,
         )
-    if prompts is None:
-        recording = opened(trace)
-        found = request.policies_on(recording)
+    with writing_alone(options.out / LOG):
         check_out(options.out, resume)
-    else:
-        found = request.policies_on(_trace_of_models(target, draft))
-        check_out(options.out, resume)
-        recording = _recorded(Path(prompts), found[0], options, answers, tap_offset)
-        found = request.policies_on(recording)
-    asked, in_sample = found
-    chosen = None
-    if choice is not None and optimum is not None:
-        chosen = _prior_choice(Path(choice), optimum, recording, limit, asked)
-    return run_confirmation(
-        options,
-        recording,
-        asked,
-        request.cost,
-        SummaryContext(in_sample, by, chosen),
-        None if reprice is None else Path(reprice),
-    )
+        if prompts is None:
+            recording = opened(trace)
+        else:
+            first, _ = request.policies_on(_trace_of_models(target, draft))
+            recording = _recorded(Path(prompts), first, options, answers, tap_offset)
+        asked, in_sample = request.policies_on(recording)
+        chosen = None
+        if choice is not None and optimum is not None:
+            chosen = _prior_choice(Path(choice), optimum, recording, limit, asked)
+        return run_confirmation(
+            options,
+            recording,
+            asked,
+            request.cost,
+            SummaryContext(in_sample, by, chosen),
+            None if reprice is None else Path(reprice),
+        )
 
 
 @dataclass(frozen=True, slots=True)

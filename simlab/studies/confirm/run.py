@@ -42,10 +42,12 @@ from simlab.studies.replay.batch import policies_at
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.replay.text import heading
 from simlab.traces.artefacts.cost import CostFile, packaged_cost_files, read_cost_file, write_cost_file
+from simlab.traces.format.documents import with_digest
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import JsonFields
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import Results, joined_results, results_frame, write_results
+from simlab.traces.results.files import SequenceCounts, write_results
+from simlab.traces.results.rows import Results, joined_results, results_frame
 
 RESULTS, SUMMARY = "results.parquet", "confirm.json"
 """The files beside the log."""
@@ -111,7 +113,7 @@ def run_confirmation(
         confirmation = replace(confirmation, differences=tuple(differences_of(setup, sequences)))
     stale = staleness_of(setup, sequences, prices)
     confirmation = replace(confirmation, stale=stale)
-    _write(options.out, results, confirmation)
+    _write(options.out, results, setup.trace.sequence_counts, confirmation)
     if reprice is not None and measured_prices is not None:
         if stale is None:
             raise CostError(_TOO_FEW.format(reprice=reprice))
@@ -236,8 +238,8 @@ def _run_lines(setup: ConfirmSetup, ran: RunFacts, prices: Prices, chosen: Prior
     return "\n".join(f"{name.ljust(8)} {value}" for name, value in lines)
 
 
-def _write(out: Path, rows: Results, confirmation: Confirmation) -> None:
+def _write(out: Path, rows: Results, sequences: SequenceCounts, confirmation: Confirmation) -> None:
     """Write the result rows and the summary beside the log."""
-    write_results(out / RESULTS, rows)
-    text = json.dumps(confirmation.to_json(), indent=1, allow_nan=False) + "\n"
+    write_results(out / RESULTS, rows, sequences)
+    text = json.dumps(with_digest(confirmation.to_json()), indent=1, allow_nan=False) + "\n"
     write_beside(out / SUMMARY, lambda file: file.write(text.encode()))

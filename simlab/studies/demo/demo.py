@@ -9,7 +9,7 @@ from simlab.studies.demo.steps import LiveParts, Part, announce
 from simlab.studies.inputs.models import DRAFTER, TARGET
 from simlab.studies.replay.replay import replay
 from simlab.studies.report.report import report
-from simlab.traces.results.rows import write_results
+from simlab.traces.results.files import write_results
 
 POLICIES = ("ar", "chain", "ddtree:budget=16/64")
 """What is replayed on the trace that comes with simlab."""
@@ -64,7 +64,7 @@ def demo(out: str | Path = "runs/demo", target: str = TARGET, draft: str = DRAFT
     sample = folder / "sample.parquet"
     table = replay(policies=POLICIES)
     folder.mkdir(parents=True, exist_ok=True)
-    write_results(sample, table.rows)
+    write_results(sample, table.rows, table.trace.sequence_counts)
     offline = Part("The packaged trace, replayed without any model", table.text())
     try:
         live = _live(folder, target, draft)

@@ -20,7 +20,7 @@ from simlab.studies.replay.replay import replay
 from simlab.studies.show_round import most_telling_round, round_text
 from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.results.rows import write_results
+from simlab.traces.results.files import write_results
 
 SEARCHED = ("chain:length=3/5", "presto:budget=4/6/8/12/16/24", "caddtree:budget=48", "price:budget=48")
 """Among these, the whole chain and `ddtree` of every budget the demo chooses on the dev prompts."""
@@ -105,7 +105,7 @@ def _chosen(path: Path, dev: Trace, fresh: Trace, cost: Path) -> OptimizeResult:
     search = optimize(dev, SEARCHED, report_on=fresh, cost=cost, progress=False)
     search.write(path)
     budgets = replay(fresh, [f"ddtree:budget=1..{_NODE_COUNTS[-1]}"], cost=cost, progress=False)
-    write_results(path.with_name("budgets.parquet"), budgets.rows)
+    write_results(path.with_name("budgets.parquet"), budgets.rows, fresh.sequence_counts)
     return search
 
 

@@ -10,7 +10,7 @@ from simlab.studies.export.batches import ExportedTexts
 from simlab.studies.export.conformance import conformance_text
 from simlab.studies.export.engines import ENGINES, TABLED, EngineOptions, engine_file
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
-from simlab.traces.results.rows import read_results
+from simlab.traces.results.files import read_results
 
 CONFORMANCE = "conformance"
 TABLES = ("latex", "markdown")

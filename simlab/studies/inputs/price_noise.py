@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simlab.policies.costs.cell_prices import ratio_half_widths
+from simlab.policies.costs.cell_prices import few_visits, ratio_half_widths
 from simlab.policies.costs.price_noise import fewest_samples, neighbour_half_widths, samples_needed
 from simlab.traces.artefacts.cost import CostFile
 
@@ -83,7 +83,9 @@ def _known(file: CostFile, of: str, half_widths: Iterable[float]) -> KnownPrices
     if not found:
         return KnownPrices(of, math.nan, math.nan, samples, None, None, may_go_on)
     median, widest = statistics.median(found), found[-1]
-    needed, everywhere = (_rounded(samples_needed(one, samples, WANTED, file.visits)) for one in (median, widest))
+    # With many visits the intervals are narrower by this too.
+    few = few_visits(samples // file.visits.rounds)
+    needed, everywhere = (_rounded(samples_needed(one / few, samples, WANTED, file.visits)) for one in (median, widest))
     return KnownPrices(of, median, widest, samples, needed, everywhere, may_go_on)
 
 

@@ -1,30 +1,19 @@
-"""What a drafter checkpoint is and holds, and whether it will run, read from its configuration and headers alone."""
+"""What a drafter checkpoint is and holds, and whether it will run, read without torch."""
 
-import json
 import math
-import struct
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.contents import config_file, read_fields, stored_tensors
 from simlab.real_runner.checkpoints.explained import CheckpointSummary, explain_checkpoint
-from simlab.real_runner.checkpoints.layouts import drafter_fields, is_drafter
+from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.targets.hub_files import CONFIG, at_revision, fetch, fetch_drafter, is_hub_id
 
 _SAID = ("layer_views", "tap_offset")
 _FILES = (".json", ".parquet", ".safetensors")
-_LENGTH = struct.Struct("<Q")
-_LONGEST_HEADER = 100_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """One tensor of a safetensors file."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    num_bytes: int
+_NO_CONFIG = "there is no config.json beside it"
 
 
 def looks_like_checkpoint(place: Path) -> bool:
@@ -55,102 +44,74 @@ def fetched_checkpoint(name: str) -> Path | None:
         ) from error
     if not (first.folder / CONFIG).is_file():
         raise ModelError(f"{name!r} has no {CONFIG} on the hub, so it is no drafter that simlab can run")
-    _fields(first.folder / CONFIG)
+    read_fields(first.folder / CONFIG)
     return fetch_drafter(at_revision(name, first.revision)).folder
 
 
-def read_checkpoint(place: Path) -> tuple[CheckpointSummary | None, list[TensorInfo]]:
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What lies at a place.
+
+    Attributes:
+        place: a folder, or a file with weights.
+        summary: what the drafter is; None where no ``config.json`` lies there.
+        tensors: file after file, each in the order of its bytes.
+    """
+
+    place: Path
+    summary: CheckpointSummary | None
+    tensors: Sequence[StoredTensor]
+
+    def to_json(self) -> dict[str, object]:
+        """All of it, for scripts."""
+        found = self.summary
+        about: dict[str, object] = {"format": None, "will_run": False, "problem": _NO_CONFIG, "config": None}
+        if found is not None:
+            config = None if found.config is None else asdict(found.config)
+            about = {"format": found.format, "will_run": found.problem is None, "problem": found.problem}
+            about["config"] = config
+        tensors = [
+            {"name": one.name, "dtype": one.dtype, "shape": list(one.shape), "num_bytes": one.num_bytes}
+            for one in self.tensors
+        ]
+        return {"kind": "checkpoint", "path": str(self.place), **about, "tensors": tensors}
+
+    def text(self) -> str:
+        """All of it, for people."""
+        found, tensors = self.summary, self.tensors
+        num_parameters = sum(math.prod(one.shape) for one in tensors)
+        num_bytes = sum(one.num_bytes for one in tensors)
+        lines = [
+            f"checkpoint {self.place}",
+            f"{len(tensors)} tensors, {num_parameters:,} parameters, {num_bytes:,} bytes",
+            "",
+        ]
+        if found is None:
+            lines += [f"will run   no: {_NO_CONFIG}", ""]
+        else:
+            lines += [f"{heading.ljust(10)} {text}" for heading, text in found.lines] + [""]
+            settings = {} if found.config is None else asdict(found.config)
+            width = max(map(len, settings), default=0)
+            lines += [f"{name.ljust(width)}  {_shown(value)}" for name, value in settings.items() if name not in _SAID]
+            lines += [""] if settings else []
+        width = max((len(one.name) for one in tensors), default=0)
+        lines += [
+            f"{one.name.ljust(width)}  {one.dtype.ljust(5)} {_shape(one.shape)}  {one.num_bytes:,}" for one in tensors
+        ]
+        return "\n".join(lines)
+
+
+def read_checkpoint(place: Path) -> Checkpoint:
     """What the drafter is, if a ``config.json`` lies there, and its tensors.
 
     Raises:
         ModelError: the files are damaged, or are not those of a drafter.
     """
-    folder = place if place.is_dir() else place.parent
-    files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
-    if not files:
-        raise ModelError(f"the checkpoint folder {place} has a config.json but no *.safetensors; fetch it again")
-    config = folder / "config.json"
-    fields = _fields(config) if config.is_file() else None
-    tensors = [tensor for file in files for tensor in read_tensors(file)]
-    names = [one.name for one in tensors]
-    return None if fields is None else explain_checkpoint(fields, names, folder), tensors
-
-
-def _fields(path: Path) -> dict[str, object]:
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON ({error}); fetch the checkpoint again") from error
-    if not isinstance(fields, dict):
-        raise ModelError(f"{path} is not a JSON object; fetch the checkpoint again")
-    if not is_drafter(fields):
-        raise ModelError(f"{path} is not of a drafter: it has no {', no '.join(drafter_fields())}")
-    return fields
-
-
-def read_tensors(path: Path) -> list[TensorInfo]:
-    """The tensors that a safetensors file lists, in the order of their bytes.
-
-    Raises:
-        ModelError: the header cannot be read, or the file is shorter or longer than it says.
-    """
-    with path.open("rb") as file:
-        size = path.stat().st_size
-        first = file.read(_LENGTH.size)
-        length = _LENGTH.unpack(first)[0] if len(first) == _LENGTH.size else _LONGEST_HEADER
-        header = file.read(length) if length < min(size, _LONGEST_HEADER) else b""
-    try:
-        entries = json.loads(header)
-        spans = {name: entry for name, entry in entries.items() if name != "__metadata__"}
-        ordered = sorted(spans.items(), key=lambda item: tuple(item[1]["data_offsets"]))
-        tensors = [_tensor(name, entry) for name, entry in ordered]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(
-            f"{path} has no readable safetensors header: it is damaged; fetch or train it again"
-        ) from error
-    expected = _LENGTH.size + length + max((entry["data_offsets"][1] for entry in spans.values()), default=0)
-    if size != expected:
-        raise ModelError(f"{path} has {size} bytes; its header asks for {expected}: it is damaged; fetch it again")
-    return tensors
-
-
-def _tensor(name: str, entry: dict[str, object]) -> TensorInfo:
-    shape, offsets = entry["shape"], entry["data_offsets"]
-    if not isinstance(shape, list) or not isinstance(offsets, list):
-        raise TypeError(name)
-    low, high = (int(offset) for offset in offsets)
-    return TensorInfo(name, str(entry["dtype"]), tuple(int(side) for side in shape), high - low)
-
-
-def checkpoint_json(place: Path) -> dict[str, object]:
-    """All of it, for scripts."""
-    found, tensors = read_checkpoint(place)
-    about: dict[str, object] = {"format": None, "will_run": None, "problem": None, "config": None}
-    if found is not None:
-        config = None if found.config is None else asdict(found.config)
-        about = {"format": found.format, "will_run": found.problem is None, "problem": found.problem, "config": config}
-    return {"kind": "checkpoint", "path": str(place), **about, "tensors": [asdict(one) for one in tensors]}
-
-
-def checkpoint_text(place: Path) -> str:
-    """All of it, for people."""
-    found, tensors = read_checkpoint(place)
-    num_parameters = sum(math.prod(one.shape) for one in tensors)
-    num_bytes = sum(one.num_bytes for one in tensors)
-    lines = [f"checkpoint {place}", f"{len(tensors)} tensors, {num_parameters:,} parameters, {num_bytes:,} bytes", ""]
-    if found is None:
-        lines += ["will run   no: there is no config.json beside it", ""]
-    else:
-        lines += [f"{heading.ljust(10)} {text}" for heading, text in found.lines] + [""]
-        settings = {} if found.config is None else asdict(found.config)
-        width = max(map(len, settings), default=0)
-        lines += [f"{name.ljust(width)}  {_shown(value)}" for name, value in settings.items() if name not in _SAID]
-        lines += [""] if settings else []
-    width = max((len(one.name) for one in tensors), default=0)
-    lines += [
-        f"{one.name.ljust(width)}  {one.dtype.ljust(5)} {_shape(one.shape)}  {one.num_bytes:,}" for one in tensors
-    ]
-    return "\n".join(lines)
+    config = config_file(place)
+    fields = read_fields(config) if config.exists() else None
+    tensors = stored_tensors(place)
+    summary = None if fields is None else explain_checkpoint(fields, tensors, place)
+    return Checkpoint(place, summary, tuple(tensors.values()))
 
 
 def _shown(value: object) -> str:

@@ -8,12 +8,7 @@ from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.errors import UsageError, named_or_listed
 from simlab.studies.inputs.progress import progress_bar
-from simlab.studies.inspect.checkpoint import (
-    checkpoint_json,
-    checkpoint_text,
-    fetched_checkpoint,
-    looks_like_checkpoint,
-)
+from simlab.studies.inspect.checkpoint import fetched_checkpoint, looks_like_checkpoint, read_checkpoint
 from simlab.studies.inspect.cost import cost_json, cost_text
 from simlab.studies.inspect.fitted import ngram_json, ngram_text, table_json, table_text
 from simlab.traces.artefacts import cost as cost_file
@@ -23,7 +18,8 @@ from simlab.traces.artefacts.kinds import find_file, format_of, looks_like_resul
 from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
 from simlab.traces.artefacts.optimum import PromptSource, read_optimum
 from simlab.traces.inspect import TraceReport, check_trace
-from simlab.traces.results.rows import read_results
+from simlab.traces.results.files import FORMAT as RESULTS_FORMAT
+from simlab.traces.results.files import read_results
 
 KINDS = (
     "a trace (folder or address), a drafter checkpoint (folder, *.safetensors or Hub id), a cost file, a fitted table, "
@@ -68,13 +64,18 @@ def inspect(path: str, progress: bool | None = None) -> Inspection:
     if "://" in path or (place.is_dir() and not looks_like_checkpoint(place)):
         return Inspection(*_trace(path, progress))
     if looks_like_checkpoint(place):
-        return Inspection(checkpoint_json(place), checkpoint_text(place))
+        return _checkpoint(place)
     if place.is_file():
         return Inspection(*_file(place, format_of(place)))
     fetched = fetched_checkpoint(path)
     if fetched is None:
         raise UsageError(f"there is nothing at {path}{named_or_listed(path, packaged_files(), f'expected {KINDS}')}")
-    return Inspection(checkpoint_json(fetched), checkpoint_text(fetched))
+    return _checkpoint(fetched)
+
+
+def _checkpoint(place: Path) -> Inspection:
+    found = read_checkpoint(place)
+    return Inspection(found.to_json(), found.text())
 
 
 def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
@@ -90,7 +91,7 @@ def _file(place: Path, named: str | None) -> tuple[dict[str, object], str]:
         return ngram_json(place, ngram), ngram_text(place, ngram)
     if named == OPTIMUM_FORMAT:
         return _optimum(place)
-    if looks_like_results(place):
+    if named == RESULTS_FORMAT or (named is None and looks_like_results(place)):
         return _results(place)
     raise UsageError(f"{place} is a file of another kind; expected {KINDS}")
 

@@ -15,7 +15,8 @@ from simlab.studies.optimize.space import SearchPoint, SearchSpace, search_space
 from simlab.studies.optimize.trials import plan_of, run_trials
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.optimum import Optimum, write_optimum
-from simlab.traces.results.rows import Results, write_results
+from simlab.traces.results.files import write_results
+from simlab.traces.results.rows import Results
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +76,7 @@ class OptimizeResult(StudyResult):
 
     def write_results(self, path: str | Path) -> None:
         """Write the finalists' result rows on the evaluation prompts."""
-        write_results(Path(path), self.results)
+        write_results(Path(path), self.results, self.inputs.evaluation.trace.sequence_counts)
 
     def _heading(self) -> str:
         inputs, space = self.inputs, self.space

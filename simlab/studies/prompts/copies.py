@@ -1,7 +1,6 @@
 """The rows of a benchmark: of a file of the person's own, or of the files that the hub has."""
 
 import gzip
-import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +10,14 @@ from pathlib import Path
 import polars as pl
 
 from simlab.errors import PromptError
+from simlab.limits.memory import check_memory, most_bytes
 from simlab.real_runner.targets.hub_files import at_revision, fetch, is_hub_id
 from simlab.studies.prompts.datasets import Benchmark, Row
+from simlab.traces.parquet.checks import check_size
+from simlab.untrusted.json_text import parse_json
+
+_AS_OBJECTS = 12
+"""What a file holds takes so many times as much memory as Python's objects."""
 
 _ENDINGS = (".jsonl", ".json", ".gz", ".parquet")
 
@@ -86,13 +91,16 @@ def _read(path: Path) -> Sequence[object]:
     """The rows of one file: Parquet, JSON lines or a JSON list, also packed with gzip."""
     if path.suffix == ".parquet":
         try:
-            return pl.read_parquet(path).to_dicts()
-        except (OSError, pl.exceptions.PolarsError) as error:
+            check_size(path, at_once=_AS_OBJECTS)
+            table = pl.read_parquet(path)
+            letters = table.select(pl.col(pl.String).str.len_bytes().sum()).sum_horizontal().sum()
+            check_memory(_AS_OBJECTS * int(letters), f"reading {path}")
+            return table.to_dicts()
+        except (OSError, ValueError, pl.exceptions.PolarsError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise PromptError(f"{path} cannot be read as Parquet ({reason}); fetch it again") from error
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+        text = (_unpacked(path) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise PromptError(f"{path} cannot be read ({reason}); expected JSON lines, a JSON list or Parquet") from error
@@ -105,9 +113,19 @@ def _read(path: Path) -> Sequence[object]:
     return [_parsed(line, path, number) for number, line in enumerate(lines, 1)]
 
 
+def _unpacked(path: Path) -> bytes:
+    """What a file packed with gzip holds; a few bytes of it can stand for a great many."""
+    most = most_bytes() // _AS_OBJECTS
+    with gzip.open(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        check_memory(_AS_OBJECTS * len(data), f"reading more of {path}")
+    return data
+
+
 def _parsed(text: str, path: Path, line: int) -> object:
     try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         raise PromptError(f"{path}, line {line}: expected one JSON object a line; got invalid JSON: {error}") from error
     return value

@@ -16,8 +16,9 @@ from simlab.studies.replay.batch import batch_note, replay_batches
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.replay.text import heading, json_value, tables_text
 from simlab.studies.result import StudyResult
+from simlab.traces.format.alone import writing_alone
 from simlab.traces.reader import Trace
-from simlab.traces.results.rounds import RoundsFile
+from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, results_at
 from simlab.traces.results.store import ResultStore
 
@@ -111,7 +112,7 @@ def replay(
         threads: of the CPU; None: all cores.
         progress: whether a bar is shown; None: on a terminal.
         out: a Parquet file for the result rows, which are written as they come.
-        resume: go on with ``out``: rows that are there are not made again.
+        resume: go on with ``out``, and with ``rounds`` where it is given: what is there is not made again.
         rounds: a Parquet file with a row for each round.
 
     Raises:
@@ -122,23 +123,25 @@ def replay(
         raise UsageError("--resume goes on with a result file; name it with --out FILE")
     if batch is not None and (resume or rounds is not None):
         raise UsageError("--batch replays all texts together; it takes neither --resume nor --rounds")
-    if resume and rounds is not None:
-        raise UsageError("--rounds needs every round replayed, and --resume leaves out those that are done; choose one")
-    recording = opened(trace)
-    draft = draft_set_named(recording, draft)
-    costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
-    machines = priced_policies(policies or WITHOUT_CHOICE, costs, recording, draft, limit, what_if, batch)
-    if not recording.sequences():
-        raise TraceError(f"{recording.place} holds no sequences, so there is nothing to replay")
-    store = None if out is None else ResultStore(Path(out), resume)
-    file_of_rounds = None if rounds is None else RoundsFile(Path(rounds))
-    options = ReplayOptions(threads, progress, store, file_of_rounds)
-    if batch is None:
-        rows = replay_trace(recording, draft, machines, limit, options)
-    else:
-        rows = replay_batches(recording, draft, machines, limit, batch, options)
-    if store is not None:
-        store.finish(rows)
-    if file_of_rounds is not None:
-        file_of_rounds.finish()
+    result_file, rounds_file = (None if path is None else Path(path) for path in (out, rounds))
+    if result_file is not None and rounds_file is not None and result_file.resolve() == rounds_file.resolve():
+        raise UsageError(f"--out and --rounds both name {result_file}; give two files")
+    with writing_alone(result_file), writing_alone(rounds_file, "--rounds"):
+        recording = opened(trace)
+        draft = draft_set_named(recording, draft)
+        costs = [Path(cost)] if isinstance(cost, str | Path) else [Path(one) for one in cost]
+        machines = priced_policies(policies or WITHOUT_CHOICE, costs, recording, draft, limit, what_if, batch)
+        if not recording.sequences():
+            raise TraceError(f"{recording.place} holds no sequences, so there is nothing to replay")
+        store = None if result_file is None else ResultStore(result_file, resume)
+        file_of_rounds = None if rounds_file is None else RoundsFile(rounds_file, resume)
+        options = ReplayOptions(threads, progress, store, file_of_rounds)
+        if batch is None:
+            rows = replay_trace(recording, draft, machines, limit, options)
+        else:
+            rows = replay_batches(recording, draft, machines, limit, batch, options)
+        if store is not None:
+            store.finish(rows, recording.sequence_counts)
+        if file_of_rounds is not None:
+            file_of_rounds.finish(rows)
     return ReplayTable(recording, draft, tuple(machines), rows, by, batch)

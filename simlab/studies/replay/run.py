@@ -12,6 +12,7 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from simlab.policies.composition import order_key
+from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
 from simlab.studies.inputs.priced_policies import PricedPolicies
@@ -19,7 +20,8 @@ from simlab.studies.inputs.trace import first_prompts
 from simlab.studies.replay.rounds import rows_of_texts
 from simlab.studies.replay.rows import ReadyRows, ReplayRow, bound_rows, policy_row, results_of, simlab_version
 from simlab.traces.reader import Trace
-from simlab.traces.results.rounds import RoundRows, RoundsFile, joined_rounds
+from simlab.traces.results.rounds import RoundRows, joined_rounds
+from simlab.traces.results.rounds_file import RoundsFile
 from simlab.traces.results.rows import Results, joined_results, rows_in_order
 from simlab.traces.results.store import ResultStore
 
@@ -56,11 +58,20 @@ class ReplayOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class _Task:
+    """A result row to be made of a text, and whether the rounds of its policy are wanted with it."""
+
+    row: ReplayRow
+    with_rounds: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Unit:
-    """Some texts under some policies or bounds."""
+    """Some texts under some policies or bounds, and those of the policies whose rounds are wanted."""
 
     texts: RecordedTexts
     ready: ReadyRows
+    in_rounds: tuple[NamedPolicy, ...]
 
 
 def replay_trace(
@@ -81,11 +92,13 @@ def replay_trace(
         rows += [policy_row(one, each.prices) for one in each.policies]
         rows += bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
     wanted = first_prompts(trace, limit)
-    earlier = [] if options.store is None else [options.store.done(_which(trace, draft))]
-    missing = _missing(earlier, rows, wanted)
-    new = _replayed(trace, draft, rows, missing, options)
+    earlier = joined_results([] if options.store is None else [options.store.done(_which(trace, draft))])
+    missing = _missing(earlier, _rounds_done(trace, draft, earlier, rows, wanted, options), rows, wanted)
+    new = _replayed(trace, draft, missing, options)
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
-    return rows_in_order(joined_results([*earlier, *new]), order, wanted)
+    # A row whose rounds alone were missing is there twice, and the same.
+    found = joined_results([earlier, *new]).unique(["sequence", "cost_id", "policy_id"], keep="first")
+    return rows_in_order(found, order, wanted)
 
 
 def _which(trace: Trace, draft: str) -> dict[str, str]:
@@ -93,26 +106,51 @@ def _which(trace: Trace, draft: str) -> dict[str, str]:
     return {"text_id": trace.text_id, "draft_id": trace.draft_ids[draft], "simlab_version": simlab_version()}
 
 
+def _rounds_done(
+    trace: Trace,
+    draft: str,
+    earlier: Results,
+    rows: Sequence[ReplayRow],
+    wanted: Sequence[int],
+    options: ReplayOptions,
+) -> dict[int, set[str]] | None:
+    """The policies whose rounds of a sequence are there, or that had none; None: no rounds are wanted."""
+    if options.rounds is None:
+        return None
+    done: dict[int, set[str]] = {}
+    if options.store is not None:
+        which = _which(trace, draft)
+        found = options.rounds.go_on(options.store.partners(which, {row.policy_id for row in rows}, wanted))
+        of_these = found.filter(text_id=which["text_id"], draft_id=which["draft_id"])
+        for part in (of_these, earlier.filter(rounds=0)):
+            for index, policy_id in part.select("sequence", "policy_id").iter_rows():
+                done.setdefault(index, set()).add(policy_id)
+    return done
+
+
 def _missing(
-    earlier: Sequence[Results], rows: Sequence[ReplayRow], wanted: Sequence[int]
-) -> dict[int, list[ReplayRow]]:
-    """What is still to be done of each sequence."""
+    earlier: Results, rounds_done: dict[int, set[str]] | None, rows: Sequence[ReplayRow], wanted: Sequence[int]
+) -> dict[int, list[_Task]]:
+    """What is still to be done of each sequence; the rounds of a policy come with the first of its rows."""
     done: dict[int, set[tuple[str | None, str]]] = {}
-    for part in earlier:
-        for index, cost_id, policy_id in part.select("sequence", "cost_id", "policy_id").iter_rows():
-            done.setdefault(index, set()).add((cost_id, policy_id))
-    left = {
-        index: [row for row in rows if (row.prices.cost_id, row.policy_id) not in done[index]]
-        if index in done
-        else list(rows)
-        for index in wanted
-    }
-    return {index: some for index, some in left.items() if some}
+    for index, cost_id, policy_id in earlier.select("sequence", "cost_id", "policy_id").iter_rows():
+        done.setdefault(index, set()).add((cost_id, policy_id))
+    first = {row.policy_id: place for place, row in reversed(list(enumerate(rows))) if row.policy is not None}
+    in_rounds = set() if rounds_done is None else set(first.values())
+    tasks = [(_Task(row, False), _Task(row, place in in_rounds)) for place, row in enumerate(rows)]
+
+    def left(index: int) -> Iterator[_Task]:
+        rows_there, rounds_there = done.get(index, set()), (rounds_done or {}).get(index, set())
+        for row, (without, whole) in zip(rows, tasks, strict=True):
+            task = without if row.policy_id in rounds_there else whole
+            if task.with_rounds or (row.prices.cost_id, row.policy_id) not in rows_there:
+                yield task
+
+    missing = {index: list(left(index)) for index in wanted}
+    return {index: some for index, some in missing.items() if some}
 
 
-def _replayed(
-    trace: Trace, draft: str, rows: Sequence[ReplayRow], missing: dict[int, list[ReplayRow]], options: ReplayOptions
-) -> list[Results]:
+def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options: ReplayOptions) -> list[Results]:
     """The missing rows; they are kept in the store as they come."""
     lengths = {record.index: len(record.text) for record in trace.sequences()}
     shown = sys.stderr.isatty() if options.progress is None else options.progress
@@ -121,12 +159,12 @@ def _replayed(
 
     def units() -> Iterator[_Unit]:
         for some, indices in _alike(missing):
-            ready = [ReadyRows(group) for group in _groups(some)]
+            ready = [(ReadyRows([task.row for task in group]), _policies_in_rounds(group)) for group in _groups(some)]
             for texts in trace.recorded_texts(draft, indices, ROOTS_AT_ONCE):
-                yield from (_Unit(texts, group) for group in ready)
+                yield from (_Unit(texts, *group) for group in ready)
 
     def work(unit: _Unit) -> tuple[_Unit, Results, RoundRows | None]:
-        return unit, *_unit_rows(trace, draft, unit, options.rounds is not None)
+        return unit, *_unit_rows(trace, draft, unit)
 
     found = []
     with tqdm(total=total, desc="replay", unit="token", unit_scale=True, delay=2, disable=not shown) as bar:
@@ -138,19 +176,19 @@ def _replayed(
     return found
 
 
-def _alike(missing: dict[int, list[ReplayRow]]) -> list[tuple[list[ReplayRow], list[int]]]:
+def _alike(missing: dict[int, list[_Task]]) -> list[tuple[list[_Task], list[int]]]:
     """Sequences of which the same is missing, together."""
-    found: dict[tuple[tuple[str | None, str], ...], tuple[list[ReplayRow], list[int]]] = {}
+    found: dict[tuple[tuple[str | None, str, bool], ...], tuple[list[_Task], list[int]]] = {}
     for index, some in missing.items():
-        key = tuple((row.prices.cost_id, row.policy_id) for row in some)
+        key = tuple((task.row.prices.cost_id, task.row.policy_id, task.with_rounds) for task in some)
         found.setdefault(key, (some, []))[1].append(index)
     return list(found.values())
 
 
-def _groups(rows: Sequence[ReplayRow]) -> list[tuple[ReplayRow, ...]]:
+def _groups(tasks: Sequence[_Task]) -> list[tuple[_Task, ...]]:
     """Rows of policies of one order of nodes near each other, so many at once."""
     orders: dict[str, int] = {}
-    near = sorted(rows, key=lambda row: orders.setdefault(_order_key(row), len(orders)))
+    near = sorted(tasks, key=lambda task: orders.setdefault(_order_key(task.row), len(orders)))
     return [tuple(near[at : at + ROWS_AT_ONCE]) for at in range(0, len(near), ROWS_AT_ONCE)]
 
 
@@ -159,14 +197,16 @@ def _order_key(row: ReplayRow) -> str:
     return "" if row.policy is None else order_key(row.policy.policy)
 
 
-def _unit_rows(trace: Trace, draft: str, unit: _Unit, with_rounds: bool) -> tuple[Results, RoundRows | None]:
-    """Result rows of some texts, and their rounds if they are wanted."""
-    rows = unit.ready.rows
-    results = results_of(rows, unit.ready.sums(unit.texts), unit.texts, trace, draft)
-    policies = {row.policy_id: row.policy for row in rows if row.policy is not None}
-    if not (with_rounds and policies):
+def _policies_in_rounds(tasks: Sequence[_Task]) -> tuple[NamedPolicy, ...]:
+    return tuple(task.row.policy for task in tasks if task.with_rounds and task.row.policy is not None)
+
+
+def _unit_rows(trace: Trace, draft: str, unit: _Unit) -> tuple[Results, RoundRows | None]:
+    """Result rows of some texts, and the rounds that are wanted."""
+    results = results_of(unit.ready.rows, unit.ready.sums(unit.texts), unit.texts, trace, draft)
+    if not unit.in_rounds:
         return results, None
-    return results, rows_of_texts(list(policies.values()), unit.texts, trace.text_id, trace.draft_ids[draft])
+    return results, rows_of_texts(unit.in_rounds, unit.texts, trace.text_id, trace.draft_ids[draft])
 
 
 class _Keeper:

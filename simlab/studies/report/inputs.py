@@ -1,6 +1,5 @@
 """What a report is of: result rows, the trace they come from, prices, and what was chosen beforehand."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from simlab.analysis.report.results import ReportResults, split_rows
 from simlab.analysis.table.summaries import BASELINE
 from simlab.cost import CostTable
-from simlab.errors import SimlabError, UsageError
+from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.priced_policies import priced_policies
@@ -21,7 +20,8 @@ from simlab.traces.artefacts.cost import packaged_cost_files
 from simlab.traces.artefacts.optimum import Optimum
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import Trace, open_trace, packaged_trace
-from simlab.traces.results.rows import Results, joined_results, read_results
+from simlab.traces.results.files import read_results
+from simlab.traces.results.rows import Results, joined_results, settings_of
 
 USUAL = (
     "ddtree:budget=1..32",
@@ -166,6 +166,14 @@ def _joined(
     )
 
 
+def _batch_of(settings: str) -> int:
+    """Texts at a time, from the settings of a row of autoregressive decoding."""
+    batch = settings_of(settings).get("batch", 1)
+    if not isinstance(batch, int) or batch < 1:
+        raise TraceError(f"the number of texts at a time is a whole number, at least 1; a result row has {batch!r}")
+    return batch
+
+
 def _served(rows: Results) -> str:
     """What to know of rows of several texts at a time; empty where each ran alone.
 
@@ -174,7 +182,7 @@ def _served(rows: Results) -> str:
     """
     # Plain decoding has no setting of its own.
     settings = rows.filter(rows["name"] == BASELINE)["settings"].unique()
-    batches = sorted({int(json.loads(one).get("batch", 1)) for one in settings})
+    batches = sorted({_batch_of(one) for one in settings})
     if len(batches) > 1:
         listed = " and ".join(map(str, batches))
         raise UsageError(f"a report is of one number of texts at a time; the results are of {listed}: give one's alone")

@@ -32,7 +32,8 @@ from simlab.sequence_replay import rounds
 from simlab.studies.report.inputs import ReportInputs
 from simlab.studies.report.trust import _prices_label, _text_label
 from simlab.testing.random_texts import random_sequence
-from simlab.traces.results.rows import results_frame, write_results
+from simlab.traces.results.files import write_results
+from simlab.traces.results.rows import results_frame
 from simlab.traces.synthetic import write_synthetic_trace
 from simlab.tree import DraftTree
 
@@ -342,7 +343,9 @@ def test_what_cannot_be_reported_is_one_sentence(
 
 
 def test_results_of_other_texts_than_the_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_results(tmp_path / "r.parquet", made_rows({"ar": 1.0, "chain": 1.5}))
+    committed, rounds = pl.col("committed"), pl.col("rounds")
+    sums = {"drafted": committed, "verified": committed + rounds, "accepted": committed - rounds}
+    write_results(tmp_path / "r.parquet", made_rows({"ar": 1.0, "chain": 1.5}).with_columns(**sums))
     trace = write_synthetic_trace(tmp_path / "trace", num_sequences=4, length=20)
     assert main(["report", str(tmp_path / "r.parquet"), "--trace", str(trace), "--out", str(tmp_path / "r.html")]) == 2
     assert "the results are of t" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from simlab.analysis.scoring.reliability import (
     reliability,
 )
 from simlab.analysis.scoring.score import Scoring, ScoringLimits, score_trace, without_budget
+from simlab.analysis.scoring.text import scoring_text
 from simlab.policies.composition import Composition
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence, texts_of
@@ -118,6 +119,18 @@ def test_expected_and_accepted_tokens_and_the_excess_over_an_oracle() -> None:
     first = places.take(np.array([1]))
     assert first.prompts.tolist() == [0]
     assert path_coverage(first, first.orders[0])[0].median == 2
+
+
+def test_people_read_the_figures_of_orders() -> None:
+    scored = scored_texts(["ddtree:budget=9"], DEEP[:8], 9)
+    assert scored.places is not None
+    (figures,) = order_figures(scored.places)
+    auc, excess = figures.auc_interval, figures.excess_interval
+    shown = (
+        f"{figures.auc:.3f} [{auc.low:.3f}, {auc.high:.3f}] {figures.excess:.2f} [{excess.low:.2f}, {excess.high:.2f}]"
+    )
+    lines = [" ".join(line.split()) for line in scoring_text(scored).splitlines()]
+    assert any(line.startswith(f"{figures.order} {shown} ") for line in lines)
 
 
 def test_what_nodes_are_spent_on_and_how_much_of_the_gap_is_closed() -> None:

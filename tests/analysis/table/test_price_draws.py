@@ -17,8 +17,11 @@ from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import Summary, summarise
 from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.arrays import Doubles
+from simlab.errors import TraceError
 from simlab.policies.costs.cell_prices import NUM_DRAWS
-from simlab.traces.results.rows import joined_results, read_results, results_schema, write_results
+from simlab.studies.inspect.sign import sign
+from simlab.traces.results.files import read_results, write_results
+from simlab.traces.results.rows import joined_results, results_schema
 
 
 def noisy(factors: dict[str, Doubles]) -> pl.DataFrame:
@@ -81,17 +84,20 @@ def test_lists_add_up_over_slices_and_over_merged_files(tmp_path: Path) -> None:
     whole = made_up_results().filter(pl.col("kind") == "predicted")
     lists = np.outer(whole["verify_s"].to_numpy(), rng.lognormal(0, 0.1, NUM_DRAWS)).tolist()
     whole = with_draws(whole, lists)
-    for number, part in enumerate((whole.head(40), whole.tail(len(whole) - 40))):
+    for number, part in enumerate((whole.filter(pl.col("sequence") < 9), whole.filter(pl.col("sequence") >= 9))):
         write_results(tmp_path / f"{number}.parquet", part)
     merged = joined_results([read_results(tmp_path / f"{number}.parquet") for number in range(2)])
     assert [one.row() for one in summarise(merged)] == [one.row() for one in summarise(whole)]
     assert summarise(whole)[1].row()["speedup_price_low"] is not None
 
 
-def test_a_file_of_an_older_simlab_is_read_and_has_no_price_interval(tmp_path: Path) -> None:
+def test_a_file_of_an_older_simlab_is_signed_and_then_read_and_has_no_price_interval(tmp_path: Path) -> None:
     path = tmp_path / "old.parquet"
     rows = made_up_results().filter(pl.col("kind") == "predicted")
     rows.drop("draws_s").write_parquet(path)
+    with pytest.raises(TraceError, match=r"has no digest of its rows.*`simlab inspect .*old\.parquet --sign`"):
+        read_results(path)
+    sign(str(path))
     found = read_results(path)
     assert found.schema == pl.Schema(results_schema())
     speeds = [one.speed for one in summarise(found)]

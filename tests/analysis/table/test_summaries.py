@@ -81,6 +81,21 @@ def test_speeds_are_pooled_and_over_plain_decoding() -> None:
     assert (row["speedup_ci_low"], row["speedup_ci_high"]) == (chain.speed.interval.low, chain.speed.interval.high)
 
 
+@pytest.mark.parametrize("policy", ["autoregressive", "chain"])
+def test_rows_of_no_seconds_have_no_speed(policy: str) -> None:
+    """Prices may be zero, or no round be run: nothing is divided by them."""
+    is_idle = pl.col("policy") == policy
+    rows = priced().with_columns(
+        pl.when(is_idle).then(0.0).otherwise(pl.col(name)).alias(name) for name in STAGE_COLUMNS
+    )
+    found = {one.policy: one.speed for one in summarise(rows)}
+    assert found[policy].seconds == StageSeconds()
+    assert math.isnan(found[policy].tokens_per_s)
+    assert math.isnan(found[policy].speedup)
+    assert math.isnan(found["chain"].speedup)
+    assert found["ddtree:budget=4"].tokens_per_s == pytest.approx(100 / (20 * 1.6))
+
+
 def test_seconds_of_slices_add_up_and_each_has_its_own_baseline() -> None:
     whole, slices = summarise(priced()), summarise(priced(), "dataset")
     for one in whole:

@@ -190,7 +190,7 @@ def test_the_rule_stops_at_the_best_size_of_all_above_its_floor(
     scores[0, : len(path_costs) + 1] = np.array([0, *path_costs]) / -65536
     layer = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(path_costs)], np.int32), scores)
     table = random_table(np.random.default_rng(seed), 60)
-    rule = FloorAndStep(60, table, ALL_STAGES, floor, 1, False, rounds)
+    rule = FloorAndStep(60, table, floor=floor, step=1, roofline=rounds)
     (size,) = rule.sizes(layer, np.array([context])).tolist()
     tokens = 1 + np.cumsum([0.0, *path_weight(scores[0, 1 : len(path_costs) + 1]).tolist()])
     ratios = tokens / rounds.costs(np.array([context]), 60).seconds[0, : len(tokens)]

@@ -122,7 +122,7 @@ def test_the_convex_view_comes_last() -> None:
         ("verify*0.5;tile=4", "cannot read"),
         ("verify*-1", "cannot read"),
         ("verify*nan", "cannot read"),
-        ("tile=0", "cannot read 'tile=0'"),
+        ("tile=0", "tile: expected a whole number, at least 1; got '0'"),
         ("tile=4,tile=4", "each once"),
         ("convex,convex", "each once"),
         ("verfy*2", "'verfy' is no stage"),

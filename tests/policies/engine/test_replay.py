@@ -1,7 +1,7 @@
 """Every policy in the engine: the same rounds as one by one, for any text and any number of threads."""
 
 import dataclasses
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +127,23 @@ def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int
             else:
                 seconds = astuple(price(policy, found, len(one.prompt.token_ids), own))
                 assert tuple(sums.seconds[place, text].tolist()) == seconds, policy
+
+
+@pytest.mark.parametrize("name", ["ddtree:budget", "calibrated:budget", "presto:budget"])
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32), number=st.integers(3, 8), budgets=st.permutations([1, 6, 40]))
+def test_budgets_at_different_prices_are_each_as_if_alone(
+    name: str, seed: int, number: int, budgets: list[int]
+) -> None:
+    """What the roots of one latency profile were is known to the next, whose budget comes to other roots too."""
+    texts, generator = texts_of(of_one_depth(seed, number)), np.random.default_rng(seed)
+    policies = [one.policy for one in parse_policies([f"{name}={budget}" for budget in budgets], FullArtefacts())]
+    costs = [replace(random_table(generator, 64, longest=60), cost_id=f"profile {place}") for place in range(3)]
+    together = Replay(list(zip(policies, costs, strict=True))).sums(texts)
+    for place, priced in enumerate(zip(policies, costs, strict=True)):
+        alone = Replay([priced]).sums(texts)
+        assert together.counts[place].tolist() == alone.counts[0].tolist()
+        assert together.seconds[place].tolist() == alone.seconds[0].tolist()
 
 
 def test_policies_of_all_kinds_at_once_are_each_as_if_alone(sample: list[RecordedSequence]) -> None:

@@ -136,11 +136,25 @@ def test_the_prices_it_weighs_are_part_of_its_id() -> None:
 
 
 @pytest.mark.parametrize(
+    ("target_config", "named_so"), [("auto", "the target's configuration"), ("mine/config.json", "mine/config.json")]
+)
+def test_a_configuration_without_a_size_is_named_as_it_was_asked_for(target_config: str, named_so: str) -> None:
+    class Sizeless(MadeUpArtefacts):
+        def target_config(self, name: str) -> dict[str, object]:
+            return {**super().target_config(name), "vocab_size": None}
+
+    with pytest.raises(PolicyError, match=f"^{named_so} must give vocab_size"):
+        Bastion(budget=80, cost_model="roofline", target_config=target_config).compose(Sizeless(PRICES))
+
+
+@pytest.mark.parametrize(
     ("settings", "said"),
     [
         ("cost_model=linear", "cost_model must be measured or roofline; got linear"),
         ("top_k=0", "top_k must be at least 1, or left out; got 0"),
         ("step=0", "step must be at least 1"),
+        ("budget=0", "budget must be at least 1; got 0"),
+        ("floor=0", "floor must be at least 1; got 0"),
     ],
 )
 def test_settings_without_sense_are_refused(settings: str, said: str) -> None:

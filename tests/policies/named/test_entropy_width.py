@@ -80,7 +80,7 @@ def test_it_is_best_first_below_the_shares(
     entropies = whole[: len(rows)]
     widths = shape_oracles.entropy_widths(entropies, budget, power, base, most_width)
     expected = oracle.best_paths_by_heap(cut(rows, widths), budget)
-    order = WidthCapped(proportional_caps(budget, power, base, most_width), 64)
+    order = WidthCapped(proportional_caps(budget, power, base_width=base, most_width=most_width), 64)
     check_nodes(order.nodes(draft_of(rows, entropies), budget), rows, expected)
 
 
@@ -203,23 +203,26 @@ def test_equal_entropies_have_equal_whole_shares() -> None:
     rows = [[(rank, -3.0) for rank in range(20)]] * 5
     for power in (0.5, 1.0, 16.0):
         for entropy in (0.0, 1e-6, 0.1, 12.0):
-            assert widths_of(proportional_caps(5 * 7, power, 1, 35), rows[:2], [entropy] * 2) == [17, 17]
+            assert widths_of(proportional_caps(5 * 7, power, base_width=1, most_width=35), rows[:2], [entropy] * 2) == [
+                17,
+                17,
+            ]
             tree = EntropyWidth(budget=5 * 7, power=power).select(draft_of(rows, [entropy] * 5))
             assert sum(tree.parents == 0) == 7
-    assert widths_of(proportional_caps(9, 1.0, 1, 9), rows[:3], [1.0, 2.0, 3.0]) == [2, 3, 4]
-    assert widths_of(proportional_caps(9, 1.0, 1, 9), rows[:2], [-1e-7, 3.0]) == [1, 8]
+    assert widths_of(proportional_caps(9, 1.0, base_width=1, most_width=9), rows[:3], [1.0, 2.0, 3.0]) == [2, 3, 4]
+    assert widths_of(proportional_caps(9, 1.0, base_width=1, most_width=9), rows[:2], [-1e-7, 3.0]) == [1, 8]
 
 
 def test_a_small_budget_leaves_the_base_width() -> None:
     rows = real_rows(3, 7, 9)
-    nodes = WidthCapped(proportional_caps(6, 1.0, 1, 6), 64).nodes(draft_of(rows, [2.0] * 7), 6)
+    nodes = WidthCapped(proportional_caps(6, 1.0, base_width=1, most_width=6), 64).nodes(draft_of(rows, [2.0] * 7), 6)
     check_nodes(nodes, rows, shape_oracles.chain(rows)[:6])
 
 
 @given(rows_strategy(5, 6), st.integers(0, 30), st.integers(0, 30))
 def test_one_order_is_nested(rows: list[oracle.Row], one: int, other: int) -> None:
     draft = draft_of(rows, [1.0 + depth for depth in range(len(rows))])
-    check_nested(WidthCapped(proportional_caps(20, 1.0, 1, 20), 64), draft, *sorted((one, other)))
+    check_nested(WidthCapped(proportional_caps(20, 1.0, base_width=1, most_width=20), 64), draft, *sorted((one, other)))
 
 
 def test_two_budgets_are_two_orders() -> None:

@@ -63,7 +63,15 @@ def counts_for(texts: list[tuple[list[int], list[int]]]) -> NGramCounts:
 
 def edge_of(kind: str, counts: NGramCounts, weight: float = 0.4, top_k: int = 6) -> NGramCorrected:
     share = {"corpus": 0.0, "text": 1.0}.get(kind, 0.25 if kind == "both" else 0.0)
-    return NGramCorrected(weight, counts, "counts", share, kind == "renormalised", kind == "adaptive", top_k)
+    return NGramCorrected(
+        weight,
+        counts,
+        "counts",
+        text_share=share,
+        renormalised=kind == "renormalised",
+        adaptive=kind == "adaptive",
+        top_k=top_k,
+    )
 
 
 KINDS = ("corpus", "text", "both", "renormalised", "adaptive")
@@ -337,10 +345,10 @@ def test_what_changes_scores_changes_the_key() -> None:
         NGramCorrected(0.2, counts, "a"),
         NGramCorrected(0.3, counts, "a"),
         NGramCorrected(0.2, counts, "b"),
-        NGramCorrected(0.2, counts, "a", 0.5),
-        NGramCorrected(0.2, counts, "a", 0.0, True),
-        NGramCorrected(0.2, counts, "a", 0.0, False, True),
-        NGramCorrected(0.2, counts, "a", 0.0, False, False, 32),
+        NGramCorrected(0.2, counts, "a", text_share=0.5),
+        NGramCorrected(0.2, counts, "a", renormalised=True),
+        NGramCorrected(0.2, counts, "a", adaptive=True),
+        NGramCorrected(0.2, counts, "a", top_k=32),
     ]
     assert len({BestFirst(edge).key for edge in edges}) == len(edges)
 

@@ -14,6 +14,7 @@ from simlab.policies.composition import Composition
 from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Marginal
 from simlab.policies.fits.price import PricedRounds, fixed_point, policy_at_rate, priced_rounds, rounds_of_layer
+from simlab.policies.named.price import Price
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FixedBudget, FixedPrice
 from simlab.policies.rules.online_price import OnlinePrice
@@ -102,6 +103,13 @@ def test_at_the_rate_of_a_fixed_budget_the_price_never_loses_to_it(seed: int, bu
     assert total.expected_per_s >= rate * (1 - 1e-12)
 
 
+def test_a_rate_may_be_nothing_and_is_never_negative_or_infinite() -> None:
+    assert Price(rate=0.0).rate == 0.0
+    for rate in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="rate must be tokens per second, at least 0"):
+            Price(rate=rate)
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 1 << 30))
 def test_the_rounds_at_the_fixed_point_bring_its_rate(seed: int) -> None:
@@ -161,7 +169,7 @@ def test_other_rules_and_no_rounds_are_refused() -> None:
 
 def test_a_policy_keeps_its_order_and_look_ahead_at_a_rate() -> None:
     table = random_table(np.random.default_rng(5), MOST)
-    policy = Composition(ORDER, OnlinePrice(7, table, 0.5, MODEL_STAGES, 3), {"cost": "made-up"}, "a label")
+    policy = Composition(ORDER, OnlinePrice(7, table, 0.5, MODEL_STAGES, look_ahead=3), {"cost": "made-up"}, "a label")
     found = policy_at_rate(policy, 2.0)
     assert isinstance(found.rule, FixedPrice)
     assert (found.order, found.artefacts) == (policy.order, policy.artefacts)

@@ -50,7 +50,12 @@ POLICIES: list[AnyPolicy] = [
     SpineGap(budget=5),
 ]
 PRICES = random_table(np.random.default_rng(2), 40)
-ORDERS: list[NodeOrder] = [SpineOrder(), BranchedChain(MISS, 4, 99), BranchedChain(MISS, 2, 1), BranchedChain(GAP)]
+ORDERS: list[NodeOrder] = [
+    SpineOrder(),
+    BranchedChain(MISS, num_branches=4, below=99),
+    BranchedChain(MISS, num_branches=2, below=1),
+    BranchedChain(GAP),
+]
 
 
 def misses(rows: list[oracle.Row]) -> list[Fraction]:
@@ -81,7 +86,7 @@ def test_branches_go_where_they_are_most_urgent(
     rows: list[oracle.Row], num_branches: int, below: int, budget: int
 ) -> None:
     for measure, urgent in ((MISS, misses(rows)), (GAP, closeness(rows))):
-        nodes = BranchedChain(measure, num_branches, below).nodes(draft_of(rows), budget)
+        nodes = BranchedChain(measure, num_branches=num_branches, below=below).nodes(draft_of(rows), budget)
         check_nodes(nodes, rows, shape_oracles.branched(rows, urgent, num_branches, below)[:budget])
 
 

@@ -112,14 +112,14 @@ def best_ratio_by_hand(
 def test_best_ratio(
     case: Case, most: int, look_ahead: int | None, tile: int, stages: tuple[str, ...], discount: float
 ) -> None:
-    rule = BestRatio(most, case.table, stages, look_ahead or FULL_SCAN, tile, discount)
+    rule = BestRatio(most, case.table, stages, look_ahead=look_ahead or FULL_SCAN, tile=tile, discount=discount)
     expected = best_ratio_by_hand(case.tokens(Fraction(discount)), case.seconds(stages), most, look_ahead, tile)
     assert rule.sizes(case.layer(), case.contexts()).tolist() == [expected]
 
 
 @given(cases())
 def test_a_full_scan_finds_the_best_ratio_of_all(case: Case) -> None:
-    found = int(BestRatio(MOST, case.table, ALL_STAGES, FULL_SCAN).sizes(case.layer(), case.contexts())[0])
+    found = int(BestRatio(MOST, case.table, look_ahead=FULL_SCAN).sizes(case.layer(), case.contexts())[0])
     ratios = [one / other for one, other in zip(case.tokens(), case.seconds(ALL_STAGES), strict=False)]
     assert ratios[found] == max(ratios)
     assert ratios.index(max(ratios)) == found
@@ -142,7 +142,7 @@ def floor_and_step_by_hand(
 @settings(max_examples=300)
 @given(cases(), st.integers(1, MOST), st.integers(1, MOST + 4), st.integers(1, 6), st.booleans())
 def test_floor_and_step(case: Case, most: int, floor: int, step: int, doubling: bool) -> None:
-    rule = FloorAndStep(most, case.table, ALL_STAGES, floor, step, doubling)
+    rule = FloorAndStep(most, case.table, floor=floor, step=step, doubling=doubling)
     expected = floor_and_step_by_hand(case.tokens(), case.seconds(ALL_STAGES), most, floor, step, doubling)
     assert rule.sizes(case.layer(), case.contexts()).tolist() == [expected]
 
@@ -158,7 +158,7 @@ def test_survival(case: Case, most: int, threshold: float) -> None:
 @settings(max_examples=300)
 @given(cases(), st.integers(1, MOST), st.integers(0, 200), st.sampled_from([1, 2, None]))
 def test_a_fixed_price(case: Case, most: int, eighths: int, look_ahead: int | None) -> None:
-    rule = FixedPrice(most, case.table, eighths / 8, ALL_STAGES, look_ahead or FULL_SCAN)
+    rule = FixedPrice(most, case.table, eighths / 8, look_ahead=look_ahead or FULL_SCAN)
     seconds = case.seconds(ALL_STAGES)
     surplus = [one - Fraction(eighths, 8) * other for one, other in zip(case.tokens(), seconds, strict=False)][
         : most + 1
@@ -222,7 +222,7 @@ def test_a_price_learnt_on_the_way(memory: float) -> None:
     generator, order = np.random.default_rng(2), BestFirst(Marginal())
     for recorded in texts(3, 40):
         table = random_table(generator, most_drafted=30)
-        rule = OnlinePrice(20, table, memory, ALL_STAGES, FULL_SCAN)
+        rule = OnlinePrice(20, table, memory)
         policy = Composition(order, rule)
         found = replay_policies([policy], recorded)[0]
         assert same(found, columns_of(rounds(policy, recorded)))

@@ -55,6 +55,22 @@ VARIANTS = {
     "uneven heads": (changed(num_key_value_heads=3), "evenly"),
     "no layers": (changed(num_hidden_layers=0), "at least 1"),
     "block of one": (changed(block_size=1), "at least 2"),
+    "block without end": (changed(block_size=5000), "at most 1,024"),
+    "heads of odd size": (changed(head_dim=7), "must be even"),
+    "no epsilon": (changed(rms_norm_eps=0.0), "rms_norm_eps must be from 1e-12 to 1; got 0.0"),
+    "epsilon below 0": (changed(rms_norm_eps=-1e-6), "rms_norm_eps must be from"),
+    "not a number": (changed(rms_norm_eps=float("nan")), "where a number belongs"),
+    "no rotation": (changed(rope_theta=0), "rope_theta must be from"),
+    "sharp cap": (changed(final_logit_softcapping=1e-9), "final_logit_softcapping must be from"),
+    "large head": (changed(output_multiplier=-1e9), "size of output_multiplier must be from"),
+    "large embedding": (changed(input_embedding_scale=1e9), "size of input_embedding_scale must be from"),
+    "text for a flag": (changed(attention_bias="false"), "true or false belongs"),
+    "number for a flag": (changed(use_sliding_window=1), "true or false belongs"),
+    "a list of causes": (changed(is_causal=[True]), "true or false belongs"),
+    "a tower": (changed(num_hidden_layers=10**6), "at most 1,024"),
+    "more than 32 bits": (changed(num_target_layers=10**400), "where a whole number belongs"),
+    "too many tokens": (changed(vocab_size=1 << 25), "at most 16,777,216"),
+    "list for an architecture": (changed(architectures=[["DFlash2DraftModel"]], markov_rank=[1]), "Markov"),
 }
 
 

@@ -50,7 +50,7 @@ def test_a_new_layout_is_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(layouts, "LAYOUTS", (new, *LAYOUTS))
     fields = config_to_json(drafter_config()) | {"my_drafter": "a target"}
     assert "my_drafter" in layouts.drafter_fields()
-    summary = explained.explain_checkpoint(fields, [], "here")
+    summary = explained.explain_checkpoint(fields, {}, "here")
     assert summary.format == "mine"
     assert dict(summary.lines)["format"] == "mine, first version"
     assert dict(summary.lines)["made for"] == "a target"

@@ -19,7 +19,8 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.traces import reader
-from simlab.traces.results.rows import read_results
+from simlab.traces.format.documents import with_digest
+from simlab.traces.results.files import read_results
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def test_a_script_reads_speeds_of_texts_and_of_the_machine(
     out = tmp_path / "out"
     assert run(made, out, "--batch", "2", "--cost", str(costs[2]), "--json", "--by", "dataset") == 0
     value = json.loads(capsys.readouterr().out)
-    assert value == json.loads((out / "confirm.json").read_text())
+    assert with_digest(value) == json.loads((out / "confirm.json").read_text())
     names = ("batch", "groups", "group_runs", "prompts", "prompt_runs")
     assert [value["ran"][name] for name in names] == [2, 3, 3, 5, 5]
     assert [one["prompts"] for one in value["comparisons"]] == [3, 3]

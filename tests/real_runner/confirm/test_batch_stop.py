@@ -23,7 +23,7 @@ from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 from simlab.studies.confirm.confirmation import Confirmation
-from simlab.traces.results.rows import read_results
+from simlab.traces.results.files import read_results
 
 
 @pytest.fixture(scope="module")

@@ -335,8 +335,10 @@ def test_a_clipped_round_is_counted(made: Made) -> None:
     [
         (lambda lines: [lines[0], b"{no\n", lines[1]], "line 2 is not JSON"),
         (lambda lines: [lines[0], b"[1]\n"], "line 2 is not a JSON object"),
+        (lambda lines: [lines[0], lines[1].replace(b'"b":2', b'"b":3')], "line 2 was changed"),
+        (lambda lines: [lines[0], *lines[2:], lines[1], lines[1]], "line 3 was changed, or a line before it is gone"),
         (lambda lines: [b'{"format":"other"}\n'], "is not a log that this simlab writes"),
-        (lambda lines: [lines[0].replace(b'"format_version":1', b'"format_version":2')], "is not a log that this"),
+        (lambda lines: [lines[0].replace(b'"format_version":2', b'"format_version":3')], "is not a log that this"),
     ],
 )
 def test_a_damaged_log_is_refused(tmp_path: Path, spoil: Callable[[list[bytes]], list[bytes]], said: str) -> None:
@@ -358,10 +360,8 @@ def test_half_a_line_gives_way_to_the_next(tmp_path: Path) -> None:
         log = ConfirmLog(tmp_path, {"a": 1}, resume=True)
         assert [entry.integer("b") for entry in log.entries("x")] == [1]
     log.append("x", {"b": 3})
-    assert [json.loads(line) for line in path.read_bytes().splitlines()[1:]] == [
-        {"kind": "x", "b": 1},
-        {"kind": "x", "b": 3},
-    ]
+    kept = [json.loads(line) for line in path.read_bytes().splitlines()[1:]]
+    assert [(line["kind"], line["b"]) for line in kept] == [("x", 1), ("x", 3)]
     path.write_bytes(whole[:10])
     assert list(ConfirmLog(tmp_path, {"a": 2}, resume=True).entries("x")) == []
     assert json.loads(path.read_bytes())["key"] == {"a": 2}

@@ -3,9 +3,10 @@
 import itertools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from simlab.analysis.confirm.table import widest_half_width
 from simlab.analysis.statistics.intervals import intervals_of
 from simlab.analysis.statistics.jackknife import log_products
 from simlab.arrays import Doubles
+from simlab.draft import Prompt
+from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm import confirm
 from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.log import LOG, ConfirmLog
@@ -23,6 +26,9 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.stop import StopRule, is_look
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
+from simlab.real_runner.decoding.timer import Clock
+from simlab.real_runner.models import Models
+from simlab.sampling.choice import Sampling
 
 LOOKS = (20, 25, 31, 38, 47, 58, 72, 90, 112, 140, 175, 218)
 
@@ -31,6 +37,33 @@ LOOKS = (20, 25, 31, 38, 47, 58, 72, 90, 112, 140, 175, 218)
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Three prompts of two turns each."""
     return make(tmp_path_factory.mktemp("stop"))
+
+
+Known: TypeAlias = dict[tuple[object, ...], DecodedText]
+
+
+@pytest.fixture(scope="module")
+def known() -> Known:
+    return {}
+
+
+@pytest.fixture
+def decode_once(known: Known, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DecodedText]:
+    """A text that is decoded again and again with the same outcome is decoded the first time only.
+
+    The questions here are which texts run and when that ends; of their rounds and seconds other tests ask.
+    """
+
+    def once(
+        models: Models, policy: AnyPolicy, prompt: Prompt, sampling: Sampling, most: int, clock: Clock
+    ) -> DecodedText:
+        key = (repr(policy), prompt.dataset, prompt.prompt_id, prompt.turn, sampling, most)
+        if key not in known:
+            known[key] = decode(models, policy, prompt, sampling, most, clock)
+        return known[key]
+
+    monkeypatch.setattr(confirm, "decode", once)
+    return once
 
 
 def widths(values: Iterable[float]) -> tuple[list[tuple[int, ...]], StopRule]:
@@ -57,6 +90,7 @@ def test_looks_are_few_and_known_beforehand() -> None:
     assert tuple(num for num in range(230) if is_look(num)) == LOOKS
 
 
+@pytest.mark.usefixtures("decode_once")
 def test_it_stops_at_a_look_after_a_whole_prompt(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +104,7 @@ def test_it_stops_at_a_look_after_a_whole_prompt(
     assert "%|" not in shown
 
 
+@pytest.mark.usefixtures("decode_once")
 def test_between_looks_a_tight_interval_does_not_stop_it(made: Made, tmp_path: Path) -> None:
     """Measured after each whole prompt: too wide after 20, tight after 21 to 24, which nobody looks at."""
     _, rule = widths([0.2] * 20 + [0.01] * 4 + [0.2])
@@ -105,7 +140,7 @@ def test_a_prompt_during_which_time_runs_out_is_finished(
 
 
 def test_an_interrupted_run_ends_where_it_would_have_ended(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Made, tmp_path: Path, decode_once: Callable[..., DecodedText], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options, num_left = ConfirmOptions(tmp_path / "out", repeats=10, until_interval=0.9), [100]
 
@@ -113,7 +148,7 @@ def test_an_interrupted_run_ends_where_it_would_have_ended(
         num_left[0] -= 1
         if num_left[0] < 0:
             raise KeyboardInterrupt
-        return decode(*arguments)  # type: ignore[arg-type]
+        return decode_once(*arguments)
 
     monkeypatch.setattr("simlab.studies.confirm.run.widest_half_width", lambda *_: 0.5)
     with monkeypatch.context() as patch:

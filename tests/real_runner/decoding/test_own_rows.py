@@ -14,7 +14,7 @@ from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import Needs, Outcome, Stateless
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
-from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal
+from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence, replays_equal
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.record.prompts import read_prompts, render
 from simlab.sampling.choice import Sampling
@@ -241,6 +241,18 @@ def test_a_planted_fault_is_found(run: DecodedText, fault: str) -> None:
     assert what in found.what
     assert found.ran != found.replayed
     assert str(found).startswith(f"round at {found.position}: ")
+
+
+def test_what_ran_is_told_from_its_replay(run: DecodedText) -> None:
+    found = first_unequal(TREE, in_round(clipped=True)(run))
+    assert str(found).endswith(": clipping True in the run, False in its replay")
+    found = first_unequal(TREE, drop_last_round(run))
+    end, whole = run.rounds[-1].round.position, len(run.text) - 1
+    assert str(found) == f"round at {end}: end of the text {end} in the run, {whole} in its replay"
+    found = first_unequal(TREE, repeat_last_round(run))
+    assert str(found) == f"round at {whole}: root {end} in the run, none in its replay"
+    long = ReplayMismatch(3, "tree tokens", ran="1" * 70, replayed="2" * 70)
+    assert str(long) == f"round at 3: tree tokens {'1' * 60} ... in the run, {'2' * 60} ... in its replay"
 
 
 def test_the_first_fault_is_named(run: DecodedText) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import multiprocessing
 import platform
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from forked_processes import forked_processes
 from made_up_costs import EMPTY
 from tiny_models import VOCAB_SIZE
 
@@ -418,11 +418,9 @@ def test_the_file_is_written_after_each_sweep_and_after_some_time(
 
 @pytest.mark.parametrize("number", range(4))
 def test_a_killed_profile_goes_on_with_what_it_had(number: int, options: ProfileOptions) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simlab.real_runner.profile.profile", "transformers.models.llama.modeling_llama"])
     typed = ["--target", options.target, "--draft", options.draft, "--contexts", "24,60", "--node-counts", "1,5,40"]
     command = ["profile", *typed, "--out", str(options.out), "--repeats", "200"]
-    process = context.Process(target=tiny_models.run_simlab, args=(command,))
+    process = forked_processes().Process(target=tiny_models.run_simlab, args=(command,))
     process.start()
     while not options.out.exists():
         assert process.is_alive()

@@ -1,7 +1,6 @@
 """A recording on several devices has the bytes of one on one, is ended whole, and says what went wrong."""
 
 import json
-import multiprocessing
 import os
 import signal
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from forked_processes import forked_processes
 from recording_processes import (
     dies,
     dies_holding_the_list,
@@ -22,7 +22,6 @@ from recording_processes import (
     run_the_others_only,
     stays,
     takes_nothing,
-    tells_what_is_blocked,
 )
 
 from simlab.cli.main import main
@@ -34,12 +33,7 @@ from simlab.traces.inspect import check_trace
 
 @pytest.fixture(scope="module")
 def processes() -> ForkServerContext:
-    """Processes that have the imports behind them."""
-    context = multiprocessing.get_context("forkserver")
-    names = ("record", "generate", "kv_buffers", "dflash_files", "dry_run", "record_devices")
-    modules = [f"simlab.real_runner.{name}" for name in names]
-    context.set_forkserver_preload([*modules, "transformers.models.llama.modeling_llama"])
-    return context
+    return forked_processes()
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +129,9 @@ def test_a_process_that_dies_with_the_list_in_its_hands_is_noticed(folder: Path,
             list(o.taken())
 
 
-def test_the_other_processes_never_see_an_interruption(folder: Path, tmp_path: Path) -> None:
-    """Not even while they load; the first one goes on seeing them."""
-    with others(folder, tmp_path, tells_what_is_blocked, num=2) as o:
-        for process in o._processes.values():
-            process.join()
-    assert (tmp_path / "blocked").read_text() == "True"
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+def test_the_first_process_goes_on_seeing_interruptions(folder: Path, tmp_path: Path) -> None:
+    with others(folder, tmp_path, stays):
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_processes_that_could_not_all_begin_are_ended(
@@ -168,13 +158,17 @@ def test_each_shard_is_taken_once(folder: Path, tmp_path: Path) -> None:
         o.wait()
 
 
-def test_the_others_end_with_a_killed_first(processes: ForkServerContext, folder: Path, tmp_path: Path) -> None:
+def test_the_others_see_no_interruption_and_end_with_a_killed_first(
+    processes: ForkServerContext, folder: Path, tmp_path: Path
+) -> None:
+    """Not even while they load: what forks them is deaf to it too."""
     process = processes.Process(target=hold, args=(folder, tmp_path))
     process.start()
     wait_for(tmp_path / "who", process)
     time.sleep(0.1)
     other = int((tmp_path / "who").read_text())
     os.kill(other, 0)
+    assert (tmp_path / "blocked").read_text() == "True"
     process.kill()
     process.join()
     for _ in range(100):

@@ -1,6 +1,5 @@
 """A recording that was killed loses nothing that was finished, and resumes to the same bytes."""
 
-import multiprocessing
 import random
 import time
 from multiprocessing.context import ForkServerContext
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from forked_processes import forked_processes
 
 from simlab.cli.main import main
 
@@ -17,12 +17,7 @@ NUM_KILLS = 10
 
 @pytest.fixture(scope="module")
 def processes() -> ForkServerContext:
-    """Processes that have the imports behind them, which would take ten times as long as the recording."""
-    context = multiprocessing.get_context("forkserver")
-    names = ("record", "generate", "kv_buffers", "dflash_files", "dry_run")
-    modules = [f"simlab.real_runner.{name}" for name in names]
-    context.set_forkserver_preload([*modules, "transformers.models.llama.modeling_llama"])
-    return context
+    return forked_processes()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Many prompts: killed at any moment on one device and on two, and memory that neither text nor prompts make grow."""
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from forked_processes import forked_processes
 from recording_processes import run_and_tell_who
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -32,12 +32,7 @@ NUM_SHARDS = NUM_PROMPTS // BATCH_SIZE
 
 @pytest.fixture(scope="module")
 def processes() -> ForkServerContext:
-    """Processes that have the imports behind them."""
-    context = multiprocessing.get_context("forkserver")
-    names = ("record", "generate", "kv_buffers", "dflash_files", "dry_run", "record_devices")
-    modules = [f"simlab.real_runner.{name}" for name in names]
-    context.set_forkserver_preload([*modules, "transformers.models.llama.modeling_llama", "recording_processes"])
-    return context
+    return forked_processes()
 
 
 @pytest.fixture(scope="module")

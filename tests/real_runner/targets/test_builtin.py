@@ -179,17 +179,82 @@ def test_the_file_cannot_be_read(cache: Path, monkeypatch: pytest.MonkeyPatch, e
     works(cache)
 
 
-def test_a_damaged_cache_is_named_and_a_whole_one_has_the_published_digest(cache: Path) -> None:
-    folder = tiny_models.make_target(cache / builtin.NAME)
-    (folder / "complete").touch()
+def is_refused(folder: Path, name: str) -> None:
+    """One sentence that names the file and how to make the target again, and nothing is touched."""
+    before = {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
+    said = f"in {folder} is not as it was made: {name} was .*; delete {folder} and run the command again"
+    for ask in (builtin.builtin_target_dir, builtin.target_at_hand):
+        with pytest.raises(ModelError, match=said) as caught:
+            ask()
+        assert "\n" not in str(caught.value)
+    assert {path.name: path.read_bytes() for path in folder.glob("[!.]*")} == before
+
+
+@pytest.fixture
+def tiny(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A target that can be loaded, where the built-in one is kept, made as it is."""
+    monkeypatch.setattr(builtin, "_dequantise", lambda _gguf, folder: tiny_models.make_target(folder))
+    return builtin.builtin_target_dir()
+
+
+def test_a_whole_one_has_the_published_digest(tiny: Path) -> None:
     assert load_target(builtin.NAME, torch.float32).digest == builtin.GGUF_SHA256
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:3000])
-    with pytest.raises(
-        ModelError, match=f"could not be loaded .*; delete {folder} and run the command again"
-    ) as caught:
+
+
+def test_zeros_in_its_weights_are_not_the_published_ones(tiny: Path) -> None:
+    load_target(builtin.NAME, torch.float32)
+    weights = tiny / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-4000] + bytes(4000))
+    with pytest.raises(ModelError, match="is not as it was made"):
         load_target(builtin.NAME, torch.float32)
-    assert "\n" not in str(caught.value)
+    is_refused(tiny, "model.safetensors")
+    weights.write_bytes(content)
+    assert load_target(builtin.NAME, torch.float32).digest == builtin.GGUF_SHA256
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 3000])
+def test_a_file_cut_short_is_named(tiny: Path, kept_bytes: int) -> None:
+    for name in ("model.safetensors", "config.json"):
+        content = (tiny / name).read_bytes()
+        (tiny / name).write_bytes(content[: min(kept_bytes, len(content) - 1)])
+        is_refused(tiny, name)
+        (tiny / name).write_bytes(content)
+    assert builtin.target_at_hand() == tiny
+
+
+def test_files_taken_away_or_added_are_named(tiny: Path) -> None:
+    (tiny / "adapter_config.json").write_text("{}")
+    is_refused(tiny, "adapter_config.json")
+    (tiny / "adapter_config.json").unlink()
+    (tiny / "config.json").rename(tiny.parent / "config.json")
+    is_refused(tiny, "config.json")
+    (tiny.parent / "config.json").rename(tiny / "config.json")
+    (tiny / "complete").write_text((tiny / "complete").read_text() + "nonsense\n")
+    is_refused(tiny, "complete")
+
+
+def test_what_was_not_touched_is_not_read_again(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builtin.builtin_target_dir()
+    with monkeypatch.context() as patched:
+        patched.setattr(hashlib, "file_digest", lambda *_: pytest.fail("read again"))
+        assert builtin.builtin_target_dir() == tiny
+        assert builtin.target_at_hand() == tiny
+    weights, about = tiny / "model.safetensors", (tiny / "model.safetensors").stat()
+    weights.write_bytes(bytes(about.st_size))
+    os.utime(weights, ns=(about.st_atime_ns, about.st_mtime_ns))
+    is_refused(tiny, "model.safetensors")
+
+
+def test_one_made_before_digests_were_written_is_held_to_the_known_weights(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = (tiny / "complete").read_text()
+    (tiny / "complete").write_text(written.splitlines()[0] + "\n")
+    is_refused(tiny, "model.safetensors")
+    monkeypatch.setattr(builtin, "WEIGHTS_SHA256", sha256_of((tiny / "model.safetensors").read_bytes()))
+    assert builtin.target_at_hand() == tiny
+    assert (tiny / "complete").read_text() == written
 
 
 def test_the_cache_cannot_be_a_folder(cache: Path) -> None:

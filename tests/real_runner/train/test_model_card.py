@@ -7,6 +7,7 @@ import pytest
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.train.curve import CurvePoint, DevScore, point_of, row_of
 from simlab.real_runner.train.model_card import AblationRow, CardFacts, SetResult, TrainingData, model_card, thinned
+from simlab.traces.format.json_fields import JsonFields
 
 CONFIG = DFlashConfig(
     block_size=4,
@@ -112,4 +113,4 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends(count: int) -> None:
 
 def test_a_point_survives_json() -> None:
     for point in FACTS.curve:
-        assert point_of(row_of(point)) == point
+        assert point_of(JsonFields(dict(row_of(point)), "the row")) == point

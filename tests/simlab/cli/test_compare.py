@@ -8,10 +8,11 @@ from typing import Any
 import polars as pl
 import pytest
 from made_up_costs import filled
+from summary_rows import as_measured
 
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.results.rows import read_results, write_results
+from simlab.traces.results.files import read_results, write_results
 from simlab.traces.synthetic import SyntheticHeads, write_synthetic_trace
 
 TREE = "ddtree:budget=8"
@@ -183,6 +184,6 @@ def test_what_cannot_be_compared_is_refused(results: Path, trace: Path, capsys: 
 def test_a_file_of_both_kinds_needs_a_choice(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = read_results(results)
     both = tmp_path / "both.parquet"
-    write_results(both, pl.concat([rows, rows.with_columns(kind=pl.lit("measured"))]))
+    write_results(both, pl.concat([rows, as_measured(rows)]))
     assert "choose with --kind" in refused(capsys, both)
     assert ", measured" in compared(capsys, both, "--kind", "measured")["A"]

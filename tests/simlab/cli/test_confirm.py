@@ -23,8 +23,9 @@ from simlab.real_runner.models import Models
 from simlab.real_runner.profile.setting import setting_of
 from simlab.studies.confirm.confirmation import SummaryContext
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
+from simlab.traces.format.documents import with_digest
 from simlab.traces.reader import Trace, open_trace
-from simlab.traces.results.rows import read_results
+from simlab.traces.results.files import read_results
 
 WHERE = ("draft", "select", "verify", "commit")
 STAGES = tuple(f"{stage}_s" for stage in WHERE)
@@ -109,7 +110,7 @@ def test_a_script_reads_both_sides(
     write_cost_file(path, cost)
     assert run(made, out, "--cost", str(path), "--json") == 0
     value = json.loads(capsys.readouterr().out)
-    assert value == json.loads((out / "confirm.json").read_text())
+    assert with_digest(value) == json.loads((out / "confirm.json").read_text())
     assert (value["text_id"], value["cost"]) == (made.trace.text_id, cost.cost_id)
     assert value["draft_ids"] == dict(made.trace.draft_ids)
     rows: dict[str, dict[str, Any]] = {row["policy"]: row for row in value["rows"]}

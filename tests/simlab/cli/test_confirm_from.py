@@ -156,7 +156,7 @@ def test_a_choice_that_is_none_is_refused(made: Made, tmp_path: Path, capsys: py
         (("--until-interval", "0"), "until_interval must lie between 0 and 1"),
         (("--until-interval", "3"), "such as 0.03; got 3"),
         (("--time-limit", "-1"), "--time-limit is in minutes and must not be negative"),
-        (("--time-limit", "nan"), "must not be negative; got nan"),
+        (("--time-limit", "nan"), "argument --time-limit: expected a"),
         (("--by", "policy"), "--by should be dataset, context or turn"),
     ],
 )
@@ -259,7 +259,7 @@ def damaged(values: dict[str, Any], change: str) -> str:
     ("change", "said"),
     [
         ("newer", "this simlab reads up to 1"),
-        ("older", "or that of an older simlab"),
+        ("older", "is no summary of a confirmation"),
         ("nested", "must be a number, a string or null"),
         ("missing", "'ran'"),
         ("half", "is not JSON"),

@@ -11,7 +11,7 @@ import pytest
 from made_up_costs import EMPTY, filled, sample_s
 
 from simlab.cli.main import main
-from simlab.policies.costs.cell_prices import ratio_half_widths
+from simlab.policies.costs.cell_prices import few_visits, ratio_half_widths
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file, write_cost_file
 from simlab.traces.artefacts.ngram import packaged_ngram_files, read_ngram_file
 from simlab.traces.artefacts.table import packaged_table_files, read_table_file
@@ -120,8 +120,9 @@ def test_how_well_prices_are_known_and_what_it_takes(
     assert known["median_half_width_share"] == pytest.approx(statistics.median(widths))
     assert known["widest_half_width_share"] == pytest.approx(max(widths))
     assert known["samples"] == rounds
+    few = few_visits(rounds // file.visits.rounds)
     for key, width in (("", statistics.median(widths)), ("_everywhere", max(widths))):
-        assert known[f"samples_needed{key}"] == pytest.approx(rounds * (width / 0.01) ** 2, rel=0.06)
+        assert known[f"samples_needed{key}"] == pytest.approx(rounds * (width / few / 0.01) ** 2, rel=0.06)
     assert main(["inspect", name]) == 0
     text = capsys.readouterr().out
     assert f"known to ±{100 * statistics.median(widths):.1f} % (median; widest {100 * max(widths):.1f} %; 95 %)" in text

@@ -4,13 +4,16 @@ import gc
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 
+import polars as pl
 import pytest
 
 from simlab.cli import completion, main
-from simlab.errors import needing_models
+from simlab.errors import USER_MODULE, needing_models
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
 
@@ -102,11 +105,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("words", [[], ["replay"], ["train"], ["train", "dflash"]], ids=" ".join)
 def test_help_is_a_command_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     printed = []
-    for arguments in (["help", *words], [*words, "--help"]):
-        with pytest.raises(SystemExit) as left:
-            main.main(arguments)
-        assert left.value.code == 0
-        printed.append(capsys.readouterr().out)
+    assert main.main(["help", *words]) == 0
+    printed.append(capsys.readouterr().out)
+    with pytest.raises(SystemExit) as left:
+        main.main([*words, "--help"])
+    assert left.value.code == 0
+    printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
 
 
@@ -140,10 +144,35 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert one_sentence(capsys) == "simlab: results.parquet: No space left on device\n"
 
 
-def test_a_programming_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "run", raising(ValueError("a bug")))
-    with pytest.raises(ValueError, match="a bug"):
-        main.main(["completion", "bash"])
+@pytest.mark.parametrize("error", [ValueError("a bug\x1b[2J"), pl.exceptions.PanicException("a panic")])
+def test_a_programming_error_keeps_its_traceback(
+    error: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in [one for one in sys.modules if one.startswith(USER_MODULE)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(completion, "run", raising(error))
+    assert main.main(["completion", "bash"]) == main.BUG
+    said = one_sentence(capsys)
+    (kept,) = tmp_path.glob("simlab-bug-*.txt")
+    assert f"this is a bug in simlab, not a mistake of yours: {type(error).__name__}: a " in said
+    assert str(kept) in said
+    assert "\x1b" not in said
+    told = kept.read_text(encoding="utf-8")
+    assert "completion bash" in told
+    assert "Traceback (most recent call last)" in told
+    assert str(error) in told
+
+
+def test_memory_that_is_not_enough_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(completion, "run", raising(MemoryError()))
+    assert main.main(["completion", "bash"]) == 2
+    assert "memory of this machine is not enough" in one_sentence(capsys)
 
 
 def test_a_missing_package_is_named() -> None:

@@ -117,7 +117,7 @@ def test_resuming_what_is_not_there_begins(calls: list[ProfileOptions], tmp_path
     [
         (("--node-counts", "1,x"), "expected a whole number, at least 0; got 'x'"),
         (("--node-counts", "1,,2"), "expected a whole number, at least 0; got ''"),
-        (("--node-counts", "9..2"), "expected rising ranges such as 8..12, up to 1,000,000; got '9..2'"),
+        (("--node-counts", "9..2"), "expected rising ranges such as 8..12; got '9..2'"),
         (("--node-counts", "0..9999999999"), "up to 1,000,000"),
         (("--contexts", "0,8"), "expected whole numbers, at least 1; got '0,8'"),
         (("--repeats", "0"), "at least 1"),

@@ -65,7 +65,7 @@ def test_a_dry_run_records_nothing(calls: Calls, capsys: pytest.CaptureFixture[s
     ("more", "said"),
     [
         (("--temperature", "-1"), "temperature must be 0 or"),
-        (("--temperature", "nan"), "temperature must be 0 or"),
+        (("--temperature", "nan"), "expected a number; got 'nan'"),
         (("--top-p", "0"), "top_p must be above 0"),
         (("--top-k", "-1"), "at least 0"),
         (("--max-new-tokens", "0"), "at least 1"),

@@ -17,7 +17,7 @@ from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.format.manifest import ModelInfo
 from simlab.traces.reader import open_trace
-from simlab.traces.results.rows import read_results
+from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import write_synthetic_trace
 
 TREES = ("-p", "ddtree:budget=8/16")

@@ -10,7 +10,7 @@ from made_up_costs import filled
 
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.results.rows import read_results
+from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import write_synthetic_trace
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 from made_up_costs import EMPTY, filled
+from summary_rows import as_measured
 
+from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.cli.interruption import INTERRUPTED
 from simlab.cli.main import main
 from simlab.cost import PLAIN
@@ -23,7 +25,7 @@ from simlab.studies.replay import run as command_replay_run
 from simlab.studies.replay.run import ReplayOptions, in_order, replay_trace
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.reader import open_trace
-from simlab.traces.results.rows import read_results, write_results
+from simlab.traces.results.files import read_results, write_results
 from simlab.traces.synthetic import write_synthetic_trace
 
 POLICIES = ("-p", "ddtree:budget=2..6", "-p", "chain:length=1..3")
@@ -145,7 +147,7 @@ def test_nothing_is_replayed_twice(
 def test_the_rows_of_other_policies_and_measured_rows_stay(trace: Path, whole: pl.DataFrame, tmp_path: Path) -> None:
     out = tmp_path / "results.parquet"
     others = whole.with_columns(pl.concat_str(pl.lit("x"), "policy_id").alias("policy_id"))
-    measured = whole.head(4).with_columns(pl.lit("measured").alias("kind"))
+    measured = as_measured(whole.head(4))
     write_results(out, pl.concat([others, measured, measured]))
     found = replayed(trace, out, "--resume")
     assert found.height == 2 * NUM_ROWS + 8
@@ -158,7 +160,9 @@ def test_rows_of_anything_else_do_not_stand_for_new_ones(
     trace: Path, whole: pl.DataFrame, tmp_path: Path, column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "results.parquet"
-    write_results(out, whole.with_columns(pl.lit("other").alias(column), pl.lit(7).cast(pl.Int64).alias("rounds")))
+    seconds = pl.col(STAGE_COLUMNS)
+    seconds = seconds.fill_null(7.0) if column == "cost_id" else seconds
+    write_results(out, whole.with_columns(pl.lit("other").alias(column), seconds))
     counted = Counted(monkeypatch)
     found = replayed(trace, out, "--resume")
     assert len(counted.texts) == NUM_SEQUENCES
@@ -179,7 +183,7 @@ def test_a_policy_stands_under_the_name_it_was_last_priced_policies(trace: Path,
     ("arguments", "said"),
     [
         (["--resume"], "--resume goes on with a result file; name it with --out FILE"),
-        (["--resume", "--out", "x.parquet", "--rounds", "y.parquet"], "choose one"),
+        (["--out", "x.parquet", "--rounds", "./x.parquet"], "--out and --rounds both name x.parquet; give two files"),
         (["--rounds", "/"], "--rounds names the folder"),
         (["--threads", "0"], "at least 1"),
     ],

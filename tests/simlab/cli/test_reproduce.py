@@ -22,7 +22,7 @@ from simlab.cli.main import main
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 from simlab.traces.format.manifest import Manifest, ModelInfo
 from simlab.traces.reader import open_trace
-from simlab.traces.results.rows import read_results
+from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import (
     DEFAULT_HEADS,
     DRAFT,

@@ -7,12 +7,13 @@ from typing import Any
 import polars as pl
 import pytest
 from made_up_costs import filled
+from summary_rows import as_measured
 
 from simlab.analysis.sparse.figures import sparse_figure
 from simlab.analysis.sparse.logs import ESTIMATORS, MEAN, NEAREST
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.results.rows import read_results, write_results
+from simlab.traces.results.files import read_results, write_results
 from simlab.traces.synthetic import write_synthetic_trace
 
 
@@ -82,7 +83,7 @@ def test_a_measurement_stands_beside_it(
     rows = read_results(out)
     first = rows["prompt_id"][0]
     made = rows.filter((pl.col("name") != "hindsight") & (pl.col("prompt_id") != first))
-    write_results(out, made.with_columns(pl.lit("measured").alias("kind")))
+    write_results(out, as_measured(made))
     value = said(capsys, *arguments, "--measured", str(folder), "-p", "ddtree:budget=4/9")
     found = {(row["policy"], row["measure"]): row for row in value["rows"]}
     assert {row["prompts"] for row in value["rows"]} == {rows["prompt_id"].n_unique() - 1}
@@ -177,7 +178,7 @@ def test_a_measurement_of_something_else(trace: Path, tmp_path: Path, capsys: py
     assert main(["sparse", "--trace", str(trace), "--measured", str(out)]) == 2
     assert "no measured rows" in capsys.readouterr().err
     rows = read_results(out)
-    alien = rows.with_columns(pl.lit("measured").alias("kind"), pl.format("x{}", "prompt_id").alias("prompt_id"))
+    alien = as_measured(rows).with_columns(pl.format("x{}", "prompt_id").alias("prompt_id"))
     write_results(out, alien)
     assert main(["sparse", "--trace", str(trace), "--measured", str(out), "-p", "ddtree:budget=4"]) == 2
     assert "no prompt that the trace and the measurement both have" in capsys.readouterr().err

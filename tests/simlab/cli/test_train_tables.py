@@ -1,6 +1,7 @@
 """``simlab train calibration``, ``ranks`` and ``price``, from end to end on a made-up trace."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from simlab.policies.fits.ranks import add_ranks, no_rank_counts, rank_frequenci
 from simlab.policies.named.calibrated import CalibratedTree, edge_map_of
 from simlab.policies.named.price import Price
 from simlab.policies.named.sequoia import Sequoia
+from simlab.studies.fit_tables import fit_price
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.artefacts.table import read_table_file
 from simlab.traces.reader import open_trace
@@ -136,6 +138,15 @@ def test_the_price_settles(trace: Path, cost: Path, capsys: pytest.CaptureFixtur
     assert rows[found["policy"]]["rounds"] == found["rounds"]
     # What is typed has six digits of the rate.
     assert rows[found["policy"]]["tokens_per_s"] == pytest.approx(found["committed_per_s"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settled", "said"), [(True, "the last one settled it"), (False, "they take turns; this is the best of them")]
+)
+def test_people_read_whether_the_price_settled(trace: Path, cost: Path, settled: bool, said: str) -> None:
+    fit = fit_price(trace, "price:budget=4", cost=cost, limit=2)
+    text = replace(fit, found=replace(fit.found, settled=settled)).text()
+    assert f"{len(fit.found.rates)} rates were tried, {said}.\n" in text
 
 
 def test_other_policies_that_learn_a_rate_have_one_too(

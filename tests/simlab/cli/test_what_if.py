@@ -11,7 +11,7 @@ from simlab.cli.main import main
 from simlab.policies.costs.views import convex_view
 from simlab.policies.costs.what_if import parse_what_if, what_if
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
-from simlab.traces.results.rows import read_results
+from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import write_synthetic_trace
 
 CONTEXTS, NODES = (16, 64, 256), (1, 2, 9, 33, 65)

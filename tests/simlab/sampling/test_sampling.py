@@ -136,6 +136,12 @@ def test_gap_of_any_token_agrees_with_the_definitions(
         assert gap <= 0
 
 
+@pytest.mark.parametrize("emitted", [-1, 3])
+def test_a_token_outside_the_vocabulary_has_no_gap(emitted: int) -> None:
+    with pytest.raises(ValueError, match=f"must lie in 0 ... 2; got {emitted}"):
+        gap_of(as_row([0.0, 1.0, 2.0]), emitted, GREEDY, 0, 0)
+
+
 @given(st.lists(logit_rows, min_size=1, max_size=5), settings_of_sampling, st.data())
 def test_a_row_does_not_depend_on_its_batch(rows: list[Row], how: Sampling, data: st.DataObject) -> None:
     width = max(map(len, rows))
@@ -316,6 +322,20 @@ def test_rows_that_are_no_law_are_refused(bad: Row, how: Sampling) -> None:
 def test_impossible_settings_are_refused(settings: tuple[float, int, float]) -> None:
     with pytest.raises(ValueError, match="must"):
         Sampling(*settings, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("key", "position", "size"), [(-1, 0, 3), (1 << 64, 0, 3), (0, -1, 3), (0, 0, -1), (1 << 70, 0, 3)]
+)
+def test_noise_of_no_position_is_refused(key: int, position: int, size: int) -> None:
+    with pytest.raises(ValueError, match=f"expected a 64-bit key, .* got {key}, {position}, {size}"):
+        gumbel(key, position, size)
+
+
+def test_noise_at_the_ends_of_its_ranges() -> None:
+    last = (1 << 64) - 1
+    assert gumbel(last, 0, 2).tolist() == pytest.approx([noise_by_hand(last, 0, token) for token in range(2)])
+    assert gumbel(0, 0, 0).tolist() == []
 
 
 def test_wrong_arguments_are_refused() -> None:

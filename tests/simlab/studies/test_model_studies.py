@@ -12,6 +12,7 @@ from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import fit_calibration, fit_ranks
 from simlab.studies.inputs.models import AnswerOptions
 from simlab.studies.profile import ProfileTable
+from simlab.traces.format.documents import with_digest
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_a_confirmation_has_the_rows_of_its_summary(made: Made, tmp_path: Path) 
         "ddtree:budget=8",
         "hindsight:budget=8",
     ]
-    assert json.loads((tmp_path / "out" / "confirm.json").read_text()) == confirmation.to_json()
+    assert json.loads((tmp_path / "out" / "confirm.json").read_text()) == with_digest(confirmation.to_json())
     again = simlab.confirm(made.trace, ["ddtree:budget=8"], limit=1, out=tmp_path / "out", resume=True)
     assert again.text() == confirmation.text()
 

@@ -13,7 +13,8 @@ import simlab
 from simlab.cost import PLAIN, STAGES
 from simlab.studies.replay.replay import ReplayTable
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
-from simlab.traces.results.rows import joined_results, read_results
+from simlab.traces.results.files import read_results
+from simlab.traces.results.rows import joined_results
 from simlab.traces.synthetic import write_synthetic_trace
 
 VISITS, NODES = 24, 8

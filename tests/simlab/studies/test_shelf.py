@@ -74,7 +74,7 @@ def test_of_several_draft_sets_the_named_one_is_meant() -> None:
         name: replace(kept, model=replace(kept.model, name=f"org/{name}"), min_width=width)
         for name, width in (("one", 3), ("two", 5))
     }
-    both = cast(Trace, SimpleNamespace(manifest=replace(trace.manifest, draft_sets=sets)))
+    both = cast(Trace, SimpleNamespace(manifest=replace(trace.manifest, draft_sets=sets, contents=None)))
     widths = {asked: artefacts_of_models(None, both, asked, "float32").min_width() for asked in ("org/one@v1", "two")}
     assert widths == {"org/one@v1": 3, "two": 5}
     assert artefacts_of_models(None, both, None, "float32").min_width() == LEAST_WIDTH

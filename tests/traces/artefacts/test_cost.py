@@ -25,6 +25,7 @@ from simlab.traces.artefacts.cost import (
     read_cost_file,
     write_cost_file,
 )
+from simlab.traces.format.documents import with_digest
 from simlab.traces.format.manifest import ModelInfo
 from simlab.traces.reader import open_trace, packaged_trace
 
@@ -94,7 +95,7 @@ def test_the_page_names_every_key() -> None:
     _, _, page = PAGE.read_text(encoding="utf-8").partition("\n## The file\n")
     rows = [line.split("|")[1] for line in page.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == {*replace(PAIRED, notes=("one",)).to_json(), *STAGES, PLAIN}
+    assert named == {*with_digest(replace(PAIRED, notes=("one",)).to_json()), *STAGES, PLAIN}
 
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
@@ -179,6 +180,10 @@ def test_keys_do_not_depend_on_what_was_measured() -> None:
     )
 
 
+def test_contexts_may_begin_at_one_token() -> None:
+    assert replace(EMPTY, contexts=(1, 16)).contexts == (1, 16)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -215,9 +220,9 @@ def damaged(tmp_path: Path, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"format": "simlab-trace"}, "is no cost file; give one that `simlab profile` wrote"),
+        ({"format": "simlab-trace"}, "is no cost file; `simlab profile --out FILE` makes one"),
         ({"format": None}, "is no cost file"),
-        ({"format_version": 3}, r"format version 3; this simlab reads up to 2\. Upgrade simlab, or measure again"),
+        ({"format_version": 3}, r"format version 3; this simlab reads up to 2\. Upgrade simlab, or make it again"),
         ({"device": None}, "expected the key 'device'; it is missing"),
         ({"threads": "two"}, "'threads' must be an integer; got 'two'"),
         ({"threads": True}, "'threads' must be an integer"),

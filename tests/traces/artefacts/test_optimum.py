@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from signed_files import signed
 
 from simlab.errors import TraceError
 from simlab.traces.artefacts.kinds import format_of
@@ -47,7 +48,7 @@ def test_a_choice_of_an_older_simlab_is_read(tmp_path: Path) -> None:
     write_optimum(path, OPTIMUM)
     values = json.loads(path.read_text(encoding="utf-8"))
     del values["share_of_draws_best"]
-    path.write_text(json.dumps(values), encoding="utf-8")
+    path.write_text(json.dumps(signed(values)), encoding="utf-8")
     assert read_optimum(path) == OPTIMUM
 
 

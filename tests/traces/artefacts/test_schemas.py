@@ -11,11 +11,13 @@ import jsonschema
 import pytest
 from made_up_costs import filled
 from places import GOLDEN
+from signed_files import is_signed, signed
 
 from simlab.errors import CostError, TraceError
 from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, read_optimum
 from simlab.traces.artefacts.schemas import SCHEMAS, read_schema
+from simlab.traces.format.documents import with_digest
 from simlab.traces.format.manifest import DumpedInfo, read_manifest
 from simlab.traces.reader import packaged_trace
 
@@ -34,7 +36,9 @@ def manifest_values() -> dict[str, Any]:
     (name, draft_set) = next(iter(manifest.draft_sets.items()))
     full = replace(draft_set, draft_vocab_size=draft_set.vocab_size - 1, tap_offset=1, mask_token_id=3)
     draft_sets = {name: full, "other": replace(draft_set, mask_token_id=None)}
-    values = replace(manifest, hidden_states=DumpedInfo((1, 2), "float32"), draft_sets=draft_sets).to_json()
+    contents = replace(manifest.held(), draft_ids={**manifest.held().draft_ids, "other": "0123"})
+    kept = replace(manifest, hidden_states=DumpedInfo((1, 2), "float32"), draft_sets=draft_sets, contents=contents)
+    values = kept.to_json()
     found: dict[str, Any] = json.loads(json.dumps(values))
     return found
 
@@ -82,7 +86,7 @@ VALUES: dict[str, Callable[[], dict[str, Any]]] = {
 def reader_accepts(kind: str, values: object, folder: Path) -> bool:
     """Whether simlab reads these values as a file of its kind; refused is refused in a sentence of its own."""
     path = folder / "manifest.json"
-    path.write_text(json.dumps(values), encoding="utf-8")
+    path.write_text(json.dumps(signed(values) if is_signed(values) else values), encoding="utf-8")
     try:
         if kind == "manifest":
             read_manifest(folder)
@@ -126,13 +130,15 @@ def damages(whole: dict[str, Any]) -> Iterator[tuple[Place, str, dict[str, Any]]
 
 def is_beyond_a_schema(kind: str, at: Place) -> bool:
     """Whether a value there is refused by what it is beside others: the few rules that a schema cannot say."""
-    if kind == "manifest":  # draft_vocab_size is at most vocab_size
-        return at[0] == "draft_sets" and at[-1] in ("vocab_size", "draft_vocab_size")
+    if kind == "manifest":  # draft_vocab_size is at most vocab_size; each draft set has an id
+        of_ids = at[:2] == ("contents", "draft_ids") or (at[0] == "draft_sets" and len(at) < 3)
+        return of_ids or (at[0] == "draft_sets" and at[-1] in ("vocab_size", "draft_vocab_size"))
     if kind == "cost":  # contexts and node counts rise, and samples are of their grid, each cell once
         return at[0] in ("contexts", "node_counts") or (
             at[0] == "samples" and at[-1] in ("stage", "num_drafted", "context")
         )
-    return at[0] in ("winner", "best", "run")  # the winner is the best policy, and is run first
+    # The winner is the best policy, and is run first; which figures are numbers.
+    return at[0] in ("winner", "best", "run", "optimism", "rows")
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
@@ -144,7 +150,7 @@ def test_each_schema_is_one(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_what_simlab_writes_is_valid(kind: str, tmp_path: Path) -> None:
-    values = VALUES[kind]()
+    values = with_digest(VALUES[kind]())
     assert list(validator(kind).iter_errors(values)) == []
     assert reader_accepts(kind, values, tmp_path)
     assert list(validator(kind).iter_errors(values | {"later": [1, {"a": None}]})) == []
@@ -158,14 +164,14 @@ def test_packaged_and_golden_files_are_valid() -> None:
         for path in paths:
             values = json.loads(path.read_text(encoding="utf-8"))
             assert list(validator(kind).iter_errors(values)) == [], path
-    assert list(validator("cost").iter_errors(json.loads(json.dumps(filled().to_json())))) == []
+    assert list(validator("cost").iter_errors(json.loads(json.dumps(with_digest(filled().to_json()))))) == []
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_schema_and_reader_refuse_the_same_damage(kind: str, tmp_path: Path) -> None:
     check, refused = validator(kind), 0
     older = [cost_values_of(1)] if kind == "cost" else []
-    for at, wrong, values in (one for whole in (VALUES[kind](), *older) for one in damages(whole)):
+    for at, wrong, values in (one for whole in (VALUES[kind](), *older) for one in damages(with_digest(whole))):
         by_schema, by_reader = check.is_valid(values), reader_accepts(kind, values, tmp_path)
         refused += not by_schema
         if by_schema and is_beyond_a_schema(kind, at):
@@ -176,7 +182,7 @@ def test_schema_and_reader_refuse_the_same_damage(kind: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_every_key_that_the_reader_needs_is_required(kind: str, tmp_path: Path) -> None:
-    values = VALUES[kind]()
+    values = with_digest(VALUES[kind]())
     needed = {
         key for key in values if not reader_accepts(kind, {k: v for k, v in values.items() if k != key}, tmp_path)
     }

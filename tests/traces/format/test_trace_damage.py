@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from signed_files import signed
 
 from simlab.errors import TraceError
 from simlab.traces.format.checks import find_problem
@@ -91,10 +92,10 @@ def test_manifests_of_others(folder: Path) -> None:
     ours = json.loads(path.read_text())
 
     def told(values: object) -> str:
-        path.write_text(json.dumps(values))
+        path.write_text(json.dumps(signed(values)))
         return sentence(folder)
 
-    future = "has format version 2; this simlab reads up to 1. Upgrade simlab, or record again."
+    future = "has format version 2; this simlab reads up to 1. Upgrade simlab, or make it again"
     assert future in told(ours | {"format_version": 2, "target": "a name"})
     assert "is not of a simlab trace" in told({"name": "an extension of a browser"})
     assert "is not of a simlab trace" in told([1, 2])
@@ -119,7 +120,7 @@ def forge(folder: Path, name: str, change: Callable[[pl.DataFrame], pl.DataFrame
         "num_bytes": (folder / name).stat().st_size,
         "sha256": file_sha256(folder / name),
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(signed(manifest)))
 
 
 def test_changed_content_has_another_id(folder: Path) -> None:
@@ -138,6 +139,24 @@ def test_rows_of_other_texts(folder: Path) -> None:
     assert "expected" in sentence(folder)
     forge(folder, "draft-synthetic-0000.parquet", lambda rows: rows.with_columns(sequence=pl.lit(7, pl.Int32)))
     assert "its rows are not those of the texts" in sentence(folder)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("stop_reason", pl.lit("bored"), "stop_reason must be one of"),
+        ("text_token_ids", pl.lit([], pl.List(pl.Int32)), "at least one token"),
+        ("seed", pl.lit(None, pl.Int64), "the column seed must not be null"),
+        ("text_token_ids", pl.lit(None, pl.List(pl.Int32)), ""),
+        ("prompt_token_ids", pl.lit([1, None], pl.List(pl.Int32)), ""),
+    ],
+)
+def test_texts_that_are_none(folder: Path, column: str, value: pl.Expr, said: str) -> None:
+    forge(folder, "sequences.parquet", lambda rows: rows.with_columns(value.alias(column)))
+    told = sentence(folder)
+    assert told.startswith(f"sequences.parquet in {folder} is damaged (")
+    assert said in told
+    assert told.endswith("; copy it again, or record again.")
 
 
 def test_columns_of_another_format(folder: Path) -> None:

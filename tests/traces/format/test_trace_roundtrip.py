@@ -1,9 +1,5 @@
 """A trace gives back what was written, whole or in part, from a folder or an address."""
 
-import functools
-import http.server
-import re
-import threading
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from file_server import serving_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -173,43 +170,12 @@ def test_turns_of_a_prompt_share_a_shard() -> None:
     assert [[record.prompt.turn for record in part] for part in shards] == [[0], [0], [0, 1]] * 2
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves files and ranges of them, as a hub does."""
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
-
-    def do_GET(self) -> None:
-        path = Path(self.translate_path(self.path))
-        if not path.is_file():
-            self.send_error(404)
-            return
-        content = path.read_bytes()
-        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        first, last = 0, len(content) - 1
-        if wanted:
-            first = int(wanted[1]) if wanted[1] else max(len(content) - int(wanted[2]), 0)
-            last = min(int(wanted[2]), last) if wanted[1] and wanted[2] else last
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
-        else:
-            self.send_response(200)
-        self.send_header("Content-Length", str(last + 1 - first))
-        self.send_header("ETag", '"1"')
-        self.send_header("Last-Modified", "Wed, 21 Oct 2026 07:28:00 GMT")
-        self.end_headers()
-        self.wfile.write(content[first : last + 1])
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    root = tmp_path_factory.mktemp("served")
-    write_synthetic_trace(root / "trace", length=20)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(root)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", root
-    server.shutdown()
-    server.server_close()
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
+    monkeypatch.setenv("SIMLAB_CACHE", str(tmp_path / "cache"))
+    write_synthetic_trace(tmp_path / "served" / "trace", length=20)
+    with serving_files(tmp_path / "served") as server:
+        yield server.address, server.root
 
 
 def test_an_address_reads_as_a_folder_does(served: tuple[str, Path]) -> None:

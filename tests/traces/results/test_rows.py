@@ -6,26 +6,26 @@ import polars as pl
 import pytest
 
 from simlab.errors import TraceError
-from simlab.traces.results.rows import OPTIONAL, read_results, results_frame, results_schema, write_results
+from simlab.traces.results.files import read_results, write_results
+from simlab.traces.results.rows import OPTIONAL, results_frame, results_schema
 
 
 def row(**changes: object) -> dict[str, object]:
     values: dict[str, object] = {}
     for name, dtype in results_schema().items():
         values[name] = "x" if dtype == pl.String else 1
-    values |= dict.fromkeys(OPTIONAL) | {"kind": "predicted", "settings": "{}"}
+    values |= dict.fromkeys(OPTIONAL) | {"kind": "predicted", "settings": "{}", "stop_reason": "length"}
+    values |= {"verified": 2, "committed": 1}
     return values | changes
 
 
 def test_rows_come_back_in_canonical_order(tmp_path: Path) -> None:
     rows = [dict(reversed(row(sequence=index).items())) for index in range(3)]
-    write_results(tmp_path / "new" / "results.parquet", rows)
+    write_results(tmp_path / "new" / "results.parquet", results_frame(rows))
     found = read_results(tmp_path / "new" / "results.parquet")
     assert found.schema == pl.Schema(results_schema())
     assert found["sequence"].to_list() == [0, 1, 2]
     assert found["verify_s"].null_count() == 3
-    write_results(tmp_path / "both.parquet", pl.concat([found, found]))
-    assert len(read_results(tmp_path / "both.parquet")) == 6
     assert len(results_frame([])) == 0
 
 

@@ -1,0 +1,94 @@
+"""What the files of a checkpoint hold: its configuration and its tensors, read without torch.
+
+`simlab inspect` and the loader read the same files in the same way, and so find the same damage.
+"""
+
+from pathlib import Path
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.headers import StoredTensor, lacking, read_tensors
+from simlab.real_runner.checkpoints.layouts import drafter_fields, is_drafter
+from simlab.real_runner.targets.hub_files import CONFIG, WHOLE, files_digest, weight_names
+from simlab.untrusted.json_text import parse_json
+
+_PARTS = "model-*-of-*.safetensors"
+
+
+def config_file(place: Path) -> Path:
+    """Where the ``config.json`` of a checkpoint lies, if it has one.
+
+    Args:
+        place: the folder, or the one file with weights beside its ``config.json``.
+    """
+    return (place.parent if _is_one_file(place) else place) / CONFIG
+
+
+def _is_one_file(place: Path) -> bool:
+    return place.suffix == ".safetensors" and not place.is_dir()
+
+
+def checkpoint_files(place: Path) -> tuple[Path, ...]:
+    """``config.json`` and the files with weights, whether or not they are there.
+
+    Args:
+        place: the folder, or the one file with weights beside its ``config.json``.
+
+    Raises:
+        ModelError: the index cannot be read.
+    """
+    if _is_one_file(place):
+        return config_file(place), place
+    parts = sorted(place.glob(_PARTS))
+    if parts and not (place / WHOLE).is_file():
+        return place / CONFIG, *parts
+    return place / CONFIG, *(place / name for name in weight_names(place))
+
+
+def checkpoint_digest(place: Path) -> str:
+    """sha256 over the contents of a checkpoint's files, in order.
+
+    Raises:
+        ModelError: the index cannot be read.
+    """
+    return files_digest(checkpoint_files(place))
+
+
+def read_fields(config: Path) -> dict[str, object]:
+    """The JSON object of a drafter's ``config.json``.
+
+    Raises:
+        ModelError: it is missing, no JSON object, or of no drafter.
+    """
+    try:
+        fields = parse_json(config.read_bytes())
+    except FileNotFoundError as error:
+        raise lacking(config) from error
+    except OSError as error:
+        raise ModelError(f"{config} cannot be read ({error.strerror or error}); fetch or train it again") from error
+    except ValueError as error:
+        raise ModelError(f"{config} is not JSON ({error}); fetch the checkpoint again") from error
+    if not isinstance(fields, dict):
+        raise ModelError(f"{config} is not a JSON object; fetch the checkpoint again")
+    if not is_drafter(fields):
+        raise ModelError(f"the drafter's {config} is not of a drafter: it has no {', no '.join(drafter_fields())}")
+    return fields
+
+
+def stored_tensors(place: Path) -> dict[str, StoredTensor]:
+    """The tensors of a checkpoint by name, file after file, each file in the order of its bytes.
+
+    Args:
+        place: the folder, or the one file with weights.
+
+    Raises:
+        ModelError: a file is missing or damaged, or two hold the same tensor.
+    """
+    tensors: dict[str, StoredTensor] = {}
+    _, *files = checkpoint_files(place)
+    for tensor in (tensor for path in files for tensor in read_tensors(path)):
+        if tensor.name in tensors:
+            raise ModelError(
+                f"{tensor.name} is in {tensors[tensor.name].file} and in {tensor.file.name}; fetch the checkpoint again"
+            )
+        tensors[tensor.name] = tensor
+    return tensors

@@ -1,0 +1,122 @@
+"""Whether the tensors of a checkpoint are those that its configuration asks for, so that it loads and drafts.
+
+The loader and `simlab inspect` both ask here, before a weight is loaded; nothing here needs torch.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from simlab.arrays import Longs
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.headers import StoredTensor
+from simlab.real_runner.checkpoints.tensor_names import (
+    EMBEDDING,
+    HEAD,
+    MASK,
+    OFFSETS,
+    check_names,
+    layer_shapes,
+)
+from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.vocabulary import vocabulary_of
+
+LARGEST = 65504.0
+"""No weight is larger: float16 holds none, and what is far above it drafts no numbers."""
+
+# As whole numbers, floating-point numbers without their signs are in the same order, and what is none comes last.
+_AS_WHOLE = {"F16": ("<u2", "<f2"), "F32": ("<u4", "<f4"), "F64": ("<u8", "<f8")}
+_BFLOAT16_LARGEST = int(np.array([LARGEST], "<f4").view("<u4")[0]) >> 16
+_WHOLE_NUMBERS = {
+    "BOOL": "u1",
+    "U8": "u1",
+    "I8": "i1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "I64": "<i8",
+}
+
+
+def check_weights(config: DFlashConfig, tensors: Mapping[str, StoredTensor], place: object) -> None:
+    """Refuse tensors with which a drafter of this configuration cannot be built, or drafts no numbers.
+
+    Args:
+        config: of the checkpoint.
+        tensors: by name.
+        place: where it lies, for the message.
+
+    Raises:
+        ModelError: some are missing, foreign, of another shape or dtype, or hold what is no weight.
+    """
+    check_names(config, tensors, place)
+    size = config.draft_vocab_size or config.vocab_size
+    shapes = dict(layer_shapes(config))
+    shapes |= {EMBEDDING: (config.vocab_size, config.hidden_size), HEAD: (size, config.hidden_size)}
+    for name, shape in shapes.items():
+        if name in tensors:
+            _check_shape(tensors[name], shape, place)
+            _check_values(tensors[name], place)
+    draft_ids(config, tensors, place)
+
+
+def draft_ids(config: DFlashConfig, tensors: Mapping[str, StoredTensor], place: object) -> tuple[Longs, bool] | None:
+    """The target's id of each token of the drafter, int64 ``[V_d]``, and whether these rise; None: it has no own ones.
+
+    Args:
+        config: of the checkpoint.
+        tensors: by name.
+        place: where it lies, for the message.
+
+    Raises:
+        ModelError: its d2t or t2d contradicts the configuration, or the other.
+    """
+    size = config.draft_vocab_size or config.vocab_size
+    offsets, mask = (
+        _whole_numbers(tensors[name], shape, place) if name in tensors else None
+        for name, shape in ((OFFSETS, (size,)), (MASK, (config.vocab_size,)))
+    )
+    if config.draft_vocab_size is not None:
+        return vocabulary_of(offsets, None if mask is None else mask != 0, size, config.vocab_size)
+    for name, found in ((OFFSETS, offsets is not None and offsets.any()), (MASK, mask is not None and not mask.all())):
+        if found:
+            raise ModelError(
+                f"the drafter in {place} holds, beside those of DFlash, a {name} of fewer tokens than the target has, "
+                "and its config.json names no draft_vocab_size; fetch it again"
+            )
+    return None
+
+
+def _check_shape(tensor: StoredTensor, shape: tuple[int, ...], place: object) -> None:
+    if tensor.shape != shape:
+        raise ModelError(
+            f"{tensor.name} in {place} is {list(tensor.shape)}; its config.json makes it {list(shape)}, so they do not "
+            "fit; fetch the checkpoint again"
+        )
+
+
+def _check_values(tensor: StoredTensor, place: object) -> None:
+    if tensor.dtype not in ("BF16", *_AS_WHOLE):
+        raise ModelError(
+            f"{tensor.name} in {place} is of the dtype {tensor.dtype}; simlab runs weights of F32, BF16, F16 or F64"
+        )
+    if tensor.dtype == "BF16":
+        kind, largest = "<u2", _BFLOAT16_LARGEST
+    else:
+        kind, floating = _AS_WHOLE[tensor.dtype]
+        largest = int(np.array([LARGEST], floating).view(kind)[0])
+    unsigned = np.array(np.iinfo(kind).max >> 1, kind)
+    for chunk in tensor.chunks():
+        if int((np.frombuffer(chunk, kind) & unsigned).max()) > largest:
+            raise ModelError(
+                f"{tensor.name} in {place} holds a weight that is no number, or is above {LARGEST:,.0f}, so it is "
+                "damaged; fetch or train it again"
+            )
+
+
+def _whole_numbers(tensor: StoredTensor, shape: tuple[int, ...], place: object) -> Longs:
+    _check_shape(tensor, shape, place)
+    if tensor.dtype not in _WHOLE_NUMBERS:
+        raise ModelError(f"{tensor.name} in {place} is of the dtype {tensor.dtype}, where whole numbers belong")
+    return np.frombuffer(b"".join(tensor.chunks()), _WHOLE_NUMBERS[tensor.dtype]).astype(np.int64)

@@ -1,0 +1,132 @@
+"""Signing a file that was edited by hand: simlab checks what it can, and writes the digest of what it says."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast
+
+from simlab.errors import SimlabError, UsageError
+from simlab.studies.inspect.inspect import Inspection, inspect
+from simlab.traces.artefacts import confirmation, cost, optimum, table
+from simlab.traces.artefacts.kinds import format_of, looks_like_results
+from simlab.traces.format.documents import in_lines, with_digest
+from simlab.traces.format.files import MANIFEST, local_folder, read_frame, write_beside
+from simlab.traces.format.json_fields import Json
+from simlab.traces.format.tables import table_facts
+from simlab.traces.results.files import FORMAT, read_results, write_results
+from simlab.traces.results.rows import ADDED, results_schema
+from simlab.untrusted.json_text import parse_json
+
+SIGNABLE = "the folder of a trace, a cost file, a fitted table, a choice, the summary of a confirmation, or results"
+
+_VOUCHED = (
+    "Signed. Every value can stand where it stands, and the file has the digest of them all: later changes are found.\n"
+    "That the values are true, you vouch for."
+)
+
+
+def sign(path: str, progress: bool | None = None) -> Inspection:
+    """Sign a file of simlab's that was edited by hand, or is of an older simlab; it is checked before.
+
+    Args:
+        path: of the file, or the folder of a trace.
+        progress: whether a bar is shown; None: on a terminal.
+
+    Raises:
+        SimlabError: it is of no kind that is signed, or not even its values are right; then it is left as it was.
+    """
+    place = local_folder(path)
+    if place is None or not place.exists():
+        raise UsageError(f"there is nothing at {path} that could be signed; expected {SIGNABLE}")
+    if place.is_dir():
+        inspection = _signed_trace(place, path, progress)
+    else:
+        kind = format_of(place)
+        write = _WRITERS.get(kind or "")
+        if write is None and not (kind is None and looks_like_results(place)):
+            raise UsageError(f"{path} is of no kind that can be signed; expected {SIGNABLE}")
+        inspection = _signed_file(place, path, write or _write_results)
+    lines = f"{inspection.lines}\n\n{_VOUCHED}" if inspection.lines else _VOUCHED
+    return Inspection({**inspection.value, "path": path, "signed": True}, lines)
+
+
+def _signed_file(place: Path, path: str, write: Callable[[Path, Path], None]) -> Inspection:
+    with TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as beside:
+        copy = Path(beside) / place.name
+        try:
+            write(place, copy)
+            inspection = _checked(copy)
+        except SimlabError as error:
+            raise type(error)(str(error).replace(str(copy), path)) from error
+        content = copy.read_bytes()
+    write_beside(place, lambda file: file.write(content))
+    return Inspection(inspection.value, inspection.lines.replace(str(copy), path))
+
+
+def _checked(copy: Path) -> Inspection:
+    """A signed copy as it is read; that of a confirmation is read by the report alone."""
+    if format_of(copy) == confirmation.FORMAT:
+        found = confirmation.read_confirmation(copy)
+        return Inspection({"kind": "confirmation"}, f"{found.heading}\n\n{found.verdict}")
+    if looks_like_results(copy):
+        read_results(copy)
+    return inspect(str(copy))
+
+
+def _signed_trace(folder: Path, path: str, progress: bool | None) -> Inspection:
+    """Prove a trace whole under the manifest that it would have, and write that."""
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        raise UsageError(f"{path} holds no {MANIFEST}, so it is no trace; expected {SIGNABLE}")
+    content = (json.dumps(with_digest(_values(manifest)), indent=2, ensure_ascii=False) + "\n").encode()
+    with TemporaryDirectory(prefix="simlab-sign-") as beside:
+        for one in folder.iterdir():
+            if one.name != MANIFEST:
+                (Path(beside) / one.name).symlink_to(one)
+        (Path(beside) / MANIFEST).write_bytes(content)
+        try:
+            inspection = inspect(beside, progress)
+        except SimlabError as error:
+            raise type(error)(str(error).replace(beside, path)) from error
+    write_beside(manifest, lambda file: file.write(content))
+    return Inspection(inspection.value, inspection.lines.replace(beside, path))
+
+
+def _values(path: Path) -> Json:
+    try:
+        values = parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is not JSON ({error}), so there is nothing to sign") from error
+    if not isinstance(values, dict):
+        raise UsageError(f"{path} is not a JSON object, so there is nothing to sign")
+    return cast(Json, values)
+
+
+def _write_lines(rows: str) -> Callable[[Path, Path], None]:
+    """A writer of a JSON file in which one list has a line for each entry."""
+    return lambda source, path: _write(path, in_lines(with_digest(_values(source)), rows))
+
+
+def _write_indented(source: Path, path: Path) -> None:
+    _write(path, json.dumps(with_digest(_values(source)), indent=1, ensure_ascii=False) + "\n")
+
+
+def _write_results(source: Path, path: Path) -> None:
+    facts = table_facts(source)
+    known = facts.inner("sequences") if "sequences" in facts.values else None
+    sequences = {} if known is None else {text_id: known.integer(text_id) for text_id in known.values}
+    write_results(path, read_frame(source.parent, source.name, results_schema(), ADDED), sequences)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+_WRITERS: dict[str, Callable[[Path, Path], None]] = {
+    cost.FORMAT: _write_lines("samples"),
+    table.FORMAT: _write_lines("values"),
+    optimum.FORMAT: _write_indented,
+    confirmation.FORMAT: _write_indented,
+    FORMAT: _write_results,
+}

@@ -1,0 +1,95 @@
+"""Several result files in one, refused where they contradict each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from simlab.errors import UsageError
+from simlab.traces.format.alone import writing_alone
+from simlab.traces.results.checks import KEYS, find_missing_rows
+from simlab.traces.results.files import SequenceCounts, read_unfinished_results, write_results
+from simlab.traces.results.rows import Results, joined_results
+
+
+@dataclass(frozen=True, slots=True)
+class MergedResults:
+    """Rows of several result files.
+
+    Attributes:
+        rows: in the order of the files.
+        repeated: how many rows were in more than one file, and stand here once.
+        unfinished: which policy lacks texts that others have, in words; None where all have the same.
+    """
+
+    rows: Results
+    repeated: int
+    unfinished: str | None
+
+
+def merge(paths: Sequence[str | Path], out: str | Path) -> MergedResults:
+    """Put the rows of several result files into one file.
+
+    A row that is in several files, in all its columns the same, is taken once: every replay brings the rows of
+    autoregressive decoding, the chain and the bounds.
+
+    Args:
+        paths: two or more result files, such as replays of other policies, or of other prompts of one trace.
+        out: the file to write; it may not be there yet.
+
+    Raises:
+        UsageError: fewer than two files, ``out`` is there, or two files say different things of one policy, text and
+            latency profile.
+        TraceError: a file cannot be read or written, or is damaged.
+    """
+    if len(paths) < 2:
+        raise UsageError("a merge takes two or more result files")
+    with writing_alone(Path(out)):
+        if Path(out).exists():
+            raise UsageError(f"{out} is there already; give another --out")
+        merged, repeated, sequences = _merged(paths)
+        write_results(Path(out), merged, sequences)
+    return MergedResults(merged, repeated, find_missing_rows(merged))
+
+
+def _merged(paths: Sequence[str | Path]) -> tuple[Results, int, SequenceCounts]:
+    """The rows of all files, how many of them were there again, and how many sequences the traces hold."""
+    parts: list[Results] = []
+    sequences: dict[str, int] = {}
+    for path in paths:
+        rows, known = read_unfinished_results(path)
+        _check_same_traces(path, sequences, known)
+        sequences |= known
+        parts.append(rows.with_columns(file=pl.lit(len(parts), pl.Int32)))
+    together = pl.concat(parts)
+    once = together.unique([name for name in together.columns if name != "file"], keep="first", maintain_order=True)
+    _check_contradictions(once, paths)
+    return joined_results([once.drop("file")]), together.height - once.height, sequences
+
+
+def _check_same_traces(path: str | Path, before: SequenceCounts, known: SequenceCounts) -> None:
+    for text_id, number in known.items():
+        if before.get(text_id, number) != number:
+            raise UsageError(
+                f"{path} says that the trace {text_id} holds {number} sequences, and a file before it says "
+                f"{before[text_id]}: one of them is damaged"
+            )
+
+
+def _check_contradictions(once: Results, paths: Sequence[str | Path]) -> None:
+    """Refuse rows of one policy and text from two files that differ; repeats within a file are its own business."""
+    files = once.group_by(KEYS, maintain_order=True).agg(
+        pl.col("policy").first(), pl.col("file").unique(maintain_order=True)
+    )
+    both = files.filter(pl.col("file").list.len() > 1)
+    if both.is_empty():
+        return
+    one = both.row(0, named=True)
+    first, second = (paths[place] for place in one["file"][:2])
+    what = "measured" if one["kind"] == "measured" else "replayed"
+    raise UsageError(
+        f"{first} and {second} both hold what {one['policy']} did on sequence {one['sequence']} of text "
+        f"{one['text_id']}, {what} with other outcomes; merge files of different policies, prompts, latency profiles "
+        "or traces"
+    )

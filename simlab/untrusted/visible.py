@@ -1,0 +1,54 @@
+"""Text of others as a person sees it: what a terminal or a page would obey, and not show, is written out."""
+
+import re
+from html import escape
+from typing import IO
+
+_HIDDEN = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters: escapes of terminals begin with one; line feed and tab stay
+    "\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # directions, nothing to see
+    "\U000e0000-\U000e007f"  # tags
+    "\ud800-\udfff"  # halves of pairs, which no file can hold
+    "]"
+)
+
+
+def visible(text: str) -> str:
+    r"""The text with characters that are not shown, or change how others are, as their numbers.
+
+    >>> visible("chain\x1b[2J\u202egnp")
+    'chain[U+001B][2J[U+202E]gnp'
+    """
+    return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
+
+
+def visible_html(text: str) -> str:
+    """What can be seen of a text, as HTML that stands for just this text.
+
+    >>> visible_html("a < b")
+    'a &lt; b'
+    """
+    return escape(visible(text))
+
+
+class VisibleOutput:
+    """A stream of text in which nothing can steer a terminal.
+
+    Args:
+        stream: to which it is written.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what can be seen of a text."""
+        self._stream.write(visible(text))
+        return len(text)
+
+    def close(self) -> None:
+        """Stay open: what runs inside a command does not own the stream."""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)

@@ -1,0 +1,146 @@
+"""``make attack``: a campaign of damaged inputs; each must be refused in one sentence, or change no figure.
+
+The same seed draws the same cases everywhere. See docs/development/index.md.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from random import Random
+
+from attack_cases import Case, Finding, Kind, parse_case, plan
+from attack_check import unsound
+from attack_inputs import make_inputs
+from attack_judge import BAD
+from attack_kills import LOST, Kills, Races
+from attack_kinds import KINDS
+from attack_table import as_json, as_markdown, disagreeing, shown
+from attack_watch import Watch
+from attack_worker import Place, Worker
+
+from simlab.cli.main import COMMANDS, main
+
+_SAY_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """Kinds of input, a folder to work in, and how much is run.
+
+    Attributes:
+        whole_share: share of the cases that are run once more as processes of their own.
+    """
+
+    kinds: dict[str, Kind]
+    folder: Path
+    jobs: int = 1
+    whole_share: float = 0.0
+
+    def prepare(self, with_models: bool = False) -> None:
+        """Make the undamaged inputs, and import what workers will need."""
+        names = {name for kind in self.kinds.values() for name in kind.inputs}
+        names |= {"trace", "cost.json", "models"} if with_models else set()
+        make_inputs(self.folder / "inputs", names)
+        (self.folder / "baselines").mkdir(exist_ok=True)
+        for module, _ in COMMANDS.values():
+            import_module(module)
+        if "models" in names:
+            import_module("simlab.real_runner.models")
+
+    def worker(self, number: int) -> Worker:
+        """The worker of this number."""
+        place = Place(self.folder / "inputs", self.folder / "baselines", self.folder / f"slot-{number}")
+        return Worker(self.kinds, place, main)
+
+    def run(self, cases: Sequence[Case], progress: bool = True) -> list[Finding]:
+        """What comes of some cases."""
+        watch = Watch(self.worker, self.jobs, self.folder / "failed")
+        found: list[Finding] = []
+        said = time.monotonic()
+        for one in watch.run(cases, self._is_whole):
+            found.append(one)
+            if one.outcome in BAD and progress:
+                print(f"{one.outcome}: {one.case}: {shown(one.note, 100)}: {shown(one.why, 160)}", file=sys.stderr)
+            if progress and time.monotonic() - said > _SAY_EVERY_S:
+                said = time.monotonic()
+                bad = sum(one.outcome in BAD for one in found)
+                print(f"{len(found):,} of {len(cases):,} cases, {bad:,} bad", file=sys.stderr, flush=True)
+        return found
+
+    def _is_whole(self, case: Case) -> bool:
+        return Random(f"whole {case.name}").random() < self.whole_share
+
+
+def parsed(typed: Sequence[str] | None) -> argparse.Namespace:
+    """The options that were typed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=500, metavar="N", help="how many (default 500)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="other cases (default 0)")
+    parser.add_argument("--kind", action="append", choices=sorted(KINDS), help="of these kinds only")
+    parser.add_argument("--case", metavar="KIND:SEED", help="repeat one case, and show what comes of it")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="workers (default 1)")
+    parser.add_argument("--whole", type=float, default=0.0, metavar="X", help="run this share as processes too")
+    parser.add_argument("--kills", type=int, default=0, metavar="N", help="kill commands so often, and resume them")
+    parser.add_argument("--races", type=int, default=0, metavar="N", help="let two commands write to one place")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where to work (default: a temporary folder)")
+    parser.add_argument("--found", type=Path, metavar="FILE", help="write the causes of bad cases there, Markdown")
+    parser.add_argument("--check", action="store_true", help="run every command with undamaged inputs instead")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser.parse_args(typed)
+
+
+def attack(options: argparse.Namespace, folder: Path) -> int:
+    """Run what was asked for; 1 where a case is bad or something is lost."""
+    case = parse_case(options.case) if options.case else None
+    names = [case.kind] if case else options.kind or list(KINDS)
+    campaign = Campaign({name: KINDS[name] for name in names}, folder, options.jobs, 1.0 if case else options.whole)
+    campaign.prepare(with_models=options.kills > 0 or options.races > 0)
+    if options.check:
+        faults = unsound(campaign.worker(0))
+        print("\n".join(faults) or "every command ends well with undamaged inputs, and twice alike")
+        return int(bool(faults))
+    cases = [case] if case else plan(list(campaign.kinds.values()), options.cases, options.seed)
+    found = campaign.run(cases)
+    kills = Kills(folder / "inputs", folder / "kills").run(options.kills, options.seed) if options.kills else []
+    races = Races(folder / "inputs", folder / "races").run(options.races, options.seed) if options.races else []
+    if case:
+        _show(found[0], folder)
+    elif options.json:
+        print(as_json(found, [*kills, *races], options.seed))
+    else:
+        print(as_markdown(found, kills, races))
+        print(f"\nDamaged inputs of bad cases are kept in {folder / 'failed'}." if _is_bad(found) else "")
+    if options.found:
+        options.found.write_text(as_markdown(found, kills, races) + "\n")
+    return int(_is_bad(found) or disagreeing(found) > 0 or any(one.outcome == LOST for one in (*kills, *races)))
+
+
+def _is_bad(found: Sequence[Finding]) -> bool:
+    return any(one.outcome in BAD for one in found)
+
+
+def _show(found: Finding, folder: Path) -> None:
+    slot = folder / "slot-0"
+    print(f"{found.case}: {found.outcome} (as a process: {found.whole or 'not run'}), {found.seconds:.2f} s")
+    print(f"damage:  {shown(found.note)}\ncommand: cd {slot / 'run'} && {shown(found.command)}\nwhy:     {found.why}")
+    for name in ("stdout", "stderr"):
+        text = (slot / name).read_text(errors="replace") if (slot / name).is_file() else ""
+        print(f"--- {name}\n" + "\n".join(shown(line) for line in text.splitlines()[-60:]))
+
+
+def main_of_attack(typed: Sequence[str] | None = None) -> int:
+    """Run the campaign as it was typed."""
+    options = parsed(typed)
+    if options.folder is not None:
+        return attack(options, options.folder.resolve())
+    folder = Path(tempfile.mkdtemp(prefix="simlab-attack-"))
+    return attack(options, folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main_of_attack())

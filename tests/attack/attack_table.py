@@ -1,0 +1,102 @@
+"""What a campaign found, as a table for people, as JSON, and as a list of causes with an example of each."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from attack_cases import Finding
+from attack_judge import BAD, CLASSES
+from attack_kills import FINE, LOST, Trial
+
+
+def markdown_table(findings: Sequence[Finding]) -> str:
+    """Kinds of input down, classes across, and the sums: Markdown that can be pasted into a page."""
+    counts = Counter((one.kind, one.outcome) for one in findings)
+    kinds = list(dict.fromkeys(sorted(one.kind for one in findings)))
+    lines = [
+        "| kind of input | cases | " + " | ".join(CLASSES) + " |",
+        "|---|---:|" + "---:|" * len(CLASSES),
+        *(_line(kind, [counts[kind, outcome] for outcome in CLASSES]) for kind in kinds),
+        _line("all", [sum(counts[kind, outcome] for kind in kinds) for outcome in CLASSES]),
+    ]
+    return "\n".join(lines)
+
+
+def _line(name: str, numbers: Sequence[int]) -> str:
+    return f"| {name} | {sum(numbers):,} | " + " | ".join(f"{number:,}" for number in numbers) + " |"
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """What else is to be said of all cases: the longest, the largest, those that were run as processes too."""
+    whole = [one for one in findings if one.whole]
+    lines = [f"{sum(one.outcome in BAD for one in findings):,} of {len(findings):,} cases are bad."]
+    if findings:
+        longest = max(findings, key=lambda one: one.seconds)
+        largest = max(findings, key=lambda one: one.peak_bytes)
+        lines.append(f"Longest: {longest.seconds:.1f} s ({longest.case}).")
+        lines.append(f"Most resident memory: {largest.peak_bytes / (1 << 20):,.0f} MB ({largest.case}).")
+    if whole:
+        lines.append(f"{len(whole):,} cases were run as processes of their own too; {disagreeing(findings)} disagree.")
+    return "\n".join(lines)
+
+
+def disagreeing(findings: Sequence[Finding]) -> int:
+    """How many cases have another class as a process of their own."""
+    return sum(one.whole not in ("", one.outcome) for one in findings)
+
+
+def causes(findings: Sequence[Finding]) -> str:
+    """Each kind and cause of bad cases with their number, an example and how to repeat it; Markdown."""
+    grouped: dict[tuple[str, str], list[Finding]] = {}
+    for one in findings:
+        if one.outcome in BAD:
+            grouped.setdefault((one.kind, one.signature), []).append(one)
+    lines = []
+    for (kind, signature), some in sorted(grouped.items(), key=lambda item: (item[0][0], -len(item[1]))):
+        first = min(some, key=lambda one: len(one.note) + len(one.command))
+        lines += [
+            f"- **{kind}**: {signature} ({len(some)} cases)",
+            f"  - {shown(first.note)}",
+            f"  - `{shown(first.command)}`",
+            f"  - {shown(first.why)}",
+            f"  - repeat: `make attack CASE={first.case}`",
+        ]
+    return "\n".join(lines)
+
+
+def shown(text: str, most: int = 300) -> str:
+    """A text in one line that a terminal can be shown."""
+    plain = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return plain if len(plain) <= most else plain[:most] + " ..."
+
+
+def trials_table(kills: Sequence[Trial], races: Sequence[Trial]) -> str:
+    """What came of kills and races, as Markdown."""
+    lines = ["| trial | trials | kills | fine | lost |", "|---|---:|---:|---:|---:|"]
+    for title, some in (("killed and resumed", kills), ("two writers", races)):
+        for name in sorted({one.name for one in some}):
+            mine = [one for one in some if one.name == name]
+            fine, killed = sum(one.outcome == FINE for one in mine), sum(one.kills for one in mine)
+            lines.append(f"| {name}, {title} | {len(mine)} | {killed or ''} | {fine} | {len(mine) - fine} |")
+    return "\n".join(lines)
+
+
+def as_markdown(findings: Sequence[Finding], kills: Sequence[Trial], races: Sequence[Trial]) -> str:
+    """All that was found, for people and pages."""
+    parts = [markdown_table(findings), summary(findings), causes(findings)] if findings else []
+    if kills or races:
+        lost = [one for one in (*kills, *races) if one.outcome == LOST]
+        parts += [trials_table(kills, races), "\n".join(f"- {one.name} {one.seed}: {shown(one.why)}" for one in lost)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def as_json(findings: Sequence[Finding], trials: Sequence[Trial], seed: int) -> str:
+    """Counts by kind and class, every bad case, and every kill and race."""
+    counts: dict[str, dict[str, int]] = {}
+    for one in findings:
+        by_class = counts.setdefault(one.kind, dict.fromkeys(CLASSES, 0))
+        by_class[one.outcome] += 1
+    bad = [asdict(one) for one in findings if one.outcome in BAD]
+    facts = {"seed": seed, "cases": len(findings), "disagreeing": disagreeing(findings)}
+    return json.dumps(facts | {"counts": counts, "bad": bad, "trials": [asdict(one) for one in trials]}, indent=1)

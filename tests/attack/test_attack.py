@@ -1,0 +1,238 @@
+"""The campaign of damaged inputs: planted faults come into the right class, and a case is the same every time."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import attack_judge
+import attack_run
+import attack_watch
+import pytest
+from attack_cases import BEFORE, Case, Command, Damage, Finding, Kind, parse_case, plan
+from attack_inputs import MAKERS
+from attack_judge import HANG, HARMLESS, MEMORY, OTHER, REFUSED, TRACEBACK, UNTIDY, WRONG, Ran, judge
+from attack_kills import FINE, LOST, Trial
+from attack_kinds import KINDS
+from attack_run import resident_bytes
+from attack_table import as_json, causes, markdown_table
+from attack_watch import Watch
+from attack_worker import Place, Worker, made_ready
+from damage_parquet import damage_footer
+from places import REPOSITORY, TESTS
+
+CHEAP = ("trace", "other", "cost.json", "timings.csv", "timings.json", "gsm8k.jsonl", "mbpp.json", "mt-bench.jsonl")
+CHEAP_TOO = ("texts.parquet", "texts.jsonl", "policy.py")
+
+
+def stub(words: Sequence[str]) -> int:
+    """A command line that reads one word of a file, and does what it says."""
+    what = Path("input.txt").read_text()
+    if what == "traceback":
+        raise KeyError("planted")
+    if what == "sleep":
+        time.sleep(60)
+    if what == "memory":
+        hoard = bytearray(os.urandom(1 << 20)) * 600
+        time.sleep(60)
+        print(len(hoard))
+    if what in ("refuse", "half", "over"):
+        if what != "refuse":
+            Path("out/figures.json").write_text("{")
+        print("simlab: this cannot be used.", file=sys.stderr)
+        return 2
+    if what == "die":
+        os.kill(os.getpid(), 9)
+    if what == "another exit":
+        sys.exit(3)
+    print(json.dumps({"figure": 2 if what == "figure" else 1}))
+    return 0
+
+
+def planted(folder: Path, _chance: Random) -> Damage:
+    (folder / "input.txt").write_text(WORDS[int((folder / "number").read_text())])
+    return Damage("planted")
+
+
+WORDS = ("fine", "figure", "traceback", "sleep", "memory", "refuse", "half", "over", "die", "another exit")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that planted faults take seconds and few bytes."""
+    for module in (attack_judge, attack_watch, attack_run):
+        monkeypatch.setattr(module, "MOST_SECONDS", 1.5)
+        monkeypatch.setattr(module, "MOST_BYTES", resident_bytes(os.getpid()) + (256 << 20))
+
+
+def watched(tmp_path: Path, word: str, command: Command) -> tuple[str, Path]:
+    """The class of a case in which the stub does something, and the folder of kept inputs."""
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    (inputs / "input.txt").write_text("fine")
+    (inputs / "number").write_text(str(WORDS.index(word)))
+    (tmp_path / "baselines").mkdir()
+    kind = Kind("planted", ("input.txt", "number"), planted, (command,))
+    place = Place(inputs, tmp_path / "baselines", tmp_path / "slot")
+    watch = Watch(lambda _: Worker({"planted": kind}, place, stub), 1, tmp_path / "failed")
+    (found,) = watch.run([Case("planted", 7)], lambda _: False)
+    assert found.note == "planted"
+    return found.outcome, tmp_path / "failed" / "planted-7"
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("word", "outcome"),
+    [
+        ("fine", HARMLESS),
+        ("figure", WRONG),
+        ("traceback", TRACEBACK),
+        ("sleep", HANG),
+        ("memory", MEMORY),
+        ("refuse", REFUSED),
+        ("half", UNTIDY),
+        ("die", TRACEBACK),
+        ("another exit", TRACEBACK),
+    ],
+)
+def test_a_planted_fault_comes_into_its_class(word: str, outcome: str, tmp_path: Path) -> None:
+    found, kept = watched(tmp_path, word, Command(("stub",), ("out/figures.json",)))
+    assert found == outcome
+    assert kept.is_dir() == (outcome not in (HARMLESS, REFUSED))
+    if kept.is_dir():
+        assert (kept / "input.txt").read_text() == word
+        assert (kept / "case.txt").read_text().splitlines()[:2] == ["planted:7", outcome]
+
+
+def test_what_stood_there_before_must_be_left_alone(tmp_path: Path) -> None:
+    command = Command(("stub",), ("out/figures.json",), overwrites=True)
+    assert watched(tmp_path, "over", command)[0] == UNTIDY
+    assert (tmp_path / "slot/run/out/figures.json").read_bytes() != BEFORE
+
+
+def test_cases_go_on_after_a_bad_one(tmp_path: Path) -> None:
+    (tmp_path / "inputs").mkdir()
+    (tmp_path / "inputs/input.txt").write_text("fine")
+
+    def damage(folder: Path, chance: Random) -> Damage:
+        word = chance.choice(("fine", "figure", "die"))
+        (folder / "input.txt").write_text(word)
+        return Damage(word)
+
+    kind = Kind("planted", ("input.txt",), damage, (Command(("stub",)),))
+    (tmp_path / "baselines").mkdir()
+
+    def make(number: int) -> Worker:
+        return Worker(
+            {"planted": kind}, Place(tmp_path / "inputs", tmp_path / "baselines", tmp_path / f"{number}"), stub
+        )
+
+    cases = plan([kind], 20, 3)
+    found = list(Watch(make, 2, tmp_path / "failed").run(cases, lambda _: False))
+    assert {one.case for one in found} == {one.name for one in cases}
+    expected = {"fine": HARMLESS, "figure": WRONG, "die": TRACEBACK}
+    assert [one.outcome for one in found] == [expected[one.note] for one in found]
+    assert len({one.outcome for one in found}) == 3
+
+
+SAID = Command(("stub",))
+
+
+@pytest.mark.parametrize(
+    ("ran", "outcome"),
+    [
+        (Ran(2, "", "simlab: one sentence.\n"), REFUSED),
+        (Ran(2, "", "bar 10%|#   \nsimlab: one sentence.\n"), REFUSED),
+        (Ran(2, "", "simlab: one\nsimlab: two\n"), UNTIDY),
+        (Ran(2, "", "usage: simlab\n"), UNTIDY),
+        (Ran(2, "", "simlab: \x1b[2J.\n"), UNTIDY),
+        (Ran(2, "", "simlab: \u202e.\n"), UNTIDY),
+        (Ran(2, "policy  speed\n", "simlab: one sentence.\n"), UNTIDY),
+        (Ran(2, "", "simlab: one sentence.\n", left={"out/.a.part": "3"}), UNTIDY),
+        (Ran(2, "", "thread 'a' panicked at src/x.rs:1\nsimlab: one sentence.\n"), TRACEBACK),
+        (Ran(70, "", "simlab: unforeseen.\n"), TRACEBACK),
+        (Ran(-11, "", ""), TRACEBACK),
+        (Ran(0, "a\x1b[31m", "", figures={"stdout": "1"}), UNTIDY),
+        (Ran(0, '{"a": 1}', "", figures={"stdout": "1"}), HARMLESS),
+        (Ran(0, "", "", figures={"stdout": "2"}), WRONG),
+        (Ran(0, "", "", seconds=31), HANG),
+        (Ran(0, "", "", peak_bytes=3 << 30), MEMORY),
+    ],
+)
+def test_a_class_is_told_from_what_a_command_leaves(ran: Ran, outcome: str) -> None:
+    assert judge(ran, Damage("any"), SAID, {"stdout": "1"}).outcome == outcome
+
+
+def test_other_figures_are_right_where_the_input_may_be_another_one() -> None:
+    ran = Ran(0, "", "", figures={"stdout": "2"})
+    assert judge(ran, Damage("any", possible=True), SAID, {"stdout": "1"}).outcome == OTHER
+    sizes = Ran(0, "", "", figures={"stdout": ' "sha256": "ab",\n "tokens": 3'})
+    undamaged = {"stdout": ' "sha256": "cd",\n "tokens": 3'}
+    assert judge(sizes, Damage("any"), SAID, undamaged).outcome == WRONG
+    assert judge(sizes, Damage("any", mended=True), SAID, undamaged).outcome == HARMLESS
+
+
+def test_cases_are_planned_by_share() -> None:
+    cases = plan(list(KINDS.values()), 2000, 4)
+    assert abs(len(cases) - 2000) < len(KINDS)
+    assert {case.kind for case in cases} == set(KINDS)
+    assert len(set(cases)) == len(cases)
+    assert all(parse_case(case.name) == case for case in cases[:50])
+    assert len(KINDS) >= 16
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs")
+    for name in (*CHEAP, *CHEAP_TOO):
+        MAKERS[name](folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if set(kind.inputs) <= {*CHEAP, *CHEAP_TOO}])
+def test_a_case_is_the_same_every_time(name: str, inputs: Path, tmp_path: Path) -> None:
+    for seed in range(40):
+        first, second = (
+            made_ready(Case(name, seed), KINDS[name], Place(inputs, tmp_path, tmp_path / slot)) for slot in "ab"
+        )
+        assert (first.damage, first.command) == (second.damage, second.command)
+        files = [path for path in first.folder.rglob("*") if path.is_file()]
+        assert all(path.read_bytes() == (second.folder / path.relative_to(first.folder)).read_bytes() for path in files)
+
+
+def test_a_footer_with_another_number_is_still_a_footer(inputs: Path) -> None:
+    data = (inputs / "trace/draft-synthetic-0000.parquet").read_bytes()
+    changed, note = damage_footer(data, Random(1), (10**6, len(data)))
+    assert (changed == data) == note.startswith("nothing")
+    assert changed[-4:] == data[-4:]
+
+
+def test_what_was_found_is_shown() -> None:
+    typed = "simlab inspect trace"
+    bad = Finding("manifests:3", TRACEBACK, "KeyError: 'x'", "a key\x1b[31m", typed, 1, 1, "traceback: KeyError")
+    good = Finding("tables:1", REFUSED, "", "", "", 1, 1)
+    table = markdown_table([good, bad]).splitlines()
+    assert table[2].startswith("| manifests | 1 | 0 | 0 |")
+    assert table[-1].startswith("| all | 2 | 1 | 0 | 0 | 0 | 0 | 1 |")
+    assert "make attack CASE=manifests:3" in causes([good, bad])
+    assert "\x1b" not in causes([bad])
+    values = json.loads(as_json([good, bad], [Trial("replay", 1, LOST, "rows"), Trial("replay", 2, FINE, "")], 5))
+    assert (values["seed"], values["cases"], len(values["bad"]), len(values["trials"])) == (5, 2, 1, 2)
+
+
+def test_a_small_campaign_runs(tmp_path: Path) -> None:
+    words = ["--cases", "8", "--kind", "gsm8k", "--kind", "timings-json", "--json", "--whole", "0.2"]
+    done = subprocess.run(
+        [sys.executable, TESTS / "attack/attack.py", *words, "--folder", tmp_path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(TESTS / "helpers")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    values = json.loads(done.stdout)
+    assert done.returncode == (1 if values["bad"] or values["disagreeing"] else 0), done.stderr
+    assert sum(sum(one.values()) for one in values["counts"].values()) == values["cases"] == 8

@@ -1,0 +1,33 @@
+"""Five hundred damaged inputs of all kinds: no wrong figure, no traceback, no bomb, no hang."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from attack_kinds import KINDS
+from places import REPOSITORY
+
+CASES, SEED = 500, 2026
+TESTS = REPOSITORY / "tests"
+ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+def test_five_hundred_damaged_inputs(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(REPOSITORY), str(TESTS / "helpers")])
+    done = subprocess.run(
+        [
+            *(sys.executable, TESTS / "attack" / "attack.py", "--cases", str(CASES), "--seed", str(SEED)),
+            *("--json", "--folder", tmp_path, "--found", tmp_path / "found.md"),
+        ],
+        env={**os.environ, **ONE_THREAD, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(done.stdout)
+    assert found["bad"] == [], (tmp_path / "found.md").read_text(encoding="utf-8")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert abs(found["cases"] - CASES) < 20  # shares are rounded
+    assert set(found["counts"]) == set(KINDS)

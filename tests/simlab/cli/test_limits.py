@@ -1,0 +1,204 @@
+"""What is too large or no number is refused at the door: one sentence, exit code 2, before any work."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from signed_files import signed
+
+from simlab.cli.main import main
+from simlab.limits.memory import MAX_GIB
+from simlab.traces.artefacts.cost import PACKAGED
+from simlab.traces.format.files import file_sha256
+from simlab.traces.reader import packaged_trace
+from simlab.traces.results.rows import results_schema
+
+Say = Callable[..., str]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Say:
+    """The sentence with which a command line is refused."""
+
+    def said(*typed: str) -> str:
+        assert main(list(typed)) == 2
+        out, error = capsys.readouterr()
+        assert out == ""
+        assert error.startswith("simlab: ")
+        assert error.count("\n") == 1
+        assert len(error) < 600
+        return error.removeprefix("simlab: ").strip()
+
+    return said
+
+
+@pytest.mark.parametrize(
+    "value", ["0", "-1", "1_0", "٣", "３", "+5", "1e3", str(2**31), str(2**63), "9" * 400, "9" * 5000]
+)
+def test_a_count_is_a_whole_number(refused: Say, value: str) -> None:
+    for option in ("--limit", "--threads", "--batch"):
+        assert f"argument {option}: expected a whole number" in refused("replay", f"{option}={value}", "-p", "chain")
+
+
+def test_seeds_are_what_every_generator_takes(refused: Say, tmp_path: Path) -> None:
+    for value in (str(2**63), "-1", "9" * 400):
+        for typed in (["record", "--prompts", "p.jsonl"], ["confirm"], ["prompts", "gsm8k"], ["optimize"]):
+            said = refused(*typed, "--seed", value, *(["--out", str(tmp_path / "x")] if typed[0] != "optimize" else []))
+            assert "argument --seed: expected a whole number" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("replay -p chain --threads 1000000000", "up to 1,024"),
+        ("replay -p chain --batch 1000000000", "this latency profile ends at 513"),
+        ("replay -p chain --what-if tile=1_0", "cannot read"),
+        ("replay -p chain --what-if tile=٣", "cannot read"),
+        (f"replay -p chain --what-if tile={2**63}", "tile: expected a whole number up to"),
+        ("replay -p chain --what-if verify*1e308", "from 1e-09 to 1e+09"),
+        ("replay -p chain --what-if verify*1e-320", "from 1e-09 to 1e+09"),
+        ("replay -p chain --what-if verify*nan", "cannot read"),
+        ("replay -p chain --what-if verify*-1", "cannot read"),
+        (f"replay -p chain --what-if verify*{'9' * 400}", "verify is to take inf times as long"),
+        ("export --format conformance -p chain --made-up 2147483647", "up to 10,000"),
+        ("export --format vllm -p chain --draft-tokens 1000000000", "up to 65,534"),
+        ("profile --node-counts 1..300000000", "up to 1,000,000"),
+        ("profile --node-counts 1..1000000", "at most 10,000 numbers"),
+        ("profile --contexts 9223372036854775808", "expected a whole number up to"),
+        ("profile --repeats 1000000000", "up to 100,000"),
+        ("profile --time-limit nan", "expected a number; got 'nan'"),
+        ("record --prompts p.jsonl --out x --hidden-layers 1,٣", "expected layer numbers such as"),
+        ("replay -p presto:budget=1000000000", "a tree has at most 65,534"),
+        ("replay -p chain:length=1000000000", "a tree has at most 65,534"),
+        ("optimize -p ddtree:budget=1..1000000000", "over at most 10,000 values"),
+        ("optimize -p ddtree:budget=1~1000000000 --trials 2", "a tree has at most 65,534"),
+    ],
+)
+def test_what_is_too_much_is_refused(refused: Say, typed: str, said: str) -> None:
+    assert said in refused(*typed.split())
+
+
+def rewritten(folder: Path, name: str, rows: pl.DataFrame) -> None:
+    """Write a file into a copy of the packaged trace and make the manifest agree with its bytes."""
+    rows.write_parquet(folder / name)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["contents"]["files"][name] = {
+        "num_bytes": (folder / name).stat().st_size,
+        "sha256": file_sha256(folder / name),
+    }
+    (folder / "manifest.json").write_text(json.dumps(signed(manifest)))
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(packaged_trace(), tmp_path / "trace"))
+
+
+@pytest.mark.parametrize("command", ["replay", "inspect"])
+def test_a_shard_that_holds_more_than_its_texts_is_refused(refused: Say, trace: Path, command: str) -> None:
+    name = "draft-dflash-0000.parquet"
+    rows = pl.read_parquet(trace / name)
+    typed = ["replay", "--trace", str(trace), "-p", "chain"] if command == "replay" else ["inspect", str(trace)]
+    nothing = [pl.Series(key, [None], dtype=dtype).new_from_index(0, 500_000) for key, dtype in rows.schema.items()]
+    rewritten(trace, name, pl.DataFrame(nothing))
+    assert "expected 5,856 rows; found 500,000" in refused(*typed)
+    long = pl.Series("ids", np.zeros(20_000_000, np.int32)).implode()
+    rewritten(trace, name, pl.concat([rows.head(1).with_columns(long).select(rows.columns), rows.tail(-1)]))
+    assert "expected at most 2,806,484 values of ids; found 22,8" in refused(*typed)
+
+
+def test_sequences_that_are_more_than_the_shards_are_refused(refused: Say, trace: Path) -> None:
+    rows = pl.read_parquet(trace / "sequences.parquet")
+    nothing = [pl.Series(key, [None], dtype=dtype).new_from_index(0, 500_000) for key, dtype in rows.schema.items()]
+    rewritten(trace, "sequences.parquet", pl.DataFrame(nothing))
+    assert "expected 48 rows; found 500,000" in refused("replay", "--trace", str(trace), "-p", "chain")
+
+
+def test_values_that_only_inspect_used_to_refuse(refused: Say, trace: Path) -> None:
+    name = "draft-dflash-0000.parquet"
+    rows = pl.read_parquet(trace / name)
+    worse = rows.with_columns(pl.col("log_probs").list.reverse())
+    rewritten(trace, name, worse)
+    for typed in (
+        ["replay", "--trace", str(trace), "-p", "chain"],
+        ["inspect", str(trace)],
+        ["scoring", "--trace", str(trace)],
+    ):
+        said = refused(*typed)
+        assert "sequence 0, position 0: candidates must stand in the order of log-prob descending, then id" in said
+    rewritten(trace, name, rows.with_columns(pl.col("entropy") * float("nan")))
+    assert "position 0: entropy must be a number" in refused("replay", "--trace", str(trace), "-p", "chain")
+
+
+@pytest.mark.parametrize("value", [3 * 10**9, 2**63, 10**400, -1])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("contents", "shards", 0),
+        ("vocab_size",),
+        ("max_new_tokens",),
+        ("stop_token_ids", 0),
+        ("draft_sets", "dflash", "depth"),
+        ("draft_sets", "dflash", "vocab_size"),
+        ("draft_sets", "dflash", "min_width"),
+        ("draft_sets", "dflash", "exact_budget"),
+    ],
+    ids=lambda path: ".".join(map(str, path)),
+)
+def test_absurd_sizes_in_a_manifest_are_refused(
+    refused: Say, trace: Path, path: tuple[str | int, ...], value: int
+) -> None:
+    manifest = json.loads((trace / "manifest.json").read_text())
+    holder = manifest
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = value
+    (trace / "manifest.json").write_text(json.dumps(signed(manifest)))
+    refused("replay", "--trace", str(trace), "-p", "chain")
+
+
+def stretched(folder: Path, key: str, number: str, value: int) -> Path:
+    """The packaged cost file with its last context, or its last node count, moved."""
+    values = json.loads((PACKAGED / "smollm2-135m-epyc-bfloat16.json").read_text())
+    last, values[key][-1] = values[key][-1], value
+    for row in values["samples"]:
+        row[number] = value if row[number] == last else row[number]
+    path = folder / "cost.json"
+    path.write_text(json.dumps(signed(values)))
+    return path
+
+
+@pytest.mark.parametrize("value", [3 * 10**8, 2**31, 2**63, 10**400])
+def test_prices_of_too_many_tokens_are_refused(refused: Say, tmp_path: Path, value: int) -> None:
+    cost = stretched(tmp_path, "node_counts", "num_drafted", value)
+    assert str(cost) in refused("replay", "-p", "chain", "--cost", str(cost))
+    if value > 2**31:
+        cost = stretched(tmp_path, "contexts", "context", value)
+        assert str(cost) in refused("replay", "-p", "chain", "--cost", str(cost))
+
+
+def test_tables_that_do_not_fit_are_refused(refused: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cost = stretched(tmp_path, "node_counts", "num_drafted", 1_000_000)
+    monkeypatch.setenv(MAX_GIB, "1")
+    said = refused("replay", "-p", "chain", "--cost", str(cost))
+    assert "up to 1,000,000, at 5 contexts, would take 4.9 GiB" in said
+    assert "give a latency profile of fewer, or set the environment variable SIMLAB_MAX_GIB" in said
+    monkeypatch.setenv(MAX_GIB, "0.02")
+    results, texts, counts = (tmp_path / f"{name}.parquet" for name in ("results", "texts", "counts"))
+    nothing = [
+        pl.Series(key, [None], dtype=dtype).new_from_index(0, 300_000) for key, dtype in results_schema().items()
+    ]
+    pl.DataFrame(nothing).write_parquet(results)
+    ids = pl.Series(np.zeros(2_000_000, np.int32)).implode()
+    pl.DataFrame({"prompt_ids": ids, "text_ids": ids}).write_parquet(texts)
+    one = pl.Series([1], dtype=pl.Int32()).new_from_index(0, 2_000_000)
+    metadata = {"simlab": json.dumps({"format": "simlab-ngram", "format_version": 1})}
+    pl.DataFrame(dict.fromkeys(("first", "second", "third", "count"), one)).write_parquet(counts, metadata=metadata)
+    for typed in (["inspect", str(results)], ["compare", str(results), str(results)], ["inspect", str(counts)]):
+        assert "would take" in refused(*typed)
+    assert "would take" in refused("train", "ngram", "--text", str(texts), "--out", str(tmp_path / "n.parquet"))
+    assert results.stat().st_size + texts.stat().st_size + counts.stat().st_size < 500_000

@@ -1,0 +1,79 @@
+"""Numbers as they are typed: one reading of them, whatever they are of."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlab.limits.typed_numbers import MOST_COUNT, MOST_SEED, finite_number, is_whole, whole_number
+
+
+@given(st.integers(-MOST_COUNT, MOST_COUNT))
+def test_what_python_prints_is_read(value: int) -> None:
+    assert whole_number(str(value)) == value
+
+
+@given(st.text(st.sampled_from("0123456789-+_ ٣３.eE"), max_size=8))
+def test_all_else_is_refused(text: str) -> None:
+    plain = is_whole(text)
+    assert plain == (
+        text == "0" or (text.isascii() and text.removeprefix("-").isdigit() and text.lstrip("-")[0] != "0")
+    )
+    if not plain:
+        with pytest.raises(ValueError, match="expected a whole number"):
+            whole_number(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["٣", "３", "1_000", "+5", " 5", "5 ", "012", "-0", "00", "1e3", "1.0", "", "-", "x", "²"]
+)
+def test_digits_are_plain(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a whole number, at least 1; got "):
+        whole_number(text, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most", "said"),
+    [
+        ("0", 1, MOST_COUNT, "expected a whole number, at least 1; got '0'"),
+        ("-1", 0, MOST_COUNT, "expected a whole number, at least 0; got '-1'"),
+        ("2147483648", 1, MOST_COUNT, "expected a whole number up to 2,147,483,647; got '2147483648'"),
+        (
+            str(2**63),
+            0,
+            MOST_SEED,
+            "expected a whole number up to 9,223,372,036,854,775,807; got '9223372036854775808'",
+        ),
+        ("9" * 400, 1, 10, f"expected a whole number up to 10; got '{'9' * 40}'... (400 characters)"),
+        ("9" * 5000, 1, 10, f"expected a whole number up to 10; got '{'9' * 40}'... (5,000 characters)"),
+        ("-" + "9" * 5000, 1, 10, f"expected a whole number, at least 1; got '-{'9' * 39}'... (5,001 characters)"),
+        (
+            "x" * 50,
+            -MOST_COUNT,
+            9,
+            f"expected a whole number from -2,147,483,647 to 9; got '{'x' * 40}'... (50 characters)",
+        ),
+    ],
+)
+def test_the_sentence_says_what_would_do(text: str, least: int, most: int, said: str) -> None:
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the whole sentence is compared
+        whole_number(text, least, most)
+    assert str(refused.value) == said
+
+
+def test_the_ends_will_do() -> None:
+    assert whole_number(str(MOST_SEED), 0, MOST_SEED) == 2**63 - 1
+    assert [whole_number(text, 1, 3) for text in ("1", "3")] == [1, 3]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_finite_numbers_are_read(value: float) -> None:
+    assert finite_number(repr(value)) == value
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "9" * 400, "9" * 5000, "1_0", "٣", "３.5", "x", ""])
+def test_no_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a number; got "):
+        finite_number(text)
+    assert math.isfinite(finite_number("1e308"))

@@ -1,0 +1,75 @@
+"""What a report is made from: the trace and the prices of result rows are found, and others are refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simlab.analysis.report.parts import TreeExplorer
+from simlab.cli.main import main
+from simlab.errors import UsageError
+from simlab.studies.report.inputs import ReportInputs, inputs_of_replay, inputs_of_results
+from simlab.studies.report.trees import explorer
+from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file, write_cost_file
+from simlab.traces.reader import open_trace, packaged_trace
+from simlab.traces.results.files import read_results
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Result rows of the packaged trace, at prices that come with simlab."""
+    out = tmp_path_factory.mktemp("rows") / "results.parquet"
+    assert main(["replay", "-p", "chain", "--limit", "2", "--threads", "1", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def played() -> ReportInputs:
+    return inputs_of_replay(open_trace(packaged_trace()), None, None, ["chain:length=2"], None)
+
+
+def used_cost(rows: Path) -> str:
+    """The id of the prices of result rows."""
+    (cost_id,) = read_results(rows)["cost_id"].drop_nulls().unique()
+    return str(cost_id)
+
+
+def test_the_trace_and_the_prices_of_rows_are_found(rows: Path) -> None:
+    found = inputs_of_results([rows], None, None, None)
+    assert found.trace is not None
+    assert found.trace.place == open_trace(packaged_trace()).place
+    assert found.prices is not None
+    assert found.prices.cost_id == used_cost(rows)
+    assert found.missing == ()
+
+
+def test_prices_of_other_rows_are_refused(rows: Path, tmp_path: Path) -> None:
+    own = next(one for one in packaged_cost_files() if read_cost_file(one).cost_id == used_cost(rows))
+    other = tmp_path / "cost.json"
+    write_cost_file(other, replace(read_cost_file(own), notes=("made up",)))
+    with pytest.raises(UsageError, match="holds the latency profile"):
+        inputs_of_results([rows], None, None, other)
+    found = inputs_of_results([rows], None, None, own).prices
+    assert found is not None
+    assert found.cost_id == used_cost(rows)
+
+
+def shown(inputs: ReportInputs, number: int) -> list[int]:
+    """The places in the trace of the texts whose trees are shown."""
+    part = explorer(inputs, inputs.named(["chain:length=2"]), number, [])
+    assert isinstance(part, TreeExplorer)
+    texts = part.values["texts"]
+    assert isinstance(texts, list)
+    return [one["sequence"] for one in texts]
+
+
+def test_texts_whose_trees_are_shown_are_of_each_dataset_in_turn(played: ReportInputs) -> None:
+    assert played.trace is not None
+    firsts: dict[str, int] = {}
+    for one in played.trace.sequences():
+        firsts.setdefault(one.prompt.dataset, one.index)
+    assert len(firsts) > 1
+    assert shown(played, len(firsts)) == sorted(firsts.values())
+    assert len(shown(played, len(firsts) + 1)) == len(firsts) + 1
+    few = replace(played, wanted=(1, 3))
+    assert shown(few, 9) == [1, 3]

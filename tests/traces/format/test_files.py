@@ -1,0 +1,225 @@
+"""Files are there whole or not at all, whoever else writes beside them."""
+
+import fcntl
+import os
+import resource
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import polars as pl
+import pytest
+
+from simlab.errors import TraceError
+from simlab.traces.format.files import remove_leftovers, write_beside, write_frame
+
+RANDOM = "0123456789ab"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(one.name for one in folder.iterdir())
+
+
+def write(path: Path, content: bytes) -> None:
+    write_beside(path, lambda file: file.write(content))
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The name of a part that another knows before it is made."""
+    numbers = iter([RANDOM, "1" * 12, "2" * 12])
+    monkeypatch.setattr(secrets, "token_hex", lambda _: next(numbers))
+    return tmp_path / f".whole.{RANDOM}.part"
+
+
+@pytest.mark.parametrize("plant", ["symlink", "hardlink", "dangling"])
+def test_a_link_in_the_place_of_a_part_is_not_written_through(tmp_path: Path, planted: Path, plant: str) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    if plant == "hardlink":
+        planted.hardlink_to(victim)
+    else:
+        planted.symlink_to(victim if plant == "symlink" else tmp_path / "nowhere")
+    if plant == "hardlink":
+        # It looks like a killed writer's, so its name is removed, and with the name nothing of the victim.
+        write(tmp_path / "whole", b"mine")
+    else:
+        with pytest.raises(TraceError, match="could not be written"):
+            write(tmp_path / "whole", b"mine")
+        assert planted.is_symlink()
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_links_in_the_places_of_older_parts_and_of_the_file_itself(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / ".whole.part").symlink_to(victim)
+    (tmp_path / "whole").symlink_to(victim)
+    write(tmp_path / "whole", b"mine")
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "whole").is_symlink()
+    assert (tmp_path / "whole").read_bytes() == b"mine"
+
+
+def test_a_failing_write_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "whole").write_text("before")
+
+    def fail(file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise OSError(28, os.strerror(28))
+
+    with pytest.raises(TraceError, match="No space left on device.*see that the folder can be written and the disk"):
+        write_beside(tmp_path / "whole", fail)
+    assert names(tmp_path) == ["whole"]
+    assert (tmp_path / "whole").read_text() == "before"
+
+
+@pytest.fixture
+def _small_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("_small_files")
+@pytest.mark.parametrize("kind", ["bytes", "rows", "sink"])
+def test_a_file_that_cannot_grow_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    rows = pl.DataFrame({"number": pl.Series(range(10_000)).shuffle(7)})
+    writers = {
+        "bytes": lambda: write(tmp_path / "whole", os.urandom(5000)),
+        "rows": lambda: write_frame(tmp_path / "whole", rows),
+        "sink": lambda: write_beside(tmp_path / "whole", lambda file: rows.lazy().sink_parquet(file)),
+    }
+    with pytest.raises(TraceError, match="could not be written"):
+        writers[kind]()
+    assert names(tmp_path) == []
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from simlab.traces.format.files import write_beside
+
+def write(file):
+    file.write(b"half")
+    file.flush()
+    print("writing", flush=True)
+    sys.stdin.read()
+
+write_beside(Path(sys.argv[1]), write)
+"""
+
+
+@pytest.fixture
+def writing(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, in the middle of writing the file."""
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "whole")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        yield process
+        process.kill()
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_writer(
+    tmp_path: Path, writing: subprocess.Popen[str]
+) -> None:
+    assert len(names(tmp_path)) == 1
+    writing.send_signal(signal.SIGKILL)
+    writing.wait()
+    assert len(names(tmp_path)) == 1
+    write(tmp_path / "another", b"other")
+    assert len(names(tmp_path)) == 2
+    write(tmp_path / "whole", b"mine")
+    assert names(tmp_path) == ["another", "whole"]
+
+
+def test_the_part_of_a_process_that_lives_is_left_alone(tmp_path: Path, writing: subprocess.Popen[str]) -> None:
+    write(tmp_path / "whole", b"mine")
+    remove_leftovers(tmp_path)
+    assert len(names(tmp_path)) == 2
+    assert writing.stdin is not None
+    writing.stdin.close()
+    assert writing.wait() == 0
+    assert names(tmp_path) == ["whole"]
+    assert (tmp_path / "whole").read_bytes() == b"half"
+
+
+def test_only_parts_are_removed(tmp_path: Path) -> None:
+    kept = ["a.part", ".whole.notes.part", ".b.txt", f".other.{RANDOM}.part", ".other.part"]
+    for name in [*kept, ".whole.part", f".whole.{RANDOM}.part"]:
+        (tmp_path / name).write_text("x")
+    (tmp_path / f".whole.{'3' * 12}.part").mkdir()
+    os.mkfifo(tmp_path / f".whole.{'4' * 12}.part")
+    write(tmp_path / "whole", b"mine")
+    assert names(tmp_path) == sorted([*kept, f".whole.{'3' * 12}.part", f".whole.{'4' * 12}.part", "whole"])
+    remove_leftovers(tmp_path / "nowhere")
+
+
+def test_a_name_is_no_pattern(tmp_path: Path) -> None:
+    (tmp_path / ".x.part").write_text("x")
+    write(tmp_path / "[x]", b"mine")
+    write(tmp_path / ".*", b"mine")
+    assert names(tmp_path) == sorted([".x.part", "[x]", ".*"])
+
+
+def test_where_there_are_no_locks_files_are_written_and_leftovers_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(_number: object, _operation: int) -> None:
+        raise OSError(38, os.strerror(38))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    (tmp_path / ".whole.part").write_text("x")
+    write(tmp_path / "whole", b"mine")
+    assert names(tmp_path) == [".whole.part", "whole"]
+
+
+def test_a_part_that_is_taken_for_a_leftover_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = fcntl.flock, []
+
+    def flock(number: IO[bytes], operation: int) -> None:
+        calls.append(number)
+        if len(calls) == 1:
+            remove_leftovers(tmp_path)
+        if len(calls) == 3:
+            raise BlockingIOError
+        real(number, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    write(tmp_path / "whole", b"mine")
+    assert len(calls) == 4
+    assert names(tmp_path) == ["whole"]
+    assert (tmp_path / "whole").read_bytes() == b"mine"
+
+
+HASTE = """
+import sys, time
+from pathlib import Path
+from simlab.traces.format.files import write_beside
+
+end = time.monotonic() + float(sys.argv[3])
+while time.monotonic() < end:
+    write_beside(Path(sys.argv[1]), lambda file: file.write(sys.argv[2].encode() * 1000))
+"""
+
+
+def test_many_writers_of_one_file_never_mix(tmp_path: Path) -> None:
+    started = [
+        subprocess.Popen([sys.executable, "-c", HASTE, str(tmp_path / "whole"), letter, "1"]) for letter in "abc"
+    ]
+    while any(one.poll() is None for one in started):
+        if (tmp_path / "whole").exists():
+            found = (tmp_path / "whole").read_bytes()
+            assert len(found) == 1000
+            assert len(set(found)) == 1
+        time.sleep(0.005)
+    assert [one.wait() for one in started] == [0, 0, 0]
+    assert names(tmp_path) == ["whole"]

@@ -1,0 +1,177 @@
+"""What every read refuses is what the whole check refuses, of the invariants that a read is held to."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simlab.errors import TraceError
+from simlab.limits.typed_numbers import MOST_SEED
+from simlab.traces.format import checks
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.row_checks import check_draft_rows, check_texts, check_token_rows
+from simlab.traces.reader import open_trace
+from simlab.traces.synthetic import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
+from simlab.traces.writer import TraceWriter
+
+KEPT, LENGTH, VOCAB = 5, 9, 29
+RECORDS = synthetic_sequences(3, 3, LENGTH, 3, KEPT, VOCAB, SyntheticHeads(tie_share=0.5, extra=3))
+MANIFEST = synthetic_manifest(LENGTH, 3, KEPT, VOCAB)
+LEFT_OUT = re.compile(r"context_length|outside_log_mass|outside mass|true_log_prob")
+"""Invariants that only `simlab inspect` and the writer look at."""
+
+
+def manifests() -> list[Manifest]:
+    """The manifest; a target with more tokens than the drafter; a drafter that cannot propose all; texts cut short."""
+    kept = MANIFEST.draft_sets[DRAFT]
+    reduced = {DRAFT: replace(kept, draft_vocab_size=VOCAB - 2)}
+    wide = {DRAFT: replace(kept, min_width=200)}
+    return [
+        MANIFEST,
+        replace(MANIFEST, vocab_size=VOCAB + 8),
+        replace(MANIFEST, draft_sets=reduced),
+        replace(MANIFEST, draft_sets=wide),
+        replace(MANIFEST, gt_mode="generated", max_new_tokens=LENGTH - 1),
+        replace(MANIFEST, stop_token_ids=(0, 1)),
+    ]
+
+
+def is_refused(records: Sequence[SequenceRecord], manifest: Manifest) -> bool:
+    """Whether a read of these rows would be refused."""
+    columns = [record.drafts[DRAFT] for record in records]
+    joined = type(columns[0]).concatenated(columns)
+    try:
+        check_texts(records, manifest, "here")
+        parts = [record.tokens for record in records if record.tokens is not None]
+        check_token_rows(parts, records, manifest.vocab_size, "here")
+        rows = replace(joined.rows(), true_ranks=joined.true_rank)
+        check_draft_rows(rows, joined.valid, records, manifest.draft_sets[DRAFT], "here")
+    except TraceError:
+        return True
+    return False
+
+
+def is_broken(records: Sequence[SequenceRecord], manifest: Manifest) -> bool:
+    """Whether the whole check finds a fault in what a read is held to."""
+    found = (problem for record in records for problem in checks._problems(record, manifest))
+    return any(not LEFT_OUT.search(problem) for problem in found)
+
+
+FLOATS = [np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-11, 1.0, -1.0, -255.0, -255.5, -300.0, -1e-7, -5e-4, -0.5]
+RANKS = [-(2**31), -2, -1, 0, 1, KEPT - 1, KEPT, KEPT + 3, VOCAB - 3, VOCAB - 1, VOCAB, 2**31 - 1]
+IDS = [-(2**31), -1, *range(VOCAB + 9), 2**31 - 1]
+PLACES = st.integers(0, 10_000)
+FAULTS = st.one_of(
+    st.tuples(st.sampled_from(["ids"]), PLACES, st.sampled_from(IDS)),
+    st.tuples(st.sampled_from(["ids", "log_probs"]), PLACES, st.just("next")),
+    st.tuples(st.sampled_from(["log_probs", "entropy"]), PLACES, st.sampled_from(FLOATS)),
+    st.tuples(st.just("true_rank"), PLACES, st.sampled_from(RANKS)),
+    st.tuples(st.just("valid"), PLACES, st.booleans()),
+    st.tuples(st.just("counts"), PLACES, st.just("moved")),
+    st.tuples(st.sampled_from(["text", "prompt"]), PLACES, st.sampled_from(IDS)),
+    st.tuples(st.just("stop_reason"), PLACES, st.sampled_from(["stop", "length"])),
+    st.tuples(st.just("top_ids"), PLACES, st.sampled_from(IDS)),
+    st.tuples(
+        st.sampled_from(["top_log_probs", "log_prob", "tokens.entropy", "log_normaliser", "decision_gap"]),
+        PLACES,
+        st.sampled_from(FLOATS),
+    ),
+    st.tuples(st.sampled_from(["top_ids", "top_log_probs"]), PLACES, st.just("next")),
+)
+
+
+def changed(array: np.ndarray, place: int, value: object) -> np.ndarray:
+    """One element set to a value, to its neighbour's, or, of counts, moved to the neighbour."""
+    flat = array.copy().ravel()
+    at, after = place % flat.size, (place + 1) % flat.size
+    if value == "moved":
+        moved = min(1, int(flat[at]) - 1)
+        flat[at] -= moved
+        flat[after] += moved
+    else:
+        flat[at] = flat[after] if value == "next" else value
+    return flat.reshape(array.shape)
+
+
+def planted(record: SequenceRecord, column: str, place: int, value: object) -> SequenceRecord:
+    """A record with one fault, or with what looks like one."""
+    draft, tokens = record.drafts[DRAFT], record.tokens
+    name = column.removeprefix("tokens.")
+    if column == "stop_reason":
+        return replace(record, stop_reason=str(value))
+    if column == "text":
+        return replace(record, text=changed(record.text, place, value))
+    if column == "prompt":
+        return replace(record, prompt=replace(record.prompt, token_ids=changed(record.prompt.token_ids, place, value)))
+    if column == name and hasattr(draft, name):
+        if getattr(draft, name).size == 0:
+            return record
+        return replace(record, drafts={DRAFT: replace(draft, **{name: changed(getattr(draft, name), place, value)})})
+    assert tokens is not None
+    return replace(record, tokens=replace(tokens, **{name: changed(getattr(tokens, name), place, value)}))
+
+
+@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    manifest=st.one_of(
+        st.sampled_from(manifests()[:2]), st.sampled_from(manifests()[:2]), st.sampled_from(manifests())
+    ),
+    faults=st.lists(st.tuples(st.integers(0, len(RECORDS) - 1), FAULTS), max_size=2),
+)
+def test_a_read_refuses_what_the_whole_check_refuses(
+    manifest: Manifest, faults: list[tuple[int, tuple[str, int, object]]]
+) -> None:
+    records = list(RECORDS)
+    for number, fault in faults:
+        records[number] = planted(records[number], *fault)
+    assert is_refused(records, manifest) == is_broken(records, manifest)
+
+
+def test_what_is_whole_is_read() -> None:
+    assert [is_broken(RECORDS, one) for one in manifests()][:2] == [False, False]
+    assert [is_refused(RECORDS, one) for one in manifests()][:2] == [False, False]
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3, 64, 300])
+def test_equal_ids_far_from_each_other_are_found(kept: int) -> None:
+    records = synthetic_sequences(1, 2, 4, 2, kept, 997, SyntheticHeads(tie_share=0.0))
+    manifest = synthetic_manifest(4, 2, kept, 997)
+    assert not is_refused(records, manifest)
+    draft = records[0].drafts[DRAFT]
+    ids = draft.ids.copy()
+    ids[int(draft.counts[0, 0]) - 1] = ids[0]
+    twice = replace(records[0], drafts={DRAFT: replace(draft, ids=ids)})
+    assert is_refused([twice, records[1]], manifest) == is_broken([twice], manifest) == (draft.counts[0, 0] > 1)
+
+
+def test_the_sentence_says_where() -> None:
+    draft = RECORDS[2].drafts[DRAFT]
+    worse = replace(RECORDS[2], drafts={DRAFT: replace(draft, entropy=changed(draft.entropy, 3 * 3, np.nan))})
+    columns = [*(record.drafts[DRAFT] for record in RECORDS[:2]), worse.drafts[DRAFT]]
+    joined = type(draft).concatenated(columns)
+    with pytest.raises(
+        TraceError,
+        match="here: sequence 2, position 3: entropy must be a number that is not negative. The trace is damaged",
+    ):
+        check_draft_rows(joined.rows(), joined.valid, [*RECORDS[:2], worse], MANIFEST.draft_sets[DRAFT], "here")
+
+
+def test_the_largest_seed_is_written_and_read(tmp_path: Path) -> None:
+    """A seed that could not be stored would be met only when the first shard is written."""
+    records = [replace(record, seed=MOST_SEED) for record in RECORDS]
+    sampling = replace(MANIFEST.sampling, seed=MOST_SEED)
+    writer = TraceWriter(tmp_path / "trace", replace(MANIFEST, sampling=sampling), 1, resume=False)
+    writer.write(0, records)
+    writer.finish({})
+    trace = open_trace(tmp_path / "trace")
+    assert [text.seed for text in trace.texts] == [MOST_SEED] * len(RECORDS)
+    assert trace.manifest.sampling.seed == MOST_SEED
+    for seed in (2**63, -(2**63), 10**400):
+        with pytest.raises(ValueError, match="seed must be from"):
+            replace(sampling, seed=seed)

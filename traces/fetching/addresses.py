@@ -1,0 +1,142 @@
+"""Addresses of traces on the web: where each file is asked for, and who else may answer.
+
+``hf://`` is read as huggingface_hub reads it, with its settings ``HF_ENDPOINT``, ``HF_TOKEN`` and ``HF_HOME``.
+"""
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+from simlab.errors import TraceError
+
+REDIRECT_HOSTS = "SIMLAB_REDIRECT_HOSTS"
+"""The environment variable of further hosts that may answer: ``host``, ``host:port`` or ``.domain``, with commas."""
+
+_HUB_HOSTS = ("huggingface.co", ".huggingface.co", "hf.co", ".hf.co")
+_HUB = re.compile(
+    r"(?P<kind>datasets/|spaces/|(?!(?:datasets|spaces|buckets)/))(?P<repository>[\w.-]+/[\w.-]+)"
+    r"(@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(/(?P<folder>.*))?",
+    re.ASCII,
+)
+_PORTS = {"http": 80, "https": 443}
+_KEPT = "/%!$&'()*+,;=:@~"
+"""Signs of an address that are not written as ``%..``."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebFile:
+    """A file on the web.
+
+    Attributes:
+        token: shown to the address's own host alone.
+        others: hosts that it may be on as well.
+    """
+
+    url: str
+    token: str = field(default="", repr=False)
+    others: tuple[str, ...] = ()
+
+    def may_be_at(self, url: str, before: str) -> bool:
+        """Whether a redirect may be followed: to the same host, or one that is allowed, and never from https to http.
+
+        Args:
+            url: where it leads.
+            before: where it was met.
+
+        Raises:
+            ValueError: it is no address.
+        """
+        there = urlsplit(url)
+        if there.scheme not in _PORTS or (there.scheme == "http" and urlsplit(before).scheme == "https"):
+            return False
+        named = (one.strip() for one in os.environ.get(REDIRECT_HOSTS, "").split(","))
+        return self.is_own(url) or any(_is_named(there, one) for one in (*self.others, *named) if one)
+
+    def is_own(self, url: str) -> bool:
+        """Whether an address is on the same host and port, or goes from http to https there."""
+        here, there = urlsplit(self.url), urlsplit(url)
+        ports = (_port(here), _port(there))
+        return here.hostname == there.hostname and (ports[0] == ports[1] or ports == (80, 443))
+
+
+def address(place: str | Path, name: str) -> str:
+    """A file of the trace at an address, as it is named in messages."""
+    path, mark, query = str(place).partition("?")
+    return f"{path.rstrip('/')}/{name}{mark}{query}"
+
+
+def web_file(place: str | Path, name: str) -> WebFile | None:
+    """Where a file of the trace at an address is asked for; None: not by http.
+
+    Raises:
+        TraceError: it is no address.
+    """
+    scheme, _, rest = str(place).partition("://")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        raise TraceError(
+            f"{place} is no address; expected a folder, or https://..., hf://datasets/OWNER/NAME, s3://..."
+        )
+    if scheme.lower() == "hf":
+        return _hub_file(rest, name)
+    return _http_file(str(place), name) if scheme.lower() in _PORTS else None
+
+
+def _http_file(place: str, name: str) -> WebFile:
+    try:
+        parts = urlsplit(place)
+        port = parts.port
+    except ValueError as error:
+        raise TraceError(f"{place} is no address ({error}); check it") from error
+    if parts.username is not None or parts.password is not None:
+        raise TraceError(
+            f"the address at {parts.hostname} must be given without a user and password, since results name it; "
+            "download the folder and open it there"
+        )
+    if not parts.hostname:
+        raise TraceError(f"{place} names no host; expected an address such as https://example.org/trace")
+    host = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
+    at = host if port is None else f"{host}:{port}"
+    path = quote(parts.path.rstrip("/"), safe=_KEPT)
+    query = f"?{quote(parts.query, safe=_KEPT + '?')}" if parts.query else ""
+    return WebFile(f"{parts.scheme}://{at}{path}/{name}{query}")
+
+
+def _hub_file(rest: str, name: str) -> WebFile:
+    found = _HUB.fullmatch(rest)
+    if found is None:
+        raise TraceError(f"hf://{rest} is no address on the hub; expected hf://datasets/OWNER/NAME[@REVISION][/FOLDER]")
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        raise TraceError(f"hf://{rest} is not asked for while HF_HUB_OFFLINE is set; unset it, or give a folder")
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    revision = quote(unquote(found["revision"] or "main"), safe="")
+    folder = quote((found["folder"] or "").strip("/"), safe=_KEPT)
+    url = f"{endpoint}/{found['kind']}{found['repository']}/resolve/{revision}/{folder}".rstrip("/")
+    return WebFile(f"{url}/{name}", _hub_token(), _HUB_HOSTS)
+
+
+def _hub_token() -> str:
+    """The login at the hub, where huggingface_hub looks for it; empty where there is none."""
+    for variable in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        if os.environ.get(variable, "").strip():
+            return os.environ[variable].strip()
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    path = Path(os.environ.get("HF_TOKEN_PATH") or Path(home) / "token").expanduser()
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _port(parts: SplitResult) -> int | None:
+    return parts.port or _PORTS.get(parts.scheme)
+
+
+def _is_named(parts: SplitResult, named: str) -> bool:
+    """Whether an address is on a host of that name; a name without a port is of the usual ones."""
+    host, _, port = named.partition(":")
+    if _port(parts) != (int(port) if port.isdecimal() else _PORTS[parts.scheme]):
+        return False
+    found = parts.hostname or ""
+    return found.endswith(host) if host.startswith(".") else found == host

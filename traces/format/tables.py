@@ -1,0 +1,98 @@
+"""Parquet files whose metadata has a digest of their rows, so that a changed value is found on reading."""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from simlab.errors import TraceError
+from simlab.ids import content_digest
+from simlab.traces.format.documents import DIGEST
+from simlab.traces.format.files import FAILURES, read_frame, unreadable, write_frame
+from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.traces.format.schema import Schema
+from simlab.untrusted.json_text import parse_json
+
+ENTRY = "simlab"
+"""The key of the metadata under which a JSON object stands."""
+
+
+def write_table(path: Path, rows: pl.DataFrame, facts: Mapping[str, object]) -> None:
+    """Write rows, what is said of them, and the digest of both.
+
+    Args:
+        path: of the file.
+        rows: the table.
+        facts: a JSON object.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    said = {**facts, DIGEST: _digest(facts, rows)}
+    write_frame(path, rows, {ENTRY: json.dumps(said, sort_keys=True, ensure_ascii=False)})
+
+
+def read_table(path: Path, schema: Schema, added: Collection[str] = ()) -> tuple[pl.DataFrame, JsonFields]:
+    """The rows of a file and what it says of them.
+
+    Args:
+        path: of the file.
+        schema: its columns.
+        added: those that older files do not have; they are null there.
+
+    Raises:
+        TraceError: it cannot be read, has other columns, no digest, or one that does not fit.
+    """
+    rows = read_frame(path.parent, path.name, schema, added)
+    facts = table_facts(path)
+    if DIGEST not in facts.values:
+        raise TraceError(f"{path} has no digest of its rows, so nobody can tell whether it was changed")
+    if facts.text(DIGEST) != _digest(facts.values, rows):
+        raise TraceError(f"{path} was changed after it was written: its digest is not that of its rows")
+    return rows, facts
+
+
+def table_facts(path: Path) -> JsonFields:
+    """What a file says of its rows, unchecked; nothing where it says nothing.
+
+    Raises:
+        TraceError: the file cannot be read.
+    """
+    try:
+        found = parse_json(pl.read_parquet_metadata(path).get(ENTRY, "{}"))
+    except (*FAILURES, ValueError) as error:
+        raise unreadable(path.parent, path.name, error) from error
+    return JsonFields(found if isinstance(found, dict) else {}, str(path))
+
+
+def rows_digest(rows: pl.DataFrame) -> str:
+    """The sha256 of the columns of a table in their order: names, types, nulls and values, little-endian."""
+    digest = hashlib.sha256()
+    for column in rows:
+        digest.update(f"{column.name} {column.dtype} {len(column)}\n".encode())
+        for part in _parts(column):
+            digest.update(np.ascontiguousarray(part, part.dtype.newbyteorder("<")).data)
+    return digest.hexdigest()
+
+
+def _parts(column: pl.Series) -> list[npt.NDArray[np.generic]]:
+    """What stands for a column: where it is null, and its values, of texts their places among the different ones."""
+    parts = [column.is_null().to_numpy()] if column.null_count() else []
+    if column.dtype == pl.List:
+        lengths = column.list.len().fill_null(0).cast(pl.Int64).to_numpy()
+        return [*parts, lengths, *_parts(column.filter(pl.Series(lengths > 0)).explode())]
+    if column.dtype == pl.String:
+        texts = column.drop_nulls().unique(maintain_order=True)
+        places = column.cast(pl.Enum(texts)).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
+        listed = json.dumps(texts.to_list(), ensure_ascii=False).encode()
+        return [*parts, places, np.frombuffer(listed, np.uint8)]
+    return [*parts, column.fill_null(strategy="zero").to_numpy()]
+
+
+def _digest(facts: Mapping[str, object], rows: pl.DataFrame) -> str:
+    said: Json = {key: value for key, value in facts.items() if key != DIGEST}
+    return content_digest({"facts": said, "rows": rows_digest(rows)})

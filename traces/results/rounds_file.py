@@ -1,0 +1,228 @@
+"""A file of single rounds that grows beside its result file: what a killed replay kept of both is gone on with."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from simlab.errors import TraceError
+from simlab.ids import content_digest
+from simlab.traces.format.documents import DIGEST
+from simlab.traces.format.files import FAILURES, write_beside
+from simlab.traces.format.tables import ENTRY, read_table, rows_digest, table_facts
+from simlab.traces.parquet.sizes import parquet_sizes
+from simlab.traces.results.rounds import RoundRows, rounds_schema
+from simlab.traces.results.rows import Results
+from simlab.traces.results.store import PiecesFolder
+
+FORMAT = "simlab-rounds"
+FORMAT_VERSION = 1
+"""The format of tables of rounds that this simlab writes, and goes on with."""
+
+_KEYS = ("sequence", "policy_id", "text_id", "draft_id")
+"""The rounds that agree in these are those of one result row, or of several at other prices."""
+
+_SUMS = {"drafted": "num_drafted", "accepted": "num_accepted", "committed": "num_committed", "clipped": "clipped"}
+"""Columns of result rows, and what they are the sums of."""
+
+_ROWS_AT_ONCE = 1 << 18
+_ROWS_OF_A_DIGEST = 1 << 18
+"""A file's digest is of the digests of so many rows each: another number would be another format."""
+
+_ROWS_PER_GROUP = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Rows that are wanted of a file.
+
+    Attributes:
+        path: of the file.
+        keys: of the wanted rows, and how many there are of each, ``rounds``.
+    """
+
+    path: Path
+    keys: pl.DataFrame
+
+    def rows(self) -> pl.LazyFrame:
+        """The wanted rows, in the order of the file."""
+        return _scanned(self.path).join(self.keys.lazy(), on=_KEYS, how="semi", maintain_order="left")
+
+
+class RoundsFile:
+    """A table of rounds that is written piece by piece, and is there only when it is whole.
+
+    Args:
+        path: the file.
+        resume: whether what is there is gone on with; if not, it is replaced at the end.
+
+    Raises:
+        TraceError: its folder of pieces is a link.
+    """
+
+    def __init__(self, path: Path, resume: bool) -> None:
+        self._path, self._parts = path, PiecesFolder(path, rounds_schema())
+        self._sources: list[_Source] = []
+        if not resume:
+            self._parts.remove()
+
+    def go_on(self, partners: Results) -> pl.DataFrame:
+        """Keep the rounds that are there of whole result rows; all others are left out of the file.
+
+        Args:
+            partners: the result rows that stay, or stand for new ones.
+
+        Returns:
+            ``sequence``, ``policy_id``, ``text_id`` and ``draft_id`` of what is kept.
+
+        Raises:
+            TraceError: what is there is not a table of rounds, or a piece was changed.
+        """
+        wanted = partners.select(*_KEYS, "rounds", *_SUMS).unique()
+        kept = wanted.clear()
+        for path in [*([self._path] if self._path.is_file() else []), *self._parts.files()]:
+            is_piece = path != self._path
+            there = _sums_of(read_table(path, rounds_schema())[0].lazy()) if is_piece else _finished_sums(path)
+            found = there.join(wanted, on=wanted.columns, how="semi").join(kept, on=_KEYS, how="anti")
+            self._sources += [_Source(path, found.select(*_KEYS, "rounds"))] if found.height else []
+            kept = pl.concat([kept, found])
+        return kept.select(_KEYS)
+
+    def add(self, rows: RoundRows) -> None:
+        """Keep some more rows.
+
+        Raises:
+            TraceError: they cannot be written.
+        """
+        path = self._parts.add(rows)
+        keys = rows.group_by(_KEYS).agg(pl.len().cast(pl.Int64).alias("rounds"))
+        self._sources.append(_Source(path, keys))
+
+    def finish(self, rows: Results) -> None:
+        """Write the file, without having all of it in memory: what others left first, then the rounds of these rows.
+
+        Args:
+            rows: the result rows of this replay; rounds are in their order, and under their labels.
+
+        Raises:
+            TraceError: it cannot be written.
+        """
+        order = rows.unique(_KEYS, keep="first", maintain_order=True).select(*_KEYS, "policy").with_row_index("place")
+
+        def parts() -> Iterator[RoundRows]:
+            for source in self._sources:
+                yield from _of_others(source, order)
+            for some in self._batches(order):
+                yield self._in_order(some)
+
+        write_rounds(self._path, parts)
+        self._parts.remove()
+
+    def _batches(self, order: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Result rows of so many whole texts that their rounds fit into memory."""
+        numbers = [source.keys.select("sequence", "rounds") for source in self._sources]
+        if not numbers or not order.height:
+            return
+        of_texts = pl.concat(numbers).group_by("sequence").agg(pl.col("rounds").sum())
+        batch = (pl.col("rounds").fill_null(0).cum_sum() // _ROWS_AT_ONCE).alias("batch")
+        texts = order.select("sequence").unique(maintain_order=True)
+        texts = texts.join(of_texts, on="sequence", how="left", maintain_order="left").select("sequence", batch)
+        batched = order.join(texts, on="sequence", maintain_order="left")
+        yield from (part.drop("batch") for part in batched.partition_by("batch", maintain_order=True))
+
+    def _in_order(self, order: pl.DataFrame) -> RoundRows:
+        """The rounds of some result rows, from wherever they are, as they are to stand in the file."""
+        texts = order.select("sequence").unique()
+        near = [one for one in self._sources if one.keys.join(texts, on="sequence", how="semi").height]
+        first, last = pl.lit(texts["sequence"].min()), pl.lit(texts["sequence"].max())
+        found = [one.rows().filter(pl.col("sequence").is_between(first, last)).collect() for one in near]
+        joined = pl.concat([pl.DataFrame(schema=rounds_schema()), *found]).drop("policy")
+        return joined.join(order, on=_KEYS).sort("place", "position").select(list(rounds_schema()))
+
+
+def write_rounds(path: Path, parts: Callable[[], Iterator[RoundRows]]) -> None:
+    """Write a table of rounds and the digest of its rows, which are made twice and never all in memory.
+
+    Args:
+        path: of the file.
+        parts: makes the rows, some at a time, the same each time.
+
+    Raises:
+        TraceError: it cannot be written.
+    """
+    metadata = {ENTRY: json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, DIGEST: _digest(parts())})}
+    table = register_io_source(lambda *_: parts(), schema=rounds_schema())
+    write_beside(
+        path,
+        lambda file: table.sink_parquet(file, compression="zstd", row_group_size=_ROWS_PER_GROUP, metadata=metadata),
+    )
+
+
+def _digest(parts: Iterable[RoundRows]) -> str:
+    """The sha256 of rows, whatever the sizes of the parts in which they come."""
+    return content_digest([rows_digest(one) for one in _slices(parts)])
+
+
+def _slices(parts: Iterable[RoundRows]) -> Iterator[RoundRows]:
+    """All rows again, always so many at a time."""
+    kept: list[RoundRows] = []
+    for part in parts:
+        rest = part
+        while rest.height:
+            room = _ROWS_OF_A_DIGEST - sum(one.height for one in kept)
+            kept.append(rest.head(room))
+            rest = rest.slice(room)
+            if sum(one.height for one in kept) == _ROWS_OF_A_DIGEST:
+                yield pl.concat(kept)
+                kept = []
+    if kept:
+        yield pl.concat(kept)
+
+
+def _of_others(source: _Source, order: pl.DataFrame) -> Iterator[RoundRows]:
+    """The rows of a file that are of no result row of this replay, some at a time."""
+    others = source.keys.join(order, on=_KEYS, how="anti")
+    if not others.height:
+        return
+    height = _scanned(source.path).select(pl.len()).collect().item()
+    for begin in range(0, height, _ROWS_AT_ONCE):
+        some = _scanned(source.path).slice(begin, _ROWS_AT_ONCE)
+        yield some.join(others.lazy(), on=_KEYS, how="semi", maintain_order="left").collect()
+
+
+def _sums_of(rows: pl.LazyFrame) -> pl.DataFrame:
+    """The number and the sums of the rounds of each policy and text, as a result row has them."""
+    sums = [pl.col(name).cast(pl.Int64).sum().alias(total) for total, name in _SUMS.items()]
+    return rows.group_by(_KEYS).agg(pl.len().cast(pl.Int64).alias("rounds"), *sums).collect()
+
+
+def _finished_sums(path: Path) -> pl.DataFrame:
+    """The number and the sums in a finished file, which must be a table of rounds."""
+    try:
+        parquet_sizes(path)  # a footer that lies would end the process
+        rows = _scanned(path)
+        if dict(rows.collect_schema()) != rounds_schema():
+            raise _no_rounds(path, "it has other columns")
+        height = rows.select(pl.len()).collect().item()
+        there = (rows.slice(begin, _ROWS_AT_ONCE).collect() for begin in range(0, height, _ROWS_AT_ONCE))
+        if table_facts(path).values.get(DIGEST) != _digest(there):
+            raise _no_rounds(
+                path, "the digest of its rows is missing or another: it was changed, or is of an older simlab"
+            )
+        return _sums_of(rows)
+    except (*FAILURES, ValueError) as error:
+        raise _no_rounds(path, str(error).partition("\n")[0]) from error
+
+
+def _no_rounds(path: Path, reason: str) -> TraceError:
+    return TraceError(
+        f"{path} is not a table of rounds of this simlab ({reason}), so --resume cannot go on with it; move it away, "
+        "or give another --rounds"
+    )
+
+
+def _scanned(path: Path) -> pl.LazyFrame:
+    return pl.scan_parquet(path, glob=False)
