@@ -181,6 +181,7 @@ class Kills:
 
     def _undisturbed(self, writer: Writer) -> float:
         """Run a command that nobody kills; returns its seconds, the second time, when all is compiled."""
+        seconds = 0.0
         for _ in range(2):
             folder = self.folder / f"undisturbed-{writer.name}"
             shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from attack_cases import Case, Finding
@@ -28,7 +29,7 @@ _FORK = multiprocessing.get_context("fork")
 class _Watched:
     """A worker's process, and the case that it is at."""
 
-    process: multiprocessing.process.BaseProcess
+    process: BaseProcess
     connection: Connection
     worker: Worker
     case: Case | None = None

@@ -72,7 +72,8 @@ def seconds_of(work: Callable[[], None]) -> float:
 
 
 def in_processes(pairs: int) -> None:
-    process(REPLAY), process(WITHOUT + REPLAY)
+    process(REPLAY)
+    process(WITHOUT + REPLAY)
     found = [(process(REPLAY), process(WITHOUT + REPLAY)) for _ in range(pairs)]
     for place, what in enumerate(("seconds of the processor", "seconds of the wall")):
         ratios = sorted(with_[place] / without[place] for with_, without in found)
@@ -123,6 +124,7 @@ def only(trace: Trace) -> None:
 
     before = [(module, name, getattr(module, name)) for module, names in CHECKS for name in names]
     best: dict[str, float] = {}
+    num = 0
     for module, name, function in before:
         setattr(module, name, timed(name, function))
     for _ in range(10):

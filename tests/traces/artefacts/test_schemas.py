@@ -131,8 +131,9 @@ def damages(whole: dict[str, Any]) -> Iterator[tuple[Place, str, dict[str, Any]]
 def is_beyond_a_schema(kind: str, at: Place) -> bool:
     """Whether a value there is refused by what it is beside others: the few rules that a schema cannot say."""
     if kind == "manifest":  # draft_vocab_size is at most vocab_size; each draft set has an id
-        of_ids = at[:2] == ("contents", "draft_ids") or (at[0] == "draft_sets" and len(at) < 3)
-        return of_ids or (at[0] == "draft_sets" and at[-1] in ("vocab_size", "draft_vocab_size"))
+        if at[0] == "draft_sets":
+            return len(at) < 3 or at[-1] in ("vocab_size", "draft_vocab_size")
+        return at[:2] == ("contents", "draft_ids")
     if kind == "cost":  # contexts and node counts rise, and samples are of their grid, each cell once
         return at[0] in ("contexts", "node_counts") or (
             at[0] == "samples" and at[-1] in ("stage", "num_drafted", "context")
