@@ -1,6 +1,5 @@
 """What can go wrong in a way that a caller may want to catch."""
 
-import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -47,32 +46,6 @@ class InUseError(SimlabError):
 
 class UsageError(SimlabError):
     """The command was typed wrong."""
-
-
-_MOST_SAID = 300
-
-USER_MODULE = "simlab_user_policy_"
-"""How the names of modules begin that are policy files of a user's."""
-
-
-def user_file_of(error: BaseException) -> str | None:
-    """The policy file, with the line, in which an error or one of its causes was raised; None where none was."""
-    found = None
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if str(frame.f_globals.get("__name__", "")).startswith(USER_MODULE):
-            found = f"{frame.f_code.co_filename}, line {line},"
-    earlier = error.__cause__ or error.__context__
-    return user_file_of(earlier) if found is None and earlier is not None else found
-
-
-def told(error: BaseException) -> str:
-    """What an error is and says, in one line that is not too long; those of others may even fail to say it."""
-    try:
-        said = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - whatever it is
-        said = "what it says cannot be shown"
-    name = type(error).__name__
-    return f"{name}: {said[:_MOST_SAID]}{' ...' if len(said) > _MOST_SAID else ''}" if said else name
 
 
 def did_you_mean(typed: str, names: Iterable[str]) -> str:

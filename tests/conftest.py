@@ -1,7 +1,8 @@
 """Hypothesis profiles: CI tries the same examples every time; compiled code makes deadlines meaningless.
 
 The campaign of mutants (`make mutants`) wants to know that an example fails, not the smallest that does.
-Where tests run beside each other, each process that they start has one thread: more would wait for one another.
+Where tests run beside each other, each process and those that it starts have one thread: more would wait for one
+another, and those of polars wait busily.
 """
 
 import os
@@ -16,4 +17,5 @@ settings.register_profile(
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
+        os.environ.setdefault(name, "1")

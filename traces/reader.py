@@ -175,15 +175,6 @@ class Trace:
                 raise unreadable(self.place, path.name, error) from error
         return pl.scan_parquet(paths, glob=False)
 
-    def tokens(self) -> list[int]:
-        """Every token of the prompts, texts and candidates, once, by id."""
-        columns = [("sequences", "prompt_token_ids"), ("sequences", "text_token_ids")]
-        columns += [(name, "ids") for name in self.manifest.draft_sets]
-        found: set[int] = set()
-        for table, column in columns:
-            found.update(self.scan(table).select(pl.col(column).explode().unique()).collect()[column].drop_nulls())
-        return sorted(found)
-
     def token_texts(self) -> Mapping[int, bytes] | None:
         """The bytes of each token, by id, where the trace has them; see `simlab.traces.format.token_texts`.
 

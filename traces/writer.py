@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import polars as pl
 
@@ -29,13 +28,12 @@ from simlab.traces.format.files import (
     write_frame,
 )
 from simlab.traces.format.frames import draft_frame, sequences_frame, tokens_frame
-from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.traces.format.json_fields import Json, json_fields
 from simlab.traces.format.manifest import FileInfo, Manifest, TraceContents, manifest_from_text, read_manifest
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import read_records, read_sequences
 from simlab.traces.format.trace_ids import draft_digest, draft_id, text_digest, text_id
-from simlab.untrusted.json_text import parse_json
 
 _OF_A_BEGINNING = (UNFINISHED, lock_file(Path(MANIFEST)).name)
 """What a recording that was killed at once leaves, or one that begins has."""
@@ -185,7 +183,7 @@ class TraceWriter:
     def _meet_unfinished(self) -> None:
         text = read_text(self._unfinished, MANIFEST)
         self._must_agree(manifest_from_text(text, f"{UNFINISHED}/{MANIFEST} in {self._folder}", self._folder))
-        found = JsonFields(cast(Json, parse_json(text)), MANIFEST).integer("num_shards")
+        found = json_fields(text, MANIFEST).integer("num_shards")
         if found != self._num_shards:
             raise TraceError(
                 f"{self._folder} holds a recording in {found} shards; this one has "

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from simlab.errors import USER_MODULE, PolicyError, told
+from simlab.errors import PolicyError
 from simlab.policy import AnyPolicy, Needs
+from simlab.untrusted.user_code import USER_MODULE, told
 
 
 def split_user_file(text: str) -> tuple[Path, str, str] | None:

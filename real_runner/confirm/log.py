@@ -9,7 +9,7 @@ from typing import cast
 from simlab.errors import TraceError
 from simlab.ids import content_digest
 from simlab.traces.format.documents import DIGEST
-from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.traces.format.json_fields import Json, JsonFields, json_fields
 from simlab.untrusted.json_text import parse_json
 
 LOG = "log.jsonl"
@@ -81,12 +81,9 @@ class ConfirmLog:
     def _parsed(self, number: int, line: bytes) -> JsonFields:
         where = f"{self.path}, line {number}"
         try:
-            values = parse_json(line)
+            return json_fields(line, where)
         except ValueError as error:
-            raise TraceError(f"{where} is not JSON ({error}): the log is damaged; give another --out") from error
-        if not isinstance(values, dict):
-            raise TraceError(f"{where} is not a JSON object: the log is damaged; give another --out")
-        return JsonFields(values, where)
+            raise TraceError(f"{where} is damaged ({error}); give another --out") from error
 
     def _check_digests(self, lines: Sequence[JsonFields]) -> None:
         for line in lines:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from simlab.errors import ModelError, TraceError
-from simlab.traces.format.json_fields import Json, JsonFields
-from simlab.untrusted.json_text import parse_json
+from simlab.traces.format.json_fields import json_fields
 
 CONFIG = "config.json"
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -145,8 +144,8 @@ def weight_names(folder: Path, is_needed: Callable[[str], bool] = every_tensor) 
     if (folder / WHOLE).is_file() or not index.is_file():
         return [WHOLE]
     try:
-        placed = JsonFields(cast(Json, parse_json(index.read_bytes())), str(index)).texts("weight_map")
-    except (OSError, ValueError, TypeError, TraceError) as error:
+        placed = json_fields(index.read_bytes(), str(index)).texts("weight_map")
+    except (OSError, ValueError, TraceError) as error:
         raise ModelError(f"{index} is no index of weights; fetch the checkpoint again") from error
     names = sorted({file for tensor, file in placed.items() if is_needed(tensor)})
     if not all(_is_file_beside(name) for name in names):

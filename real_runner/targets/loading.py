@@ -27,6 +27,18 @@ from simlab.real_runner.targets.model import Target
 from simlab.real_runner.targets.placement import DeviceMap, check_embedding
 from simlab.real_runner.targets.support import check_supported
 
+DAMAGED = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RuntimeError,
+    SafetensorError,
+    StrictDataclassError,
+)
+"""What transformers raises for files that are no model, or a damaged one."""
+
 _EXPECTED = f"{builtin.NAME!r}, a folder with config.json and safetensors, or a Hugging Face id such as ORG/NAME"
 
 
@@ -58,7 +70,7 @@ def load_target(name: str, dtype: torch.dtype, device: str = "cpu", device_map: 
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
     except torch.OutOfMemoryError:
         raise
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+    except DAMAGED as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if "trust_remote_code" in str(error):
             reason = "it needs code of its own, and simlab runs no code of a checkpoint"

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -25,7 +24,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.targets import builtin
 from simlab.real_runner.targets.hub_files import every_tensor, repository_of
-from simlab.real_runner.targets.loading import stop_token_ids, target_files, weights_digest
+from simlab.real_runner.targets.loading import DAMAGED, stop_token_ids, target_files, weights_digest
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.targets.support import HEAD_FIELDS
 
@@ -48,16 +47,7 @@ def load_partial_target(name: str, dtype: torch.dtype, device: str = "cpu") -> T
         if (folder / "generation_config.json").is_file():
             model.generation_config = GenerationConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        RuntimeError,
-        SafetensorError,
-        StrictDataclassError,
-    ) as error:
+    except DAMAGED as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
             f"embedding, final norm and head of the target {name!r} could not be loaded ({reason}); expected "

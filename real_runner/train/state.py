@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,8 +16,7 @@ from simlab.real_runner.train.curve import CurvePoint, point_of, row_of
 from simlab.real_runner.train.dflash import Trainer
 from simlab.real_runner.train.options import TrainingPlan
 from simlab.traces.format.documents import check_digest, with_digest
-from simlab.traces.format.json_fields import Json, JsonFields
-from simlab.untrusted.json_text import parse_json
+from simlab.traces.format.json_fields import json_fields
 
 STATE = "state.safetensors"
 _NOTE = "training"
@@ -94,7 +92,7 @@ def take_over(trainer: Trainer, folder: Path) -> None:
 def _read_state(folder: Path, remedy: str) -> tuple[_Note, dict[str, Tensor]]:
     try:
         with safe_open(folder / STATE, framework="pt") as file:
-            fields = JsonFields(cast(Json, parse_json(file.metadata()[_NOTE])), STATE)
+            fields = json_fields(file.metadata()[_NOTE], STATE)
             check_digest(fields)
             note = _Note(fields.text("plan"), fields.integer("step"), tuple(map(point_of, fields.objects("curve"))))
             return note, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -20,7 +20,7 @@ from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.features import TrainingText
 from simlab.sampling.choice import Sampling, noise_key
 from simlab.traces.format.documents import check_digest, with_digest
-from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.traces.format.json_fields import JsonFields, json_fields
 from simlab.traces.texts import read_text_table
 from simlab.untrusted.json_text import parse_json
 
@@ -115,14 +115,14 @@ def claim(folder: Path, name: str, source: Mapping[str, object], other: str) -> 
         ModelError: it holds ``other``.
     """
     note = folder / name
-    if note.is_file() and _parsed(note) != parse_json(json.dumps(source)):
+    if note.is_file() and _parsed(note).values != parse_json(json.dumps(source)):
         raise ModelError(f"{folder} holds {other}; delete it, or choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(note, source)
 
 
 def _read_back(path: Path) -> list[TrainingText]:
-    fields = JsonFields(cast(Json, _parsed(path)), str(path))
+    fields = _parsed(path)
     try:
         check_digest(fields)
     except TraceError as error:
@@ -131,12 +131,11 @@ def _read_back(path: Path) -> list[TrainingText]:
     return [TrainingText(tuple(prompt), tuple(text)) for prompt, text in rows]
 
 
-def _parsed(path: Path) -> object:
+def _parsed(path: Path) -> JsonFields:
     try:
-        value = parse_json(path.read_bytes())
+        return json_fields(path.read_bytes(), str(path))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} is damaged ({error}); delete it, and it is made again") from error
-    return value if isinstance(value, dict) else {}
 
 
 def shuffled(texts: Sequence[TrainingText], seed: int) -> list[TrainingText]:

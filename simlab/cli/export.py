@@ -7,11 +7,12 @@ from pathlib import Path
 from simlab.cli.options import add_by, add_costs, add_draft_set, add_limit, add_progress
 from simlab.cli.parser import Parser, between, positive
 from simlab.errors import UsageError
+from simlab.studies.export.engines import MOST_DRAFT_TOKENS
 from simlab.studies.export.export import FORMATS, export
 from simlab.traces.format.files import write_beside
 from simlab.untrusted.visible import visible
 
-_MOST_DRAFTED, _MOST_MADE_UP = 65_534, 10_000
+_MOST_MADE_UP = 10_000
 
 DETAILS = """Without --out the export goes to standard output, and what to know about it to standard error.
 
@@ -57,7 +58,7 @@ def add_arguments(parser: Parser) -> None:
     )
     rounds.add_argument(
         "--draft-tokens",
-        type=between(1, _MOST_DRAFTED),
+        type=between(1, MOST_DRAFT_TOKENS),
         metavar="N",
         help="tokens a round drafts in vLLM's load test, such as a tree's budget, so that passes are as wide "
         "(default: as deep as the policy drafts)",

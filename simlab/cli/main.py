@@ -14,7 +14,8 @@ from typing import IO, cast
 
 from simlab.cli import interruption
 from simlab.cli.parser import Parser, add_command
-from simlab.errors import USER_MODULE, SimlabError, told, user_file_of
+from simlab.errors import SimlabError
+from simlab.untrusted.user_code import USER_MODULE, told, user_file_of
 from simlab.untrusted.visible import VisibleOutput, visible
 
 PERSON_CAN_FIX = 2

@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 from simlab.errors import TraceError, at_the_door
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record as write_recording
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
-from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.traces.format.json_fields import json_fields
 from simlab.traces.reader import Trace, open_trace
-from simlab.untrusted.json_text import parse_json
 
 
 def record(
@@ -180,9 +178,9 @@ def recording_speed(folder: Path) -> str:
     if not path.is_file():
         return ""
     try:
-        run = JsonFields(cast(Json, parse_json(path.read_bytes())), str(path))
+        run = json_fields(path.read_bytes(), str(path))
         positions, seconds, rate = run.integer("positions"), run.number("seconds"), run.number("positions_per_s")
-    except (ValueError, TypeError, TraceError):
+    except (ValueError, TraceError):
         # It is outside every id and read by people only.
         return ""
     return f"{positions:,} positions in {seconds:,.0f} s, {rate:,.0f} positions/s"

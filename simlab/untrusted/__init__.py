@@ -1,1 +1,5 @@
-"""What others wrote: read within limits (`json_text`), and shown so that it steers nothing (`visible`)."""
+"""What others wrote.
+
+Files are read within limits (`json_text`), texts are shown so that they steer nothing (`visible`), and a user's policy
+files are run and blamed by line (`user_code`).
+"""

@@ -55,7 +55,7 @@ class Campaign:
     def worker(self, number: int) -> Worker:
         """The worker of this number."""
         place = Place(self.folder / "inputs", self.folder / "baselines", self.folder / f"slot-{number}")
-        return Worker(self.kinds, place, main)
+        return Worker(self.kinds, place, main, repeats=True)
 
     def run(self, cases: Sequence[Case], progress: bool = True) -> list[Finding]:
         """What comes of some cases."""

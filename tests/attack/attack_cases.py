@@ -104,6 +104,7 @@ class Finding:
         peak_bytes: resident memory, at most.
         signature: what it has in common with others of one cause; empty for good ones.
         whole: class of the same case as a process of its own; empty where it was not run so.
+        shared: class in the process that runs case after case, where one of its own gave another, the outcome.
     """
 
     case: str
@@ -115,6 +116,7 @@ class Finding:
     peak_bytes: int
     signature: str = ""
     whole: str = ""
+    shared: str = ""
 
     @property
     def kind(self) -> str:

@@ -42,14 +42,14 @@ def _cost(path: Path) -> None:
 
 
 def _results(path: Path, *more: object) -> None:
-    _need(path.parent, ["trace", "cost.json"])
+    make_missing(path.parent, ["trace", "cost.json"])
     named = ("--trace", path.parent / "trace", "--cost", path.parent / "cost.json")
     _simlab("replay", *named, "-p", "ddtree:budget=4/8", "-p", "chain:length=2", "--out", path, "--json", *more)
 
 
 def _pair(folder: Path) -> None:
     """Results and the rounds that they are made of."""
-    _need(folder.parent, ["trace", "cost.json"])
+    make_missing(folder.parent, ["trace", "cost.json"])
     folder.mkdir()
     named = ("--trace", folder.parent / "trace", "--cost", folder.parent / "cost.json", "-p", "ddtree:budget=4")
     _simlab("replay", *named, "--out", folder / "r.parquet", "--rounds", folder / "n.parquet", "--limit", 3)
@@ -60,22 +60,22 @@ def _half(path: Path) -> None:
 
 
 def _calibration(path: Path) -> None:
-    _need(path.parent, ["trace"])
+    make_missing(path.parent, ["trace"])
     _simlab("train", "calibration", "--trace", path.parent / "trace", "--out", path, "--json")
 
 
 def _ranks(path: Path) -> None:
-    _need(path.parent, ["trace"])
+    make_missing(path.parent, ["trace"])
     _simlab("train", "ranks", "--trace", path.parent / "trace", "--out", path, "--json")
 
 
 def _ngram(path: Path) -> None:
-    _need(path.parent, ["other"])
+    make_missing(path.parent, ["other"])
     _simlab("train", "ngram", "--trace", path.parent / "other", "--out", path)
 
 
 def _optimum(path: Path) -> None:
-    _need(path.parent, ["trace", "cost.json"])
+    make_missing(path.parent, ["trace", "cost.json"])
     named = ("--trace", path.parent / "trace", "--cost", path.parent / "cost.json")
     _simlab("optimize", *named, "-p", "ddtree:budget=4/8", "--no-halving", "--out", path, "--json")
 
@@ -157,7 +157,7 @@ def _models(folder: Path) -> None:
 
 def _confirmation(folder: Path) -> None:
     """The folder of a finished run of the tiny models."""
-    _need(folder.parent, ["models"])
+    make_missing(folder.parent, ["models"])
     trace = folder.parent / "models" / "trace"
     models = ("--target", folder.parent / "models/target", "--draft", folder.parent / "models/drafter")
     _simlab("confirm", "--trace", trace, *models, "-p", "ddtree:budget=4", "--out", folder, "--json", "--threads", 1)
@@ -167,7 +167,7 @@ def _training(folder: Path) -> None:
     """The folder of a training run of the tiny target."""
     from training_runs import arguments
 
-    _need(folder.parent, ["models", "training.parquet"])
+    make_missing(folder.parent, ["models", "training.parquet"])
     text = ("--text", str(folder.parent / "training.parquet"))
     _simlab(*arguments(folder.parent / "models/target", folder, *text, steps=3))
 
@@ -180,7 +180,7 @@ def _training_text(path: Path) -> None:
 
 def _bombs(folder: Path) -> None:
     """Parquet files of the trace in which one list has a hundred million values, and one with as many rows."""
-    _need(folder.parent, ["trace"])
+    make_missing(folder.parent, ["trace"])
     folder.mkdir()
     zeros = pl.Series([pl.repeat(0, BOMB, dtype=pl.Int32, eager=True)])
     draft = pl.read_parquet(folder.parent / "trace/draft-synthetic-0000.parquet")
@@ -223,7 +223,8 @@ MAKERS: dict[str, Callable[[Path], None]] = {
 """What makes each input; `_need` makes first what others are made from."""
 
 
-def _need(folder: Path, names: Iterable[str]) -> None:
+def make_missing(folder: Path, names: Iterable[str]) -> None:
+    """Make those inputs that are not there yet."""
     for name in names:
         if not (folder / name).exists():
             MAKERS[name](folder / name)
@@ -246,4 +247,4 @@ def make_inputs(folder: Path, names: Iterable[str]) -> None:
 def _make(folder: Path, names: list[str]) -> None:
     with (folder / "log.txt").open("w") as log:
         sys.stdout = sys.stderr = log
-        _need(folder, names)
+        make_missing(folder, names)

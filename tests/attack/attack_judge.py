@@ -19,7 +19,10 @@ MOST_BYTES = 2 << 30
 MOST_SECONDS = 30.0
 PERSON_CAN_FIX = 2
 
-_TRACEBACK = re.compile(r"^Traceback \(most recent call last\)|panicked at|^Fatal Python error", re.MULTILINE)
+_TRACEBACK = re.compile(r"^Traceback \(most recent call last\)|^Fatal Python error", re.MULTILINE)
+_PANIC = "panicked at"
+"""What Rust prints before Python hears of it: no traceback where a sentence and exit code 2 come after it."""
+
 _MARKS = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
@@ -69,7 +72,7 @@ def judge(ran: Ran, damage: Damage, command: Command, undamaged: Mapping[str, st
         return Judged(MEMORY, why, "memory")
     if ran.seconds > MOST_SECONDS:
         return Judged(HANG, f"{ran.seconds:.0f} s", "hang")
-    if _TRACEBACK.search(ran.err):
+    if _TRACEBACK.search(ran.err) or (_PANIC in ran.err and ran.code != PERSON_CAN_FIX):
         return Judged(TRACEBACK, last_line(ran.err), signature_of(ran.err))
     if ran.code == PERSON_CAN_FIX:
         return _refusal(ran, damage.speaks)

@@ -38,6 +38,9 @@ def summary(findings: Sequence[Finding]) -> str:
         lines.append(f"Most resident memory: {largest.peak_bytes / (1 << 20):,.0f} MB ({largest.case}).")
     if whole:
         lines.append(f"{len(whole):,} cases were run as processes of their own too; {disagreeing(findings)} disagree.")
+    if shared := [one for one in findings if one.shared]:
+        listed = ", ".join(f"{one.case} ({one.shared})" for one in shared)
+        lines.append(f"Bad only in the process that runs case after case, and not in one of their own: {listed}.")
     return "\n".join(lines)
 
 

@@ -153,7 +153,7 @@ class Watch:
         """Keep the damaged input of a bad case, and what is known of it."""
         cause = f"{found.kind} {found.signature}"
         disagrees = found.whole not in ("", found.outcome)
-        if (found.outcome in BAD or disagrees) and self._kept.get(cause, 0) < self._most_kept:
+        if (found.outcome in BAD or found.shared or disagrees) and self._kept.get(cause, 0) < self._most_kept:
             self._kept[cause] = self._kept.get(cause, 0) + 1
             folder = self._failed / found.case.replace(":", "-")
             shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from attack_cases import Case, Command, Damage, Finding, Kind, parse_case
-from attack_judge import Judged, Ran, judge
+from attack_judge import BAD, Judged, Ran, judge
 from attack_run import Main, is_spoiled, own_streams, run_here, run_whole
 from attack_server import serve_folder
 
@@ -84,12 +84,14 @@ class Worker:
     Attributes:
         main: the command line, or what stands in its place.
         starts: the same as a process of its own; empty: ``python -m simlab``.
+        repeats: a bad case is run again as a process of its own, and belongs to the class that this gives.
     """
 
     kinds: Mapping[str, Kind]
     place: Place
     main: Main
     starts: tuple[str, ...] = ()
+    repeats: bool = False
 
     def serve(self, connection: Connection) -> None:
         """Answer requests for cases until nobody asks any more; each is a name, and whether to run it whole too."""
@@ -108,14 +110,17 @@ class Worker:
             connection.send((BEGIN, ready.damage.note, ready.typed))
             ran = run_here(self.main, ready.command, ready.folder, address)
             found = finding(case, ready, ran, judge(ran, ready.damage, ready.command, undamaged))
-            if whole:
-                found = replace(found, whole=self._whole(case, undamaged, address))
+            if self.repeats and found.outcome in BAD:
+                again = self._whole(case, undamaged, address)
+                found = found if again.outcome in BAD else replace(again, shared=found.outcome, why=found.why)
+            elif whole:
+                found = replace(found, whole=self._whole(case, undamaged, address).outcome)
             connection.send((END, found, is_spoiled(first)))
 
-    def _whole(self, case: Case, undamaged: Mapping[str, str] | None, address: str) -> str:
+    def _whole(self, case: Case, undamaged: Mapping[str, str] | None, address: str) -> Finding:
         ready = made_ready(case, self.kinds[case.kind], self.place)
         ran = run_whole(ready.command, ready.folder, address, self.starts)
-        return judge(ran, ready.damage, ready.command, undamaged).outcome
+        return finding(case, ready, ran, judge(ran, ready.damage, ready.command, undamaged))
 
     def _undamaged(self, case: Case, address: str) -> Mapping[str, str] | None:
         """Figures of a case's command with the undamaged input, from those kept or made now."""

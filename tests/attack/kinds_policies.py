@@ -58,15 +58,15 @@ _ANSWERS = (
     "object.__new__(DraftTree)",
 )
 
-# Not asked: what changes the interpreter itself, such as `sys.stdout = None` or a tiny limit of recursion. Such a file
-# is refused, but after whole outputs were written; a policy file is a program that the user runs.
+# Not asked: what changes the interpreter itself, such as `sys.stdout = None`, `os.close(1)` or a tiny limit of
+# recursion. Such a file is refused, but after whole outputs were written; a policy file is a program that the
+# user runs.
 _PRINTS = (
     "print('\\x1b[2J\\x1b[31mred')",
     "import sys; print('\\u202e', file=sys.stderr)",
     "import warnings; warnings.warn('\\x1b[2Jmine')",
     "import os; os.write(1, b'\\xff\\xfe')",
     "import sys; sys.stdout.close()",
-    "import os; os.close(1)",
     "import os; os.chdir('/')",
     "draft.drafted().__class__.__init__(draft.drafted())",
     "object.__setattr__(draft, 'root_token', 3)",
@@ -124,7 +124,7 @@ def _policy(folder: Path, chance: Random) -> Damage:
         path.write_text(text.replace("class Mine    def other", "class Mine"))
         return Damage(f"without {gone.split()[-1]}, or needs are {wrong}", possible=True)
     if what == 2:
-        line = chance.choice((*_ENDS, *_PRINTS[:8]))
+        line = chance.choice((*_ENDS, *_PRINTS[:6]))
         path.write_text(f"{POLICY}\n{line}\n")
         return Damage(f"while it is imported: {line}", line in _PRINTS, speaks=line in _PRINTS)
     source = POLICY.replace("import dataclass\n", "import dataclass\n\nimport numpy as np\n")

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import polars as pl
 
+from simlab.errors import TraceError
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts import ngram as ngram_file
 from simlab.traces.artefacts import table as table_file
 from simlab.traces.format.files import FAILURES
-from simlab.untrusted.json_text import parse_json
+from simlab.traces.format.json_fields import json_fields
+from simlab.traces.format.tables import table_facts
 
 _PARQUET = b"PAR1"
-_ENTRY = "simlab"
 _MOST_BYTES = 100_000_000
 """Files of JSON are smaller; weights, which are not read to see what they are, are larger."""
 
@@ -27,11 +28,10 @@ def format_of(path: Path) -> str | None:
             is_parquet = file.read(len(_PARQUET)) == _PARQUET
         if not is_parquet and path.stat().st_size > _MOST_BYTES:
             return None
-        text = pl.read_parquet_metadata(path).get(_ENTRY, "null") if is_parquet else path.read_bytes()
-        values = parse_json(text)
-    except (*FAILURES, ValueError):
+        said = table_facts(path) if is_parquet else json_fields(path.read_bytes(), str(path))
+    except (OSError, ValueError, TraceError):
         return None
-    named = values.get("format") if isinstance(values, dict) else None
+    named = said.values.get("format")
     return named if isinstance(named, str) else None
 
 

@@ -20,8 +20,8 @@ from simlab.errors import TraceError
 from simlab.traces.format.documents import check_digest, with_digest
 from simlab.traces.format.files import FAILURES, write_beside
 from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.traces.format.tables import ENTRY, table_facts
 from simlab.traces.parquet.checks import check_size
-from simlab.untrusted.json_text import parse_json
 
 FORMAT = "simlab-ngram"
 FORMAT_VERSION = 1
@@ -33,7 +33,6 @@ COLUMNS = ("first", "second", "third", "count")
 PACKAGED = Path(str(files("simlab.traces"))) / "data" / "ngram"
 """Where the counts lie that are shipped with simlab."""
 
-_ENTRY = "simlab"
 _COMPRESSION_LEVEL = 19
 
 
@@ -121,7 +120,7 @@ def write_ngram_file(path: Path, file: NGramFile) -> None:
             compression="zstd",
             compression_level=_COMPRESSION_LEVEL,
             statistics=False,
-            metadata={_ENTRY: json.dumps(with_digest(file.facts()), sort_keys=True)},
+            metadata={ENTRY: json.dumps(with_digest(file.facts()), sort_keys=True)},
         )
 
     write_beside(path, write)
@@ -144,18 +143,17 @@ def read_ngram_file(path: str | Path) -> NGramFile:
         raise TraceError(f"expected the counts of a 3-gram at {path}; there is no such file. {again}{come}.")
     try:
         check_size(place)
-        facts = parse_json(pl.read_parquet_metadata(place).get(_ENTRY, "null"))
-        if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        facts = table_facts(place)
+        if facts.values.get("format") != FORMAT:
             raise TraceError(f"{path} does not hold the counts of a 3-gram; {again}.")
-        return _checked(facts, pl.read_parquet(place, glob=False), str(path))
+        return _checked(facts, pl.read_parquet(place, glob=False))
     except (*FAILURES, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TraceError(f"{path} is damaged or does not hold the counts of a 3-gram ({reason}); {again}.") from error
 
 
-def _checked(facts: Json, table: pl.DataFrame, where: str) -> NGramFile:
-    fields = JsonFields(facts, where)
-    version = fields.integer("format_version")
+def _checked(fields: JsonFields, table: pl.DataFrame) -> NGramFile:
+    where, version = fields.where, fields.integer("format_version")
     if version > FORMAT_VERSION or fields.text("smoothing") != SMOOTHING:
         raise TraceError(
             f"{where} has format version {version} and is to be smoothed by {fields.text('smoothing')}; this simlab "

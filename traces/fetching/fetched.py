@@ -73,8 +73,9 @@ def fetched_file(place: str | Path, name: str, num_bytes: int, sha256: str) -> P
 def _fetch(place: str | Path, name: str, num_bytes: int, sha256: str, path: Path) -> None:
     """Write a file beside its place, where a killed fetch may have left one, and rename it once it was checked."""
     part = path.with_name(f".{name}.part")
+    part.unlink(missing_ok=True)
     try:
-        with part.open("wb") as file:
+        with part.open("xb") as file:
             _receive(place, name, num_bytes, sha256, file)
             file.flush()
             os.fsync(file.fileno())

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from simlab.errors import TraceError
+from simlab.untrusted.json_text import parse_json
 
 Json = dict[str, object]
 
@@ -99,3 +100,19 @@ class JsonFields:
     def _wrong(self, key: str, wanted: str, value: object) -> TraceError:
         shown = repr(value) if len(repr(value)) < 80 else f"{repr(value)[:80]} ..."
         return TraceError(f"{self.where}: {key!r} must be {wanted}; got {shown}. Copy the file again.")
+
+
+def json_fields(text: str | bytes, where: str) -> JsonFields:
+    """The fields of a JSON object.
+
+    Args:
+        text: UTF-8 where it is bytes.
+        where: it stands, for messages.
+
+    Raises:
+        ValueError: it is not JSON, or no object; the message says why, without capital and full stop.
+    """
+    value = parse_json(text)
+    if not isinstance(value, dict):
+        raise ValueError("it is no JSON object")
+    return JsonFields(value, where)

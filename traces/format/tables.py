@@ -13,9 +13,8 @@ from simlab.errors import TraceError
 from simlab.ids import content_digest
 from simlab.traces.format.documents import DIGEST
 from simlab.traces.format.files import FAILURES, read_frame, unreadable, write_frame
-from simlab.traces.format.json_fields import Json, JsonFields
+from simlab.traces.format.json_fields import Json, JsonFields, json_fields
 from simlab.traces.format.schema import Schema
-from simlab.untrusted.json_text import parse_json
 
 ENTRY = "simlab"
 """The key of the metadata under which a JSON object stands."""
@@ -63,10 +62,9 @@ def table_facts(path: Path) -> JsonFields:
         TraceError: the file cannot be read.
     """
     try:
-        found = parse_json(pl.read_parquet_metadata(path).get(ENTRY, "{}"))
+        return json_fields(pl.read_parquet_metadata(path).get(ENTRY, "{}"), str(path))
     except (*FAILURES, ValueError) as error:
         raise unreadable(path.parent, path.name, error) from error
-    return JsonFields(found if isinstance(found, dict) else {}, str(path))
 
 
 def rows_digest(rows: pl.DataFrame) -> str:

@@ -117,8 +117,7 @@ def _footer(file: IO[bytes], num_bytes: int) -> Mapping[int, Thrift]:
 
 def _fixed_lengths(footer: Mapping[int, Thrift]) -> dict[int, int]:
     """Bytes of a value of each column whose type has a length of its own, by the column's place among the leaves."""
-    leaves = [cast("dict[int, Thrift]", one) for one in _list(footer, 2)]
-    leaves = [one for one in leaves if 5 not in one or one[5] == 0]
+    leaves = [one for one in _structs(footer, 2) if 5 not in one or one[5] == 0]
     return {place: _number(one, 2) for place, one in enumerate(leaves) if one.get(1) == _FIXED}
 
 

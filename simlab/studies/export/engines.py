@@ -27,6 +27,7 @@ from simlab.analysis.export.speculation_profile import speculation_profile
 from simlab.analysis.table.acceptance import Acceptance, acceptance_of
 from simlab.errors import UsageError
 from simlab.policies.engine.replay import Replay
+from simlab.policies.orders.node_order import NEVER
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
 from simlab.sequence_replay import check_needs
@@ -69,6 +70,10 @@ class EngineFile:
     text: str
     summary: str
     notes: tuple[str, ...]
+
+
+MOST_DRAFT_TOKENS = NEVER - 1
+"""The largest tree that any policy has."""
 
 
 @dataclass(frozen=True, slots=True)

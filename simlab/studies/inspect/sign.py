@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
 
 from simlab.errors import SimlabError, UsageError
 from simlab.studies.inspect.inspect import Inspection, inspect
@@ -12,11 +11,10 @@ from simlab.traces.artefacts import confirmation, cost, optimum, table
 from simlab.traces.artefacts.kinds import format_of, looks_like_results
 from simlab.traces.format.documents import in_lines, with_digest
 from simlab.traces.format.files import MANIFEST, local_folder, read_frame, write_beside
-from simlab.traces.format.json_fields import Json
+from simlab.traces.format.json_fields import Json, json_fields
 from simlab.traces.format.tables import table_facts
 from simlab.traces.results.files import FORMAT, read_results, write_results
 from simlab.traces.results.rows import ADDED, results_schema
-from simlab.untrusted.json_text import parse_json
 
 SIGNABLE = "the folder of a trace, a cost file, a fitted table, a choice, the summary of a confirmation, or results"
 
@@ -95,12 +93,9 @@ def _signed_trace(folder: Path, path: str, progress: bool | None) -> Inspection:
 
 def _values(path: Path) -> Json:
     try:
-        values = parse_json(path.read_bytes())
+        return dict(json_fields(path.read_bytes(), str(path)).values)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is not JSON ({error}), so there is nothing to sign") from error
-    if not isinstance(values, dict):
-        raise UsageError(f"{path} is not a JSON object, so there is nothing to sign")
-    return cast(Json, values)
+        raise UsageError(f"{path} is not JSON of simlab ({error}), so there is nothing to sign") from error
 
 
 def _write_lines(rows: str) -> Callable[[Path, Path], None]:

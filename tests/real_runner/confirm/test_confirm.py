@@ -333,8 +333,8 @@ def test_a_clipped_round_is_counted(made: Made) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda lines: [lines[0], b"{no\n", lines[1]], "line 2 is not JSON"),
-        (lambda lines: [lines[0], b"[1]\n"], "line 2 is not a JSON object"),
+        (lambda lines: [lines[0], b"{no\n", lines[1]], "line 2 is damaged"),
+        (lambda lines: [lines[0], b"[1]\n"], "line 2 is damaged (it is no JSON object)"),
         (lambda lines: [lines[0], lines[1].replace(b'"b":2', b'"b":3')], "line 2 was changed"),
         (lambda lines: [lines[0], *lines[2:], lines[1], lines[1]], "line 3 was changed, or a line before it is gone"),
         (lambda lines: [b'{"format":"other"}\n'], "is not a log that this simlab writes"),

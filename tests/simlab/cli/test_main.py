@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 from simlab.cli import completion, main
-from simlab.errors import USER_MODULE, needing_models
+from simlab.errors import needing_models
+from simlab.untrusted.user_code import USER_MODULE
 
 COMMANDS = ("demo", "record", "replay", "train", "policies", "inspect", "export", "version")
 
