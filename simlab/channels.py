@@ -1,0 +1,271 @@
+"""Scores of tokens given the tokens before them: recorded along a text, or computed a moment ago.
+
+A drafter's marginals say how likely a token is at a depth, whatever stands before it. A channel says more:
+*transitions* score the next token after each of some tokens of the depth above, a *pool* scores the nodes of a tree
+that some model walked through. Networks that make channels run elsewhere; here are numbers on the grid of
+`simlab.grid` alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from simlab.arrays import Bools, Floats, Ints, Longs
+from simlab.jit import kernel
+
+TRANSITIONS, POOL = "transitions", "pool"
+KINDS = (TRANSITIONS, POOL)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transitions:
+    """At one root, scores of tokens after single tokens of the depth above.
+
+    Depth 1 has one row, below the root. A row of depth d > 1 stands below one token of depth d - 1, wherever that token
+    is in the tree; where a token has no row, nothing is known of what follows it, and the tree ends there.
+
+    Attributes:
+        num_rows: int32 ``[D]``, rows of each depth; 1 at the first.
+        previous: int32 ``[S - 1]``, the token above each row of depths 2 to D, S the number of all rows; within a depth
+            in the order of the base drafter's ranks.
+        ids: int32 ``[S, R]``, tokens of each row, the most probable first.
+        log_probs: float32 ``[S, R]``, on the grid.
+
+    Raises:
+        ValueError: the arrays do not fit each other, a log-probability is above 0 or NaN, or a row is not in order.
+    """
+
+    num_rows: Ints
+    previous: Ints
+    ids: Ints
+    log_probs: Floats
+
+    def __post_init__(self) -> None:
+        _check_transitions(self.num_rows[None], self.previous, self.ids, self.log_probs)
+
+    @property
+    def depth(self) -> int:
+        """D, the positions drafted ahead."""
+        return len(self.num_rows)
+
+    def first(self, previous: int, top_k: int) -> "Transitions":
+        """Below the first ``previous`` tokens of each depth alone, and of each row the first ``top_k``."""
+        num_rows, rows = _first_rows(self.num_rows, previous)
+        return Transitions(num_rows, self.previous[rows[1:] - 1], self.ids[rows, :top_k], self.log_probs[rows, :top_k])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """At one root, the nodes of a tree that a model walked through, each scored given its path.
+
+    Attributes:
+        tokens: int32 ``[N]``.
+        parents: int32 ``[N]``; node i has the number i + 1, the root 0, and a parent comes before its children, which
+            stand together, the most probable first.
+        log_probs: float32 ``[N]``, of a token given its path, on the grid.
+        expanded: bool ``[N]``, whether the node's children are in the pool.
+
+    Raises:
+        ValueError: the arrays do not fit each other, or are not in this order.
+    """
+
+    tokens: Ints
+    parents: Ints
+    log_probs: Floats
+    expanded: Bools
+
+    def __post_init__(self) -> None:
+        sizes = np.array([len(self.tokens)], np.int64)
+        _check_pool(sizes, self.tokens, self.parents, self.log_probs, self.expanded)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransitionRows:
+    """The transitions at some roots, one after the other.
+
+    Attributes:
+        num_rows: int32 ``[N, D]``, of each root.
+        previous: int32 ``[sum (S - 1)]``.
+        ids: int32 ``[sum S, R]``.
+        log_probs: float32 ``[sum S, R]``.
+    """
+
+    num_rows: Ints
+    previous: Ints
+    ids: Ints
+    log_probs: Floats
+
+    def __post_init__(self) -> None:
+        _check_transitions(self.num_rows, self.previous, self.ids, self.log_probs)
+
+    def __len__(self) -> int:
+        return len(self.num_rows)
+
+    def starts(self) -> Longs:
+        """int64 ``[N + 1]``, the first row of each root, and the number of all."""
+        return _ends(self.num_rows.sum(axis=1, dtype=np.int64))
+
+    def row(self, t: int, start: int) -> Transitions:
+        """The transitions at root ``t``, whose rows begin at ``start``."""
+        num = int(self.num_rows[t].sum())
+        rows = slice(start, start + num)
+        above = slice(start - t, start - t + num - 1)
+        return Transitions(self.num_rows[t], self.previous[above], self.ids[rows], self.log_probs[rows])
+
+    def rows(self) -> Iterator[Transitions]:
+        """Those of each root in turn."""
+        starts = self.starts()
+        return (self.row(t, int(starts[t])) for t in range(len(self)))
+
+    def part(self, first: int, last: int, starts: Longs) -> "TransitionRows":
+        """Those from one root up to another, without copying; ``starts`` as `starts` gives them."""
+        rows = slice(int(starts[first]), int(starts[last]))
+        above = slice(rows.start - first, rows.stop - last)
+        return TransitionRows(self.num_rows[first:last], self.previous[above], self.ids[rows], self.log_probs[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolRows:
+    """The pools at some roots, one after the other.
+
+    Attributes:
+        sizes: int64 ``[N]``, nodes of each.
+        tokens: int32 ``[sum n]``.
+        parents: int32 ``[sum n]``, numbers within the pool of the root.
+        log_probs: float32 ``[sum n]``.
+        expanded: bool ``[sum n]``.
+    """
+
+    sizes: Longs
+    tokens: Ints
+    parents: Ints
+    log_probs: Floats
+    expanded: Bools
+
+    def __post_init__(self) -> None:
+        _check_pool(self.sizes, self.tokens, self.parents, self.log_probs, self.expanded)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def starts(self) -> Longs:
+        """int64 ``[N + 1]``, the first node of each root, and the number of all."""
+        return _ends(self.sizes)
+
+    def row(self, t: int, start: int) -> Pool:
+        """The pool at root ``t``, which begins at ``start``."""
+        nodes = slice(start, start + int(self.sizes[t]))
+        return Pool(self.tokens[nodes], self.parents[nodes], self.log_probs[nodes], self.expanded[nodes])
+
+    def rows(self) -> Iterator[Pool]:
+        """Those of each root in turn."""
+        starts = self.starts()
+        return (self.row(t, int(starts[t])) for t in range(len(self)))
+
+    def part(self, first: int, last: int, starts: Longs) -> "PoolRows":
+        """Those from one root up to another, without copying; ``starts`` as `starts` gives them."""
+        nodes = slice(int(starts[first]), int(starts[last]))
+        arrays = (self.tokens[nodes], self.parents[nodes], self.log_probs[nodes], self.expanded[nodes])
+        return PoolRows(self.sizes[first:last], *arrays)
+
+
+Channel: TypeAlias = Transitions | Pool
+"""What a channel says at one root."""
+
+ChannelRows: TypeAlias = TransitionRows | PoolRows
+"""What a channel says at some roots."""
+
+
+def join_channels(parts: "list[ChannelRows]") -> ChannelRows:
+    """The rows of several texts, one after the other; those of more than one are copied.
+
+    Raises:
+        ValueError: there is none, or they are of several kinds or widths.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    transitions = [one for one in parts if isinstance(one, TransitionRows)]
+    pools = [one for one in parts if isinstance(one, PoolRows)]
+    if transitions and len(transitions) == len(parts):
+        names = ("num_rows", "previous", "ids", "log_probs")
+        return TransitionRows(*(np.concatenate([getattr(one, name) for one in transitions]) for name in names))
+    if pools and len(pools) == len(parts):
+        names = ("sizes", "tokens", "parents", "log_probs", "expanded")
+        return PoolRows(*(np.concatenate([getattr(one, name) for one in pools]) for name in names))
+    raise ValueError("expected rows of one channel")
+
+
+def _ends(sizes: Longs) -> Longs:
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _first_rows(num_rows: Ints, previous: int) -> tuple[Ints, Longs]:
+    """Rows of each depth when each has at most so many, and which these are."""
+    starts = _ends(num_rows)[:-1]
+    kept = np.minimum(num_rows, previous).astype(np.int32)
+    kept[:1] = num_rows[:1]
+    which = [np.arange(start, start + num) for start, num in zip(starts.tolist(), kept.tolist(), strict=True)]
+    return kept, np.concatenate(which)
+
+
+def _check_transitions(num_rows: Ints, previous: Ints, ids: Ints, log_probs: Floats) -> None:
+    dtypes = (num_rows.dtype, previous.dtype, ids.dtype, log_probs.dtype)
+    if dtypes != (np.int32, np.int32, np.int32, np.float32):
+        raise ValueError(f"num_rows, previous, ids and log_probs must be int32, int32, int32 and float32; got {dtypes}")
+    if num_rows.ndim != 2 or ids.ndim != 2 or ids.shape != log_probs.shape:
+        raise ValueError(f"num_rows, ids and log_probs do not fit: {num_rows.shape}, {ids.shape}, {log_probs.shape}")
+    if num_rows.shape[1] == 0 or (num_rows < 0).any() or (num_rows[:, 0] != 1).any():
+        raise ValueError("the first depth has one row, and none has fewer than 0")
+    num = int(num_rows.sum(dtype=np.int64))
+    if len(ids) != num or previous.shape != (num - len(num_rows),):
+        raise ValueError(f"num_rows promises {num} rows; got {len(ids)}, below {len(previous)} tokens and the roots")
+    if not _in_order(log_probs):
+        raise ValueError("the log-probabilities of a row must be at most 0 and must not rise")
+
+
+def _check_pool(sizes: Longs, tokens: Ints, parents: Ints, log_probs: Floats, expanded: Bools) -> None:
+    dtypes = (sizes.dtype, tokens.dtype, parents.dtype, log_probs.dtype, expanded.dtype)
+    if dtypes != (np.int64, np.int32, np.int32, np.float32, np.bool_):
+        raise ValueError(f"a pool has int64, int32, int32, float32 and bool arrays; got {dtypes}")
+    shapes = {one.shape for one in (tokens, parents, log_probs, expanded)}
+    if sizes.ndim != 1 or (sizes < 0).any() or shapes != {(int(sizes.sum()),)}:
+        raise ValueError(f"the arrays of a pool must be flat and of {int(sizes.sum())} nodes; got {sorted(shapes)}")
+    if not _are_pools(sizes, parents, log_probs, expanded):
+        raise ValueError(
+            "parents must come before children and be expanded, children stand together, and their log-probabilities "
+            "be at most 0 and not rise"
+        )
+
+
+@kernel
+def _in_order(log_probs: Floats) -> bool:
+    for row in range(log_probs.shape[0]):
+        highest = np.float32(0.0)
+        for place in range(log_probs.shape[1]):
+            if not log_probs[row, place] <= highest:
+                return False
+            highest = log_probs[row, place]
+    return True
+
+
+@kernel
+def _are_pools(sizes: Longs, parents: Ints, log_probs: Floats, expanded: Bools) -> bool:
+    start = 0
+    for size in sizes:
+        seen = np.zeros(size + 1, np.bool_)
+        before, highest = -1, np.float32(0.0)
+        for node in range(size):
+            parent, log_prob = parents[start + node], log_probs[start + node]
+            if parent < 0 or parent > node or (parent > 0 and not expanded[start + parent - 1]):
+                return False
+            if parent != before:
+                if seen[parent]:
+                    return False
+                seen[parent], before, highest = True, parent, np.float32(0.0)
+            if not log_prob <= highest:
+                return False
+            highest = log_prob
+        start += size
+    return True
