@@ -6,11 +6,12 @@ that some model walked through. Networks that make channels run elsewhere; here 
 `simlab.grid` alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from simlab.arrays import Bools, Floats, Ints, Longs
 from simlab.jit import kernel
@@ -189,15 +190,17 @@ def join_channels(parts: "list[ChannelRows]") -> ChannelRows:
     transitions = [one for one in parts if isinstance(one, TransitionRows)]
     pools = [one for one in parts if isinstance(one, PoolRows)]
     if transitions and len(transitions) == len(parts):
-        names = ("num_rows", "previous", "ids", "log_probs")
-        return TransitionRows(*(np.concatenate([getattr(one, name) for one in transitions]) for name in names))
+        return TransitionRows(*(_joined(transitions, name) for name in ("num_rows", "previous", "ids", "log_probs")))
     if pools and len(pools) == len(parts):
-        names = ("sizes", "tokens", "parents", "log_probs", "expanded")
-        return PoolRows(*(np.concatenate([getattr(one, name) for one in pools]) for name in names))
+        return PoolRows(*(_joined(pools, name) for name in ("sizes", "tokens", "parents", "log_probs", "expanded")))
     raise ValueError("expected rows of one channel")
 
 
-def _ends(sizes: Longs) -> Longs:
+def _joined(parts: Sequence[object], name: str) -> Any:
+    return np.concatenate([getattr(one, name) for one in parts])
+
+
+def _ends(sizes: Ints | Longs) -> Longs:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
@@ -211,9 +214,7 @@ def _first_rows(num_rows: Ints, previous: int) -> tuple[Ints, Longs]:
 
 
 def _check_transitions(num_rows: Ints, previous: Ints, ids: Ints, log_probs: Floats) -> None:
-    dtypes = (num_rows.dtype, previous.dtype, ids.dtype, log_probs.dtype)
-    if dtypes != (np.int32, np.int32, np.int32, np.float32):
-        raise ValueError(f"num_rows, previous, ids and log_probs must be int32, int32, int32 and float32; got {dtypes}")
+    _check_dtypes((num_rows, previous, ids, log_probs), ("int32", "int32", "int32", "float32"))
     if num_rows.ndim != 2 or ids.ndim != 2 or ids.shape != log_probs.shape:
         raise ValueError(f"num_rows, ids and log_probs do not fit: {num_rows.shape}, {ids.shape}, {log_probs.shape}")
     if num_rows.shape[1] == 0 or (num_rows < 0).any() or (num_rows[:, 0] != 1).any():
@@ -226,9 +227,7 @@ def _check_transitions(num_rows: Ints, previous: Ints, ids: Ints, log_probs: Flo
 
 
 def _check_pool(sizes: Longs, tokens: Ints, parents: Ints, log_probs: Floats, expanded: Bools) -> None:
-    dtypes = (sizes.dtype, tokens.dtype, parents.dtype, log_probs.dtype, expanded.dtype)
-    if dtypes != (np.int64, np.int32, np.int32, np.float32, np.bool_):
-        raise ValueError(f"a pool has int64, int32, int32, float32 and bool arrays; got {dtypes}")
+    _check_dtypes((sizes, tokens, parents, log_probs, expanded), ("int64", "int32", "int32", "float32", "bool"))
     shapes = {one.shape for one in (tokens, parents, log_probs, expanded)}
     if sizes.ndim != 1 or (sizes < 0).any() or shapes != {(int(sizes.sum()),)}:
         raise ValueError(f"the arrays of a pool must be flat and of {int(sizes.sum())} nodes; got {sorted(shapes)}")
@@ -237,6 +236,12 @@ def _check_pool(sizes: Longs, tokens: Ints, parents: Ints, log_probs: Floats, ex
             "parents must come before children and be expanded, children stand together, and their log-probabilities "
             "be at most 0 and not rise"
         )
+
+
+def _check_dtypes(arrays: Sequence[npt.NDArray[np.generic]], expected: Sequence[str]) -> None:
+    found = [str(one.dtype) for one in arrays]
+    if found != list(expected):
+        raise ValueError(f"the arrays of a channel must be {', '.join(expected)}; got {', '.join(found)}")
 
 
 @kernel
