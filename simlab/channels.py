@@ -8,7 +8,7 @@ that some model walked through. Networks that make channels run elsewhere; here 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -190,14 +190,12 @@ def join_channels(parts: "list[ChannelRows]") -> ChannelRows:
     transitions = [one for one in parts if isinstance(one, TransitionRows)]
     pools = [one for one in parts if isinstance(one, PoolRows)]
     if transitions and len(transitions) == len(parts):
-        return TransitionRows(*(_joined(transitions, name) for name in ("num_rows", "previous", "ids", "log_probs")))
+        of_rows = ("num_rows", "previous", "ids", "log_probs")
+        return TransitionRows(*(np.concatenate([getattr(one, name) for one in transitions]) for name in of_rows))
     if pools and len(pools) == len(parts):
-        return PoolRows(*(_joined(pools, name) for name in ("sizes", "tokens", "parents", "log_probs", "expanded")))
+        of_nodes = ("sizes", "tokens", "parents", "log_probs", "expanded")
+        return PoolRows(*(np.concatenate([getattr(one, name) for one in pools]) for name in of_nodes))
     raise ValueError("expected rows of one channel")
-
-
-def _joined(parts: Sequence[object], name: str) -> Any:
-    return np.concatenate([getattr(one, name) for one in parts])
 
 
 def _ends(sizes: Ints | Longs) -> Longs:
