@@ -8,7 +8,8 @@ from difflib import get_close_matches
 class SimlabError(Exception):
     """Something a person can put right; its text is one clear sentence.
 
-    The command line prints it without a traceback and leaves with exit code 2.
+    The command line prints it without a traceback and leaves with exit code 2. Commands that would help are its notes
+    (``add_note``), a line each.
     """
 
 

@@ -39,9 +39,8 @@ def studies_text() -> str:
 
 
 def missing_text(one: PublishedStudy) -> str:
-    """One sentence of what is missing, and what to type once it is there."""
-    commands = "\n".join(f"  {line}" for line in one.commands)
-    return f"`{one.name}` is {NOT_YET}: {one.missing}; once they are there:\n{commands}"
+    """One sentence of what is missing; what to type once it is there are the study's commands."""
+    return f"`{one.name}` is {NOT_YET}: {one.missing}; once they are there:"
 
 
 def study_heading(one: PublishedStudy) -> str:

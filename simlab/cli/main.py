@@ -118,7 +118,7 @@ def _outcome(typed: list[str]) -> int:
             raise SimlabError("a policy file or a package put something else in the place of the standard output")
         return code
     except SimlabError as error:
-        return _refuse(str(error))
+        return _refuse(str(error), getattr(error, "__notes__", ()))
     except BrokenPipeError:
         # The reader of the output has gone; nothing may be written to it any more, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -229,11 +229,11 @@ class _PrintVersion(argparse.Action):
         parser.exit(_print_version(options))
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str, to_type: Sequence[str] = ()) -> int:
     message = " ".join(message.splitlines())
     if len(message) > _MOST_SAID:
         # A library's reason may quote a whole file; what to do stands at the end.
         message = f"{message[: _MOST_SAID // 2]} ... {message[-_MOST_SAID // 2 :]}"
     if not interruption.has_come():
-        print(f"simlab: {visible(message)}", file=sys.stderr)
+        print("\n  ".join(visible(line) for line in (f"simlab: {message}", *to_type)), file=sys.stderr)
     return PERSON_CAN_FIX

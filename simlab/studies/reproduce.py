@@ -180,7 +180,10 @@ def _released(_options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Map
 
 def _of_trace(options: ReproduceOptions, one: PublishedStudy) -> tuple[str, Mapping[str, object]]:
     if not options.traces or (one.name != "zlab-166" and options.dev_trace is None):
-        raise UsageError(missing_text(one))
+        refusal = UsageError(missing_text(one))
+        for command in one.commands:
+            refusal.add_note(command)
+        raise refusal
     return _chain_of_trace(options, one) if one.name == "zlab-166" else _trees_of_traces(options, one)
 
 

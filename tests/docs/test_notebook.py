@@ -24,6 +24,14 @@ def tables(notebook: Any) -> list[str]:  # noqa: ANN401 - nbformat carries no ty
     return [data["text/html"] for data in outputs if "text/html" in data]
 
 
+POINTS = ("x", "y")
+
+
+def without_points(line: Any) -> Any:  # noqa: ANN401
+    """What a line of the figure is called, and how it is drawn."""
+    return {key: value for key, value in line.items() if key not in POINTS}
+
+
 @pytest.fixture(scope="module")
 def stored() -> Any:  # noqa: ANN401
     return nbformat.read(MAKER.NOTEBOOK, as_version=4)
@@ -33,7 +41,12 @@ def test_it_runs_and_gives_what_it_shows(stored: Any) -> None:  # noqa: ANN401
     found = MAKER.executed()
     assert tables(found) == tables(stored)
     assert len(tables(stored)) >= 5
-    assert MAKER.figure_of(found)["data"] == MAKER.figure_of(stored)["data"]
+    lines, before = (MAKER.figure_of(one)["data"] for one in (found, stored))
+    assert [without_points(line) for line in lines] == [without_points(line) for line in before]
+    for line, other in zip(lines, before, strict=True):
+        for axis in POINTS:
+            # The last bits of an interval are the processor's.
+            assert line[axis] == pytest.approx(other[axis], rel=1e-12)
 
 
 def test_its_page_is_made_from_it(stored: Any) -> None:  # noqa: ANN401

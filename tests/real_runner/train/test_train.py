@@ -25,7 +25,7 @@ from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train import features, train
 from simlab.real_runner.train.data import FeatureStore
-from simlab.real_runner.train.dflash import Trainer
+from simlab.real_runner.train.dflash import Trainer, training_dtype
 from simlab.real_runner.train.initialise import config_for, from_target
 from simlab.real_runner.train.setup import mask_token_id, spread_taps
 from simlab.traces.texts import read_text_table
@@ -101,7 +101,7 @@ def test_a_run_starts_where_it_is_told_to(
     if init == "earlier":
         assert torch.equal(query, load_file(trained / "state.safetensors")["weight.layers.0.self_attn.q_proj.weight"])
     else:
-        assert torch.equal(query, of_target.bfloat16().float()) == (init == "target")
+        assert torch.equal(query, of_target.to(training_dtype("cpu")).float()) == (init == "target")
 
 
 def test_a_run_goes_on_with_float32_weights_and_moments_where_there_are_any(
