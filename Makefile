@@ -4,7 +4,8 @@
 PYTHON ?= python3
 WORKERS ?= logical
 BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
+# Bytecode is made of what is imported; that of all packages takes a minute.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile -c constraints.txt
 
 .PHONY: help demo test mypy pyright check attack bench coverage docs reference notebook findings report-pictures verify-real mutants browser
 
