@@ -16,6 +16,8 @@ SOURCES = ("corpus", "text", "both")
 BEST_FIRST, BEAM = "best-first", "beam"
 SHAPES = (BEST_FIRST, BEAM)
 
+_TEXT_SHARE = 0.5
+
 ASSUMED_VOCABULARY = 1 << 17
 """The size of the vocabulary where the counts of the text are the only ones; a token never seen has 1 part in it."""
 
@@ -39,7 +41,7 @@ class Presto(Composed):
     ngram_weight: float = 0.2
     top_k: int = 64
     counts: str = "corpus"
-    text_share: float = 0.5
+    text_share: float = _TEXT_SHARE
     ngram: str = AUTO
     shape: str = BEST_FIRST
     beam_width: int = 16
@@ -68,6 +70,8 @@ class Presto(Composed):
             raise ValueError(f"ngram_weight must be at least 0; got {self.ngram_weight}")
         if not 0 <= self.text_share <= 1:
             raise ValueError(f"text_share must be from 0 to 1; got {self.text_share}")
+        if self.counts != "both" and self.text_share != _TEXT_SHARE:
+            raise ValueError(f"text_share is read with counts=both alone; got text_share={self.text_share} without it")
         for name, values in (("counts", SOURCES), ("shape", SHAPES)):
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is one of {', '.join(values)}; got {getattr(self, name)}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from simlab.errors import TraceError, did_you_mean
 from simlab.ids import content_digest
+from simlab.traces.format.files import local_folder
 from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.untrusted.json_text import parse_json
 
@@ -119,12 +120,14 @@ def check_digest(fields: JsonFields, signed: str | Path | None = None) -> None:
 
     Args:
         fields: all of the file.
-        signed: what is given to `simlab inspect --sign`; None: the file, as it was named.
+        signed: what is given to `simlab inspect --sign`, which writes no address; None: the file, as it was named.
 
     Raises:
         TraceError: the digest is missing, or is not that of the content.
     """
-    sign = f"`simlab inspect {shlex.quote(str(fields.where if signed is None else signed))} --sign`"
+    place = fields.where if signed is None else signed
+    copy = place if local_folder(place) else "COPY"
+    sign = f"`simlab inspect {shlex.quote(str(copy))} --sign`"
     if DIGEST not in fields.values:
         raise TraceError(
             f"{fields.where} has no digest of its content, so nobody can tell whether it was changed: it was written "

@@ -139,6 +139,9 @@ def write_beside(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """
     if not path.name:
         raise TraceError(f"expected the name of a file to write; got the folder {path}")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # Whoever may rename there, as root may in /dev, would put a file in the place of a device.
+        raise TraceError(f"{path} is a device, and its place is not taken; give the name of a file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent, path.name)

@@ -361,6 +361,7 @@ def test_what_changes_scores_changes_the_key() -> None:
         ({"ngram_weight": -0.1}, "ngram_weight must be at least 0"),
         ({"ngram_weight": float("nan")}, "ngram_weight must be at least 0"),
         ({"text_share": 1.5}, "text_share must be from 0 to 1"),
+        ({"text_share": 0.3}, "text_share is read with counts=both alone"),
         ({"counts": "web"}, "counts is one of corpus, text, both"),
         ({"shape": "star"}, "shape is one of best-first, beam"),
     ],

@@ -256,6 +256,12 @@ def test_an_address_that_cannot_be_one(place: str, said: str) -> None:
     assert "secret" not in sentence
 
 
+def test_what_is_signed_is_a_copy_of_what_lies_at_an_address(served: FileServer) -> None:
+    path = served.root / "trace" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": "another"}))
+    assert "sign it: `simlab inspect COPY --sign`" in told(f"{served.address}/trace")
+
+
 def test_a_digest_cannot_lead_out_of_the_cache(served: FileServer, tmp_path: Path) -> None:
     path = served.root / "trace" / "manifest.json"
     manifest = json.loads(path.read_text())
