@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from simlab.channels import POOL, TRANSITIONS
+from simlab.channels.rows import EXACT_NODES
 from simlab.draft import Draft, Prompt
 from simlab.tree import DraftTree
 
@@ -12,7 +13,7 @@ State = TypeVar("State")
 Settings: TypeAlias = tuple[tuple[str, int], ...]
 """Some settings of a channel, by name."""
 
-CUT = {TRANSITIONS: ("previous", "top_k"), POOL: ("depth", "exact_nodes")}
+CUT = {TRANSITIONS: ("previous", "top_k"), POOL: ("depth", EXACT_NODES)}
 """Settings of which a recording with more holds all that one with fewer does, by the kind of the channel."""
 
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from simlab.channels.rows import KINDS, POOL
+from simlab.channels.rows import EXACT_NODES, KINDS, POOL
 from simlab.errors import MissingChannelError, did_you_mean
 from simlab.policy import AnyPolicy, ChannelNeed
 
@@ -105,7 +105,7 @@ def _reasons(need: ChannelNeed, found: HeldChannel, draft: str) -> Iterator[str]
         if not isinstance(recorded, int) or recorded < value:
             yield f"it wants {key} {value} at least, where {_said(found, key)}"
     depth, recorded = least.get("depth"), found.settings.get("depth")
-    if found.kind == POOL and "exact_nodes" in least and depth not in (None, recorded):
+    if found.kind == POOL and EXACT_NODES in least and depth not in (None, recorded):
         yield f"its exact_nodes were counted for trees of depth {recorded}, and the policy wants {depth}"
 
 

@@ -13,6 +13,9 @@ from simlab.jit import kernel
 TRANSITIONS, POOL = "transitions", "pool"
 KINDS = (TRANSITIONS, POOL)
 
+EXACT_NODES = "exact_nodes"
+"""The setting of a pool that is counted once all of it is recorded: see `PoolRows.exact_nodes`."""
+
 MOST_EXACT = 65_535
 """Where no node of a pool is left unexpanded, its trees are exact up to this budget, the largest that is recorded."""
 
