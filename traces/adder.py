@@ -36,7 +36,7 @@ from simlab.traces.format.files import (
 )
 from simlab.traces.format.frames import draft_frame, parts_of, spans
 from simlab.traces.format.json_fields import Json, json_fields
-from simlab.traces.format.manifest import ChannelInfo, DraftSet, Manifest, file_info
+from simlab.traces.format.manifest import ChannelInfo, DraftSet, Manifest, file_info, read_manifest
 from simlab.traces.format.records import DraftColumns, SequenceRecord
 from simlab.traces.format.shards import read_draft_columns, read_draft_rows
 from simlab.traces.format.trace_ids import draft_digest, draft_id
@@ -65,6 +65,7 @@ def add_channel(
         InUseError: another simlab writes the trace.
         ValueError: the channel does not fit the trace, or breaks an invariant of the format.
     """
+    read_manifest(folder)
     with writing_alone(folder / MANIFEST, "--trace"):
         adder = ChannelAdder(folder, name, info, resume)
         for shard in adder.missing():
@@ -94,6 +95,7 @@ def add_draft(
         InUseError: another simlab writes the trace.
         ValueError: the draft set breaks an invariant of the format.
     """
+    read_manifest(folder)
     with writing_alone(folder / MANIFEST, "--trace"):
         adder = DraftAdder(folder, name, draft_set, resume)
         for shard in adder.missing():
@@ -167,7 +169,7 @@ class ChannelAdder:
         exact = MOST_EXACT
         # Without contents nothing is known of the files, and they are read as they are.
         unfinished, trace = replace(self._manifest, contents=None), self._files.trace
-        for shard in self._files.all_shards():
+        for shard in self._files.written():
             texts = self._files.texts(shard)
             for columns in read_channel_columns(trace.place, unfinished, self._name, shard, texts):
                 digests.append(channel_digest(columns))
@@ -234,7 +236,7 @@ class DraftAdder:
             return
         digests: list[str] = []
         unfinished, trace = replace(self._manifest, contents=None), self._files.trace
-        for shard in self._files.all_shards():
+        for shard in self._files.written():
             columns = read_draft_columns(trace.place, unfinished, self._name, shard, self.texts(shard))
             digests += map(draft_digest, columns)
         made = draft_id(trace.text_id, self._draft_set.model.digest, digests)
@@ -291,6 +293,12 @@ class _AddedFiles:
         """Those that are not written yet."""
         return [] if self.is_complete else [shard for shard in self.all_shards() if not self._path(shard).exists()]
 
+    def written(self) -> range:
+        """The numbers of all shards, once all are written."""
+        if self.missing():
+            raise ValueError(f"shards {self.missing()} are not written yet")
+        return self.all_shards()
+
     def texts(self, shard: int) -> tuple[SequenceRecord, ...]:
         """The texts of a shard."""
         first, last = list(spans(self.trace.manifest.held().shards))[shard]
@@ -304,8 +312,6 @@ class _AddedFiles:
 
     def finish(self, manifest: Manifest) -> None:
         """Write the manifest, which says all of the addition but its files."""
-        if self.missing():
-            raise ValueError(f"shards {self.missing()} are not written yet")
         contents = manifest.held()
         files = {path.name: file_info(path) for path in map(self._path, self.all_shards())}
         whole = replace(manifest, contents=replace(contents, files={**contents.files, **files}))

@@ -116,5 +116,5 @@ def _candidate_problems(ids: Ints, log_probs: Floats, lists: Longs, vocab_size: 
 
 
 def _mass(log_probs: Floats, lists: Longs) -> Doubles:
-    mass: Doubles = np.bincount(lists, np.exp(log_probs.astype(np.float64)))
+    mass: Doubles = np.bincount(lists, np.exp(log_probs.astype(np.float64))).astype(np.float64)
     return mass

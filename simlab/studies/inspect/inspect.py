@@ -119,9 +119,8 @@ def _trace_json(report: TraceReport) -> dict[str, object]:
             name: asdict(draft) | {"bytes_per_row": draft.bytes_per_row} for name, draft in report.drafts.items()
         },
         "channels": {
-            name: asdict(channel)
-            | {"kind": report.manifest.channels[name].kind, "bytes_per_row": channel.bytes_per_row}
-            for name, channel in report.channels.items()
+            name: {"kind": report.manifest.channels[name].kind, **asdict(one), "bytes_per_row": one.bytes_per_row}
+            for name, one in report.channels.items()
         },
         "manifest": report.manifest.to_json(),
     }
