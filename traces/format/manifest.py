@@ -131,6 +131,8 @@ class ChannelInfo:
     def __post_init__(self) -> None:
         if (self.extends is None) != (self.extends_id is None):
             raise ValueError("a channel has extends_id exactly where it extends a draft set")
+        if isinstance(self.positions, str) and self.positions != ALL:
+            raise ValueError(f"positions must be {ALL!r} or an object; got {self.positions!r}")
         if self.kind in KINDS:
             _check_settings(self.kind, self.settings)
         if self.kind == TRANSITIONS and self.extends is None:
