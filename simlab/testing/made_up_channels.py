@@ -117,12 +117,13 @@ def made_up_pools(
             tree.expand_beam(beam)
         pools.append(tree.pool())
     sizes = np.array([len(one.tokens) for one in pools], np.int64)
-    empty = Pool(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.float32, np.bool_)))
-    arrays = (
-        np.concatenate([getattr(one, name) for one in [empty, *pools]])
-        for name in ("tokens", "parents", "log_probs", "expanded")
+    return PoolRows(
+        sizes,
+        np.concatenate([np.empty(0, np.int32), *(one.tokens for one in pools)]),
+        np.concatenate([np.empty(0, np.int32), *(one.parents for one in pools)]),
+        np.concatenate([np.empty(0, np.float32), *(one.log_probs for one in pools)]),
+        np.concatenate([np.empty(0, np.bool_), *(one.expanded for one in pools)]),
     )
-    return PoolRows(sizes, *arrays)
 
 
 def _marginals(recorded: RecordedSequence) -> list[Marginals]:

@@ -15,7 +15,7 @@ from killed_writers import Killed, kill_after
 from signed_files import signed
 
 from simlab import ChannelNeed, Draft, DraftTree, Needs, Stateless, check_needs, replay_sequence
-from simlab.channels import POOL, TRANSITIONS, PoolRows, TransitionRows
+from simlab.channels import POOL, TRANSITIONS, PoolRows, TransitionRows, Transitions
 from simlab.errors import InUseError, MissingChannelError, TraceError
 from simlab.recorded import RecordedSequence
 from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
@@ -357,7 +357,8 @@ class Wanting(Stateless):
     def select(self, draft: Draft, state: None = None) -> DraftTree:
         (need,) = self.needs.channels
         channel = draft.channel(need.name)
-        token = channel.tokens[0] if hasattr(channel, "tokens") else channel.ids[0, 0]
+        assert isinstance(channel, Transitions)
+        token = channel.ids[0, 0]
         return DraftTree.chain(draft.root_token, [int(token)])
 
 

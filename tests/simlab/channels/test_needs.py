@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simlab import ChannelNeed, Draft, DraftTree, Held, Needs, Stateless, check_needs, replay_sequence, texts_of
-from simlab.channels import Pool, Transitions
+from simlab.channels import ChannelRows, Pool, Transitions
 from simlab.channels.needs import HeldChannel, channels_read
 from simlab.errors import MissingChannelError
 from simlab.recorded import RecordedSequence
@@ -159,7 +159,7 @@ def with_channels(seed: int = 4) -> RecordedSequence:
     text = random_sequence(generator, VOCAB - 2)
     while len(text.text) < 3:
         text = random_sequence(generator, VOCAB - 2)
-    channels = {
+    channels: dict[str, ChannelRows] = {
         "flash": made_up_transitions(text, 5, 6, VOCAB)[0],
         "eagle": made_up_pools(text, 4, 3, VOCAB, 2),
     }

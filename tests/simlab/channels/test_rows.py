@@ -1,13 +1,14 @@
 """Transitions and pools: cut to less, put together, and how far a pool's trees are those of the whole."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simlab.channels import ChannelRows, Pool, PoolRows, TransitionRows, Transitions, join_channels, kind_of
+from simlab.channels import ChannelRows, Pool, TransitionRows, Transitions, join_channels, kind_of
 from simlab.channels.rows import MOST_EXACT, node_depths
 from simlab.recorded import RecordedSequence
 from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
@@ -67,10 +68,9 @@ def test_a_pool_in_any_order_is_cut() -> None:
 def test_parts_of_what_was_joined_are_what_was_joined(seeds: list[int]) -> None:
     texts = [random_text(seed) for seed in seeds]
     depths = {one.rows.counts.shape[1] for one in texts if one.rows is not None}
-    pools = [made_up_pools(one, 3, 2, VOCAB, 2) for one in texts]
-    both: list[list[ChannelRows]] = [list(pools)]
-    if len(depths) == 1:
-        both.append([made_up_transitions(one, 2, 3, VOCAB)[0] for one in texts])
+    pools: list[ChannelRows] = [made_up_pools(one, 3, 2, VOCAB, 2) for one in texts]
+    transitions: list[ChannelRows] = [made_up_transitions(one, 2, 3, VOCAB)[0] for one in texts]
+    both = [pools, transitions] if len(depths) == 1 else [pools]
     for parts in both:
         joined = join_channels(parts)
         starts, firsts = joined.starts(), np.cumsum([0, *map(len, parts)]).tolist()
@@ -138,5 +138,8 @@ def test_what_is_no_channel_is_refused() -> None:
     rising = np.array([[-2, -1, 0]], np.float32)
     with pytest.raises(ValueError, match="must not rise"):
         TransitionRows(one, np.zeros(0, np.int32), np.zeros((1, 3), np.int32), rising)
+    pools = made_up_pools(random_text(3), 2, 2, VOCAB, 1)
     with pytest.raises(ValueError, match="must be int64, int32"):
-        PoolRows(np.zeros(1, np.int32), *arrays_of(made_up_pools(random_text(3), 2, 2, VOCAB, 1))[1:])  # type: ignore[arg-type]
+        replace(pools, tokens=pools.tokens.astype(np.int64))
+    with pytest.raises(ValueError, match="parents must come before children"):
+        replace(pools, parents=pools.parents + np.int32(len(pools.parents)))

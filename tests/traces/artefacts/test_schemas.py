@@ -145,7 +145,7 @@ def is_beyond_a_schema(kind: str, at: Place) -> bool:
         if at[0] == "draft_sets":
             return len(at) < 3 or at[-1] in ("vocab_size", "draft_vocab_size")
         if at[0] == "channels":  # each has an id, and fits the draft set that it extends
-            return len(at) < 3 or at[2].startswith("extends") or at[-1] in ("kind", "depth", "previous")
+            return len(at) < 3 or str(at[2]).startswith("extends") or at[-1] in ("kind", "depth", "previous")
         return at[:2] in (("contents", "draft_ids"), ("contents", "channel_ids"))
     if kind == "cost":  # contexts and node counts rise, and samples are of their grid, each cell once
         return at[0] in ("contexts", "node_counts") or (

@@ -78,7 +78,7 @@ def test_a_file_cut_short_or_missing_is_named(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_rows_of_another_order_or_text_are_found(folder: Path, tmp_path: Path, name: str) -> None:
     whole = (folder / name).read_bytes()
-    forge(folder, name, lambda rows: rows[::-1].cast(dict(rows.schema)))
+    forge(folder, name, lambda rows: rows[::-1].cast(rows.schema))
     assert f"{name} in {folder}: its rows are not those of the texts" in told(folder)
     (folder / name).write_bytes(whole)
     forge(folder, name, lambda rows: rows.head(-1))
@@ -92,7 +92,7 @@ def test_rows_of_another_order_or_text_are_found(folder: Path, tmp_path: Path, n
 def exchanged(rows: pl.DataFrame) -> pl.DataFrame:
     """Each row in another's place."""
     keys = ["sequence", "position"]
-    return rows.select(keys).hstack(rows.drop(keys)[::-1]).cast(dict(rows.schema))
+    return rows.select(keys).hstack(rows.drop(keys)[::-1]).cast(rows.schema)
 
 
 def test_transitions_of_another_text_of_the_same_length_are_found(folder: Path) -> None:
