@@ -83,7 +83,8 @@ def test_only_channels_of_one_kind_are_joined() -> None:
     text = random_text(1)
     pools, transitions = made_up_pools(text, 2, 2, VOCAB, 2), made_up_transitions(text, 2, 3, VOCAB)[0]
     narrower = made_up_transitions(text, 2, 2, VOCAB)[0]
-    for parts in ([], [pools, transitions], [transitions, narrower]):
+    wrong: list[list[ChannelRows]] = [[], [pools, transitions], [transitions, narrower]]
+    for parts in wrong:
         with pytest.raises(ValueError, match="expected"):
             join_channels(parts)
     assert (kind_of(pools), kind_of(transitions)) == ("pool", "transitions")
