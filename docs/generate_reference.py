@@ -23,9 +23,10 @@ from typing import get_type_hints
 import polars as pl
 
 import simlab
+from simlab.channels import POOL, TRANSITIONS
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import CostFile
-from simlab.traces.format.schema import NUM_TOP, Schema, draft_schema, sequences_schema, tokens_schema
+from simlab.traces.format.schema import NUM_TOP, Schema, channel_schema, draft_schema, sequences_schema, tokens_schema
 from simlab.traces.results.rounds import rounds_schema
 from simlab.traces.results.rows import results_schema
 
@@ -261,6 +262,14 @@ def columns_page() -> str:
         "sequences.parquet": (sequences_schema(), "A row for each text of a [trace](trace_format.md)."),
         "tokens-NNNN.parquet": (tokens_schema(vocab_size=NUM_TOP), "A row for each emitted token of a trace."),
         "draft-NAME-NNNN.parquet": (draft_schema(depth=1), "A row for each root of a trace: the drafter's candidates."),
+        "Transitions": (
+            channel_schema(TRANSITIONS, depth=1),
+            "A row for each root, in `channel-NAME-NNNN.parquet`: scores of tokens after single tokens.",
+        ),
+        "Pools": (
+            channel_schema(POOL, depth=1),
+            "A row for each root, in `channel-NAME-NNNN.parquet`: scored nodes of a tree.",
+        ),
         "Result rows": (results_schema(), "A row for each policy and text: `simlab replay --out`, `simlab confirm`."),
         "Rows of rounds": (
             rounds_schema(),

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     # What type checkers and editors see; at run time `__getattr__` loads the same names.
+    from simlab.channels import Pool, Transitions
+    from simlab.channels.needs import Held
     from simlab.draft import Draft, Marginals, Prompt
     from simlab.errors import SimlabError
-    from simlab.policy import Needs, Outcome, Policy, Stateless
+    from simlab.policy import ChannelNeed, Needs, Outcome, Policy, Stateless
     from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
     from simlab.sequence_replay import (
         Round,
@@ -50,13 +52,16 @@ if TYPE_CHECKING:
     from simlab.tree import DraftTree
 
 _MODULES = {
+    "ChannelNeed": "simlab.policy",
     "Draft": "simlab.draft",
     "DraftRows": "simlab.recorded",
     "DraftTree": "simlab.tree",
+    "Held": "simlab.channels.needs",
     "Marginals": "simlab.draft",
     "Needs": "simlab.policy",
     "Outcome": "simlab.policy",
     "Policy": "simlab.policy",
+    "Pool": "simlab.channels",
     "Prompt": "simlab.draft",
     "RecordedSequence": "simlab.recorded",
     "RecordedTexts": "simlab.recorded",
@@ -64,6 +69,7 @@ _MODULES = {
     "SimlabError": "simlab.errors",
     "Stateless": "simlab.policy",
     "Totals": "simlab.totals",
+    "Transitions": "simlab.channels",
     "check_needs": "simlab.sequence_replay",
     "compare": "simlab.studies.compare",
     "confirm": "simlab.studies.confirm.confirm",
@@ -93,13 +99,16 @@ _MODULES = {
 """Where each public name is."""
 
 __all__ = [
+    "ChannelNeed",
     "Draft",
     "DraftRows",
     "DraftTree",
+    "Held",
     "Marginals",
     "Needs",
     "Outcome",
     "Policy",
+    "Pool",
     "Prompt",
     "RecordedSequence",
     "RecordedTexts",
@@ -107,6 +116,7 @@ __all__ = [
     "SimlabError",
     "Stateless",
     "Totals",
+    "Transitions",
     "check_needs",
     "compare",
     "confirm",

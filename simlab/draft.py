@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simlab.arrays import Floats, Ints
+from simlab.channels import Channel
 from simlab.jit import kernel
 
 _DTYPES = (np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.int32))
@@ -133,14 +134,15 @@ class Draft:
         root_token: the last committed token.
         committed: int32 ``[P + t + 1]``, prompt and text up to and including the root, read-only.
         context_length: tokens before the root, which is also the root's absolute position.
-        channels: further recorded arrays at this root, by name; only those that the policy declares.
+        channels: what recorded channels say at this root, by name; only those that the policy declares, and no more
+            of each than it declares.
     """
 
     marginals: Marginals | None
     root_token: int
     committed: Ints
     context_length: int
-    channels: Mapping[str, object] = field(default_factory=dict)
+    channels: Mapping[str, Channel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.committed) != self.context_length + 1 or self.committed[-1] != self.root_token:
@@ -176,3 +178,16 @@ class Draft:
         if entropies is None:
             raise ValueError("this draft holds no entropies; declare the need for them, Needs(entropies=True)")
         return entropies
+
+    def channel(self, name: str) -> Channel:
+        """What a channel says at this root, for a policy that declares that it needs it.
+
+        Raises:
+            ValueError: it was not asked for.
+        """
+        if name not in self.channels:
+            raise ValueError(
+                f"this draft holds no channel {name!r}; declare the need for it, "
+                f"Needs(channels=(ChannelNeed({name!r}, KIND),))"
+            )
+        return self.channels[name]

@@ -3,10 +3,55 @@
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from simlab.channels import POOL, TRANSITIONS
+from simlab.channels.rows import EXACT_NODES
 from simlab.draft import Draft, Prompt
 from simlab.tree import DraftTree
 
 State = TypeVar("State")
+
+Settings: TypeAlias = tuple[tuple[str, int], ...]
+"""Some settings of a channel, by name."""
+
+CUT = {TRANSITIONS: ("previous", "top_k"), POOL: ("depth", EXACT_NODES)}
+"""Settings of which a recording with more holds all that one with fewer does, by the kind of the channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelNeed:
+    """A channel that a policy reads, and how it must have been made.
+
+    What is recorded with more is cut to what is declared: of transitions the tokens of each depth that rows stand below
+    (``previous``) and the candidates of a row (``top_k``), of a pool its ``depth``. A pool's ``exact_nodes`` is the
+    largest budget at which its most probable nodes are those of the whole tree. Whatever else bounded a channel must
+    be equal: the children of a narrower beam are no part of a wider one's.
+
+    Attributes:
+        name: of the channel in the trace.
+        kind: ``transitions`` or ``pool``.
+        least: settings that the recording has at least.
+        equal: settings that it has exactly.
+
+    Raises:
+        ValueError: ``least`` names a setting of which more does not hold less, or a setting stands there twice.
+    """
+
+    name: str
+    kind: str
+    least: Settings = ()
+    equal: Settings = ()
+
+    def __post_init__(self) -> None:
+        names = [key for key, _ in (*self.least, *self.equal)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"each setting of the channel {self.name} stands there once; got {', '.join(names)}")
+        may = CUT.get(self.kind)
+        for key, _ in self.least:
+            if may is not None and key not in may:
+                raise ValueError(
+                    f"{self.kind} that were recorded with more {key} do not hold those with less; declare it as equal "
+                    f"(at least: {', '.join(may)})"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +64,23 @@ class Needs:
             was recorded otherwise. None is for uncapped best-first on raw marginals alone, which is
             exact up to the trace's ``exact_budget``.
         entropies: whether the entropy of the drafter's law at each depth is read, over its whole vocabulary.
-        channels: names of recorded channels.
+        channels: what it reads beside the draft set; it sees no other channel, and of these no more than it declares.
+
+    Raises:
+        ValueError: a channel is declared twice, or by its name alone.
     """
 
     draft: bool = True
     top_k: int | None = 64
     entropies: bool = False
-    channels: tuple[str, ...] = ()
+    channels: tuple[ChannelNeed, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(one, ChannelNeed) for one in self.channels):
+            raise ValueError(f"channels are declared as ChannelNeed(name, kind, ...); got {self.channels!r}")
+        names = [one.name for one in self.channels]
+        if len(set(names)) < len(names):
+            raise ValueError(f"each channel is declared once; got {', '.join(names)}")
 
 
 @dataclass(frozen=True, slots=True)

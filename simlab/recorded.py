@@ -1,13 +1,14 @@
 """Recorded sequences in memory: what the replay reads."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from simlab.arrays import Floats, Ints, Longs, read_only
+from simlab.channels import ChannelRows, join_channels
 from simlab.draft import Marginals, Prompt
 from simlab.errors import MissingChannelError
 
@@ -86,6 +87,7 @@ class RecordedSequence:
         text: int32 ``[T]``; token 0 is the prefill's, the last is a stop token or the last allowed.
         stop_reason: ``stop`` or ``length``.
         rows: None where no draft set was asked for.
+        channels: what was read beside it, by name; a row for each root.
     """
 
     index: int
@@ -93,6 +95,7 @@ class RecordedSequence:
     text: Ints
     stop_reason: str
     rows: DraftRows | None
+    channels: Mapping[str, ChannelRows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.text.ndim != 1 or len(self.text) == 0:
@@ -101,6 +104,12 @@ class RecordedSequence:
             raise ValueError(
                 f"a text of {len(self.text)} tokens needs a row for all but the last; got {len(self.rows.counts)}"
             )
+        for name, rows in self.channels.items():
+            if len(rows) != len(self.text) - 1:
+                raise ValueError(
+                    f"a text of {len(self.text)} tokens needs a row of the channel {name} for all but the last; got "
+                    f"{len(rows)}"
+                )
 
 
 class Roots(NamedTuple):
@@ -136,10 +145,12 @@ class RecordedTexts:
     Attributes:
         sequences: the texts.
         rows: those of all of them; None where no draft set was asked for.
+        channels: likewise, those of each channel that was read.
     """
 
     sequences: tuple[RecordedSequence, ...]
     rows: DraftRows | None
+    channels: Mapping[str, ChannelRows] = field(default_factory=dict)
 
     @cached_property
     def roots(self) -> Roots:
@@ -198,19 +209,26 @@ def texts_of(sequences: Sequence[RecordedSequence]) -> RecordedTexts:
     """Some texts together; the rows of several are copied.
 
     Raises:
-        ValueError: there is none, or some have rows and some have not, or rows of another depth.
+        ValueError: there is none, or some have rows or channels and some have not, or those of another depth.
     """
     rows = [one.rows for one in sequences if one.rows is not None]
     if not sequences or len(rows) not in (0, len(sequences)) or len({one.counts.shape[1] for one in rows}) > 1:
         raise ValueError("expected texts of one draft set, or all without one")
+    if len({frozenset(one.channels) for one in sequences}) > 1:
+        raise ValueError("expected texts with the same channels")
+    channels = {name: join_channels([one.channels[name] for one in sequences]) for name in sequences[0].channels}
+    return RecordedTexts(tuple(sequences), _joined_rows(rows), channels)
+
+
+def _joined_rows(rows: Sequence[DraftRows]) -> DraftRows | None:
     if len(rows) < 2:
-        return RecordedTexts(tuple(sequences), rows[0] if rows else None)
+        return rows[0] if rows else None
     ids, log_probs, counts, true_ranks = (
         np.concatenate([getattr(one, name) for one in rows]) for name in ("ids", "log_probs", "counts", "true_ranks")
     )
     parts = [one.entropies for one in rows if one.entropies is not None]
     entropies = np.concatenate(parts) if len(parts) == len(rows) else None
-    return RecordedTexts(tuple(sequences), DraftRows(ids, log_probs, counts, true_ranks, entropies))
+    return DraftRows(ids, log_probs, counts, true_ranks, entropies)
 
 
 def _sums(lengths: Longs) -> Longs:

@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simlab.arrays import Longs, read_only
+from simlab.channels import Channel, Transitions, kind_of
+from simlab.channels.needs import Held, check_channels
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
-from simlab.policy import AnyPolicy, Needs, Outcome, modelled_s
+from simlab.limits.typed_numbers import MOST_COUNT
+from simlab.policy import AnyPolicy, ChannelNeed, Needs, Outcome, modelled_s
 from simlab.recorded import NO_ENTROPIES, DraftRows, RecordedSequence
 from simlab.totals import Totals
 from simlab.tree import DraftTree
@@ -49,11 +52,6 @@ def draft_source(needs: Needs, recorded: RecordedSequence) -> Callable[[int], Dr
     Raises:
         MissingChannelError: the sequence holds no draft rows, or not the entropies or channels asked for.
     """
-    if needs.channels:
-        raise MissingChannelError(
-            f"the policy needs the channels {', '.join(needs.channels)}, and this trace holds none; "
-            "replay a policy that reads the drafter's candidates alone"
-        )
     if needs.draft and recorded.rows is None:
         raise MissingChannelError(
             "the policy needs a drafter's rows, and none were read; name a draft set of the trace"
@@ -64,6 +62,7 @@ def draft_source(needs: Needs, recorded: RecordedSequence) -> Callable[[int], Dr
     if rows is not None and not needs.entropies:
         rows = replace(rows, entropies=None)
     starts = None if rows is None else rows.starts()
+    channels = {need.name: _channel_source(need, recorded) for need in needs.channels}
     prompt = recorded.prompt.token_ids
     tokens = read_only(np.concatenate([prompt, recorded.text]).astype(np.int32, copy=False))
 
@@ -73,9 +72,31 @@ def draft_source(needs: Needs, recorded: RecordedSequence) -> Callable[[int], Dr
             marginals = rows.row(t, int(starts[t]))
             marginals = marginals if needs.top_k is None else marginals.first_ranks(needs.top_k)
         context_length = len(prompt) + t
-        return Draft(marginals, int(recorded.text[t]), tokens[: context_length + 1], context_length)
+        seen = {name: at(t) for name, at in channels.items()}
+        return Draft(marginals, int(recorded.text[t]), tokens[: context_length + 1], context_length, seen)
 
     return draft
+
+
+def _channel_source(need: ChannelNeed, recorded: RecordedSequence) -> Callable[[int], Channel]:
+    """From root ``t`` to what a channel says there, cut to what was declared."""
+    rows = recorded.channels.get(need.name)
+    if rows is None or kind_of(rows) != need.kind:
+        found = "none of that name" if rows is None else kind_of(rows)
+        raise MissingChannelError(
+            f"the policy reads the channel {need.name} of the kind {need.kind}, and these texts hold {found}; read it "
+            f"with them, recorded_texts(..., channels=[{need.name!r}]), or record it: "
+            f"`simlab record --trace DIR --add-channel {need.name}=CHECKPOINT`"
+        )
+    starts, least = rows.starts(), dict(need.least)
+
+    def at(t: int) -> Channel:
+        row = rows.row(t, int(starts[t]))
+        if isinstance(row, Transitions):
+            return row.first(least.get("previous", MOST_COUNT), least.get("top_k", MOST_COUNT))
+        return row.first(least["depth"]) if "depth" in least else row
+
+    return at
 
 
 def rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Round]:
@@ -136,31 +157,31 @@ def hindsight_sequence(recorded: RecordedSequence, budget: int) -> Totals:
     return totals_of(hindsight_rounds(recorded, budget))
 
 
-def check_needs(policy: AnyPolicy, exact_budget: int, min_width: int) -> None:
-    """Whether a draft set of a trace holds all that a policy reads.
+def check_needs(policy: AnyPolicy, held: Held) -> None:
+    """Whether a recording holds all that a policy reads.
 
     Args:
         policy: the policy to be replayed.
-        exact_budget: best-first trees up to this budget are exact on the recorded candidates.
-        min_width: candidates recorded at every depth at least.
+        held: what the recording holds.
 
     Raises:
         MissingChannelError: it does not; the sentence names the option that would record it.
     """
     needs = policy.needs
+    check_channels(policy, held)
     if not needs.draft:
         return
-    if needs.top_k is None and policy.budget > exact_budget:
-        option = f"--exact-budget {_doubled(exact_budget, policy.budget)}"
+    if needs.top_k is None and policy.budget > held.exact_budget:
+        option = f"--exact-budget {_doubled(held.exact_budget, policy.budget)}"
         raise MissingChannelError(
-            f"{policy!r} drafts up to {policy.budget} tokens, and the trace is exact up to {exact_budget}; "
+            f"{policy!r} drafts up to {policy.budget} tokens, and the trace is exact up to {held.exact_budget}; "
             f"choose a smaller budget or record again with `simlab record {option}`"
         )
-    if needs.top_k is not None and needs.top_k > min_width:
-        option = f"--min-width {_doubled(min_width, needs.top_k)}"
+    if needs.top_k is not None and needs.top_k > held.min_width:
+        option = f"--min-width {_doubled(held.min_width, needs.top_k)}"
         raise MissingChannelError(
-            f"{policy!r} reads the first {needs.top_k} candidates, and the trace holds {min_width} at every depth; "
-            f"choose fewer or record again with `simlab record {option}`"
+            f"{policy!r} reads the first {needs.top_k} candidates, and the trace holds {held.min_width} at every "
+            f"depth; choose fewer or record again with `simlab record {option}`"
         )
 
 

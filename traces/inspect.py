@@ -8,10 +8,16 @@ from pathlib import Path
 import numpy as np
 
 from simlab.arrays import Longs
+from simlab.channels import POOL, PoolRows
+from simlab.channels.rows import EXACT_NODES, MOST_EXACT
 from simlab.errors import TraceError
+from simlab.traces.channels.checks import find_channel_problem
+from simlab.traces.channels.ids import channel_digest, channel_id
 from simlab.traces.format.checks import find_problem
+from simlab.traces.format.files import channel_file
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.records import DraftColumns, SequenceRecord
+from simlab.traces.format.shards import checked_file
 from simlab.traces.format.trace_ids import draft_digest, draft_id, text_digest, text_id
 from simlab.traces.reader import Trace, open_trace
 
@@ -30,6 +36,28 @@ class DraftReport:
     num_candidates: int
     num_bytes: int
     true_first_share: tuple[float, ...]
+
+    @property
+    def bytes_per_row(self) -> float:
+        """File bytes for each root."""
+        return self.num_bytes / self.num_rows if self.num_rows else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelReport:
+    """One channel in numbers.
+
+    Attributes:
+        num_rows: roots that have a row.
+        num_scored: tokens that are scored, over all rows: candidates of transitions, nodes of pools.
+        was_read: False for a kind that this simlab does not read; then its files were compared with the manifest alone.
+    """
+
+    channel_id: str
+    num_rows: int
+    num_scored: int
+    num_bytes: int
+    was_read: bool
 
     @property
     def bytes_per_row(self) -> float:
@@ -57,6 +85,7 @@ class TraceReport:
     tokens_by_dataset: Mapping[str, int]
     num_bytes: int
     drafts: Mapping[str, DraftReport]
+    channels: Mapping[str, ChannelReport]
 
 
 @dataclass(slots=True)
@@ -113,8 +142,38 @@ def check_trace(place: str | Path, on_progress: Callable[[int], object] = _nothi
     for name, tally in tallies.items():
         producer = trace.manifest.draft_sets[name].model.digest
         _compare(place, f"id of {name}", trace.draft_ids.get(name), draft_id(trace.text_id, producer, tally.digests))
+    channels = {name: _checked_channel(trace, name) for name in trace.manifest.channels}
     trace.token_texts()
-    return _report(trace, tallies)
+    return _report(trace, tallies, channels)
+
+
+def _checked_channel(trace: Trace, name: str) -> ChannelReport:
+    manifest, info = trace.manifest, trace.manifest.channels[name]
+    written, num_bytes = trace.channel_ids[name], 0
+    for shard in range(len(manifest.held().shards)):
+        num_bytes += checked_file(trace.place, manifest, channel_file(name, shard)).stat().st_size
+    if not info.is_read:
+        return ChannelReport(written, 0, 0, num_bytes, was_read=False)
+    digests: list[str] = []
+    num_rows, num_scored, exact = 0, 0, MOST_EXACT
+    for recorded, columns in trace.channel_columns(name):
+        problem = find_channel_problem(recorded, columns, info, manifest)
+        if problem is not None:
+            raise TraceError(
+                f"{trace.place}, channel {name}: {problem}. The trace is damaged; copy it again, or record again."
+            )
+        digests.append(channel_digest(columns))
+        num_rows += len(columns.rows)
+        num_scored += columns.rows.log_probs.size
+        if isinstance(columns.rows, PoolRows):
+            exact = min(exact, columns.rows.exact_nodes(info.setting("depth")))
+    if info.kind == POOL and info.setting(EXACT_NODES, -1) != exact:
+        raise TraceError(
+            f"{trace.place}: the pools of {name} are exact up to {exact} nodes; the manifest says "
+            f"{info.settings.get(EXACT_NODES, 'nothing')}. Copy the trace again, or record again."
+        )
+    _compare(trace.place, f"id of {name}", written, channel_id(trace.text_id, info, digests))
+    return ChannelReport(written, num_rows, num_scored, num_bytes, was_read=True)
 
 
 def _compare(place: str | Path, name: str, written: str | None, found: str) -> None:
@@ -125,7 +184,7 @@ def _compare(place: str | Path, name: str, written: str | None, found: str) -> N
         )
 
 
-def _report(trace: Trace, tallies: Mapping[str, _DraftTally]) -> TraceReport:
+def _report(trace: Trace, tallies: Mapping[str, _DraftTally], channels: Mapping[str, ChannelReport]) -> TraceReport:
     texts = trace.sequences()
     return TraceReport(
         place=trace.place,
@@ -148,6 +207,7 @@ def _report(trace: Trace, tallies: Mapping[str, _DraftTally]) -> TraceReport:
             )
             for name, tally in tallies.items()
         },
+        channels=channels,
     )
 
 

@@ -1,5 +1,6 @@
 """Opening a trace, from a folder or an address, and streaming it shard by shard."""
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -8,10 +9,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from simlab.errors import TraceError, named_or_listed
-from simlab.recorded import RecordedSequence, RecordedTexts
+from simlab.channels import KINDS, ChannelRows
+from simlab.channels.needs import Held, HeldChannel
+from simlab.errors import MissingChannelError, TraceError, named_or_listed
+from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts
+from simlab.traces.channels.columns import ChannelColumns
+from simlab.traces.channels.shards import read_channel_columns, read_channel_rows
 from simlab.traces.format.files import SEQUENCES, draft_file, tokens_file, unreadable
-from simlab.traces.format.manifest import Manifest, read_manifest
+from simlab.traces.format.frames import parts_of
+from simlab.traces.format.manifest import ALL, Manifest, read_manifest
 from simlab.traces.format.records import SequenceRecord, TokenRows
 from simlab.traces.format.row_checks import check_texts
 from simlab.traces.format.schema import sequences_schema
@@ -50,6 +56,11 @@ class Trace:
         return self.manifest.held().draft_ids
 
     @property
+    def channel_ids(self) -> Mapping[str, str]:
+        """The id of each channel, by name."""
+        return self.manifest.held().channel_ids
+
+    @property
     def sequence_counts(self) -> Mapping[str, int]:
         """How many sequences there are, by the id of the texts, as result files say it."""
         return {self.text_id: len(self.texts)}
@@ -72,6 +83,8 @@ class Trace:
                 f"{kept.model.name}, block {kept.block_size} ({kept.depth} drafted ahead), at least {kept.min_width} "
                 f"candidates a depth, exact up to budget {kept.exact_budget}"
             )
+        for name, channel in self.manifest.channels.items():
+            facts[f"channel {name}"] = f"{channel.kind} of {channel.producer.name}"
         rows = "".join(
             f"<tr><th>{visible_html(key)}</th><td>{visible_html(value)}</td></tr>" for key, value in facts.items()
         )
@@ -95,22 +108,38 @@ class Trace:
             raise TraceError(f"{self.place} holds {len(names)} draft sets ({', '.join(names) or 'none'}); name one.")
         return name if name is not None else names[0]
 
-    def recorded(self, draft: str | None = None, indices: Collection[int] | None = None) -> Iterator[RecordedSequence]:
+    def holds(self, draft: str) -> Held:
+        """What there is for a replay of a draft set; `simlab.sequence_replay.check_needs` takes it."""
+        kept = self.manifest.draft_sets[draft]
+        channels = {
+            name: HeldChannel(info.kind, info.extends, info.settings, info.positions == ALL)
+            for name, info in self.manifest.channels.items()
+        }
+        return Held(kept.exact_budget, kept.min_width, channels, draft, self.place)
+
+    def recorded(
+        self, draft: str | None = None, indices: Collection[int] | None = None, channels: Sequence[str] = ()
+    ) -> Iterator[RecordedSequence]:
         """What a replay reads, in the order of the trace.
 
         Args:
             draft: the draft set whose rows to read; None: texts only.
             indices: the sequences to read; None: all.
+            channels: those to read beside the draft set.
         """
         wanted = self._wanted(indices)
         if draft is None:
             yield from (record.recorded() for record in self.texts if record.index in wanted)
             return
-        for texts in self.recorded_texts(draft, wanted):
+        for texts in self.recorded_texts(draft, wanted, channels=channels):
             yield from texts.sequences
 
     def recorded_texts(
-        self, draft: str, indices: Collection[int] | None = None, most_roots: int = 1 << 40
+        self,
+        draft: str,
+        indices: Collection[int] | None = None,
+        most_roots: int = 1 << 40,
+        channels: Sequence[str] = (),
     ) -> Iterator[RecordedTexts]:
         """What a replay reads, several texts at a time; their rows are not copied.
 
@@ -118,10 +147,17 @@ class Trace:
             draft: the draft set whose rows to read.
             indices: the sequences to read; None: all.
             most_roots: texts that have more together come one after the other.
+            channels: those to read beside it.
+
+        Raises:
+            MissingChannelError: there is no such channel, or this simlab does not read its kind.
         """
         wanted, name = self._wanted(indices), self.draft_name(draft)
+        for channel in channels:
+            self._check_is_read(channel)
         for shard, texts in self._shards(wanted):
             rows = read_draft_rows(self.place, self.manifest, name, shard, texts)
+            beside = _Beside({channel: self._channel_rows(channel, shard, texts, name, rows) for channel in channels})
             firsts = np.cumsum([0, *(len(record.text) - 1 for record in texts)]).tolist()
             starts, begin = rows.starts(), 0
             while begin < len(texts):
@@ -132,9 +168,34 @@ class Trace:
                     end += 1
                 if end > begin:
                     parts = zip(texts[begin:end], firsts[begin:end], firsts[begin + 1 :], strict=False)
-                    some = [replace(one.recorded(), rows=rows.part(at, to, starts)) for one, at, to in parts]
-                    yield RecordedTexts(tuple(some), rows.part(firsts[begin], firsts[end], starts))
+                    some = [
+                        replace(one.recorded(), rows=rows.part(at, to, starts), channels=beside.part(at, to))
+                        for one, at, to in parts
+                    ]
+                    together = rows.part(firsts[begin], firsts[end], starts)
+                    yield RecordedTexts(tuple(some), together, beside.part(firsts[begin], firsts[end]))
                 begin = max(end, begin + 1)
+
+    def _check_is_read(self, channel: str) -> None:
+        info = self.manifest.channels.get(channel)
+        if info is None:
+            names = list(self.manifest.channels)
+            listed = f"it holds {', '.join(names) or 'none'}"
+            raise MissingChannelError(
+                f"{self.place} holds no channel {channel!r}{named_or_listed(channel, names, listed)}; record it: "
+                f"`simlab record --trace {shlex.quote(self.place)} --add-channel {channel}=CHECKPOINT`"
+            )
+        if not info.is_read:
+            raise MissingChannelError(
+                f"the channel {channel} in {self.place} is of the kind {info.kind!r} at positions {info.positions}; "
+                f"this simlab reads {' and '.join(KINDS)} at all positions"
+            )
+
+    def _channel_rows(
+        self, channel: str, shard: int, texts: Sequence[SequenceRecord], draft: str, rows: DraftRows
+    ) -> ChannelRows:
+        base = rows if self.manifest.channels[channel].extends == draft else None
+        return read_channel_rows(self.place, self.manifest, channel, shard, texts, base)
 
     def token_rows(self, indices: Collection[int] | None = None) -> Iterator[tuple[int, TokenRows]]:
         """The target's rows, each with the index of its sequence."""
@@ -153,6 +214,22 @@ class Trace:
             for record in read_records(self.place, self.manifest, names, shard, texts):
                 if record.index in wanted:
                     yield record
+
+    def channel_columns(self, name: str) -> Iterator[tuple[RecordedSequence, ChannelColumns]]:
+        """All columns of a channel, each with its text and the rows of the draft set that the channel extends.
+
+        Raises:
+            MissingChannelError: there is no such channel, or this simlab does not read its kind.
+        """
+        self._check_is_read(name)
+        extends = self.manifest.channels[name].extends
+        for shard, texts in self._shards(self._wanted(None)):
+            lengths = [len(record.text) - 1 for record in texts]
+            rows = None if extends is None else read_draft_rows(self.place, self.manifest, extends, shard, texts)
+            parts = [None] * len(texts) if rows is None else list(parts_of(rows, lengths))
+            columns = read_channel_columns(self.place, self.manifest, name, shard, texts, rows)
+            for record, part, found in zip(texts, parts, columns, strict=True):
+                yield replace(record.recorded(), rows=part), found
 
     def scan(self, table: str) -> pl.LazyFrame:
         """A file set for polars: ``sequences``, ``tokens``, or the name of a draft set; all of its files are checked.
@@ -198,6 +275,17 @@ class Trace:
             start += num
             if any(record.index in wanted for record in texts):
                 yield shard, texts
+
+
+class _Beside:
+    """The channels of a shard, of which parts are taken."""
+
+    def __init__(self, rows: Mapping[str, ChannelRows]) -> None:
+        self._rows = {name: (one, one.starts()) for name, one in rows.items()}
+
+    def part(self, first: int, last: int) -> Mapping[str, ChannelRows]:
+        """From one root up to another, without copying."""
+        return {name: one.part(first, last, starts) for name, (one, starts) in self._rows.items()}
 
 
 def open_trace(place: str | Path) -> Trace:

@@ -14,6 +14,7 @@ from simlab.sampling.choice import Sampling
 from simlab.traces.format.manifest import DraftSet, Manifest, ModelInfo
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.schema import NUM_TOP
+from simlab.traces.synthetic_channels import SyntheticChannels, add_synthetic_channels
 from simlab.traces.writer import TraceWriter
 
 DRAFT = "synthetic"
@@ -116,8 +117,9 @@ def write_synthetic_trace(
     vocab_size: int = 997,
     heads: SyntheticHeads = DEFAULT_HEADS,
     prompts_per_shard: int = 2,
+    channels: SyntheticChannels | None = None,
 ) -> Path:
-    """Write a made-up trace and give back its folder; see ``synthetic_sequences``."""
+    """Write a made-up trace and give back its folder; see ``synthetic_sequences``. ``channels`` None: without any."""
     records = synthetic_sequences(seed, num_sequences, length, depth, kept, vocab_size, heads)
     shards = list(shards_of(records, prompts_per_shard))
     manifest = synthetic_manifest(length, depth, kept, vocab_size, seed)
@@ -125,6 +127,8 @@ def write_synthetic_trace(
     for shard, part in enumerate(shards or [[]]):
         writer.write(shard, part)
     writer.finish({})
+    if channels is not None:
+        add_synthetic_channels(folder, channels)
     return folder
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from simlab.traces.format.files import MANIFEST, file_sha256, write_beside, write_frame
-from simlab.traces.format.manifest import FileInfo
+from simlab.traces.format.files import MANIFEST, write_beside, write_frame
+from simlab.traces.format.manifest import file_info
 from simlab.traces.format.token_texts import TOKEN_TEXTS, token_texts_frame
 from simlab.traces.reader import Trace, open_trace
 
@@ -29,8 +29,7 @@ def add_token_texts(folder: Path, bytes_of: Callable[[Sequence[int]], Mapping[in
     texts = bytes_of(tokens_of(trace))
     write_frame(folder / TOKEN_TEXTS, token_texts_frame(texts))
     contents = trace.manifest.held()
-    path = folder / TOKEN_TEXTS
-    files = {**contents.files, TOKEN_TEXTS: FileInfo(path.stat().st_size, file_sha256(path))}
+    files = {**contents.files, TOKEN_TEXTS: file_info(folder / TOKEN_TEXTS)}
     finished = replace(trace.manifest, contents=replace(contents, files=files))
     write_beside(folder / MANIFEST, lambda file: file.write(finished.to_bytes()))
     return len(texts)

@@ -1,7 +1,7 @@
 """Writing a trace so that a killed recording loses nothing and resumes to the same bytes."""
 
+import contextlib
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from simlab.traces.format.files import (
     SEQUENCES,
     UNFINISHED,
     draft_file,
-    file_sha256,
     read_frame,
     read_text,
     remove_leftovers,
@@ -29,7 +28,7 @@ from simlab.traces.format.files import (
 )
 from simlab.traces.format.frames import draft_frame, sequences_frame, tokens_frame
 from simlab.traces.format.json_fields import Json, json_fields
-from simlab.traces.format.manifest import FileInfo, Manifest, TraceContents, manifest_from_text, read_manifest
+from simlab.traces.format.manifest import Manifest, TraceContents, file_info, manifest_from_text, read_manifest
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import read_records, read_sequences
@@ -163,17 +162,13 @@ class TraceWriter:
             text_id=text,
             draft_ids={name: draft_id(text, producers[name], of_drafts[name]) for name in names},
             shards=tuple(len(part) for part in texts),
-            files={name: self._file_info(name) for name in self._file_names()},
+            files={name: file_info(self._folder / name) for name in self._file_names()},
         )
 
     def _file_names(self) -> list[str]:
         shards = range(self._num_shards)
         drafts = [draft_file(name, shard) for name in self._manifest.draft_sets for shard in shards]
         return [SEQUENCES, *(tokens_file(shard) for shard in shards), *drafts]
-
-    def _file_info(self, name: str) -> FileInfo:
-        path = self._folder / name
-        return FileInfo(path.stat().st_size, file_sha256(path))
 
     def _begin(self) -> None:
         started = with_digest(self._manifest.to_json() | {"num_shards": self._num_shards})
@@ -193,7 +188,10 @@ class TraceWriter:
         remove_leftovers(self._unfinished)
 
     def _meet_complete(self) -> None:
-        self._must_agree(replace(read_manifest(self._folder), contents=None))
+        found = replace(read_manifest(self._folder), contents=None)
+        # What was added to the finished trace is no part of the recording that is repeated.
+        drafted = {name: one for name, one in found.draft_sets.items() if name in self._manifest.draft_sets}
+        self._must_agree(replace(found, draft_sets=drafted, channels={}))
         self._complete = True
         self._clean()
 
@@ -206,7 +204,12 @@ class TraceWriter:
             )
 
     def _clean(self) -> None:
-        shutil.rmtree(self._unfinished, ignore_errors=True)
+        """Remove what is left of the recording; what is being added to the trace has its own files there."""
+        remove_leftovers(self._unfinished)
+        for path in [self._unfinished / MANIFEST, *self._unfinished.glob("sequences-*.parquet")]:
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._unfinished.rmdir()
         remove_leftovers(self._folder)
 
 

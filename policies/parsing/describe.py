@@ -157,4 +157,4 @@ def _reads_of_needs(policy: Callable[..., AnyPolicy]) -> str:
         return "nothing; no drafter is run"
     ranks = "every kept candidate" if needs.top_k is None else f"the first {needs.top_k} candidates at each depth"
     entropies = ["the drafter's entropy at each depth"] * needs.entropies
-    return "; ".join([ranks, *entropies, *(f"the channel {name}" for name in needs.channels)])
+    return "; ".join([ranks, *entropies, *(f"the channel {one.name} ({one.kind})" for one in needs.channels)])

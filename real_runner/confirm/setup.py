@@ -6,6 +6,7 @@ from importlib import metadata
 
 import torch
 
+from simlab.channels.needs import channels_read
 from simlab.errors import MissingChannelError, TraceError
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding
@@ -126,7 +127,7 @@ def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
     for named in policies:
         if named.policy.needs.channels:
             raise MissingChannelError(
-                f"{named.label} reads the channels {', '.join(named.policy.needs.channels)}, and the runner makes "
+                f"{named.label} reads the channels {', '.join(channels_read([named.policy]))}, and the runner makes "
                 "none; confirm a policy that reads the drafter's candidates alone"
             )
 
@@ -172,7 +173,7 @@ def load_setup(
         rows = rows_for([named.policy for named in policies], models.drafter.config.depth)
         models = replace(models, fixed_rows=rows)
     for named in policies:
-        check_needs(named.policy, kept.exact_budget, kept.min_width)
+        check_needs(named.policy, trace.holds(draft))
         for record in records:
             check_runs(models, named.policy, record.prompt, manifest.max_new_tokens)
     if options.batch_invariant:

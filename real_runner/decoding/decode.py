@@ -2,6 +2,7 @@
 
 import time
 
+from simlab.channels.needs import channels_read
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
 from simlab.errors import MissingChannelError, ModelError
@@ -63,7 +64,7 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
     """
     if policy.needs.channels:
         raise MissingChannelError(
-            f"{policy!r} reads the channels {', '.join(policy.needs.channels)}, and the runner makes none; "
+            f"{policy!r} reads the channels {', '.join(channels_read([policy]))}, and the runner makes none; "
             "run a policy that reads the drafter's candidates alone"
         )
     positions, depth = models.target.longest_context, models.drafter.config.depth

@@ -13,6 +13,7 @@ from simlab.analysis.curves.rows import CurveRoots, CurveRows, CurveSetting, cur
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.curves.text import curves_text
 from simlab.arrays import Longs
+from simlab.channels.needs import channels_read
 from simlab.cost import CostTable
 from simlab.errors import CostError, PolicyError, TraceError, UsageError
 from simlab.policies.composition import order_of
@@ -81,7 +82,11 @@ class CurveInputs:
 
     def text(self, sequence: int) -> RecordedTexts:
         """The recorded text of one sequence."""
-        return next(self.trace.recorded_texts(self.draft, [sequence]))
+        return next(self.trace.recorded_texts(self.draft, [sequence], channels=self._channels()))
+
+    def _channels(self) -> tuple[str, ...]:
+        policies = [*self.named.values(), *(() if self.visits is None else (self.visits,))]
+        return channels_read(one.policy for one in policies)
 
     def roots(self, advance: Callable[[int, int], None]) -> CurveRoots:
         """Those that count; ``advance`` is told how many more were looked at, and how many there are."""
@@ -96,7 +101,7 @@ class CurveInputs:
             return replay.rounds(texts)[0].roots
 
         return CurveRoots(
-            lambda: self.trace.recorded_texts(self.draft, self.wanted, ROOTS_AT_ONCE),
+            lambda: self.trace.recorded_texts(self.draft, self.wanted, ROOTS_AT_ONCE, self._channels()),
             None if replay is None else chosen,
             lambda number: advance(number, total),
         )
@@ -237,9 +242,8 @@ def _inputs(
     named, without = _named_edges(edges, calibration, artefacts, most)
     visits = None if policy is None else _one_policy(policy, artefacts)
     policies = [*named.values(), *(() if visits is None else (visits,))]
-    kept = trace.manifest.draft_sets[draft]
     for one in policies:
-        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        check_needs(one.policy, trace.holds(draft))
     return CurveInputs(
         trace=trace,
         draft=draft,

@@ -1,6 +1,6 @@
 """What policies are fitted with, from a dense trace: maps of probabilities, frequencies of ranks, prices of seconds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ import polars as pl
 
 from simlab.analysis.table.text import within_width
 from simlab.arrays import Doubles
+from simlab.channels.needs import channels_read
 from simlab.errors import UsageError, at_the_door
 from simlab.policies.composition import composition_of
 from simlab.policies.fits.calibration import (
@@ -70,10 +71,10 @@ class FitSource:
         """How many roots are read, in all texts."""
         return sum(len(one.text) - 1 for one in self.trace.sequences() if one.index in self.prompts)
 
-    def recorded(self) -> Iterator[RecordedSequence]:
-        """Read the texts and their rows, with a bar on a terminal after two seconds."""
+    def recorded(self, channels: Sequence[str] = ()) -> Iterator[RecordedSequence]:
+        """Read the texts, their rows and the named channels, with a bar on a terminal after two seconds."""
         with progress_bar(None, "train", "sequence", len(self.prompts)) as bar:
-            for sequence in self.trace.recorded(self.draft, list(self.prompts)):
+            for sequence in self.trace.recorded(self.draft, list(self.prompts), channels):
                 yield sequence
                 bar.update()
 
@@ -371,8 +372,8 @@ def fit_price(
     built = composition_of(named[0].policy)
     if len(named) != 1 or built is None or not isinstance(built.rule, OnlinePrice):
         raise UsageError(f"expected one policy that learns a rate, such as price:budget=64; got `{policy}`")
-    check_needs(built, source.kept.exact_budget, source.kept.min_width)
+    check_needs(built, source.trace.holds(source.draft))
     with at_the_door():
-        found = fixed_point(built, source.recorded)
+        found = fixed_point(built, lambda: source.recorded(channels_read([built])))
     label = named[0].label
     return PriceFit(source, prices, f"{label}{',' if ':' in label else ':'}rate={found.rate:.6g}", found)

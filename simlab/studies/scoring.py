@@ -10,6 +10,7 @@ from simlab.analysis.scoring import rows
 from simlab.analysis.scoring.score import Prompt, Scoring, ScoringLimits, score_trace
 from simlab.analysis.scoring.text import scoring_notes, scoring_text
 from simlab.analysis.table.text import within_width
+from simlab.channels.needs import channels_read
 from simlab.errors import MissingChannelError, PolicyError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
@@ -65,7 +66,8 @@ class ScoringInputs:
 
     def texts(self) -> Iterator[RecordedTexts]:
         """The recorded texts, some at a time."""
-        return self.trace.recorded_texts(self.draft, self.wanted, ROOTS_AT_ONCE)
+        channels = channels_read(one.policy for one in self.policies)
+        return self.trace.recorded_texts(self.draft, self.wanted, ROOTS_AT_ONCE, channels)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,7 +189,7 @@ def _inputs(
     for one in policies:
         if not one.policy.needs.draft:
             raise UsageError(f"{one.label} drafts nothing, so there is nothing to score; leave it out")
-        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        check_needs(one.policy, trace.holds(draft))
     wanted = first_prompts(trace, limit)
     records = [record for record in trace.sequences() if record.index in set(wanted)]
     num_roots = sum(len(record.text) - 1 for record in records)

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from simlab.analysis.trees import tree_svg, tree_text
+from simlab.channels.needs import channels_read
 from simlab.draft import Marginals
 from simlab.errors import UsageError
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedSequence
-from simlab.sequence_replay import Round, rounds
+from simlab.sequence_replay import Round, check_needs, rounds
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.decoder import Decode, decoder_of
 from simlab.studies.inputs.prices import prices_for_trace
@@ -97,7 +98,9 @@ def show_round(
     if sequence is not None and not 0 <= sequence < len(recording.sequences()):
         raise UsageError(f"{recording.place} holds {len(recording.sequences())} texts; there is no text {sequence}")
     decode = decoder_of(recording) or (lambda ids: " ".join(map(str, ids)))
-    texts = recording.recorded(name, None if sequence is None else [sequence])
+    check_needs(policies[0].policy, recording.holds(name))
+    channels = channels_read([policies[0].policy])
+    texts = recording.recorded(name, None if sequence is None else [sequence], channels)
     if number is None:
         telling = most_telling_round(texts, policies[0].policy)
         if telling is None:

@@ -20,6 +20,7 @@ from simlab.analysis.sparse.table import (
 from simlab.analysis.sparse.text import sparse_notes, sparse_text
 from simlab.analysis.table.text import within_width
 from simlab.arrays import Longs
+from simlab.channels.needs import channels_read
 from simlab.columns import TextRounds
 from simlab.errors import TraceError, UsageError
 from simlab.policies.engine.replay import Replay, empty_replay_sums, stages_paid, sums_of_rounds
@@ -178,7 +179,7 @@ def _inputs(
     kept = trace.manifest.draft_sets[draft]
     for one in policies:
         _check(one)
-        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        check_needs(one.policy, trace.holds(draft))
     wanted = first_prompts(trace, limit)
     if not any(len(trace.sequences()[index].text) > 1 for index in wanted):
         raise TraceError(f"{trace.place} holds no rounds, so there is nothing to log")
@@ -278,10 +279,10 @@ class _Gathered:
 
 def _logs(inputs: SparseInputs, progress: bool | None) -> list[SparseLog]:
     """What the rounds of each recorded policy predict."""
-    gathered = _Gathered(inputs)
+    gathered, channels = _Gathered(inputs), channels_read(one.policy for one in inputs.policies)
     total = sum(len(inputs.trace.sequences()[index].text) for index in inputs.wanted)
     with progress_bar(progress, "sparse", "token", total, unit_scale=True) as bar:
-        for texts in inputs.trace.recorded_texts(inputs.draft, inputs.wanted, ROOTS_AT_ONCE):
+        for texts in inputs.trace.recorded_texts(inputs.draft, inputs.wanted, ROOTS_AT_ONCE, channels):
             gathered.add(texts)
             bar.update(sum(len(one.text) for one in texts.sequences))
     return [gathered.log(one) for one in inputs.recorded]

@@ -8,17 +8,20 @@ It needs nothing but simlab: texts and candidates are made up, many of them with
 log-probabilities, and the same ones every time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
 
+from simlab.channels import Channel, Pool, Transitions
+from simlab.channels.rows import node_depths
 from simlab.draft import Draft, Marginals
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import draft_source, rounds
+from simlab.testing.made_up_channels import made_up_channel
 from simlab.testing.random_texts import random_sequence
 from simlab.tree import DraftTree
 
@@ -27,7 +30,8 @@ def check_policy(policy: AnyPolicy, draws: int = 50, seed: int = 0) -> None:
     """Whether a policy keeps the promises of `Policy`, on made-up texts.
 
     Its trees hang below the root they were given, stay within its budget, and hold only tokens
-    that the drafter proposed at their depth, among the ranks it declares; the same draft and
+    that the drafter proposed at their depth, among the ranks it declares, or that a channel which
+    it declares scored there; the same draft and
     memory give the same tree; the draft is left as it was; ranks that are not declared, or that
     a trace would not keep, change nothing; and every token of the text is committed once.
 
@@ -38,19 +42,21 @@ def check_policy(policy: AnyPolicy, draws: int = 50, seed: int = 0) -> None:
 
     Raises:
         AssertionError: it does not; the sentence says which promise is broken.
-        ValueError: it needs channels, which cannot be made up here.
+        ValueError: it needs a channel of a kind that cannot be made up.
     """
     generator = np.random.default_rng(seed)
     widest = policy.budget if policy.needs.top_k is None else policy.needs.top_k
     for _ in range(draws):
-        check_sequence(policy, random_sequence(generator, most_kept=int(generator.choice([3, 12, widest + 8]))))
+        most_kept = int(generator.choice([3, 12, widest + 8]))
+        recorded = random_sequence(generator, most_kept)
+        tied = bool(generator.random() < 0.5) if policy.needs.channels else False
+        channels = {need.name: made_up_channel(need, recorded, most_kept + 2, tied) for need in policy.needs.channels}
+        check_sequence(policy, replace(recorded, channels=channels))
 
 
 def check_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> None:
     """Whether a policy keeps the promises of `Policy` on one recorded text; see `check_policy`."""
     needs = policy.needs
-    if needs.channels:
-        raise ValueError(f"{policy!r} needs channels, which cannot be made up; check it on a recorded trace")
     if type(policy.budget) is not int or policy.budget < 0:
         _break(policy, f"has the budget {policy.budget!r}; it must be a whole number that is not negative")
     steps = _walk(policy, recorded, draft_source(needs, recorded), copying=False)
@@ -119,17 +125,59 @@ def _checked_tree(policy: AnyPolicy, draft: Draft, state: Any) -> DraftTree:  # 
 
 
 def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
-    if draft.marginals is None:
+    if draft.marginals is None and not draft.channels:
         if tree.num_drafted:
             _break(policy, "drafted tokens although it declares that it needs no drafter")
         return
-    for token, depth in zip(tree.tokens[1:].tolist(), tree.depths()[1:].tolist(), strict=True):
-        if depth > draft.marginals.depth:
-            _break(policy, f"drafted {depth} tokens deep; the drafter proposed {draft.marginals.depth}")
-        if token not in draft.marginals.at(depth)[0]:
+    deepest = max(0 if draft.marginals is None else draft.marginals.depth, *map(_depth_of, draft.channels.values()), 0)
+    scored = [_scored_nodes(channel, tree) for channel in draft.channels.values()]
+    for node, depth in list(enumerate(tree.depths().tolist()))[1:]:
+        token = int(tree.tokens[node])
+        if depth > deepest:
+            _break(policy, f"drafted {depth} tokens deep; the drafter proposed {deepest}")
+        marginals = draft.marginals
+        is_kept = marginals is not None and depth <= marginals.depth and token in marginals.at(depth)[0]
+        if not is_kept and not any(node in nodes for nodes in scored):
             _break(
                 policy, f"drafted token {token} at depth {depth}, which is not among the candidates it may read there"
             )
+
+
+def _depth_of(channel: Channel) -> int:
+    """The deepest token that a channel scores."""
+    return channel.depth if isinstance(channel, Transitions) else int(node_depths(channel.parents).max(initial=0))
+
+
+def _scored_nodes(channel: Channel, tree: DraftTree) -> set[int]:
+    """The nodes of a tree that a channel scored where they stand."""
+    if isinstance(channel, Transitions):
+        return _nodes_of_transitions(channel, tree)
+    numbers, found = {0: 0}, set()
+    places = {(int(parent), int(token)): at + 1 for at, (parent, token) in enumerate(_edges(channel))}
+    for node, parent in list(enumerate(tree.parents.tolist()))[1:]:
+        place = places.get((numbers.get(parent, -1), int(tree.tokens[node])))
+        if place is not None:
+            numbers[node] = place
+            found.add(node)
+    return found
+
+
+def _edges(pool: Pool) -> Iterator[tuple[int, int]]:
+    return zip(pool.parents.tolist(), pool.tokens.tolist(), strict=True)
+
+
+def _nodes_of_transitions(channel: Transitions, tree: DraftTree) -> set[int]:
+    ends = np.cumsum(channel.num_rows)
+    found = set()
+    for node, depth in list(enumerate(tree.depths().tolist()))[1:]:
+        if depth > channel.depth:
+            continue
+        rows = range(int(ends[depth - 1] - channel.num_rows[depth - 1]), int(ends[depth - 1]))
+        above = tree.tokens[tree.parents[node]]
+        own = [row for row in rows if depth == 1 or channel.previous[row - 1] == above]
+        if any(tree.tokens[node] in channel.ids[row] for row in own):
+            found.add(node)
+    return found
 
 
 def _check_reach(policy: AnyPolicy, recorded: RecordedSequence, steps: list[_Step]) -> None:
@@ -177,11 +225,16 @@ def _as_recorded(marginals: Marginals, budget: int) -> Marginals:
 def _untouched(one: Draft, other: Draft) -> bool:
     if not np.array_equal(one.committed, other.committed):
         return False
+    if any(not _same_arrays(one.channels[name], other.channels.get(name)) for name in one.channels):
+        return False
     if one.marginals is None or other.marginals is None:
         return one.marginals is other.marginals
-    return all(
-        np.array_equal(getattr(one.marginals, name), getattr(other.marginals, name)) for name in Marginals.__slots__
-    )
+    return _same_arrays(one.marginals, other.marginals)
+
+
+def _same_arrays(one: Marginals | Channel, other: Marginals | Channel | None) -> bool:
+    names = type(one).__slots__
+    return type(one) is type(other) and all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
 def _equal(one: DraftTree, other: DraftTree) -> bool:

@@ -15,7 +15,7 @@ from simlab.policies import POLICIES
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.parsing.describe import describe_policies
-from simlab.policy import AnyPolicy
+from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.testing import check_policy, check_sequence
 from simlab.testing.random_texts import random_sequence
 
@@ -180,14 +180,14 @@ def test_memory_handed_on_is_fine() -> None:
     check_policy(LongerAfterSuccess())
 
 
-def test_channels_cannot_be_made_up() -> None:
+def test_a_channel_of_an_unknown_kind_cannot_be_made_up() -> None:
     @dataclass(frozen=True, slots=True)
     class Wants(Stateless):
         budget: int = 1
-        needs: Needs = field(default_factory=lambda: Needs(channels=("hidden",)))
+        needs: Needs = field(default_factory=lambda: Needs(channels=(ChannelNeed("hidden", "features"),)))
 
         def select(self, draft: Draft, state: None = None) -> DraftTree:
             return DraftTree.root_only(draft.root_token)
 
-    with pytest.raises(ValueError, match="channels"):
+    with pytest.raises(ValueError, match="features cannot be made up"):
         check_policy(Wants())

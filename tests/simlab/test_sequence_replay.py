@@ -25,11 +25,12 @@ from simlab import (
     replay_sequence,
     rounds,
 )
+from simlab.channels.needs import Held
 from simlab.errors import MissingChannelError, PolicyError
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
-from simlab.policy import AnyPolicy
+from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.testing.random_texts import random_sequence
 
 seeds = st.integers(0, 2**63).map(np.random.default_rng)
@@ -216,17 +217,19 @@ def test_missing_rows_and_channels_are_refused() -> None:
         replay_sequence(Chain(), recorded)
     with pytest.raises(MissingChannelError, match="draft set"):
         hindsight_sequence(recorded, 4)
-    with pytest.raises(MissingChannelError, match="hidden"):
-        replay_sequence(Fixed(DraftTree.root_only(0), needs=Needs(channels=("hidden",))), recorded)
+    needs = Needs(channels=(ChannelNeed("hidden", "pool"),))
+    with pytest.raises(MissingChannelError, match="reads the channel hidden .* --add-channel hidden=CHECKPOINT`"):
+        replay_sequence(Fixed(DraftTree.root_only(0), needs=needs), sequence([0, 1], [[1]]))
 
 
 def test_what_a_trace_does_not_hold_is_refused_with_the_option() -> None:
+    held = Held(exact_budget=512, min_width=64)
     for policy in (Autoregressive(), Chain(), DDTree(512), Fixed(DraftTree.root_only(0), needs=Needs(top_k=64))):
-        check_needs(policy, exact_budget=512, min_width=64)
+        check_needs(policy, held)
     with pytest.raises(MissingChannelError, match=r"record --exact-budget 1024"):
-        check_needs(DDTree(513), exact_budget=512, min_width=64)
+        check_needs(DDTree(513), held)
     with pytest.raises(MissingChannelError, match=r"record --min-width 128"):
-        check_needs(Fixed(DraftTree.root_only(0), needs=Needs(top_k=65)), exact_budget=512, min_width=64)
+        check_needs(Fixed(DraftTree.root_only(0), needs=Needs(top_k=65)), held)
 
 
 def test_records_that_do_not_fit_are_refused() -> None:

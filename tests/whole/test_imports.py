@@ -49,9 +49,12 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     "traces": (
         ("fetching", "parquet"),
         ("format",),
+        ("channels",),
         ("results", "artefacts"),
         ("texts",),
         ("reader", "writer"),
+        ("adder",),
+        ("synthetic_channels",),
         ("inspect", "synthetic", "token_texts"),
     ),
     "policies": (

@@ -32,8 +32,13 @@ def _problems(record: SequenceRecord, manifest: Manifest) -> Iterator[str]:
     for name in set(manifest.draft_sets) ^ set(record.drafts):
         yield f"{where}: the manifest and the record disagree on the draft set {name!r}"
     for name, draft in record.drafts.items():
-        found = _draft_problems(record, draft, manifest.draft_sets[name])
-        yield from (f"{where}, {name}: {problem}" for problem in found)
+        yield from draft_problems(record, name, draft, manifest.draft_sets[name])
+
+
+def draft_problems(record: SequenceRecord, name: str, draft: DraftColumns, draft_set: DraftSet) -> Iterator[str]:
+    """The broken invariants of one drafter's rows of a sequence, in words."""
+    found = _draft_problems(record, draft, draft_set)
+    yield from (f"sequence {record.index}, {name}: {problem}" for problem in found)
 
 
 def _text_problems(record: SequenceRecord, manifest: Manifest) -> Iterator[str]:

@@ -46,6 +46,11 @@ def draft_file(name: str, shard: int) -> str:
     return f"draft-{name}-{shard:04d}.parquet"
 
 
+def channel_file(name: str, shard: int) -> str:
+    """The file of one channel's rows of one shard."""
+    return f"channel-{name}-{shard:04d}.parquet"
+
+
 def sequences_file(shard: int) -> str:
     """The sequences of one shard, kept apart until the recording is finished."""
     return f"sequences-{shard:04d}.parquet"

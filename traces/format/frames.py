@@ -66,19 +66,19 @@ def _sequence_of(row: dict[str, object], prompt_ids: Ints, text: Ints) -> Sequen
 def _token_ids(lists: pl.Series) -> list[Ints]:
     """Each list as an array; all are parts of one."""
     lengths = lists.list.len().to_numpy().astype(np.int64)
-    flat = read_only(_ints(lists.filter(lists.list.len() > 0).explode()))
+    flat = read_only(ints_of(lists.filter(lists.list.len() > 0).explode()))
     if len(flat) != lengths.sum():
         raise ValueError(f"the column {lists.name} must not be null")
-    return [flat[start:stop] for start, stop in _spans(lengths.tolist())]
+    return [flat[start:stop] for start, stop in spans(lengths.tolist())]
 
 
 def tokens_frame(records: Sequence[SequenceRecord], vocab_size: int) -> pl.DataFrame:
     """The rows of ``tokens-NNNN.parquet``."""
     schema = tokens_schema(vocab_size)
     parts = [record.tokens for record in records if record.tokens is not None]
-    columns = _keys(records, [len(record.text) for record in records], schema)
+    columns = key_columns(records, [len(record.text) for record in records], schema)
     for name in _FIRST_TOKEN_ROW:
-        columns.append(_series(name, [getattr(part, name) for part in parts], schema[name]))
+        columns.append(column_of(name, [getattr(part, name) for part in parts], schema[name]))
     return pl.DataFrame(columns)
 
 
@@ -86,13 +86,13 @@ def draft_frame(records: Sequence[SequenceRecord], name: str, depth: int) -> pl.
     """The rows of ``draft-NAME-NNNN.parquet``."""
     schema = draft_schema(depth)
     parts = [record.drafts[name] for record in records]
-    columns = _keys(records, [len(record.text) - 1 for record in records], schema)
-    columns.append(_series("context_length", [part.context_length for part in parts], schema["context_length"]))
-    columns.append(_series("counts", [part.counts.astype(np.uint16) for part in parts], schema["counts"]))
-    columns.append(_ragged("ids", [(part.ids, part.counts) for part in parts], schema["ids"]))
-    columns.append(_ragged("log_probs", [(part.log_probs, part.counts) for part in parts], schema["log_probs"]))
+    columns = key_columns(records, [len(record.text) - 1 for record in records], schema)
+    columns.append(column_of("context_length", [part.context_length for part in parts], schema["context_length"]))
+    columns.append(column_of("counts", [part.counts.astype(np.uint16) for part in parts], schema["counts"]))
+    columns.append(lists_of("ids", [(part.ids, part.counts) for part in parts], schema["ids"]))
+    columns.append(lists_of("log_probs", [(part.log_probs, part.counts) for part in parts], schema["log_probs"]))
     for column in ("outside_log_mass", "entropy"):
-        columns.append(_series(column, [getattr(part, column) for part in parts], schema[column]))
+        columns.append(column_of(column, [getattr(part, column) for part in parts], schema[column]))
     ranks = [(part.true_rank, part.valid) for part in parts]
     log_probs = [(part.true_log_prob, part.has_true_log_prob) for part in parts]
     columns.append(_with_nulls("true_rank", ranks, schema["true_rank"], depth))
@@ -100,22 +100,27 @@ def draft_frame(records: Sequence[SequenceRecord], name: str, depth: int) -> pl.
     return pl.DataFrame(columns)
 
 
-def _keys(records: Sequence[SequenceRecord], lengths: Sequence[int], schema: dict[str, pl.DataType]) -> list[pl.Series]:
+def key_columns(
+    records: Sequence[SequenceRecord], lengths: Sequence[int], schema: dict[str, pl.DataType]
+) -> list[pl.Series]:
+    """The columns ``sequence`` and ``position``, so many rows of each text."""
     indices = [np.full(num, record.index, np.int32) for record, num in zip(records, lengths, strict=True)]
     positions = [np.arange(num, dtype=np.int32) for num in lengths]
     return [
-        _series("sequence", indices, schema["sequence"]),
-        _series("position", positions, schema["position"]),
+        column_of("sequence", indices, schema["sequence"]),
+        column_of("position", positions, schema["position"]),
     ]
 
 
-def _series(name: str, parts: Sequence[npt.NDArray[np.generic]], dtype: pl.DataType) -> pl.Series:
+def column_of(name: str, parts: Sequence[npt.NDArray[np.generic]], dtype: pl.DataType) -> pl.Series:
+    """A column of one value a row, or of arrays of one width, from its parts."""
     if sum(map(len, parts)) == 0:
         return pl.Series(name, [], dtype=dtype)
     return pl.Series(name, np.concatenate(parts)).cast(dtype)
 
 
-def _ragged(name: str, parts: Sequence[tuple[npt.NDArray[np.generic], Ints]], dtype: pl.DataType) -> pl.Series:
+def lists_of(name: str, parts: Sequence[tuple[npt.NDArray[np.generic], Ints]], dtype: pl.DataType) -> pl.Series:
+    """A column of lists, from flat parts with the lengths of what each row lists, ``[rows, any]``."""
     lists: list[npt.NDArray[np.generic]] = []
     for flat, counts in parts:
         if len(counts):
@@ -136,9 +141,9 @@ def _with_nulls(
 
 def token_rows_of(rows: pl.DataFrame, lengths: Sequence[int]) -> Iterator[TokenRows]:
     """The target's rows of each sequence, ``lengths`` rows each."""
-    top_ids = _ints(rows["top_ids"])
-    floats = {name: _floats(rows[name]) for name in _FIRST_TOKEN_ROW[1:]}
-    for start, stop in _spans(lengths):
+    top_ids = ints_of(rows["top_ids"])
+    floats = {name: floats_of(rows[name]) for name in _FIRST_TOKEN_ROW[1:]}
+    for start, stop in spans(lengths):
         parts = {name: column[start:stop] for name, column in floats.items()}
         yield TokenRows(top_ids=top_ids[start:stop], **parts)
 
@@ -149,10 +154,10 @@ def draft_rows_of(rows: pl.DataFrame) -> tuple[DraftRows, Bools]:
     Raises:
         ValueError: something is null that must not be.
     """
-    ids, log_probs = _ints(rows["ids"].explode()), _floats(rows["log_probs"].explode())
-    counts, ranks = _ints(rows["counts"]), _ints(rows["true_rank"], null=-1)
+    ids, log_probs = ints_of(rows["ids"].explode()), floats_of(rows["log_probs"].explode())
+    counts, ranks = ints_of(rows["counts"]), ints_of(rows["true_rank"], null=-1)
     valid = rows["true_rank"].explode().is_not_null().to_numpy().reshape(ranks.shape)
-    entropies = read_only(_floats(rows["entropy"]))
+    entropies = read_only(floats_of(rows["entropy"]))
     kept = DraftRows(read_only(ids), read_only(log_probs), read_only(counts), read_only(ranks), entropies)
     return kept, valid
 
@@ -160,7 +165,7 @@ def draft_rows_of(rows: pl.DataFrame) -> tuple[DraftRows, Bools]:
 def parts_of(rows: DraftRows, lengths: Sequence[int]) -> Iterator[DraftRows]:
     """The rows of each sequence, ``lengths`` of them each."""
     starts = rows.starts()
-    for first, last in _spans(lengths):
+    for first, last in spans(lengths):
         yield rows.part(first, last, starts)
 
 
@@ -178,10 +183,10 @@ def draft_columns_of(
     Raises:
         ValueError: something is null that must not be.
     """
-    context_length = _ints(rows["context_length"])
-    outside_log_mass, entropy = _floats(rows["outside_log_mass"]), _floats(rows["entropy"])
-    true_log_prob = _floats(rows["true_log_prob"], null=0)
-    for (start, stop), part in zip(_spans(lengths), parts_of(kept, lengths), strict=True):
+    context_length = ints_of(rows["context_length"])
+    outside_log_mass, entropy = floats_of(rows["outside_log_mass"]), floats_of(rows["entropy"])
+    true_log_prob = floats_of(rows["true_log_prob"], null=0)
+    for (start, stop), part in zip(spans(lengths), parts_of(kept, lengths), strict=True):
         yield DraftColumns(
             context_length=context_length[start:stop],
             counts=part.counts,
@@ -195,20 +200,21 @@ def draft_columns_of(
         )
 
 
-def _spans(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+def spans(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where each of some stretches begins and ends that lie side by side."""
     start = 0
     for num in lengths:
         yield start, start + num
         start += num
 
 
-def _ints(column: pl.Series, null: int | None = None) -> Ints:
+def ints_of(column: pl.Series, null: int | None = None) -> Ints:
     """A column as int32, ``[rows]`` or, for arrays of a fixed width, ``[rows, width]``."""
     return np.asarray(_values(column, null), dtype=np.int32)
 
 
-def _floats(column: pl.Series, null: int | None = None) -> Floats:
-    """A column as float32, shaped as by `_ints`."""
+def floats_of(column: pl.Series, null: int | None = None) -> Floats:
+    """A column as float32, shaped as by `ints_of`."""
     return np.asarray(_values(column, null), dtype=np.float32)
 
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from simlab.channels import KINDS, POOL, TRANSITIONS
 from simlab.errors import TraceError
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.sampling.choice import Sampling
 from simlab.traces.fetching.fetched import fetched_text
 from simlab.traces.format.documents import check_digest, check_version, with_digest
-from simlab.traces.format.files import FORMAT_VERSION, MANIFEST, UNFINISHED, local_folder, read_text
+from simlab.traces.format.files import FORMAT_VERSION, MANIFEST, UNFINISHED, file_sha256, local_folder, read_text
 from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.untrusted.json_text import parse_json
 
@@ -24,6 +25,18 @@ MOST_DEPTH = 1024
 """The most positions that a drafter drafts ahead; blocks are far smaller."""
 MOST_TOKENS = 1 << 24
 """The most tokens of a vocabulary, far above any."""
+
+_MOST = {
+    TRANSITIONS: {"depth": MOST_DEPTH, "previous": 255, "top_k": MOST_KEPT},
+    POOL: {"depth": MOST_DEPTH},
+}
+"""Settings that each channel of a kind has, and the largest value of each; ``previous`` is stored as uint8."""
+
+ALL = "all"
+"""The positions of a channel that has a row for every root."""
+
+BASE_RANK = "base-rank"
+"""The order of transitions: rows of a depth stand in the order of the base draft set's ranks."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
@@ -93,6 +106,68 @@ class DraftSet:
         return {key: value for key, value in asdict(self).items() if key not in optional or value is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelInfo:
+    """What one channel recorded, beside the draft sets.
+
+    Attributes:
+        kind: ``transitions``, ``pool``, or one that this simlab does not read yet.
+        producer: the model that scored the tokens.
+        extends: the draft set whose candidates or states it goes on from; None: it stands for itself.
+        extends_id: the id of that draft set.
+        settings: all that bounded it; names to integers, for the kinds that this simlab reads.
+        dtype: of the run that recorded it.
+        positions: ``all``; otherwise, as a JSON object, which roots have a row.
+    """
+
+    kind: str
+    producer: ModelInfo
+    extends: str | None
+    extends_id: str | None
+    settings: Mapping[str, object]
+    dtype: str
+    positions: str | Mapping[str, object] = ALL
+
+    def __post_init__(self) -> None:
+        if (self.extends is None) != (self.extends_id is None):
+            raise ValueError("a channel has extends_id exactly where it extends a draft set")
+        if isinstance(self.positions, str) and self.positions != ALL:
+            raise ValueError(f"positions must be {ALL!r} or an object; got {self.positions!r}")
+        if self.kind in KINDS:
+            _check_settings(self.kind, self.settings)
+        if self.kind == TRANSITIONS and self.extends is None:
+            raise ValueError("transitions extend a draft set, whose first tokens they stand below")
+
+    @property
+    def is_read(self) -> bool:
+        """Whether this simlab reads it: it knows the kind, and every root has a row."""
+        return self.kind in KINDS and self.positions == ALL
+
+    def setting(self, name: str, default: int = 0) -> int:
+        """The value of a setting; ``default`` where it is not set, or is no integer."""
+        value = self.settings.get(name)
+        return value if isinstance(value, int) else default
+
+    def to_json(self) -> Json:
+        """The entry of this channel in the manifest."""
+        positions = self.positions if isinstance(self.positions, str) else dict(self.positions)
+        return {**asdict(self), "settings": dict(self.settings), "positions": positions}
+
+
+def _check_settings(kind: str, settings: Mapping[str, object]) -> None:
+    missing = [name for name in _MOST[kind] if name not in settings]
+    if missing:
+        raise ValueError(f"{kind} need the setting {missing[0]}; got {', '.join(settings) or 'none'}")
+    for name, value in settings.items():
+        if kind == TRANSITIONS and name == "order":
+            continue
+        least, most = (1, _MOST[kind][name]) if name in _MOST[kind] else (0, MOST_COUNT)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ValueError(f"the setting {name} of {kind} must be an integer from {least} to {most:,}; got {value!r}")
+    if kind == TRANSITIONS and settings.get("order") != BASE_RANK:
+        raise ValueError(f"the setting order of transitions must be {BASE_RANK!r}; got {settings.get('order')!r}")
+
+
 def check_kept(min_width: int, exact_budget: int) -> None:
     """Refuse numbers of candidates that the format cannot hold.
 
@@ -125,6 +200,11 @@ class FileInfo:
     sha256: str
 
 
+def file_info(path: Path) -> FileInfo:
+    """What the manifest says of a file that was just written."""
+    return FileInfo(path.stat().st_size, file_sha256(path))
+
+
 @dataclass(frozen=True, slots=True)
 class TraceContents:
     """What a finished trace holds.
@@ -132,16 +212,22 @@ class TraceContents:
     Attributes:
         shards: the number of sequences in each shard.
         files: every file but the manifest and ``recording.json``.
+        channel_ids: by the name of the channel.
     """
 
     text_id: str
     draft_ids: Mapping[str, str]
     shards: tuple[int, ...]
     files: Mapping[str, FileInfo]
+    channel_ids: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not all(0 <= one <= MOST_COUNT for one in self.shards):
             raise ValueError(f"shards must be numbers of sequences from 0 to {MOST_COUNT:,}")
+
+    def to_json(self) -> Json:
+        """The entry in the manifest; without channels as it was before there were any."""
+        return {key: value for key, value in asdict(self).items() if key != "channel_ids" or value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +240,7 @@ class Manifest:
         vocab_size: of the target.
         versions: of the libraries that computed the numbers.
         hidden_states: None where the target ran in the recorder.
+        channels: what was added to the finished trace beside draft sets.
         contents: None until the recording is finished.
     """
 
@@ -174,6 +261,7 @@ class Manifest:
     versions: Mapping[str, str]
     draft_sets: Mapping[str, DraftSet]
     hidden_states: DumpedInfo | None = None
+    channels: Mapping[str, ChannelInfo] = field(default_factory=dict)
     contents: TraceContents | None = field(default=None)
 
     def __post_init__(self) -> None:
@@ -188,9 +276,23 @@ class Manifest:
             raise ValueError("draft_ids must be of the draft_sets, one of each")
         if self.gt_mode not in GT_MODES:
             raise ValueError(f"gt_mode must be one of {GT_MODES}; got {self.gt_mode!r}")
-        for name in self.draft_sets:
-            if not _NAME.fullmatch(name):
-                raise ValueError(f"the name of a draft set is lower-case letters, digits, '_', '.', '-'; got {name!r}")
+        for kind, names in (("draft set", self.draft_sets), ("channel", self.channels)):
+            for name in names:
+                if not _NAME.fullmatch(name):
+                    raise ValueError(f"the name of a {kind} is lower-case letters, digits, '_', '.', '-'; got {name!r}")
+        self._check_channels()
+
+    def _check_channels(self) -> None:
+        contents = self.contents
+        if contents is None:
+            return
+        if set(contents.channel_ids) != set(self.channels):
+            raise ValueError("channel_ids must be of the channels, one of each")
+        for name, info in self.channels.items():
+            if info.extends is not None and contents.draft_ids.get(info.extends) != info.extends_id:
+                raise ValueError(f"the channel {name} extends the draft set {info.extends} with another id")
+            if info.kind == TRANSITIONS and info.extends is not None:
+                _check_base(name, info, self.draft_sets[info.extends])
 
     def held(self) -> TraceContents:
         """The contents of a finished trace."""
@@ -202,9 +304,12 @@ class Manifest:
         """The JSON value of ``manifest.json``; keys in the order of the fields."""
         sampling = {name: getattr(self.sampling, name) for name in ("temperature", "top_p", "top_k", "seed")}
         draft_sets = {name: draft.to_json() for name, draft in self.draft_sets.items()}
-        made = {"sampling": sampling, "draft_sets": draft_sets}
+        channels = {name: channel.to_json() for name, channel in self.channels.items()}
+        contents = None if self.contents is None else self.contents.to_json()
+        made = {"sampling": sampling, "draft_sets": draft_sets, "channels": channels, "contents": contents}
         found = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self), **made}
-        return {key: value for key, value in found.items() if key != "hidden_states" or value is not None}
+        optional = ("hidden_states", "channels")
+        return {key: value for key, value in found.items() if key not in optional or value}
 
     def to_bytes(self) -> bytes:
         """The bytes of the file ``manifest.json``."""
@@ -284,6 +389,7 @@ def _manifest(fields: JsonFields) -> Manifest:
         versions=fields.texts("versions"),
         draft_sets={name: _draft_set(entry) for name, entry in fields.inners("draft_sets").items()},
         hidden_states=None if fields.values.get("hidden_states") is None else _dumped(fields.inner("hidden_states")),
+        channels={name: _channel(entry) for name, entry in _optional(fields, "channels").items()},
         contents=None if fields.values.get("contents") is None else _contents(fields.inner("contents")),
     )
 
@@ -319,6 +425,34 @@ def _draft_set(fields: JsonFields) -> DraftSet:
     )
 
 
+def _check_base(name: str, info: ChannelInfo, base: DraftSet) -> None:
+    if info.setting("depth") != base.depth:
+        raise ValueError(f"the channel {name} has depth {info.setting('depth')}; its draft set has {base.depth}")
+    if min(info.setting("previous"), base.num_proposable) > base.min_width:
+        raise ValueError(
+            f"the channel {name} stands below {info.setting('previous')} tokens of each depth; its draft set keeps "
+            f"{base.min_width} for certain"
+        )
+
+
+def _channel(fields: JsonFields) -> ChannelInfo:
+    positions = fields.values.get("positions")
+    return ChannelInfo(
+        kind=fields.text("kind"),
+        producer=_model(fields.inner("producer")),
+        extends=None if fields.values.get("extends") is None else fields.text("extends"),
+        extends_id=None if fields.values.get("extends_id") is None else fields.text("extends_id"),
+        settings=dict(fields.inner("settings").values),
+        dtype=fields.text("dtype"),
+        positions=dict(fields.inner("positions").values) if isinstance(positions, dict) else fields.text("positions"),
+    )
+
+
+def _optional(fields: JsonFields, key: str) -> dict[str, JsonFields]:
+    """An object of objects that older files do not have."""
+    return fields.inners(key) if key in fields.values else {}
+
+
 def _contents(fields: JsonFields) -> TraceContents:
     files = fields.inners("files")
     return TraceContents(
@@ -326,4 +460,5 @@ def _contents(fields: JsonFields) -> TraceContents:
         draft_ids=fields.texts("draft_ids"),
         shards=fields.integers("shards"),
         files={name: FileInfo(entry.integer("num_bytes"), entry.text("sha256")) for name, entry in files.items()},
+        channel_ids=fields.texts("channel_ids") if "channel_ids" in fields.values else {},
     )

@@ -5,7 +5,7 @@ trusts are here once more: what breaks one of them there breaks it here, and wha
 ``docs/reference/trace_format.md`` says which are left out on a read, and why.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,15 +18,15 @@ from simlab.traces.format.checks import LOG_PROB_TOLERANCE, MASS_TOLERANCE
 from simlab.traces.format.manifest import DraftSet, Manifest
 from simlab.traces.format.records import SequenceRecord, TokenRows
 
-_WHOLE, _COUNT, _ID, _VALUE, _ORDER, _TWICE, _ENTROPY, _NULL, _PLACE, _RANK, _OUTSIDE = range(11)
+WHOLE, _COUNT, ID, VALUE, ORDER, TWICE, _ENTROPY, _NULL, _PLACE, _RANK, _OUTSIDE = range(11)
 _FINITE, _LAW, _GAP, _LISTED, _UNLISTED = range(11, 16)
 
-_WORDS = {
+WORDS: Mapping[int, str] = {
     _COUNT: "every depth keeps from min_width (or all that the drafter can propose) to all that it can propose",
-    _ID: "an id lies outside the vocabulary",
-    _VALUE: "log_probs must be numbers from -255 to 0 on the grid of 2**-16",
-    _ORDER: "candidates must stand in the order of log-prob descending, then id",
-    _TWICE: "the same id is listed twice",
+    ID: "an id lies outside the vocabulary",
+    VALUE: "log_probs must be numbers from -255 to 0 on the grid of 2**-16",
+    ORDER: "candidates must stand in the order of log-prob descending, then id",
+    TWICE: "the same id is listed twice",
     _ENTROPY: "entropy must be a number that is not negative",
     _NULL: "true_rank must be null past the end of the text, and only there",
     _PLACE: "true_rank is not the place of the true token among the candidates",
@@ -41,7 +41,7 @@ _WORDS = {
 
 _LOWEST, _HIGHEST, _STEPS = np.float32(LOWEST), np.float32(0.0), np.float32(STEPS_PER_NAT)
 _LEAST_ENTROPY, _TOLERANCE = np.float32(-MASS_TOLERANCE), np.float32(LOG_PROB_TOLERANCE)
-_NUMBERS = 65_535
+MOST_NUMBERS = 65_535
 """So many depths are told apart by a number before numbers begin again."""
 
 
@@ -69,14 +69,14 @@ def check_draft_rows(
         valid,
         rows.entropies,
         np.concatenate([np.zeros(0, np.int32), *(record.text for record in texts)]),
-        _firsts(texts),
+        firsts_of(texts),
         min(draft_set.min_width, draft_set.num_proposable),
         draft_set.num_proposable,
         draft_set.vocab_size,
         draft_set.draft_vocab_size is not None,
         np.zeros(draft_set.vocab_size, np.uint16),
     )
-    _refuse(found, _firsts(texts), texts, where)
+    refuse(found, firsts_of(texts), texts, where)
 
 
 def check_token_rows(parts: Sequence[TokenRows], texts: Sequence[SequenceRecord], vocab_size: int, where: str) -> None:
@@ -94,7 +94,7 @@ def check_token_rows(parts: Sequence[TokenRows], texts: Sequence[SequenceRecord]
     for record, part in zip(texts, parts, strict=True):
         scalars = np.stack([part.log_prob, part.entropy, part.log_normaliser, part.decision_gap])
         found = _first_token_fault(part.top_ids, part.top_log_probs, scalars, record.text, vocab_size)
-        _refuse(found, np.array([0, len(record.text)]), [record], where)
+        refuse(found, np.array([0, len(record.text)]), [record], where)
 
 
 def check_texts(texts: Sequence[SequenceRecord], manifest: Manifest, where: str) -> None:
@@ -131,17 +131,35 @@ def check_texts(texts: Sequence[SequenceRecord], manifest: Manifest, where: str)
         raise _damaged(where, words)
 
 
-def _firsts(texts: Sequence[SequenceRecord]) -> Longs:
+def firsts_of(texts: Sequence[SequenceRecord]) -> Longs:
     """int64 ``[S + 1]``, the first root of each text, and the number of all roots."""
     return np.cumsum([0, *(len(record.text) - 1 for record in texts)])
 
 
-def _refuse(found: tuple[int, int], firsts: Longs, texts: Sequence[SequenceRecord], where: str) -> None:
+def refuse(
+    found: tuple[int, int],
+    firsts: Longs,
+    texts: Sequence[SequenceRecord],
+    where: str,
+    words: Mapping[int, str] = WORDS,
+) -> None:
+    """Refuse rows in which a fault was found.
+
+    Args:
+        found: the fault, and the row that has it.
+        firsts: int64 ``[S + 1]``, the first row of each text.
+        texts: whose rows they are.
+        where: the file, for the message.
+        words: what each fault is.
+
+    Raises:
+        TraceError: there is a fault.
+    """
     fault, row = found
-    if fault != _WHOLE:
+    if fault != WHOLE:
         text = int(np.searchsorted(firsts, row, side="right")) - 1
         place = f"sequence {texts[text].index}, position {row - int(firsts[text])}"
-        raise _damaged(where, f"{place}: {_WORDS[fault]}")
+        raise _damaged(where, f"{place}: {words[fault]}")
 
 
 def _damaged(where: str, words: str) -> TraceError:
@@ -176,50 +194,50 @@ def _first_draft_fault(
                 if count < least or count > proposable:
                     return _COUNT, row
                 number += 1
-                if number == _NUMBERS:
+                if number == MOST_NUMBERS:
                     seen[:] = 0
                     number = 1
                 own_ids, own_log_probs = ids[low : low + count], log_probs[low : low + count]
-                fault = _candidates_fault(own_ids, own_log_probs, vocab_size, seen, number)
-                if fault == _WHOLE and not (entropies[row, depth] >= _LEAST_ENTROPY and entropies[row, depth] < np.inf):
+                fault = candidates_fault(own_ids, own_log_probs, vocab_size, seen, number)
+                if fault == WHOLE and not (entropies[row, depth] >= _LEAST_ENTROPY and entropies[row, depth] < np.inf):
                     fault = _ENTROPY
                 place, end = row + text + depth + 1, firsts[text + 1] + text + 1
-                if fault == _WHOLE and valid[row, depth] != (place < end):
+                if fault == WHOLE and valid[row, depth] != (place < end):
                     fault = _NULL
-                if fault == _WHOLE and place < end:
+                if fault == WHOLE and place < end:
                     rank, truth = int(np.int64(ranks[row, depth])), int(np.int64(tokens[place]))
                     is_kept = truth >= 0 and truth < vocab_size and seen[truth] == number
                     is_here = rank >= 0 and rank < count and own_ids[rank] == truth
                     fault = _truth_fault(rank, is_kept, is_here, count, proposable, truth < vocab_size, is_reduced)
-                if fault != _WHOLE:
+                if fault != WHOLE:
                     return fault, row
                 low += count
-    return _WHOLE, 0
+    return WHOLE, 0
 
 
 @borrowing_kernel
-def _candidates_fault(ids: Ints, log_probs: Floats, vocab_size: int, seen: Shorts, number: int) -> int:
-    """The fault of one depth; else ``seen`` has its number at its ids."""
+def candidates_fault(ids: Ints, log_probs: Floats, vocab_size: int, seen: Shorts, number: int) -> int:
+    """The fault of candidates that stand side by side; else ``seen`` has their number at their ids."""
     inside = on_grid = 0
     for rank in range(ids.size):
         steps = log_probs[rank] * _STEPS
         on_grid += (log_probs[rank] <= _HIGHEST) & (log_probs[rank] >= _LOWEST) & (np.floor(steps) == steps)
         inside += (ids[rank] >= 0) & (ids[rank] < vocab_size)
     if inside < ids.size:
-        return _ID
+        return ID
     if on_grid < ids.size:
-        return _VALUE
+        return VALUE
     in_order = 1
     for rank in range(1, ids.size):
         is_below = log_probs[rank] < log_probs[rank - 1]
         in_order += is_below | ((log_probs[rank] == log_probs[rank - 1]) & (ids[rank] > ids[rank - 1]))
     if in_order < ids.size:
-        return _ORDER
+        return ORDER
     twice = 0
     for rank in range(ids.size):
         twice += seen[ids[rank]] == number
         seen[ids[rank]] = number
-    return _WHOLE if twice == 0 else _TWICE
+    return WHOLE if twice == 0 else TWICE
 
 
 @borrowing_kernel
@@ -243,7 +261,7 @@ def _truth_fault(
         return _RANK
     if rank >= 0 and not is_inside:
         return _OUTSIDE
-    return _OUTSIDE if rank < 0 and is_inside and not is_reduced else _WHOLE
+    return _OUTSIDE if rank < 0 and is_inside and not is_reduced else WHOLE
 
 
 @borrowing_kernel
@@ -256,11 +274,11 @@ def _first_token_fault(
             if not np.isfinite(scalars[one, row]):
                 return _FINITE, row
         fault = _top_fault(top_ids, top_log_probs, row, tokens[row], scalars[0, row], vocab_size)
-        if fault == _WHOLE and scalars[3, row] < _HIGHEST:
+        if fault == WHOLE and scalars[3, row] < _HIGHEST:
             fault = _GAP
-        if fault != _WHOLE:
+        if fault != WHOLE:
             return fault, row
-    return _WHOLE, 0
+    return WHOLE, 0
 
 
 @borrowing_kernel
@@ -272,10 +290,10 @@ def _top_fault(top_ids: Ints, top_log_probs: Floats, row: int, token: int, log_p
         if not np.isfinite(here):
             return _FINITE
         if top_ids[row, rank] < 0 or top_ids[row, rank] >= vocab_size:
-            return _ID
+            return ID
         for other in range(rank):
             if top_ids[row, other] == top_ids[row, rank]:
-                return _TWICE
+                return TWICE
         if here > above:
             return _LAW
         if top_ids[row, rank] == token:
@@ -283,4 +301,4 @@ def _top_fault(top_ids: Ints, top_log_probs: Floats, row: int, token: int, log_p
             if abs(here - log_prob) > _TOLERANCE:
                 return _LISTED
         above = here
-    return _UNLISTED if not is_listed and log_prob > above + _TOLERANCE else _WHOLE
+    return _UNLISTED if not is_listed and log_prob > above + _TOLERANCE else WHOLE

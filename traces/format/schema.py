@@ -5,6 +5,8 @@
 
 import polars as pl
 
+from simlab.channels import POOL
+
 NUM_TOP = 16
 """Ids and log-probs of the target that a tokens row keeps (fewer in a smaller vocabulary)."""
 
@@ -57,6 +59,29 @@ def draft_schema(depth: int) -> Schema:
     }
 
 
+def channel_schema(kind: str, depth: int) -> Schema:
+    """``channel-NAME-NNNN.parquet``: a row for each root, ``t = 0 .. T-2``."""
+    keys: Schema = {"sequence": pl.Int32(), "position": pl.Int32()}
+    if kind == POOL:
+        return keys | {
+            "tokens": pl.List(pl.Int32()),
+            "parents": pl.List(pl.Int32()),
+            "log_probs": pl.List(pl.Float32()),
+            "expanded": pl.List(pl.Boolean()),
+            "target_log_probs": pl.List(pl.Float32()),
+        }
+    return keys | {
+        "num_previous": pl.Array(pl.UInt8(), depth),
+        "previous": pl.List(pl.Int32()),
+        "ids": pl.List(pl.Int32()),
+        "log_probs": pl.List(pl.Float32()),
+        "outside_log_mass": pl.List(pl.Float32()),
+    }
+
+
+UNREAD = ("outside_log_mass", "target_log_probs")
+"""The columns of a channel that a replay does not read."""
+
 REPLAY_COLUMNS = ("sequence", "position", "counts", "ids", "log_probs", "entropy", "true_rank")
 """The columns of a draft set that a replay reads."""
 
@@ -64,3 +89,8 @@ REPLAY_COLUMNS = ("sequence", "position", "counts", "ids", "log_probs", "entropy
 def replay_schema(depth: int) -> Schema:
     """The part of a draft set's columns that a replay reads."""
     return {name: dtype for name, dtype in draft_schema(depth).items() if name in REPLAY_COLUMNS}
+
+
+def replay_channel_schema(kind: str, depth: int) -> Schema:
+    """The part of a channel's columns that a replay reads."""
+    return {name: dtype for name, dtype in channel_schema(kind, depth).items() if name not in UNREAD}

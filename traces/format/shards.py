@@ -24,7 +24,7 @@ from simlab.traces.format.files import (
 )
 from simlab.traces.format.frames import draft_columns_of, draft_rows_of, sequences_of, token_rows_of
 from simlab.traces.format.manifest import FileInfo, Manifest
-from simlab.traces.format.records import SequenceRecord, TokenRows
+from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.row_checks import check_draft_rows, check_token_rows
 from simlab.traces.format.schema import Schema, draft_schema, replay_schema, sequences_schema, tokens_schema
 from simlab.traces.parquet.checks import check_promised
@@ -41,7 +41,7 @@ def read_sequences(place: str | Path, name: str = SEQUENCES, path: Path | None =
         TraceError: the file is missing or damaged.
     """
     rows = read_frame(place, name, sequences_schema(), path=path)
-    with _damage_named(place, name):
+    with damage_named(place, name):
         return sequences_of(rows)
 
 
@@ -54,8 +54,8 @@ def read_token_rows(
         TraceError: the file is missing, damaged, or of other texts.
     """
     lengths, name = [len(record.text) for record in texts], tokens_file(shard)
-    rows = _read_rows(place, manifest, name, tokens_schema(manifest.vocab_size), texts, lengths)
-    with _damage_named(place, name):
+    rows = read_rows(place, manifest, name, tokens_schema(manifest.vocab_size), texts, lengths)
+    with damage_named(place, name):
         parts = list(token_rows_of(rows, lengths))
     check_token_rows(parts, texts, manifest.vocab_size, f"{name} in {place}")
     return iter(parts)
@@ -73,6 +73,20 @@ def read_draft_rows(
     return _read_draft(place, manifest, draft, shard, texts, schema)[1]
 
 
+def read_draft_columns(
+    place: str | Path, manifest: Manifest, draft: str, shard: int, texts: Sequence[SequenceRecord]
+) -> list[DraftColumns]:
+    """All columns of a draft set, for each text of a shard.
+
+    Raises:
+        TraceError: the file is missing, damaged, or of other texts.
+    """
+    schema, lengths = draft_schema(manifest.draft_sets[draft].depth), [len(record.text) - 1 for record in texts]
+    found = _read_draft(place, manifest, draft, shard, texts, schema)
+    with damage_named(place, draft_file(draft, shard)):
+        return list(draft_columns_of(*found, lengths))
+
+
 def read_records(
     place: str | Path, manifest: Manifest, drafts: Sequence[str], shard: int, texts: Sequence[SequenceRecord]
 ) -> Iterator[SequenceRecord]:
@@ -81,13 +95,7 @@ def read_records(
     Raises:
         TraceError: a file is missing, damaged, or of other texts.
     """
-    lengths = [len(record.text) - 1 for record in texts]
-    columns = {}
-    for name in drafts:
-        schema = draft_schema(manifest.draft_sets[name].depth)
-        found = _read_draft(place, manifest, name, shard, texts, schema)
-        with _damage_named(place, draft_file(name, shard)):
-            columns[name] = iter(list(draft_columns_of(*found, lengths)))
+    columns = {name: iter(read_draft_columns(place, manifest, name, shard, texts)) for name in drafts}
     for record, tokens in zip(texts, read_token_rows(place, manifest, shard, texts), strict=True):
         yield replace(record, tokens=tokens, drafts={name: next(parts) for name, parts in columns.items()})
 
@@ -127,45 +135,60 @@ def _read_draft(
 ) -> tuple[pl.DataFrame, DraftRows, Bools]:
     """Some columns of a draft set, what a replay reads of them, and where a true rank is stored."""
     name, lengths = draft_file(draft, shard), [len(record.text) - 1 for record in texts]
-    rows = _read_rows(place, manifest, name, schema, texts, lengths)
-    with _damage_named(place, name):
+    rows = read_rows(place, manifest, name, schema, texts, lengths)
+    with damage_named(place, name):
         kept, valid = draft_rows_of(rows)
     check_draft_rows(kept, valid, texts, manifest.draft_sets[draft], f"{name} in {place}")
     return rows, kept, valid
 
 
 @contextmanager
-def _damage_named(place: str | Path, name: str) -> Iterator[None]:
-    """Say of which file it is that values do not fit."""
+def damage_named(place: str | Path, name: str) -> Iterator[None]:
+    """Say of which file it is that values do not fit.
+
+    Raises:
+        TraceError: they do not.
+    """
     try:
         yield
     except (ValueError, TypeError) as error:
         raise TraceError(f"{name} in {place} is damaged ({error}); copy it again, or record again.") from error
 
 
-def _read_rows(
+def read_rows(
     place: str | Path,
     manifest: Manifest,
     name: str,
     schema: Schema,
     texts: Sequence[SequenceRecord],
     lengths: Sequence[int],
+    most_listed: int | None = None,
 ) -> pl.DataFrame:
+    """Some columns of a file that has rows for each text, once it is known to be whole and of these texts.
+
+    Args:
+        place: a folder, or its address.
+        manifest: of the trace; without contents nothing is known of the file yet.
+        name: of the file.
+        schema: the columns.
+        texts: of the shard.
+        lengths: the rows of each.
+        most_listed: values that all lists of a column together may have; None: as many as the column ``counts`` says,
+            or, where there is none, any number.
+
+    Raises:
+        TraceError: the file is missing, damaged, or of other texts.
+    """
     path = None if manifest.contents is None else checked_file(place, manifest, name)
-    _check_before_reading(place, name, schema, sum(lengths), path)
+    listed = check_holds(place, name, schema, sum(lengths), most_listed, path)
+    if listed > _FEW_LISTED and "counts" in schema:
+        counts = read_frame(place, name, {"counts": schema["counts"]}, path=path)["counts"]
+        check_holds(place, name, schema, sum(lengths), int(counts.explode().cast(pl.Int64).sum()), path)
     rows = read_frame(place, name, schema, path=path)
     _check_keys(rows, texts, lengths, f"{name} in {place}")
-    if "ids" in schema:
+    if "counts" in schema:
         _check_counts(rows, f"{name} in {place}")
     return rows
-
-
-def _check_before_reading(place: str | Path, name: str, schema: Schema, num_rows: int, path: Path | None) -> None:
-    """Refuse rows that are not as many as those of the texts, and lists that are longer than their counts say."""
-    listed = check_holds(place, name, schema, num_rows, None, path)
-    if listed > _FEW_LISTED:
-        counts = read_frame(place, name, {"counts": schema["counts"]}, path=path)["counts"]
-        check_holds(place, name, schema, num_rows, int(counts.explode().cast(pl.Int64).sum()), path)
 
 
 def check_holds(

@@ -22,10 +22,10 @@ def text_digest(record: SequenceRecord) -> str:
     digest = hashlib.sha256()
     facts = [record.index, prompt.prompt_id, prompt.dataset, prompt.turn, prompt.sample, record.seed]
     digest.update(content_id([*facts, record.stop_reason]).encode())
-    _add(digest, "prompt_token_ids", prompt.token_ids)
-    _add(digest, "text_token_ids", record.text)
+    add_array(digest, "prompt_token_ids", prompt.token_ids)
+    add_array(digest, "text_token_ids", record.text)
     for entry in fields(record.tokens):
-        _add(digest, entry.name, getattr(record.tokens, entry.name))
+        add_array(digest, entry.name, getattr(record.tokens, entry.name))
     return digest.hexdigest()
 
 
@@ -37,7 +37,7 @@ def draft_digest(draft: DraftColumns) -> str:
         "true_log_prob": np.where(draft.has_true_log_prob, draft.true_log_prob, 0).astype(np.float32),
     }
     for entry in fields(draft):
-        _add(digest, entry.name, nulled.get(entry.name, getattr(draft, entry.name)))
+        add_array(digest, entry.name, nulled.get(entry.name, getattr(draft, entry.name)))
     return digest.hexdigest()
 
 
@@ -51,7 +51,7 @@ def draft_id(text: str, producer_digest: str, digests: Sequence[str]) -> str:
     return content_id({"text_id": text, "producer": producer_digest, "rows": list(digests)})
 
 
-def _add(digest: "hashlib._Hash", name: str, array: npt.NDArray[np.generic]) -> None:
+def add_array(digest: "hashlib._Hash", name: str, array: npt.NDArray[np.generic]) -> None:
     """Add name, dtype, shape, and the elements in row order, little-endian."""
     digest.update(f"{name} {array.dtype.name} {list(array.shape)}\n".encode())
     digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).data)

@@ -7,6 +7,7 @@ import numpy as np
 from tqdm import tqdm
 
 from simlab.analysis.confirm.groups import MachineSpeed, machine_speed
+from simlab.channels.needs import channels_read
 from simlab.policies.composition import check_batch
 from simlab.policies.engine.lock_step import served_sums
 from simlab.real_runner.confirm.groups import TextGroup, finished_groups, of_groups
@@ -72,15 +73,16 @@ def predicted_groups(
         CostError: a round has a longer context or larger trees than has a price.
         PolicyError: a policy of the batch has no prices for as many texts; nothing was replayed.
     """
-    kept, cost = trace.manifest.draft_sets[draft], priced.prices.cost
+    cost = priced.prices.cost
     for one in priced.policies:
-        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        check_needs(one.policy, trace.holds(draft))
         check_batch(one.policy, batch)
     rows = [policy_row(one, priced.prices) for one in priced.policies]
     served = [record.index for group in groups for record in group]
+    channels = channels_read(one.policy for one in priced.policies)
     parts: list[Results] = []
     with tqdm(total=len(groups), desc="replay", unit="group", delay=2) as bar:
-        for read in of_groups(groups, trace.recorded(draft, served)):
+        for read in of_groups(groups, trace.recorded(draft, served, channels)):
             texts = texts_of(read)
             for row, one in zip(rows, priced.policies, strict=True):
                 sums = served_sums(one.policy, texts, batch, cost)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from simlab.channels.needs import channels_read
 from simlab.errors import UsageError
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_rounds, stages_of
@@ -60,8 +61,7 @@ def _policy(text: str, prices: Prices, trace: Trace, draft: str) -> NamedPolicy:
     policies = parse_policies([text], TraceArtefacts(prices, trace, draft))
     if len(policies) != 1:
         raise UsageError(f"`{text}` names {len(policies)} policies; a file holds the rounds of one, so name one")
-    kept = trace.manifest.draft_sets[draft]
-    check_needs(policies[0].policy, kept.exact_budget, kept.min_width)
+    check_needs(policies[0].policy, trace.holds(draft))
     return policies[0]
 
 
@@ -93,7 +93,7 @@ def _recorded_rounds(
 ) -> Iterator[Mapping[str, object]]:
     """Rounds on the texts of a trace."""
     with progress_bar(None, "export", "sequence", len(wanted)) as bar:
-        for recorded in trace.recorded(draft, wanted):
+        for recorded in trace.recorded(draft, wanted, channels_read([one.policy])):
             prompt = recorded.prompt
             text = f"{prompt.dataset}/{prompt.prompt_id} turn {prompt.turn} sample {prompt.sample}"
             yield from _rounds(one, recorded, text, most)

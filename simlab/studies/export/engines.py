@@ -25,6 +25,7 @@ from simlab.analysis.export.engine_settings import (
 from simlab.analysis.export.engine_sources import MODELOPT, SGLANG, TENSORRT_LLM, VLLM, EngineSource
 from simlab.analysis.export.speculation_profile import speculation_profile
 from simlab.analysis.table.acceptance import Acceptance, acceptance_of
+from simlab.channels.needs import channels_read
 from simlab.errors import UsageError
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.node_order import NEVER
@@ -144,16 +145,16 @@ def _policy(typed: str, artefacts: TraceArtefacts, texts: ExportedTexts) -> Name
         raise UsageError(f"`{typed}` names {len(found)} policies; settings are of one, so name one")
     if is_plain_decoding(found[0].policy):
         raise UsageError("autoregressive decoding drafts nothing, so it has no acceptance; name a policy such as chain")
-    kept = texts.trace.manifest.draft_sets[texts.draft]
-    check_needs(found[0].policy, kept.exact_budget, kept.min_width)
+    check_needs(found[0].policy, texts.trace.holds(texts.draft))
     return found[0]
 
 
 def _acceptance(policy: NamedPolicy, texts: ExportedTexts) -> Acceptance:
     """What the policy's rounds committed, counted."""
     replay, found = Replay([(policy.policy, None)]), []
+    channels = channels_read([policy.policy])
     with progress_bar(texts.progress, "export", "sequence", len(texts.wanted)) as bar:
-        for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):
+        for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE, channels):
             columns = replay.rounds(some)[0].columns(some)
             found += [(text.prompt, rounds) for text, rounds in zip(some.sequences, columns, strict=True)]
             bar.update(len(some.sequences))

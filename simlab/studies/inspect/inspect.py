@@ -118,6 +118,10 @@ def _trace_json(report: TraceReport) -> dict[str, object]:
         "drafts": {
             name: asdict(draft) | {"bytes_per_row": draft.bytes_per_row} for name, draft in report.drafts.items()
         },
+        "channels": {
+            name: {"kind": report.manifest.channels[name].kind, **asdict(one), "bytes_per_row": one.bytes_per_row}
+            for name, one in report.channels.items()
+        },
         "manifest": report.manifest.to_json(),
     }
 
@@ -156,7 +160,22 @@ def _trace_text(report: TraceReport) -> str:
             f"  {draft.num_rows:,} rows, {draft.num_candidates:,} candidates, {draft.bytes_per_row:.0f} bytes per row",
             f"  first candidate right, % per depth: {shares}",
         ]
+    lines += [line for name in report.channels for line in _channel_lines(report, name)]
     return "\n".join([*lines, "whole: every file, invariant and id was checked"])
+
+
+def _channel_lines(report: TraceReport, name: str) -> list[str]:
+    info, found = report.manifest.channels[name], report.channels[name]
+    settings = ", ".join(f"{key} {value}" for key, value in info.settings.items())
+    base = "" if info.extends is None else f" on the draft set {info.extends}"
+    size = f"{found.num_rows:,} rows, {found.num_scored:,} scored tokens, {found.bytes_per_row:.0f} bytes per row"
+    if not found.was_read:
+        size = f"{found.num_bytes:,} bytes; this simlab does not read it, so its files were compared with their digests"
+    return [
+        f"channel    {name} ({found.channel_id}), {info.kind} of {info.producer.name}{base}, {info.dtype}",
+        f"  {settings}",
+        f"  {size}",
+    ]
 
 
 def _optimum(place: Path) -> tuple[dict[str, object], str]:

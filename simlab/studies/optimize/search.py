@@ -8,6 +8,7 @@ import numpy as np
 from simlab.analysis.optimize.candidate_sums import CandidateSums, best_places, objective_figures
 from simlab.analysis.optimize.halving import halve_candidates, mixed_order
 from simlab.arrays import Longs
+from simlab.channels.needs import channels_read
 from simlab.policies.composition import order_key, rule_of
 from simlab.policies.engine.replay import PricedPolicy, Replay, ReplaySums
 from simlab.policies.parsing.parse import parse_policies
@@ -86,8 +87,10 @@ class SumsOfPolicies:
         ready = [(which, Replay([priced[place] for place in which])) for which in chunks]
         lengths = {record.index: len(record.text) for record in self._side.trace.sequences()}
 
+        channels = channels_read(policy for policy, _ in priced)
+
         def units() -> Iterator[tuple[RecordedTexts, tuple[Longs, Replay]]]:
-            for texts in self._side.trace.recorded_texts(self._side.draft, sequences, ROOTS_AT_ONCE):
+            for texts in self._side.trace.recorded_texts(self._side.draft, sequences, ROOTS_AT_ONCE, channels):
                 yield from ((texts, one) for one in ready)
 
         def work(unit: tuple[RecordedTexts, tuple[Longs, Replay]]) -> tuple[RecordedTexts, Longs, ReplaySums]:

@@ -117,8 +117,7 @@ def _most_drafted(point: SearchPoint, side: PromptSet) -> int:
 
 
 def _check_fits(point: SearchPoint, side: PromptSet) -> None:
-    kept = side.trace.manifest.draft_sets[side.draft]
-    check_needs(point.policies[0].policy, kept.exact_budget, kept.min_width)
+    check_needs(point.policies[0].policy, side.trace.holds(side.draft))
     most = _most_drafted(point, side)
     for prices in side.prices:
         if prices.cost is not None and most > prices.cost.most_drafted:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tqdm import tqdm
 
+from simlab.channels.needs import channels_read
 from simlab.ids import content_id
 from simlab.policies.composition import check_batch
 from simlab.policies.engine.lock_step import served_sums
@@ -39,13 +40,13 @@ def replay_batches(
         CostError: a round has a longer context or larger trees than has a price.
         PolicyError: a policy of the batch has no latency profile of as many texts; nothing was replayed.
     """
-    kept = trace.manifest.draft_sets[draft]
     for one in (one for each in asked for one in each.policies):
-        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        check_needs(one.policy, trace.holds(draft))
         check_batch(one.policy, batch)
     rows = [policy_row(one, each.prices) for each in asked for one in policies_at(each.policies, batch)]
     wanted = first_prompts(trace, limit)
-    texts = texts_of([one for part in trace.recorded_texts(draft, wanted) for one in part.sequences])
+    channels = channels_read(one.policy for each in asked for one in each.policies)
+    texts = texts_of(list(trace.recorded(draft, wanted, channels)))
     shown = sys.stderr.isatty() if options.progress is None else options.progress
 
     def work(row: ReplayRow) -> Results:

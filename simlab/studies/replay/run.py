@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
+from simlab.channels.needs import channels_read
 from simlab.policies.composition import order_key
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedTexts
@@ -86,7 +87,7 @@ def replay_trace(
     options = ReplayOptions() if options is None else options
     kept = trace.manifest.draft_sets[draft]
     for one in (one for each in asked for one in each.policies):
-        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        check_needs(one.policy, trace.holds(draft))
     rows: list[ReplayRow] = []
     for each in asked:
         rows += [policy_row(one, each.prices) for one in each.policies]
@@ -160,7 +161,8 @@ def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options
     def units() -> Iterator[_Unit]:
         for some, indices in _alike(missing):
             ready = [(ReadyRows([task.row for task in group]), _policies_in_rounds(group)) for group in _groups(some)]
-            for texts in trace.recorded_texts(draft, indices, ROOTS_AT_ONCE):
+            channels = channels_read(task.row.policy.policy for task in some if task.row.policy is not None)
+            for texts in trace.recorded_texts(draft, indices, ROOTS_AT_ONCE, channels):
                 yield from (_Unit(texts, *group) for group in ready)
 
     def work(unit: _Unit) -> tuple[_Unit, Results, RoundRows | None]:

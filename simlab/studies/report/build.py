@@ -16,6 +16,7 @@ from simlab.analysis.report.speed import policy_table, slice_chart, speed_chart,
 from simlab.analysis.report.verdict import ReportVerdict, VerdictChoice, verdict_of
 from simlab.analysis.scoring.score import ScoringLimits, score_trace
 from simlab.analysis.table.summaries import Summary
+from simlab.channels.needs import channels_read
 from simlab.policies.composition import order_of
 from simlab.policies.costs.views import convex_view
 from simlab.policies.engine.replay import Replay
@@ -226,7 +227,8 @@ def _rounds(inputs: ReportInputs, named: Sequence[NamedPolicy]) -> list[Part]:
     depth = inputs.trace.manifest.draft_sets[inputs.draft].depth
     counts = [RoundCounts(depth) for _ in named]
     replay = Replay([(one.policy, None) for one in named])
-    for texts in inputs.trace.recorded_texts(inputs.draft, inputs.wanted, ROOTS_AT_ONCE):
+    channels = channels_read(one.policy for one in named)
+    for texts in inputs.trace.recorded_texts(inputs.draft, inputs.wanted, ROOTS_AT_ONCE, channels):
         for one, rounds in zip(counts, replay.rounds(texts), strict=True):
             one.add(texts, rounds)
     labels = [one.label for one in named]

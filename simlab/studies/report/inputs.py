@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simlab.analysis.report.results import ReportResults, split_rows
 from simlab.analysis.table.summaries import BASELINE
+from simlab.channels.needs import check_channels
 from simlab.cost import CostTable
 from simlab.errors import SimlabError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
@@ -83,13 +84,17 @@ class ReportInputs:
         return [] if self.trace is None else [one for one in self.trace.sequences() if one.index in wanted]
 
     def named(self, labels: Sequence[str]) -> list[NamedPolicy]:
-        """Policies by the labels of their rows; those that cannot be made again are left out."""
-        found = []
+        """Policies by the labels of their rows; those that cannot be made or seen again are left out."""
+        found: list[NamedPolicy] = []
         for label in labels:
             try:
-                found += parse_policies([label], self.artefacts)
+                made = parse_policies([label], self.artefacts)
+                if self.trace is not None and self.draft is not None:
+                    for one in made:
+                        check_channels(one.policy, self.trace.holds(self.draft))
             except SimlabError:
                 continue
+            found += made
         return found
 
 

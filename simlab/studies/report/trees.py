@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from simlab.analysis.report.parts import Part, TreeExplorer
 from simlab.analysis.report.trees import ShownPolicy, TreeCollector
+from simlab.channels.needs import channels_read
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.studies.inputs.decoder import decoder_of
 from simlab.studies.report.inputs import ReportInputs
@@ -25,8 +26,9 @@ def explorer(inputs: ReportInputs, named: Sequence[NamedPolicy], num_texts: int,
             "Trees show token ids, not words: the target's tokenizer is not here (pip install 'simlab[models]', and "
             "fetch the target once)."
         )
+    channels = channels_read(one.policy for one in named)
     trees = TreeCollector([ShownPolicy(one.label, one.policy) for one in named], decode)
-    for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts)):
+    for recorded in inputs.trace.recorded(inputs.draft, _spread(inputs, num_texts), channels):
         trees.add(recorded)
     return TreeExplorer(trees.values())
 

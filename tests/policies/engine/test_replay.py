@@ -13,6 +13,7 @@ from made_up_costs import filled, random_table
 from one_depth import of_one_depth
 from order_checks import check_columns, check_layer
 
+from simlab.channels.needs import Held
 from simlab.columns import columns_of
 from simlab.cost import price
 from simlab.policies import POLICIES
@@ -164,7 +165,7 @@ def test_any_number_of_threads_gives_the_same_rows(trace: Trace) -> None:
     for one in (one for some in EVERY.values() for one in some):
         if one.policy.budget > kept.exact_budget and one.policy.needs.top_k is None and one.name != "chain":
             continue
-        check_needs(one.policy, kept.exact_budget, kept.min_width)
+        check_needs(one.policy, Held(kept.exact_budget, kept.min_width))
         policies.append(one)
     assert len(policies) > len(SETTINGS["ddtree"])
     for prices in (Prices(None, "none", ""), Prices(cost, "made-up", "")):

@@ -18,7 +18,7 @@ from simlab.draft import Draft, Prompt
 from simlab.errors import MissingChannelError, ModelError, PolicyError
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
-from simlab.policy import AnyPolicy, Needs, Stateless
+from simlab.policy import AnyPolicy, ChannelNeed, Needs, Stateless
 from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.models import Models
@@ -185,7 +185,7 @@ def test_a_tree_above_its_budget_or_below_another_root_is_refused() -> None:
 
 def test_a_policy_that_reads_channels_is_refused() -> None:
     with pytest.raises(MissingChannelError, match="the channels hidden"):
-        run(_Tree((), needs=Needs(channels=("hidden",))))
+        run(_Tree((), needs=Needs(channels=(ChannelNeed("hidden", "features"),))))
 
 
 @pytest.mark.parametrize("policy", [Chain(), EVERY_POLICY[0]], ids=repr)

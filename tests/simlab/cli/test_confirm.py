@@ -275,10 +275,10 @@ def test_a_channel_is_refused_before_any_model_is_loaded(
     mine = tmp_path / "mine.py"
     mine.write_text(
         "from dataclasses import dataclass\n"
-        "from simlab import DraftTree, Needs, Stateless\n"
+        "from simlab import ChannelNeed, DraftTree, Needs, Stateless\n"
         "@dataclass(frozen=True)\n"
         "class Mine(Stateless):\n"
-        "    needs = Needs(channels=('pool',))\n"
+        "    needs = Needs(channels=(ChannelNeed('pool', 'pool'),))\n"
         "    budget = 3\n"
         "    def select(self, draft, state=None):\n"
         "        return DraftTree.root_only(draft.root_token)\n"

@@ -17,7 +17,7 @@ PAGE = DOCS / "reference" / "policies.md"
 
 MINE = '''
 from dataclasses import dataclass, field
-from simlab import Draft, DraftTree, Needs, Stateless
+from simlab import ChannelNeed, Draft, DraftTree, Needs, Stateless
 
 @dataclass(frozen=True)
 class Mine(Stateless):
@@ -37,7 +37,7 @@ class Mine(Stateless):
 
     @property
     def needs(self) -> Needs:
-        return Needs(top_k=3, channels=("pool",))
+        return Needs(top_k=3, channels=(ChannelNeed("pool", "pool"),))
 
     def select(self, draft, state=None):
         return DraftTree.root_only(draft.root_token)
@@ -129,7 +129,7 @@ def test_a_class_in_a_file_is_described(mine: Path, capsys: pytest.CaptureFixtur
     assert "A chain of `budget` tokens, e.g. 4. It is the user's own. Not | published. settings" in out
     assert "how many" not in out
     assert "budget: int, note: str or null = null, share: float = 0.5, careful: bool = true, made: int = 3" in out
-    assert "the first 3 candidates at each depth; the channel pool" in out
+    assert "the first 3 candidates at each depth; the channel pool (pool)" in out
     assert "unpublished" in out
 
 

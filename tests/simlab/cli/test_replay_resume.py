@@ -320,13 +320,13 @@ def test_bounds_stand_beside_no_policy_that_reads_channels() -> None:
 
     from simlab.draft import Draft
     from simlab.policies.parsing.parse import NamedPolicy
-    from simlab.policy import Needs, Stateless
+    from simlab.policy import ChannelNeed, Needs, Stateless
     from simlab.tree import DraftTree
 
     @dataclass(frozen=True)
     class Channelled(Stateless):
         budget: int = 3
-        channels: tuple[str, ...] = ("hidden",)
+        channels: tuple[ChannelNeed, ...] = ()
 
         @property
         def needs(self) -> Needs:
@@ -336,7 +336,7 @@ def test_bounds_stand_beside_no_policy_that_reads_channels() -> None:
             return DraftTree.root_only(draft.root_token)
 
     none = Prices(None, "none", "")
-    for channels, num_bounds in (((), 1), (("hidden",), 0)):
+    for channels, num_bounds in (((), 1), ((ChannelNeed("pool", "pool"),), 0)):
         one = NamedPolicy("mine", "mine", {}, Channelled(channels=channels), "id")
         asked = PricedPolicies(none, (one,))
         assert len(replay_rows.bound_rows(asked, 64, 7, best_budgets=True)) == num_bounds

@@ -18,7 +18,7 @@ from simlab.traces.artefacts.cost import packaged_cost_files, read_cost_file
 from simlab.traces.artefacts.optimum import ChosenPolicy, Optimum, PromptSource, read_optimum
 from simlab.traces.artefacts.schemas import SCHEMAS, read_schema
 from simlab.traces.format.documents import with_digest
-from simlab.traces.format.manifest import DumpedInfo, read_manifest
+from simlab.traces.format.manifest import ChannelInfo, DumpedInfo, read_manifest
 from simlab.traces.reader import packaged_trace
 
 Place = tuple[str | int, ...]
@@ -36,8 +36,19 @@ def manifest_values() -> dict[str, Any]:
     (name, draft_set) = next(iter(manifest.draft_sets.items()))
     full = replace(draft_set, draft_vocab_size=draft_set.vocab_size - 1, tap_offset=1, mask_token_id=3)
     draft_sets = {name: full, "other": replace(draft_set, mask_token_id=None)}
-    contents = replace(manifest.held(), draft_ids={**manifest.held().draft_ids, "other": "0123"})
-    kept = replace(manifest, hidden_states=DumpedInfo((1, 2), "float32"), draft_sets=draft_sets, contents=contents)
+    draft_ids, channel_ids = {**manifest.held().draft_ids, "other": "0123"}, {"flash": "4", "eagle": "5", "new": "6"}
+    contents = replace(manifest.held(), draft_ids=draft_ids, channel_ids=channel_ids)
+    of_rows = {"depth": draft_set.depth, "previous": 2, "top_k": 3, "order": "base-rank"}
+    flash = ChannelInfo("transitions", manifest.target, name, draft_ids[name], of_rows, "float32")
+    eagle = ChannelInfo("pool", manifest.target, None, None, {"depth": 2, "beam": 3, "exact_nodes": 4}, "float32")
+    new = ChannelInfo("branches", manifest.target, None, None, {"lengths": [0, 1]}, "float32", {"every": 10, "seed": 0})
+    kept = replace(
+        manifest,
+        hidden_states=DumpedInfo((1, 2), "float32"),
+        draft_sets=draft_sets,
+        channels={"flash": flash, "eagle": eagle, "new": new},
+        contents=contents,
+    )
     values = kept.to_json()
     found: dict[str, Any] = json.loads(json.dumps(values))
     return found
@@ -133,7 +144,9 @@ def is_beyond_a_schema(kind: str, at: Place) -> bool:
     if kind == "manifest":  # draft_vocab_size is at most vocab_size; each draft set has an id
         if at[0] == "draft_sets":
             return len(at) < 3 or at[-1] in ("vocab_size", "draft_vocab_size")
-        return at[:2] == ("contents", "draft_ids")
+        if at[0] == "channels":  # each has an id, and fits the draft set that it extends
+            return len(at) < 3 or str(at[2]).startswith("extends") or at[-1] in ("kind", "depth", "previous")
+        return at[:2] in (("contents", "draft_ids"), ("contents", "channel_ids"))
     if kind == "cost":  # contexts and node counts rise, and samples are of their grid, each cell once
         return at[0] in ("contexts", "node_counts") or (
             at[0] == "samples" and at[-1] in ("stage", "num_drafted", "context")
@@ -159,9 +172,9 @@ def test_what_simlab_writes_is_valid(kind: str, tmp_path: Path) -> None:
 
 
 def test_packaged_and_golden_files_are_valid() -> None:
-    manifests = [packaged_trace() / "manifest.json", GOLDEN / "trace_v1" / "manifest.json"]
+    manifests = [packaged_trace(), GOLDEN / "trace_v1", GOLDEN / "trace_channels_v1"]
     costs = [*packaged_cost_files(), GOLDEN / "cost_v1.json", GOLDEN / "cost_v2.json"]
-    for kind, paths in (("manifest", manifests), ("cost", costs)):
+    for kind, paths in (("manifest", [one / "manifest.json" for one in manifests]), ("cost", costs)):
         for path in paths:
             values = json.loads(path.read_text(encoding="utf-8"))
             assert list(validator(kind).iter_errors(values)) == [], path
@@ -188,5 +201,6 @@ def test_every_key_that_the_reader_needs_is_required(kind: str, tmp_path: Path) 
         key for key in values if not reader_accepts(kind, {k: v for k, v in values.items() if k != key}, tmp_path)
     }
     schema: dict[str, Any] = read_schema(kind)
+    needed.discard("channels")  # it is needed where the contents have ids of channels, which a schema cannot say
     assert needed == {*schema["required"], *schema.get("else", {}).get("required", ())}
     assert set(values) == set(schema["properties"])

@@ -3,18 +3,17 @@
 import json
 import random
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from forged_files import forge
 from signed_files import signed
 
 from simlab.errors import TraceError
 from simlab.traces.format.checks import find_problem
-from simlab.traces.format.files import file_sha256
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace, packaged_trace
@@ -110,17 +109,6 @@ def test_manifests_of_others(folder: Path) -> None:
     assert "manifest.json" in sentence(folder)
     path.write_bytes(b"")
     assert "manifest.json" in sentence(folder)
-
-
-def forge(folder: Path, name: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-    """Change a file and make the manifest agree with its bytes, so that only content can tell."""
-    change(pl.read_parquet(folder / name)).write_parquet(folder / name)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["contents"]["files"][name] = {
-        "num_bytes": (folder / name).stat().st_size,
-        "sha256": file_sha256(folder / name),
-    }
-    (folder / "manifest.json").write_text(json.dumps(signed(manifest)))
 
 
 def test_changed_content_has_another_id(folder: Path) -> None:

@@ -5,8 +5,10 @@ import re
 import polars as pl
 from places import DOCS, GOLDEN
 
+from simlab.channels import POOL, TRANSITIONS, Pool, Transitions
 from simlab.traces.format.files import FORMAT_VERSION
-from simlab.traces.format.schema import draft_schema, sequences_schema, tokens_schema
+from simlab.traces.format.manifest import read_manifest
+from simlab.traces.format.schema import channel_schema, draft_schema, sequences_schema, tokens_schema
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace
 from simlab.traces.results.rows import results_schema
@@ -60,16 +62,61 @@ def test_version_1_is_whole() -> None:
     assert (report.drafts["synthetic"].num_rows, report.drafts["synthetic"].num_candidates) == (25, 830)
 
 
+def test_channels_of_version_1() -> None:
+    folder = GOLDEN / "trace_channels_v1"
+    trace = open_trace(folder)
+    assert (trace.text_id, dict(trace.draft_ids)) == ("1b167e94ed3158fc", {"synthetic": "87f5fa224bb3d4cf"})
+    assert dict(trace.channel_ids) == {"transitions": "383626a48baab9ee", "pool": "b6cc0932cb5ff6f8"}
+    assert trace.manifest.channels["pool"].settings == {"depth": 3, "top_k": 4, "beam": 2, "exact_nodes": 4}
+    first = next(trace.recorded("synthetic", channels=["transitions", "pool"]))
+    transitions, pool = (next(iter(first.channels[name].rows())) for name in ("transitions", "pool"))
+    assert isinstance(transitions, Transitions)
+    assert isinstance(pool, Pool)
+    assert {
+        "num_rows": transitions.num_rows.tolist(),
+        "previous": transitions.previous.tolist(),
+        "ids": transitions.ids[:2].tolist(),
+        "log_probs": transitions.log_probs[0].tolist(),
+    } == {
+        "num_rows": [1, 3, 3],
+        "previous": [37, 6, 35, 24, 1, 38],
+        "ids": [[37, 35, 0, 6], [1, 24, 38, 15]],
+        "log_probs": [-0.3672637939453125, -3.1726531982421875, -3.6366729736328125, -3.8869781494140625],
+    }
+    assert {
+        "tokens": pool.tokens[:8].tolist(),
+        "parents": pool.parents[:8].tolist(),
+        "log_probs": pool.log_probs[:3].tolist(),
+        "expanded": pool.expanded[:4].tolist(),
+    } == {
+        "tokens": [37, 6, 33, 35, 24, 1, 38, 15],
+        "parents": [0, 0, 0, 0, 1, 1, 1, 1],
+        "log_probs": [-0.1847686767578125, -3.923614501953125, -4.1816558837890625],
+        "expanded": [True, True, False, False],
+    }
+    report = check_trace(folder)
+    assert [report.channels[name].num_scored for name in ("transitions", "pool")] == [700, 500]
+
+
+def test_files_without_channels_are_what_they_were() -> None:
+    """A manifest without channels has no key for them, and its bytes are those of before there were any."""
+    manifest = read_manifest(GOLDEN / "trace_v1")
+    assert (manifest.channels, manifest.held().channel_ids) == ({}, {})
+    assert manifest.to_bytes() == (GOLDEN / "trace_v1" / "manifest.json").read_bytes()
+
+
 def test_the_page_lists_every_column_with_its_type() -> None:
     page = PAGE.read_text()
     tables = {
         "sequences.parquet": sequences_schema(),
         "tokens-NNNN.parquet": tokens_schema(vocab_size=1000),
         "draft-NAME-NNNN.parquet": draft_schema(depth=7),
+        "Transitions": channel_schema(TRANSITIONS, depth=7),
+        "Pools": channel_schema(POOL, depth=7),
         "Result files": results_schema(),
     }
     for title, schema in tables.items():
-        section = page.split(f"## {title}", 1)[1].split("\n## ", 1)[0]
+        section = re.split(r"\n##+ ", page.split(f"## {title}", 1)[1], maxsplit=1)[0]
         rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", section, re.MULTILINE))
         assert rows == {name: written(dtype) for name, dtype in schema.items()}, title
 

@@ -1,13 +1,13 @@
 """A recording killed anywhere resumes to the bytes of an unbroken one."""
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import polars as pl
 import pytest
+from killed_writers import Killed, kill_after
 
 from simlab.errors import TraceError
 from simlab.traces.format.files import write_beside
@@ -19,10 +19,6 @@ from simlab.traces.writer import TraceWriter
 
 LENGTH, KEPT = 12, 8
 MANIFEST = synthetic_manifest(length=LENGTH, kept=KEPT)
-
-
-class Killed(BaseException):
-    """The process ended here."""
 
 
 @pytest.fixture(scope="module")
@@ -44,38 +40,6 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     files.pop("recording.json")
     return files
-
-
-def kill_after(monkeypatch: pytest.MonkeyPatch, num_events: int) -> Callable[[], int]:
-    """Raise at the ``num_events``-th event; gives back how many there were.
-
-    Events: a Parquet file half written, a file about to be renamed, a file just renamed.
-    """
-    count = 0
-    write_parquet, rename = pl.DataFrame.write_parquet, Path.replace
-
-    def event() -> None:
-        nonlocal count
-        count += 1
-        if count == num_events:
-            raise Killed
-
-    def half_written(frame: pl.DataFrame, file: object, **options: object) -> None:
-        write_parquet(frame.head(len(frame) // 2), file, **options)  # type: ignore[arg-type]
-        event()
-        file.seek(0)  # type: ignore[attr-defined]
-        file.truncate()  # type: ignore[attr-defined]
-        write_parquet(frame, file, **options)  # type: ignore[arg-type]
-
-    def renamed(path: Path, target: Path) -> Path:
-        event()
-        rename(path, target)
-        event()
-        return target
-
-    monkeypatch.setattr(pl.DataFrame, "write_parquet", half_written)
-    monkeypatch.setattr(Path, "replace", renamed)
-    return lambda: count
 
 
 def test_killed_anywhere_and_resumed_gives_the_same_bytes(tmp_path: Path, shards: list[list[SequenceRecord]]) -> None:

@@ -1,23 +1,23 @@
-"""Scores of tokens given the tokens before them: recorded along a text, or computed a moment ago.
-
-A drafter's marginals say how likely a token is at a depth, whatever stands before it. A channel says more:
-*transitions* score the next token after each of some tokens of the depth above, a *pool* scores the nodes of a tree
-that some model walked through. Networks that make channels run elsewhere; here are numbers on the grid of
-`simlab.grid` alone.
-"""
+"""Transitions and pools, at one root and at many, one root after the other."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from simlab.arrays import Bools, Floats, Ints, Longs
+from simlab.arrays import Bools, Floats, Ints, Longs, read_only
 from simlab.jit import kernel
 
 TRANSITIONS, POOL = "transitions", "pool"
 KINDS = (TRANSITIONS, POOL)
+
+EXACT_NODES = "exact_nodes"
+"""The setting of a pool that is counted once all of it is recorded: see `PoolRows.exact_nodes`."""
+
+MOST_EXACT = 65_535
+"""Where no node of a pool is left unexpanded, its trees are exact up to this budget, the largest that is recorded."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +80,18 @@ class Pool:
     def __post_init__(self) -> None:
         sizes = np.array([len(self.tokens)], np.int64)
         _check_pool(sizes, self.tokens, self.parents, self.log_probs, self.expanded)
+
+    def first(self, depth: int) -> "Pool":
+        """The nodes of the first depths alone; those of the last one are not expanded."""
+        depths = node_depths(self.parents)
+        kept = depths <= depth
+        numbers = np.concatenate([[0], np.cumsum(kept)]).astype(np.int32)
+        return Pool(
+            self.tokens[kept],
+            numbers[self.parents[kept]],
+            self.log_probs[kept],
+            self.expanded[kept] & (depths[kept] < depth),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,6 +183,17 @@ class PoolRows:
         arrays = (self.tokens[nodes], self.parents[nodes], self.log_probs[nodes], self.expanded[nodes])
         return PoolRows(self.sizes[first:last], *arrays)
 
+    def exact_nodes(self, depth: int) -> int:
+        """The largest budget at which the most probable nodes of each pool are those of the whole tree.
+
+        A node above the last depth that is not expanded has children that nobody scored. Each is at most as probable
+        as the node itself, so all that are more probable than the node are known, and one more.
+
+        Args:
+            depth: of the tree; its leaves need no children.
+        """
+        return int(_exact_nodes(self.sizes, self.parents, self.log_probs, self.expanded, depth))
+
 
 Channel: TypeAlias = Transitions | Pool
 """What a channel says at one root."""
@@ -179,7 +202,12 @@ ChannelRows: TypeAlias = TransitionRows | PoolRows
 """What a channel says at some roots."""
 
 
-def join_channels(parts: "list[ChannelRows]") -> ChannelRows:
+def kind_of(rows: ChannelRows | Channel) -> str:
+    """The kind of a channel, by what holds it."""
+    return TRANSITIONS if isinstance(rows, TransitionRows | Transitions) else POOL
+
+
+def join_channels(parts: Sequence[ChannelRows]) -> ChannelRows:
     """The rows of several texts, one after the other; those of more than one are copied.
 
     Raises:
@@ -189,13 +217,19 @@ def join_channels(parts: "list[ChannelRows]") -> ChannelRows:
         return parts[0]
     transitions = [one for one in parts if isinstance(one, TransitionRows)]
     pools = [one for one in parts if isinstance(one, PoolRows)]
+    if len({(one.num_rows.shape[1], one.ids.shape[1]) for one in transitions}) > 1:
+        raise ValueError("expected transitions of one depth and width")
     if transitions and len(transitions) == len(parts):
         of_rows = ("num_rows", "previous", "ids", "log_probs")
-        return TransitionRows(*(np.concatenate([getattr(one, name) for one in transitions]) for name in of_rows))
+        return TransitionRows(*(_joined([getattr(one, name) for one in transitions]) for name in of_rows))
     if pools and len(pools) == len(parts):
         of_nodes = ("sizes", "tokens", "parents", "log_probs", "expanded")
-        return PoolRows(*(np.concatenate([getattr(one, name) for one in pools]) for name in of_nodes))
+        return PoolRows(*(_joined([getattr(one, name) for one in pools]) for name in of_nodes))
     raise ValueError("expected rows of one channel")
+
+
+def _joined(parts: "list[npt.NDArray[Any]]") -> npt.NDArray[Any]:
+    return read_only(np.concatenate(parts))
 
 
 def _ends(sizes: Ints | Longs) -> Longs:
@@ -272,3 +306,30 @@ def _are_pools(sizes: Longs, parents: Ints, log_probs: Floats, expanded: Bools) 
             highest = log_prob
         start += size
     return True
+
+
+@kernel
+def node_depths(parents: Ints) -> Ints:
+    """int32 ``[N]``, the depth of each node of one pool; a child of the root stands at depth 1."""
+    depths = np.zeros(parents.size, np.int32)
+    for node in range(parents.size):
+        parent = parents[node]
+        depths[node] = 1 if parent == 0 else depths[parent - 1] + 1
+    return depths
+
+
+@kernel
+def _exact_nodes(sizes: Longs, parents: Ints, log_probs: Floats, expanded: Bools, depth: int) -> int:
+    start, exact = 0, MOST_EXACT
+    for size in sizes:
+        depths = node_depths(parents[start : start + size])
+        scores = np.zeros(size + 1)
+        first = -np.inf
+        for node in range(size):
+            scores[node + 1] = scores[parents[start + node]] + log_probs[start + node]
+            if depths[node] < depth and not expanded[start + node]:
+                first = max(first, scores[node + 1])
+        if first > -np.inf:
+            exact = min(exact, 1 + int((scores[1:] > first).sum()))
+        start += size
+    return exact

@@ -1,0 +1,36 @@
+"""Scores of tokens given the tokens before them: recorded along a text, or computed a moment ago.
+
+A drafter's marginals say how likely a token is at a depth, whatever stands before it. A channel says more:
+*transitions* score the next token after each of some tokens of the depth above, a *pool* scores the nodes of a tree
+that some model walked through. Networks that make channels run elsewhere; here are numbers on the grid of
+`simlab.grid` alone. `rows` holds them at one root and at many, `needs` compares what a policy asks for with what was
+recorded.
+"""
+
+from simlab.channels.rows import (
+    KINDS,
+    POOL,
+    TRANSITIONS,
+    Channel,
+    ChannelRows,
+    Pool,
+    PoolRows,
+    TransitionRows,
+    Transitions,
+    join_channels,
+    kind_of,
+)
+
+__all__ = [
+    "KINDS",
+    "POOL",
+    "TRANSITIONS",
+    "Channel",
+    "ChannelRows",
+    "Pool",
+    "PoolRows",
+    "TransitionRows",
+    "Transitions",
+    "join_channels",
+    "kind_of",
+]

@@ -1,0 +1,125 @@
+"""The channels that policies need of a recording, against those it holds: decided before anything is replayed."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from simlab.channels.rows import EXACT_NODES, KINDS, POOL
+from simlab.errors import MissingChannelError, did_you_mean
+from simlab.policy import AnyPolicy, ChannelNeed
+
+
+@dataclass(frozen=True, slots=True)
+class HeldChannel:
+    """A channel of a recording, as far as it decides which policies can be replayed.
+
+    Attributes:
+        kind: of the channel; it may be one that this simlab does not read.
+        extends: the draft set whose candidates it goes on from; None: it stands for itself.
+        settings: all that bounded it.
+        is_dense: whether it has a row for every root.
+    """
+
+    kind: str
+    extends: str | None
+    settings: Mapping[str, object]
+    is_dense: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a recording holds for a replay of one of its draft sets.
+
+    Attributes:
+        exact_budget: best-first trees up to this budget are exact on the recorded candidates.
+        min_width: candidates recorded at every depth at least.
+        channels: by name.
+        draft: the name of the draft set.
+        place: the folder or address of the recording.
+    """
+
+    exact_budget: int
+    min_width: int
+    channels: Mapping[str, HeldChannel] = field(default_factory=dict)
+    draft: str = "NAME"
+    place: str = "DIR"
+
+
+def check_channels(policy: AnyPolicy, held: Held) -> None:
+    """Whether a recording determines what a policy would see of the channels it reads.
+
+    Args:
+        policy: the policy to be replayed.
+        held: what the recording holds.
+
+    Raises:
+        MissingChannelError: it does not; the sentence ends with the command that would record it.
+    """
+    for need in policy.needs.channels:
+        _check_channel(policy, need, held)
+
+
+def channels_read(policies: Iterable[AnyPolicy]) -> tuple[str, ...]:
+    """The names of all channels that some policies read, each once."""
+    return tuple(dict.fromkeys(need.name for policy in policies for need in policy.needs.channels))
+
+
+def _check_channel(policy: AnyPolicy, need: ChannelNeed, held: Held) -> None:
+    reads = f"{policy!r} reads the channel {need.name}"
+    if need.kind not in KINDS:
+        raise MissingChannelError(
+            f"{reads} of the kind {need.kind!r}, and this simlab reads {' and '.join(KINDS)}; with one that reads it, "
+            f"record it: {_command(need, need.name, held)}"
+        )
+    found = held.channels.get(need.name)
+    if found is None:
+        holds = f"it holds {', '.join(held.channels) or 'no channel'}"
+        raise MissingChannelError(
+            f"{reads}, and {held.place} has none of that name{did_you_mean(need.name, held.channels) or f': {holds}'}; "
+            f"record it: {_command(need, need.name, held)}"
+        )
+    reason = next(_reasons(need, found, held.draft), None)
+    if reason is not None:
+        other = _free_name(need.name, held)
+        raise MissingChannelError(
+            f"{reads}, and {reason}; record it beside, under a name that you give to the policy: "
+            f"{_command(need, other, held)}"
+        )
+
+
+def _reasons(need: ChannelNeed, found: HeldChannel, draft: str) -> Iterator[str]:
+    """Why a recorded channel does not determine what a policy would see."""
+    if found.kind != need.kind:
+        yield f"it was declared as {need.kind} and recorded as {found.kind}"
+        return
+    if not found.is_dense:
+        yield "it was recorded at some positions only, for training"
+    if found.extends not in (None, draft):
+        yield f"it goes on from the draft set {found.extends}, where {draft} is replayed (choose with --draft)"
+    for key, value in need.equal:
+        if found.settings.get(key) != value:
+            yield f"it wants {key} {value} exactly, where {_said(found, key)}"
+    least = dict(need.least)
+    for key, value in need.least:
+        recorded = found.settings.get(key)
+        if not isinstance(recorded, int) or recorded < value:
+            yield f"it wants {key} {value} at least, where {_said(found, key)}"
+    depth, recorded = least.get("depth"), found.settings.get("depth")
+    if found.kind == POOL and EXACT_NODES in least and depth not in (None, recorded):
+        yield f"its exact_nodes were counted for trees of depth {recorded}, and the policy wants {depth}"
+
+
+def _said(found: HeldChannel, key: str) -> str:
+    return f"{found.settings[key]} was recorded" if key in found.settings else "the recording does not say it"
+
+
+def _free_name(name: str, held: Held) -> str:
+    number = 2
+    while f"{name}-{number}" in held.channels:
+        number += 1
+    return f"{name}-{number}"
+
+
+def _command(need: ChannelNeed, name: str, held: Held) -> str:
+    settings = "".join(f",{key}={value}" for key, value in (*need.least, *need.equal))
+    return f"`simlab record --trace {shlex.quote(held.place)} --add-channel {name}=CHECKPOINT{settings}`"

@@ -1,0 +1,146 @@
+"""Transitions and pools: cut to less, put together, and how far a pool's trees are those of the whole."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simlab.channels import ChannelRows, Pool, TransitionRows, Transitions, join_channels, kind_of
+from simlab.channels.rows import MOST_EXACT, node_depths
+from simlab.recorded import RecordedSequence
+from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
+from simlab.testing.random_texts import random_sequence
+
+SEEDS = st.integers(0, 10_000)
+VOCAB = 14
+
+
+def random_text(seed: int) -> RecordedSequence:
+    return random_sequence(np.random.default_rng(seed), VOCAB - 2)
+
+
+def arrays_of(one: Transitions | Pool | ChannelRows) -> list[np.ndarray]:
+    return [getattr(one, name) for name in type(one).__slots__]
+
+
+def assert_same(one: Transitions | Pool | ChannelRows, other: Transitions | Pool | ChannelRows) -> None:
+    assert type(one) is type(other)
+    for ours, theirs in zip(arrays_of(one), arrays_of(other), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, previous=st.integers(1, 6), top_k=st.integers(1, 9), tied=st.booleans())
+def test_transitions_cut_to_less_are_those_made_with_less(seed: int, previous: int, top_k: int, tied: bool) -> None:
+    text = random_text(seed)
+    wide, narrow = (made_up_transitions(text, *size, VOCAB, tied)[0] for size in ((6, 9), (previous, top_k)))
+    for one, other in zip(wide.rows(), narrow.rows(), strict=True):
+        assert_same(one.first(previous, top_k), other)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, depth=st.integers(1, 5), tied=st.booleans())
+def test_a_pool_cut_to_fewer_depths_is_that_of_fewer(seed: int, depth: int, tied: bool) -> None:
+    text = random_text(seed)
+    deep, flat = (made_up_pools(text, each, 3, VOCAB, 2, 0, tied) for each in (5, depth))
+    for one, other in zip(deep.rows(), flat.rows(), strict=True):
+        assert_same(one.first(depth), other)
+
+
+def test_a_pool_in_any_order_is_cut() -> None:
+    """The first child's children come before its sister's: nodes that go leave gaps in the numbers."""
+    pool = Pool(
+        np.array([5, 6, 7, 8, 9], np.int32),
+        np.array([0, 0, 1, 3, 2], np.int32),
+        np.array([-1, -2, -1, -1, -1], np.float32),
+        np.array([True, True, True, False, False]),
+    )
+    cut = pool.first(2)
+    assert (cut.tokens.tolist(), cut.parents.tolist()) == ([5, 6, 7, 9], [0, 0, 1, 2])
+    assert cut.expanded.tolist() == [True, True, False, False]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds=st.lists(SEEDS, min_size=1, max_size=3))
+def test_parts_of_what_was_joined_are_what_was_joined(seeds: list[int]) -> None:
+    texts = [random_text(seed) for seed in seeds]
+    depths = {one.rows.counts.shape[1] for one in texts if one.rows is not None}
+    pools: list[ChannelRows] = [made_up_pools(one, 3, 2, VOCAB, 2) for one in texts]
+    transitions: list[ChannelRows] = [made_up_transitions(one, 2, 3, VOCAB)[0] for one in texts]
+    both = [pools, transitions] if len(depths) == 1 else [pools]
+    for parts in both:
+        joined = join_channels(parts)
+        starts, firsts = joined.starts(), np.cumsum([0, *map(len, parts)]).tolist()
+        for one, (first, last) in zip(parts, itertools.pairwise(firsts), strict=True):
+            assert_same(joined.part(first, last, starts), one)
+        assert len(list(joined.rows())) == len(joined) == firsts[-1]
+
+
+def test_only_channels_of_one_kind_are_joined() -> None:
+    text = random_text(1)
+    pools, transitions = made_up_pools(text, 2, 2, VOCAB, 2), made_up_transitions(text, 2, 3, VOCAB)[0]
+    narrower = made_up_transitions(text, 2, 2, VOCAB)[0]
+    wrong: list[list[ChannelRows]] = [[], [pools, transitions], [transitions, narrower]]
+    for parts in wrong:
+        with pytest.raises(ValueError, match="expected"):
+            join_channels(parts)
+    assert (kind_of(pools), kind_of(transitions)) == ("pool", "transitions")
+
+
+def exact_by_listing(pool: Pool, depth: int) -> int:
+    """Any tree may hang below a node that is not expanded, so what is as probable as such a node is not known."""
+    depths, scores = node_depths(pool.parents).tolist(), [0.0]
+    for parent, log_prob in zip(pool.parents.tolist(), pool.log_probs.tolist(), strict=True):
+        scores.append(scores[parent] + log_prob)
+    nodes = zip(scores[1:], depths, pool.expanded.tolist(), strict=True)
+    open_ones = [score for score, at, done in nodes if at < depth and not done]
+    return MOST_EXACT if not open_ones else 1 + sum(score > max(open_ones) for score in scores[1:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, depth=st.integers(1, 4), beam=st.integers(1, 3), more=st.integers(0, 1), tied=st.booleans())
+def test_exact_nodes_is_the_smallest_of_the_roots(seed: int, depth: int, beam: int, more: int, tied: bool) -> None:
+    pools = made_up_pools(random_text(seed), depth, 2, VOCAB, beam, 0, tied)
+    expected = min((exact_by_listing(one, depth + more) for one in pools.rows()), default=MOST_EXACT)
+    assert pools.exact_nodes(depth + more) == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, budget=st.integers(1, 12), tied=st.booleans())
+def test_up_to_exact_nodes_the_best_nodes_are_those_of_a_larger_pool(seed: int, budget: int, tied: bool) -> None:
+    text = random_text(seed)
+    small, large = (made_up_pools(text, 3, 3, VOCAB, None, number, tied) for number in (budget, 100))
+    assert small.exact_nodes(3) >= budget
+    for one, other in zip(small.rows(), large.rows(), strict=True):
+        assert best_paths(one, budget) == best_paths(other, budget)
+
+
+def best_paths(pool: Pool, budget: int) -> list[tuple[float, tuple[int, ...]]]:
+    """The most probable paths, of equal ones by their ranks, beginnings first."""
+    paths: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    children: dict[int, int] = {}
+    for parent, log_prob in zip(pool.parents.tolist(), pool.log_probs.tolist(), strict=True):
+        rank = children.get(parent, 0)
+        children[parent] = rank + 1
+        score, ranks = paths[parent]
+        paths.append((score - log_prob, (*ranks, rank)))
+    return sorted(paths[1:])[:budget]
+
+
+def test_what_is_no_channel_is_refused() -> None:
+    one = np.ones((1, 1), np.int32)
+    with pytest.raises(ValueError, match="first depth has one row"):
+        TransitionRows(one * 2, np.zeros(1, np.int32), np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float32))
+    with pytest.raises(ValueError, match="promises 1 rows"):
+        TransitionRows(one, np.zeros(1, np.int32), np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float32))
+    rising = np.array([[-2, -1, 0]], np.float32)
+    with pytest.raises(ValueError, match="must not rise"):
+        TransitionRows(one, np.zeros(0, np.int32), np.zeros((1, 3), np.int32), rising)
+    pools = made_up_pools(random_text(3), 2, 2, VOCAB, 1)
+    with pytest.raises(ValueError, match="must be int64, int32"):
+        replace(pools, tokens=pools.tokens.astype(np.int64))
+    with pytest.raises(ValueError, match="parents must come before children"):
+        replace(pools, parents=pools.parents + np.int32(len(pools.parents)))

@@ -1,0 +1,198 @@
+"""What every read of a channel refuses is what the whole check refuses, of the invariants that a read is held to."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simlab.channels import POOL, TRANSITIONS, PoolRows, TransitionRows
+from simlab.errors import TraceError
+from simlab.recorded import DraftRows, RecordedSequence
+from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
+from simlab.traces.channels import checks
+from simlab.traces.channels.columns import PoolColumns, TransitionColumns
+from simlab.traces.channels.row_checks import check_pool_rows, check_transition_rows, transition_shape
+from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, Manifest, ModelInfo
+from simlab.traces.synthetic import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
+
+KEPT, LENGTH, VOCAB, DEPTH = 5, 7, 29, 3
+RECORDS = synthetic_sequences(3, 3, LENGTH, DEPTH, KEPT, VOCAB, SyntheticHeads(tie_share=0.5, extra=3))
+TEXTS = [record.recorded(DRAFT) for record in RECORDS]
+MANIFEST = synthetic_manifest(LENGTH, DEPTH, KEPT, VOCAB)
+PRODUCER = ModelInfo("made up", "", "digest")
+OF_ROWS = ChannelInfo(
+    TRANSITIONS, PRODUCER, DRAFT, "id", {"depth": DEPTH, "previous": 4, "top_k": 6, "order": BASE_RANK}, "float32"
+)
+OF_NODES = ChannelInfo(POOL, PRODUCER, None, None, {"depth": 4, "top_k": 3, "beam": 2}, "float32")
+LEFT_OUT = re.compile(r"mass|target_log_probs")
+"""Invariants that only `simlab inspect` and the writer look at."""
+
+
+def transitions_of(text: RecordedSequence, tied: bool) -> TransitionColumns:
+    return TransitionColumns(*made_up_transitions(text, 4, 6, VOCAB, tied))
+
+
+def joined_base() -> DraftRows:
+    parts = [text.rows for text in TEXTS if text.rows is not None]
+    ids, log_probs, counts, ranks = (
+        np.concatenate([getattr(one, name) for one in parts]) for name in ("ids", "log_probs", "counts", "true_ranks")
+    )
+    return DraftRows(ids, log_probs, counts, ranks)
+
+
+BASE = joined_base()
+COLUMNS = {tied: [transitions_of(text, tied) for text in TEXTS] for tied in (False, True)}
+POOLS = {tied: [made_up_pools(text, 4, 3, VOCAB, 2, 0, tied) for text in TEXTS] for tied in (False, True)}
+
+FLOATS = [np.nan, -np.inf, 0.0, 2.0**-11, 1.0, -1.0, -255.0, -255.5, -1e-7, -0.5]
+IDS = [-(2**31), -1, *range(VOCAB + 2), 2**31 - 1]
+PLACES = st.integers(0, 10_000)
+
+
+def changed(array: np.ndarray, place: int, value: object) -> np.ndarray:
+    """One element set to a value, or to its neighbour's, or turned over."""
+    flat = array.copy().ravel()
+    at, after = place % flat.size, (place + 1) % flat.size
+    flat[at] = flat[after] if value == "next" else not flat[at] if value == "turned" else value
+    return flat.reshape(array.shape)
+
+
+def refused_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest, with_base: bool) -> bool:
+    whole = {name: np.concatenate([one[name] for one in arrays]) for name in ("previous", "ids", "log_probs")}
+    shape = transition_shape(OF_ROWS, manifest)
+    try:
+        check_transition_rows(**whole, base=BASE if with_base else None, texts=RECORDS, shape=shape, where="here")
+    except TraceError:
+        return True
+    return False
+
+
+def broken_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest, tied: bool) -> list[str]:
+    found: list[str] = []
+    for text, one, whole in zip(TEXTS, arrays, COLUMNS[tied], strict=True):
+        try:
+            rows = TransitionRows(whole.rows.num_rows, one["previous"], one["ids"], one["log_probs"])
+        except ValueError as error:
+            found.append(str(error))
+            continue
+        columns = TransitionColumns(rows, whole.outside_log_mass)
+        problems = list(checks._problems(text, columns, OF_ROWS, manifest))
+        assert checks.find_channel_problem(text, columns, OF_ROWS, manifest) == (
+            f"sequence {text.index}: {problems[0]}" if problems else None
+        )
+        found += problems
+    return found
+
+
+FAULTS_OF_ROWS = st.one_of(
+    st.tuples(st.sampled_from(["previous", "ids"]), PLACES, st.sampled_from(IDS)),
+    st.tuples(st.sampled_from(["previous", "ids", "log_probs"]), PLACES, st.just("next")),
+    st.tuples(st.just("log_probs"), PLACES, st.sampled_from(FLOATS)),
+)
+FAULTS_OF_NODES = st.one_of(
+    st.tuples(st.sampled_from(["tokens", "parents"]), PLACES, st.sampled_from(IDS)),
+    st.tuples(st.sampled_from(["tokens", "parents", "log_probs"]), PLACES, st.just("next")),
+    st.tuples(st.just("log_probs"), PLACES, st.sampled_from(FLOATS)),
+    st.tuples(st.just("expanded"), PLACES, st.just("turned")),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    tied=st.booleans(),
+    small=st.booleans(),
+    faults=st.lists(st.tuples(st.integers(0, len(TEXTS) - 1), FAULTS_OF_ROWS), max_size=2),
+)
+def test_a_read_of_transitions_refuses_what_the_whole_check_refuses(
+    tied: bool, small: bool, faults: list[tuple[int, tuple[str, int, object]]]
+) -> None:
+    names = ("previous", "ids", "log_probs")
+    arrays = [{name: getattr(one.rows, name) for name in names} for one in COLUMNS[tied]]
+    for number, (name, place, value) in faults:
+        if arrays[number][name].size:
+            arrays[number][name] = changed(arrays[number][name], place, value)
+    base = MANIFEST.draft_sets[DRAFT]
+    manifest = replace(MANIFEST, draft_sets={DRAFT: replace(base, vocab_size=VOCAB - 3 if small else VOCAB)})
+    problems = [one for one in broken_transitions(arrays, manifest, tied) if not LEFT_OUT.search(one)]
+    assert refused_transitions(arrays, manifest, with_base=True) == bool(problems)
+    if not refused_transitions(arrays, manifest, with_base=True) and not small:
+        assert not refused_transitions(arrays, manifest, with_base=False)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    tied=st.booleans(),
+    info=st.sampled_from(
+        [
+            OF_NODES,
+            replace(OF_NODES, settings={"depth": 3, "top_k": 3}),
+            replace(OF_NODES, settings={"depth": 4, "top_k": 2}),
+            replace(OF_NODES, settings={"depth": 5}),
+        ]
+    ),
+    faults=st.lists(st.tuples(st.integers(0, len(TEXTS) - 1), FAULTS_OF_NODES), max_size=2),
+)
+def test_a_read_of_pools_refuses_what_the_whole_check_refuses(
+    tied: bool, info: ChannelInfo, faults: list[tuple[int, tuple[str, int, object]]]
+) -> None:
+    names = PoolRows.__slots__
+    arrays = [{name: getattr(one, name) for name in names} for one in POOLS[tied]]
+    for number, (name, place, value) in faults:
+        if arrays[number][name].size:
+            arrays[number][name] = changed(arrays[number][name], place, value)
+    found: list[str] = []
+    for text, one in zip(TEXTS, arrays, strict=True):
+        try:
+            columns = PoolColumns.unlabelled(PoolRows(**one))
+            found += checks._problems(text, columns, info, MANIFEST)
+        except ValueError as error:
+            found.append(str(error))
+    flat = tuple(np.concatenate([one[name] for one in arrays]) for name in names)
+    is_refused = False
+    try:
+        check_pool_rows(flat, RECORDS, info, VOCAB, "here")  # type: ignore[arg-type]
+    except TraceError:
+        is_refused = True
+    assert is_refused == any(not LEFT_OUT.search(one) for one in found)
+
+
+def test_the_sentence_says_where() -> None:
+    arrays = [{name: getattr(one.rows, name) for name in ("previous", "ids", "log_probs")} for one in COLUMNS[False]]
+    arrays[2]["ids"] = changed(arrays[2]["ids"], 3 * 9 * 6 + 1, VOCAB)
+    whole = {name: np.concatenate([one[name] for one in arrays]) for name in arrays[0]}
+    with pytest.raises(TraceError, match="here: sequence 2, position 3: an id lies outside the vocabulary"):
+        check_transition_rows(
+            **whole, base=BASE, texts=RECORDS, shape=transition_shape(OF_ROWS, MANIFEST), where="here"
+        )
+
+
+def problem(columns: TransitionColumns | PoolColumns, info: ChannelInfo) -> str:
+    return str(checks.find_channel_problem(TEXTS[0], columns, info, MANIFEST))
+
+
+def test_what_only_the_whole_check_refuses() -> None:
+    columns, pools = COLUMNS[False][0], POOLS[False][0]
+    labelled = np.ones(len(pools), np.bool_)
+    assert problem(columns, OF_ROWS) == problem(PoolColumns.unlabelled(pools), OF_NODES) == "None"
+    assert "must add up to 1" in problem(replace(columns, outside_log_mass=columns.outside_log_mass * 0), OF_ROWS)
+    assert "from -255 to 0" in problem(replace(columns, outside_log_mass=columns.outside_log_mass + 9), OF_ROWS)
+    heavy = PoolColumns.unlabelled(replace(pools, log_probs=pools.log_probs * 0, tokens=ascending(pools)))
+    assert "more than the whole mass" in problem(heavy, OF_NODES)
+    above = PoolColumns(pools, np.ones(len(pools.tokens), np.float32), labelled)
+    assert "target_log_probs must lie from -255 to 0" in problem(above, OF_NODES)
+    assert "expected pool; got transitions" in problem(columns, OF_NODES)
+    assert "expected 6 rows" in problem(COLUMNS[False][1], OF_ROWS)
+    fewer = TransitionColumns(*made_up_transitions(TEXTS[0], 3, 6, VOCAB))
+    assert "every root has 1 + 4 + 4 rows" in problem(fewer, OF_ROWS)
+    narrower = TransitionColumns(*made_up_transitions(TEXTS[0], 4, 5, VOCAB))
+    assert "every row has 6 candidates; got 5" in problem(narrower, OF_ROWS)
+    with pytest.raises(ValueError, match="beside the rows of the draft set"):
+        checks.find_channel_problem(replace(TEXTS[0], rows=None), columns, OF_ROWS, MANIFEST)
+
+
+def ascending(pools: PoolRows) -> np.ndarray:
+    """Tokens that rise within each run of siblings."""
+    return (np.arange(len(pools.tokens)) % 3).astype(np.int32)

@@ -1,0 +1,229 @@
+"""Damaged, truncated and foreign channel files: one sentence each, by a read where a replay would trust them."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from forged_files import forge, mend
+from signed_files import signed
+
+from simlab.errors import TraceError
+from simlab.traces.channels.shards import read_channel_rows
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import open_trace
+from simlab.traces.synthetic import DRAFT, write_synthetic_trace
+from simlab.traces.synthetic_channels import SyntheticChannels
+
+FILES = ["channel-transitions-0000.parquet", "channel-pool-0001.parquet"]
+CHANNELS = ["transitions", "pool"]
+SMALL = SyntheticChannels(previous=3, top_k=3, beam=2)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "trace"
+    return write_synthetic_trace(folder, 0, 8, 12, 3, 8, 97, channels=SMALL)
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "trace"))
+
+
+def told_by_inspect(folder: Path) -> str:
+    with pytest.raises(TraceError) as error:
+        check_trace(folder)
+    assert "\n" not in str(error.value)
+    assert str(error.value).endswith(".")
+    return str(error.value)
+
+
+def told(folder: Path) -> str:
+    """What a person is told by a replay and by `inspect`, which is the same."""
+    trace = open_trace(folder)
+    assert len(list(trace.recorded(DRAFT))) == 8, "who reads no channel reads on"
+    with pytest.raises(TraceError) as error:
+        list(trace.recorded(DRAFT, channels=CHANNELS))
+    assert told_by_inspect(folder) == str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_byte_is_found_wherever_it_is(folder: Path, name: str) -> None:
+    content = (folder / name).read_bytes()
+    rng = random.Random(name)
+    for place in [0, len(content) - 1, *(rng.randrange(len(content)) for _ in range(3))]:
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << rng.randrange(8)
+        (folder / name).write_bytes(damaged)
+        assert f"{name} in {folder} is damaged: its sha256 is not the manifest's" in told(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_cut_short_or_missing_is_named(folder: Path, name: str) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
+    assert f"{name} in {folder} has {len(content) // 2} bytes" in told(folder)
+    mend(folder, name)
+    assert f"{name} in {folder} is damaged or not of this format" in told(folder)
+    (folder / name).unlink()
+    assert f"{name} is missing" in told(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rows_of_another_order_or_text_are_found(folder: Path, tmp_path: Path, name: str) -> None:
+    whole = (folder / name).read_bytes()
+    forge(folder, name, lambda rows: rows[::-1].cast(rows.schema))
+    assert f"{name} in {folder}: its rows are not those of the texts" in told(folder)
+    (folder / name).write_bytes(whole)
+    forge(folder, name, lambda rows: rows.head(-1))
+    assert "rows; found" in told(folder)
+    other = write_synthetic_trace(tmp_path / "other", 1, 8, 12, 3, 8, 97, channels=SMALL)
+    shutil.copy(other / name, folder / name)
+    mend(folder, name)
+    assert name in told(folder)
+
+
+def exchanged(rows: pl.DataFrame) -> pl.DataFrame:
+    """Each row in another's place."""
+    keys = ["sequence", "position"]
+    return rows.select(keys).hstack(rows.drop(keys)[::-1]).cast(rows.schema)
+
+
+def test_transitions_of_another_text_of_the_same_length_are_found(folder: Path) -> None:
+    """Their tokens above are not the draft set's; a pool of another text has another id."""
+    forge(folder, FILES[0], exchanged)
+    assert "sequence 0, position 0: previous are not the first tokens of its draft set" in told(folder)
+    trace = open_trace(folder)
+    texts = trace.texts[: trace.manifest.held().shards[0]]
+    assert len(read_channel_rows(folder, trace.manifest, "transitions", 0, texts)) > 0, "without the draft set's rows"
+
+
+def test_pools_of_another_text_have_another_id(folder: Path) -> None:
+    forge(folder, FILES[1], exchanged)
+    assert len(list(open_trace(folder).recorded(DRAFT, channels=CHANNELS))) == 8
+    said = told_by_inspect(folder)
+    assert "the id of pool of its content is" in said or "are exact up to" in said
+
+
+def first_list(column: str, change: Callable[[list[object]], list[object]]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """The list of the first row changed."""
+
+    def changed(rows: pl.DataFrame) -> pl.DataFrame:
+        lists = rows[column].to_list()
+        lists[0] = change(lists[0])
+        return rows.with_columns(pl.Series(column, lists, dtype=rows.schema[column]))
+
+    return changed
+
+
+def turned(values: list[object]) -> list[object]:
+    """The first two elements exchanged."""
+    return [values[1], values[0], *values[2:]]
+
+
+@pytest.mark.parametrize(
+    ("channel", "column", "change", "words"),
+    [
+        ("transitions", "log_probs", turned, "candidates must stand in the order of log-prob descending, then id"),
+        ("transitions", "log_probs", lambda values: [-1e-7, *values[1:]], "on the grid of 2**-16"),
+        ("transitions", "ids", lambda values: [97, *values[1:]], "an id lies outside the vocabulary"),
+        ("transitions", "previous", turned, "previous are not the first tokens"),
+        ("transitions", "previous", lambda values: values[1:], "the lists of previous are not as long as they must be"),
+        ("transitions", "ids", lambda values: [*values, 3], "expected at most"),
+        ("transitions", "ids", lambda values: [None, *values[1:]], "the column ids must not be null"),
+        ("pool", "tokens", lambda values: [values[1], *values[1:]], "the same id is listed twice"),
+        ("pool", "tokens", lambda values: [-1, *values[1:]], "an id lies outside the vocabulary"),
+        ("pool", "parents", lambda values: [999, *values[1:]], "parents must stand before"),
+        (
+            "pool",
+            "parents",
+            lambda values: [*values[:3], 4, 4, 4, *values[6:]],
+            "parents must stand before their children",
+        ),
+        (
+            "pool",
+            "parents",
+            lambda values: [*values[:6], 0, 0, 0, *values[9:]],
+            "parents must stand before their children",
+        ),
+        ("pool", "expanded", lambda values: [False] * len(values), "a node has children and is not expanded"),
+        ("pool", "expanded", lambda values: [True] * len(values), "deeper than the setting depth, or is expanded"),
+        ("pool", "log_probs", lambda values: [0.5, *values[1:]], "from -255 to 0 on the grid"),
+        ("pool", "log_probs", lambda values: values[:-1], "the lists of log_probs are not as long as they must be"),
+        ("pool", "expanded", lambda values: [None, *values[1:]], "the column expanded must not be null"),
+    ],
+)
+def test_rows_that_break_an_invariant(
+    folder: Path, channel: str, column: str, change: Callable[[list[object]], list[object]], words: str
+) -> None:
+    forge(folder, f"channel-{channel}-0000.parquet", first_list(column, change))
+    assert words in told(folder)
+
+
+def test_children_are_as_many_as_is_said(folder: Path) -> None:
+    def without_last(rows: pl.DataFrame) -> pl.DataFrame:
+        for column in ("tokens", "parents", "log_probs", "expanded"):
+            rows = first_list(column, lambda values: values[:-1])(rows)
+        return rows.with_columns(pl.lit(None, pl.List(pl.Float32)).alias("target_log_probs"))
+
+    forge(folder, "channel-pool-0000.parquet", without_last)
+    assert "the root and each expanded node have as many children as the setting top_k says" in told(folder)
+
+
+def test_another_number_of_rows_at_a_depth(folder: Path) -> None:
+    fewer = pl.lit([1, 3, 2], pl.List(pl.UInt8)).list.to_array(3).alias("num_previous")
+    forge(folder, FILES[0], lambda rows: rows.with_columns(fewer))
+    assert "num_previous must be [1, 3, 3] in each row" in told(folder)
+
+
+def test_what_only_inspect_finds(folder: Path) -> None:
+    name = FILES[0]
+    outside = pl.col("outside_log_mass").list.eval(pl.element() * 0 - 0.25)
+    forge(folder, name, lambda rows: rows.with_columns(outside))
+    assert "kept and outside mass of a row must add up to 1" in told_by_inspect(folder)
+
+
+def test_labels_of_another_length(folder: Path) -> None:
+    labels = pl.lit([-1.0], pl.List(pl.Float32)).alias("target_log_probs")
+    forge(folder, "channel-pool-0000.parquet", lambda rows: rows.with_columns(labels))
+    assert "target_log_probs must be as long as tokens, or null" in told_by_inspect(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"channels": {}}, "channel_ids must be of the channels"),
+        ({"channels": {"pool": {"kind": 3}}}, "'kind' must be a string"),
+        ({"channels": 5}, "'channels' must be an object"),
+    ],
+)
+def test_manifests_that_cannot_be(folder: Path, change: dict[str, object], words: str) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(signed(json.loads(path.read_text()) | change)))
+    assert words in told_by_inspect(folder)
+
+
+def test_more_exact_nodes_than_there_are(folder: Path) -> None:
+    path = folder / "manifest.json"
+    values = json.loads(path.read_text())
+    values["channels"]["pool"]["settings"]["exact_nodes"] += 1
+    path.write_text(json.dumps(signed(values)))
+    assert "the pools of pool are exact up to" in told_by_inspect(folder)
+    values["channels"]["pool"]["settings"] |= {"exact_nodes": values["channels"]["pool"]["settings"]["exact_nodes"] - 1}
+    values["channels"]["pool"]["producer"]["digest"] = "of another head"
+    path.write_text(json.dumps(signed(values)))
+    assert "the id of pool of its content is" in told_by_inspect(folder)
+
+
+def test_channels_of_a_manifest_that_was_read_are_written_as_they_were(folder: Path) -> None:
+    trace = open_trace(folder)
+    assert trace.manifest.to_bytes() == (folder / "manifest.json").read_bytes()
+    sparse = replace(trace.manifest.channels["pool"], positions={"every": 10, "seed": 0})
+    assert sparse.to_json()["positions"] == {"every": 10, "seed": 0}
+    assert trace.holds(DRAFT).channels["pool"].settings["beam"] == 2

@@ -1,0 +1,367 @@
+"""Adding a channel or a draft set to a finished trace.
+
+A run that was killed loses nothing, and resumes to the bytes of an unbroken one; until the end the trace is the one it
+was. Shards may be written in any order, each whole or not at all: ``unfinished/channel-NAME.json`` or
+``unfinished/draft-NAME.json`` says what is being added, a shard is done once its file is there, and the manifest is
+written last.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from simlab.channels import POOL, PoolRows
+from simlab.channels.rows import EXACT_NODES, MOST_EXACT
+from simlab.errors import TraceError
+from simlab.recorded import RecordedSequence
+from simlab.traces.channels.checks import find_channel_problem
+from simlab.traces.channels.columns import ChannelColumns
+from simlab.traces.channels.frames import channel_frame
+from simlab.traces.channels.ids import channel_digest, channel_id
+from simlab.traces.channels.shards import read_channel_columns
+from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.checks import draft_problems
+from simlab.traces.format.files import (
+    MANIFEST,
+    UNFINISHED,
+    local_folder,
+    read_text,
+    remove_leftovers,
+    write_beside,
+    write_frame,
+)
+from simlab.traces.format.frames import draft_frame, parts_of, spans
+from simlab.traces.format.json_fields import Json, json_fields
+from simlab.traces.format.manifest import ChannelInfo, DraftSet, Manifest, file_info, read_manifest
+from simlab.traces.format.records import DraftColumns, SequenceRecord
+from simlab.traces.format.shards import read_draft_columns, read_draft_rows
+from simlab.traces.format.trace_ids import draft_digest, draft_id
+from simlab.traces.reader import Trace, open_trace
+from simlab.traces.writer import first_difference
+
+
+def add_channel(
+    folder: Path,
+    name: str,
+    info: ChannelInfo,
+    columns_of: Callable[[RecordedSequence], ChannelColumns],
+    resume: bool = False,
+) -> Trace:
+    """Add a channel to a finished trace, sequence by sequence; the trace with it.
+
+    Args:
+        folder: of the trace.
+        name: of the channel.
+        info: what the manifest will say of it; of a pool without ``exact_nodes``, which are counted.
+        columns_of: from a text, with the rows of the draft set that the channel extends, to its rows.
+        resume: go on with what the folder holds of it instead of refusing that.
+
+    Raises:
+        TraceError: there is no trace, it cannot be written, or it holds such a channel or another of that name.
+        InUseError: another simlab writes the trace.
+        ValueError: the channel does not fit the trace, or breaks an invariant of the format.
+    """
+    read_manifest(folder)
+    with writing_alone(folder / MANIFEST, "--trace"):
+        adder = ChannelAdder(folder, name, info, resume)
+        for shard in adder.missing():
+            adder.write(shard, [columns_of(one) for one in adder.sequences(shard)])
+        adder.finish()
+    return open_trace(folder)
+
+
+def add_draft(
+    folder: Path,
+    name: str,
+    draft_set: DraftSet,
+    columns_of: Callable[[RecordedSequence], DraftColumns],
+    resume: bool = False,
+) -> Trace:
+    """Add a draft set to a finished trace, sequence by sequence; the trace with it.
+
+    Args:
+        folder: of the trace.
+        name: of the draft set.
+        draft_set: what the manifest will say of it.
+        columns_of: from a text to its rows.
+        resume: go on with what the folder holds of it instead of refusing that.
+
+    Raises:
+        TraceError: there is no trace, it cannot be written, or it holds such a draft set or another of that name.
+        InUseError: another simlab writes the trace.
+        ValueError: the draft set breaks an invariant of the format.
+    """
+    read_manifest(folder)
+    with writing_alone(folder / MANIFEST, "--trace"):
+        adder = DraftAdder(folder, name, draft_set, resume)
+        for shard in adder.missing():
+            adder.write(shard, [columns_of(one.recorded()) for one in adder.texts(shard)])
+        adder.finish()
+    return open_trace(folder)
+
+
+class ChannelAdder:
+    """A channel that is being added to a finished trace; `add_channel` does all of it, and holds the trace's lock."""
+
+    def __init__(self, folder: Path, name: str, info: ChannelInfo, resume: bool) -> None:
+        """Begin or go on; arguments and errors as of `add_channel`."""
+        if not info.is_read or EXACT_NODES in info.settings:
+            raise ValueError(f"a channel is added at all positions, of a kind that is known, without {EXACT_NODES}")
+        self._name, self._info = name, info
+        trace = open_trace(folder)
+        found = trace.manifest.channels.get(name)
+        self._files = _AddedFiles(
+            trace,
+            f"channel-{name}",
+            _without_counted(info).to_json(),
+            None if found is None else _without_counted(found).to_json(),
+        )
+        self._manifest = _with_channel(trace.manifest, name, info, "")
+        self._files.begin(resume)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the channel is in the trace; then there is nothing left to write."""
+        return self._files.is_complete
+
+    def missing(self) -> list[int]:
+        """The shards that are not written yet."""
+        return self._files.missing()
+
+    def sequences(self, shard: int) -> list[RecordedSequence]:
+        """The texts of a shard, with the rows of the draft set that the channel extends."""
+        trace, texts = self._files.trace, self._files.texts(shard)
+        if self._info.extends is None:
+            return [record.recorded() for record in texts]
+        rows = read_draft_rows(trace.place, trace.manifest, self._info.extends, shard, texts)
+        parts = parts_of(rows, [len(record.text) - 1 for record in texts])
+        return [replace(record.recorded(), rows=part) for record, part in zip(texts, parts, strict=True)]
+
+    def write(self, shard: int, parts: Sequence[ChannelColumns]) -> None:
+        """Write a shard: the rows of each of its texts.
+
+        Raises:
+            TraceError: the file cannot be written.
+            ValueError: the rows break an invariant of the format.
+        """
+        texts = self._files.texts(shard)
+        _check_number(parts, texts)
+        for recorded, columns in zip(self.sequences(shard), parts, strict=True):
+            problem = find_channel_problem(recorded, columns, self._info, self._manifest)
+            if problem is not None:
+                raise ValueError(problem)
+        self._files.write(shard, channel_frame(texts, parts, self._info.kind, self._info.setting("depth")))
+
+    def finish(self) -> None:
+        """Write the manifest with the channel, its settings and its id.
+
+        Raises:
+            TraceError: a file cannot be read or written.
+            ValueError: a shard is not written yet.
+        """
+        if self.is_complete:
+            return
+        digests: list[str] = []
+        exact = MOST_EXACT
+        # Without contents nothing is known of the files, and they are read as they are.
+        unfinished, trace = replace(self._manifest, contents=None), self._files.trace
+        for shard in self._files.written():
+            texts = self._files.texts(shard)
+            for columns in read_channel_columns(trace.place, unfinished, self._name, shard, texts):
+                digests.append(channel_digest(columns))
+                if isinstance(columns.rows, PoolRows):
+                    exact = min(exact, columns.rows.exact_nodes(self._info.setting("depth")))
+        counted = {EXACT_NODES: exact} if self._info.kind == POOL else {}
+        info = replace(self._info, settings={**self._info.settings, **counted})
+        self._files.finish(_with_channel(trace.manifest, self._name, info, channel_id(trace.text_id, info, digests)))
+
+
+class DraftAdder:
+    """A draft set that is being added to a finished trace; `add_draft` does all of it, and holds the trace's lock."""
+
+    def __init__(self, folder: Path, name: str, draft_set: DraftSet, resume: bool) -> None:
+        """Begin or go on; arguments and errors as of `add_draft`."""
+        self._name, self._draft_set = name, draft_set
+        trace = open_trace(folder)
+        found = trace.manifest.draft_sets.get(name)
+        self._files = _AddedFiles(
+            trace,
+            f"draft-{name}",
+            draft_set.to_json(),
+            None if found is None else found.to_json(),
+        )
+        self._manifest = _with_draft(trace.manifest, name, draft_set, "")
+        self._files.begin(resume)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the draft set is in the trace; then there is nothing left to write."""
+        return self._files.is_complete
+
+    def missing(self) -> list[int]:
+        """The shards that are not written yet."""
+        return self._files.missing()
+
+    def texts(self, shard: int) -> Sequence[SequenceRecord]:
+        """The texts of a shard."""
+        return self._files.texts(shard)
+
+    def write(self, shard: int, parts: Sequence[DraftColumns]) -> None:
+        """Write a shard: the rows of each of its texts.
+
+        Raises:
+            TraceError: the file cannot be written.
+            ValueError: the rows break an invariant of the format.
+        """
+        texts = self.texts(shard)
+        _check_number(parts, texts)
+        records = [replace(one, drafts={self._name: part}) for one, part in zip(texts, parts, strict=True)]
+        for record in records:
+            for problem in draft_problems(record, self._name, record.drafts[self._name], self._draft_set):
+                raise ValueError(problem)
+        self._files.write(shard, draft_frame(records, self._name, self._draft_set.depth))
+
+    def finish(self) -> None:
+        """Write the manifest with the draft set and its id.
+
+        Raises:
+            TraceError: a file cannot be read or written.
+            ValueError: a shard is not written yet.
+        """
+        if self.is_complete:
+            return
+        digests: list[str] = []
+        unfinished, trace = replace(self._manifest, contents=None), self._files.trace
+        for shard in self._files.written():
+            columns = read_draft_columns(trace.place, unfinished, self._name, shard, self.texts(shard))
+            digests += map(draft_digest, columns)
+        made = draft_id(trace.text_id, self._draft_set.model.digest, digests)
+        self._files.finish(_with_draft(trace.manifest, self._name, self._draft_set, made))
+
+
+class _AddedFiles:
+    """The files of one addition, a shard each, and a note of what is being added."""
+
+    def __init__(self, trace: Trace, stem: str, wanted: Json, found: Json | None) -> None:
+        """What is added to which trace.
+
+        Args:
+            trace: a finished one, in a folder.
+            stem: of the names of the files.
+            wanted: what the manifest will say of it.
+            found: what the manifest says already; None: nothing.
+        """
+        self.trace, self._stem, self._wanted, self._found = trace, stem, wanted, found
+        self._folder = _folder_of(trace)
+        self._note = self._folder / UNFINISHED / f"{stem}.json"
+        self.is_complete = False
+
+    def begin(self, resume: bool) -> None:
+        """Write the note, or meet what is there.
+
+        Raises:
+            TraceError: something is there that was not to be resumed, or is another.
+        """
+        if self._found is not None:
+            self._meet(self._found, resume, "holds", "it is complete, so choose another name")
+            self.is_complete = True
+            self._clean()
+        elif self._note.exists():
+            text = read_text(self._note.parent, self._note.name)
+            try:
+                noted = json_fields(text, self._note.name).inner("added").values
+            except ValueError as error:
+                raise TraceError(f"{self._note} is damaged ({error}); delete it, and add the whole again.") from error
+            self._meet(dict(noted), resume, "holds an unfinished", "add --resume to go on with it")
+            remove_leftovers(self._folder)
+        else:
+            # Files without a note are of nobody knows what.
+            for shard in self.all_shards():
+                self._path(shard).unlink(missing_ok=True)
+            note = json.dumps({"added": self._wanted}, indent=2, ensure_ascii=False, allow_nan=False)
+            write_beside(self._note, lambda file: file.write(f"{note}\n".encode()))
+
+    def all_shards(self) -> range:
+        """The numbers of all shards."""
+        return range(len(self.trace.manifest.held().shards))
+
+    def missing(self) -> list[int]:
+        """Those that are not written yet."""
+        return [] if self.is_complete else [shard for shard in self.all_shards() if not self._path(shard).exists()]
+
+    def written(self) -> range:
+        """The numbers of all shards, once all are written."""
+        if self.missing():
+            raise ValueError(f"shards {self.missing()} are not written yet")
+        return self.all_shards()
+
+    def texts(self, shard: int) -> tuple[SequenceRecord, ...]:
+        """The texts of a shard."""
+        first, last = list(spans(self.trace.manifest.held().shards))[shard]
+        return self.trace.texts[first:last]
+
+    def write(self, shard: int, rows: pl.DataFrame) -> None:
+        """Write one of the files that are missing."""
+        if shard not in self.missing():
+            raise ValueError(f"shard {shard} is done or not one of {len(self.all_shards())}")
+        write_frame(self._path(shard), rows)
+
+    def finish(self, manifest: Manifest) -> None:
+        """Write the manifest, which says all of the addition but its files."""
+        contents = manifest.held()
+        files = {path.name: file_info(path) for path in map(self._path, self.all_shards())}
+        whole = replace(manifest, contents=replace(contents, files={**contents.files, **files}))
+        write_beside(self._folder / MANIFEST, lambda file: file.write(whole.to_bytes()))
+        self.is_complete = True
+        self._clean()
+
+    def _path(self, shard: int) -> Path:
+        return self._folder / f"{self._stem}-{shard:04d}.parquet"
+
+    def _meet(self, found: Json, resume: bool, holds: str, otherwise: str) -> None:
+        differing = first_difference(found, self._wanted)
+        if differing is not None:
+            raise TraceError(
+                f"{self._folder} {holds} {self._stem} with another {differing}. Choose another name, or add what it "
+                f"began with; or delete {self._note} to begin anew."
+            )
+        if not resume:
+            raise TraceError(f"{self._folder} {holds} {self._stem}; {otherwise}.")
+
+    def _clean(self) -> None:
+        self._note.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._note.parent.rmdir()
+        remove_leftovers(self._folder)
+
+
+def _folder_of(trace: Trace) -> Path:
+    folder = local_folder(trace.place)
+    if folder is None:
+        raise TraceError(f"{trace.place} is an address, and nothing can be added there; copy the trace into a folder.")
+    return folder
+
+
+def _check_number(parts: Sequence[object], texts: Sequence[SequenceRecord]) -> None:
+    if len(parts) != len(texts):
+        raise ValueError(f"a shard of {len(texts)} texts needs the rows of each; got {len(parts)}")
+
+
+def _without_counted(info: ChannelInfo) -> ChannelInfo:
+    return replace(info, settings={key: value for key, value in info.settings.items() if key != EXACT_NODES})
+
+
+def _with_channel(manifest: Manifest, name: str, info: ChannelInfo, made: str) -> Manifest:
+    contents = manifest.held()
+    ids = replace(contents, channel_ids={**contents.channel_ids, name: made})
+    return replace(manifest, channels={**manifest.channels, name: info}, contents=ids)
+
+
+def _with_draft(manifest: Manifest, name: str, draft_set: DraftSet, made: str) -> Manifest:
+    contents = manifest.held()
+    ids = replace(contents, draft_ids={**contents.draft_ids, name: made})
+    return replace(manifest, draft_sets={**manifest.draft_sets, name: draft_set}, contents=ids)

@@ -1,0 +1,80 @@
+"""What a recorder hands over of a channel for each sequence: plain numpy arrays, checked where they enter."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from simlab.arrays import Bools, Floats, read_only
+from simlab.channels import ChannelRows, PoolRows, TransitionRows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransitionColumns:
+    """The transitions of one sequence, for each root ``t = 0 .. T-2``.
+
+    Attributes:
+        rows: what a replay reads.
+        outside_log_mass: float32 ``[sum S]``, log of the mass of each row that is not kept, from -255 to 0.
+    """
+
+    rows: TransitionRows
+    outside_log_mass: Floats
+
+    def __post_init__(self) -> None:
+        if self.outside_log_mass.dtype != np.float32 or self.outside_log_mass.shape != (len(self.rows.ids),):
+            raise ValueError(
+                f"outside_log_mass must be float32 [{len(self.rows.ids)}]; got {self.outside_log_mass.dtype} "
+                f"{list(self.outside_log_mass.shape)}"
+            )
+        object.__setattr__(self, "outside_log_mass", read_only(self.outside_log_mass))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolColumns:
+    """The pools of one sequence, for each root ``t = 0 .. T-2``.
+
+    Attributes:
+        rows: what a replay reads.
+        target_log_probs: float32 ``[sum n]``, the target's log-probability of each node given its path, from -255 to 0;
+            0 where there is none.
+        labelled: bool ``[T - 1]``, the roots at which they are known; others are stored as null.
+    """
+
+    rows: PoolRows
+    target_log_probs: Floats
+    labelled: Bools
+
+    def __post_init__(self) -> None:
+        num = len(self.rows.tokens)
+        if self.target_log_probs.dtype != np.float32 or self.target_log_probs.shape != (num,):
+            raise ValueError(
+                f"target_log_probs must be float32 [{num}]; got {self.target_log_probs.dtype} "
+                f"{list(self.target_log_probs.shape)}"
+            )
+        if self.labelled.dtype != np.bool_ or self.labelled.shape != (len(self.rows),):
+            raise ValueError(f"labelled must be bool [{len(self.rows)}]; got {self.labelled.dtype}")
+        known = np.where(np.repeat(self.labelled, self.rows.sizes), self.target_log_probs, np.float32(0))
+        object.__setattr__(self, "target_log_probs", read_only(known.astype(np.float32)))
+        object.__setattr__(self, "labelled", read_only(self.labelled))
+
+    @classmethod
+    def unlabelled(cls, rows: PoolRows) -> "PoolColumns":
+        """Pools of which the target's log-probabilities are not known."""
+        return cls(rows, np.zeros(len(rows.tokens), np.float32), np.zeros(len(rows), np.bool_))
+
+
+ChannelColumns: TypeAlias = TransitionColumns | PoolColumns
+"""All columns of a channel, of one sequence."""
+
+
+def columns_part(columns: ChannelColumns, first: int, last: int) -> ChannelColumns:
+    """The columns from one root up to another, without copying."""
+    starts = columns.rows.starts()
+    part: ChannelRows = columns.rows.part(first, last, starts)
+    within = slice(int(starts[first]), int(starts[last]))
+    if isinstance(part, TransitionRows):
+        assert isinstance(columns, TransitionColumns)
+        return TransitionColumns(part, columns.outside_log_mass[within])
+    assert isinstance(columns, PoolColumns)
+    return PoolColumns(part, columns.target_log_probs[within], columns.labelled[first:last])

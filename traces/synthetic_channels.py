@@ -1,0 +1,53 @@
+"""Made-up channels of a made-up trace, in the real format; see `simlab.traces.synthetic`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from simlab.channels import POOL, TRANSITIONS
+from simlab.recorded import RecordedSequence
+from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
+from simlab.traces.adder import add_channel
+from simlab.traces.channels.columns import PoolColumns, TransitionColumns
+from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, ModelInfo
+from simlab.traces.reader import open_trace
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticChannels:
+    """What is made up beside the draft set: the channel ``transitions`` and the channel ``pool``, of a beam.
+
+    Attributes:
+        previous: tokens of each depth that transitions stand below.
+        top_k: candidates of a row, and children of a node.
+        beam: nodes of each depth that are expanded.
+    """
+
+    previous: int = 4
+    top_k: int = 4
+    beam: int = 3
+
+
+DEFAULT_CHANNELS = SyntheticChannels()
+
+
+def add_synthetic_channels(folder: Path, channels: SyntheticChannels = DEFAULT_CHANNELS) -> None:
+    """Add made-up channels to a trace with one draft set; they sharpen its candidates by the tokens before them.
+
+    Raises:
+        TraceError: there is no such trace, or it holds channels of these names.
+    """
+    trace = open_trace(folder)
+    draft, vocab_size = trace.draft_name(), trace.manifest.vocab_size
+    depth, producer = trace.manifest.draft_sets[draft].depth, ModelInfo("synthetic", "", "synthetic-channels")
+
+    def transitions(recorded: RecordedSequence) -> TransitionColumns:
+        return TransitionColumns(*made_up_transitions(recorded, channels.previous, channels.top_k, vocab_size))
+
+    def pool(recorded: RecordedSequence) -> PoolColumns:
+        return PoolColumns.unlabelled(made_up_pools(recorded, depth, channels.top_k, vocab_size, channels.beam))
+
+    of_rows = {"depth": depth, "previous": channels.previous, "top_k": channels.top_k, "order": BASE_RANK}
+    of_nodes = {"depth": depth, "top_k": channels.top_k, "beam": channels.beam}
+    base = (draft, trace.draft_ids[draft])
+    add_channel(folder, TRANSITIONS, ChannelInfo(TRANSITIONS, producer, *base, of_rows, "float32"), transitions)
+    add_channel(folder, POOL, ChannelInfo(POOL, producer, *base, of_nodes, "float32"), pool)
