@@ -1,0 +1,254 @@
+"""The candidates below the nodes of one tree where what follows a node depends on its path: a lattice of lists.
+
+Lists of scored candidates, of which every one names the list that lies below it. Marginals have one list for each
+depth, transitions one for each token that has a row, a pool one for each node that was expanded.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simlab.arrays import Doubles, Floats, Ints, Longs
+from simlab.grid import STEPS_PER_NAT
+from simlab.jit import borrowing_kernel, kernel
+from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, entropy_of
+from simlab.policies.edges.correction import Correction, cost_of
+
+LEAF = -1
+"""In place of a list: nothing lies below."""
+
+
+class Lattice(NamedTuple):
+    """Lists of candidates, the best first; list 0 lies below the root.
+
+    Scores are whole numbers of grid steps below 0, so that sums are exact: costs.
+
+    Attributes:
+        costs: int32 ``[E]``; within a list they rise, and ranks rise where they are equal.
+        ranks: int32 ``[E]``; of a channel, places in the list.
+        tokens: int32 ``[E]``, different ones within a list.
+        below: int32 ``[E]``, the list below a candidate, a later one than its own; `LEAF`: none.
+        starts: int32 ``[L]``, where each list begins.
+        ends: int32 ``[L]``.
+    """
+
+    costs: Ints
+    ranks: Ints
+    tokens: Ints
+    below: Ints
+    starts: Ints
+    ends: Ints
+
+
+class TransitionLists(NamedTuple):
+    """The transitions at some roots, as kernels read them.
+
+    Attributes:
+        num_rows: int32 ``[N, D]``, of each root.
+        previous: int32 ``[sum (S - 1)]``.
+        ids: int32 ``[sum S, R]``.
+        log_probs: float32 ``[sum S, R]``.
+        starts: int64 ``[N + 1]``, the first row of each root.
+        most_rows: so many rows of each depth are read.
+        top_k: so many candidates of each row are read.
+    """
+
+    num_rows: Ints
+    previous: Ints
+    ids: Ints
+    log_probs: Floats
+    starts: Longs
+    most_rows: int
+    top_k: int
+
+
+class PoolLists(NamedTuple):
+    """The pools at some roots, as kernels read them.
+
+    Attributes:
+        tokens: int32 ``[sum n]``.
+        parents: int32 ``[sum n]``, numbers within the pool of the root.
+        log_probs: float32 ``[sum n]``.
+        starts: int64 ``[N + 1]``, the first node of each root.
+        price: what a depth costs: a path of d tokens scores log(1 + price * d) less.
+    """
+
+    tokens: Ints
+    parents: Ints
+    log_probs: Floats
+    starts: Longs
+    price: float
+
+
+@kernel
+def lattice_of(children: Children) -> Lattice:
+    """The lattice of candidates by depth: a list for each place on the spine or elsewhere, and depth.
+
+    Costs, ranks and tokens are shared, not copied. Where the spine and elsewhere have the same list at one depth they
+    have it at all.
+    """
+    num_depths, below = children.starts.shape[1], np.empty(children.costs.size, np.int32)
+    for kind in (ELSEWHERE, SPINE):
+        for depth in range(num_depths):
+            after = depth + 1 < num_depths
+            for place in range(children.starts[kind, depth], children.ends[kind, depth]):
+                below[place] = ELSEWHERE * num_depths + depth + 1 if after else LEAF
+                if kind == SPINE and children.ranks[place] == 0 and after:
+                    below[place] = SPINE * num_depths + depth + 1
+    starts, ends = children.starts.reshape(-1), children.ends.reshape(-1)
+    if num_depths == 0:
+        starts, ends = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    return Lattice(children.costs, children.ranks, children.tokens, below, starts, ends)
+
+
+@kernel
+def empty_transition_lattice(lists: TransitionLists) -> Lattice:
+    """A lattice to be filled by any of these roots; only costs, tokens and lists below change from root to root."""
+    width, most = min(lists.top_k, lists.ids.shape[1]), 1
+    for root in range(lists.num_rows.shape[0]):
+        num = 1
+        for depth in range(1, lists.num_rows.shape[1]):
+            num += min(lists.num_rows[root, depth], lists.most_rows)
+        most = max(most, num)
+    lattice = _empty_lattice(most * width, most)
+    for number in range(most):
+        lattice.starts[number], lattice.ends[number] = number * width, (number + 1) * width
+        for rank in range(width):
+            lattice.ranks[number * width + rank] = rank
+    return lattice
+
+
+@borrowing_kernel
+def fill_transitions(lattice: Lattice, lists: TransitionLists, root: int) -> int:
+    """The lists of one root: one for each row that is read, depth by depth.
+
+    A row lies below its token wherever that token is at the depth above; a token without a row that is read is a leaf.
+
+    Args:
+        lattice: from `empty_transition_lattice`.
+        lists: the transitions.
+        root: one of their roots.
+
+    Returns:
+        How many lists there are.
+    """
+    num_depths, width = lists.num_rows.shape[1], min(lists.top_k, lists.ids.shape[1])
+    first_row, first_list, num, place = lists.starts[root], 0, 1, 0
+    for depth in range(num_depths):
+        start = place
+        for row in range(first_row, first_row + num):
+            for rank in range(width):
+                lattice.tokens[place + rank] = lists.ids[row, rank]
+                lattice.costs[place + rank] = np.int32(lists.log_probs[row, rank] * np.float32(-STEPS_PER_NAT))
+                lattice.below[place + rank] = LEAF
+            place += width
+        if depth + 1 == num_depths:
+            break
+        first_row, first_list = first_row + lists.num_rows[root, depth], first_list + num
+        num = min(lists.num_rows[root, depth + 1], lists.most_rows)
+        # The first of equal tokens stays. No branch, and the candidates in the inner loop, so that it is vectorised.
+        for number in range(num - 1, -1, -1):
+            token, named = lists.previous[first_row - root - 1 + number], np.int32(first_list + number)
+            for one in range(start, place):
+                lattice.below[one] = named if lattice.tokens[one] == token else lattice.below[one]
+    return int(first_list + num)
+
+
+@kernel
+def empty_pool_lattice(lists: PoolLists) -> Lattice:
+    """A lattice to be filled by any of these roots."""
+    most = 0
+    for root in range(lists.starts.size - 1):
+        most = max(most, lists.starts[root + 1] - lists.starts[root])
+    return _empty_lattice(most, most + 1)
+
+
+@borrowing_kernel
+def fill_pool(lattice: Lattice, lists: PoolLists, root: int) -> int:
+    """The lists of one root: its children, and those of each node that has any.
+
+    What a depth costs is part of the candidates' costs, as the difference to the depth above, each on the grid. So a
+    path's cost is that of its edges and, exactly, the price of its own depth; it rises along every path.
+
+    Args:
+        lattice: from `empty_pool_lattice`.
+        lists: the pools.
+        root: one of their roots.
+
+    Returns:
+        How many lists there are.
+    """
+    start = lists.starts[root]
+    number, parent, added, first = -1, -1, 0, 0
+    lattice.starts[0] = lattice.ends[0] = 0
+    for node in range(lists.starts[root + 1] - start):
+        if lists.parents[start + node] != parent:
+            parent, number, first = lists.parents[start + node], number + 1, node
+            lattice.starts[number] = node
+            if parent > 0:
+                lattice.below[parent - 1] = number
+            if lists.price > 0.0:
+                added = _added_price(lists, start, parent)
+        lattice.ends[number] = node + 1
+        lattice.tokens[node], lattice.ranks[node] = lists.tokens[start + node], node - first
+        lattice.costs[node] = np.int32(lists.log_probs[start + node] * np.float32(-STEPS_PER_NAT)) + added
+        lattice.below[node] = LEAF
+    return max(number + 1, 1)
+
+
+@borrowing_kernel
+def _added_price(lists: PoolLists, start: int, parent: int) -> int:
+    """What the depth of a node's children costs above its own."""
+    depth = 0
+    while parent > 0:
+        parent, depth = lists.parents[start + parent - 1], depth + 1
+    return cost_of(-np.log(1.0 + lists.price * (depth + 1))) - cost_of(-np.log(1.0 + lists.price * depth))
+
+
+@kernel
+def deepest_node(lists: PoolLists) -> int:
+    """The depth of the deepest node of these pools; 0 if they are empty."""
+    deepest = 0
+    for root in range(lists.starts.size - 1):
+        start, end = lists.starts[root], lists.starts[root + 1]
+        depths = np.zeros(end - start + 1, np.int32)
+        for node in range(start, end):
+            depths[node - start + 1] = depths[lists.parents[node]] + 1
+        deepest = max(deepest, depths.max())
+    return deepest
+
+
+@kernel
+def list_weights(lattice: Lattice, num_lists: int, correction: Correction) -> Doubles:
+    """A 3-gram's weight in each list, float64 ``[L]``: its own, or times the share of the entropy that the list has.
+
+    As `simlab.policies.edges.correction.fit_weights` has it for depths.
+    """
+    weights = np.full(num_lists, correction.weight, np.float64)
+    if correction.adaptive:
+        for number in range(num_lists):
+            start, end = lattice.starts[number], lattice.ends[number]
+            full = np.log(end - start + 1.0)
+            weights[number] *= entropy_of(lattice.costs, start, end) / full if start < end else 0.0
+    return weights
+
+
+@borrowing_kernel
+def find_token(lattice: Lattice, number: int, token: int) -> int:
+    """Where a token stands in a list; -1 where it does not."""
+    for place in range(lattice.starts[number], lattice.ends[number]):
+        if lattice.tokens[place] == token:
+            return int(place)
+    return -1
+
+
+@kernel
+def _empty_lattice(num_candidates: int, num_lists: int) -> Lattice:
+    return Lattice(
+        np.empty(num_candidates, np.int32),
+        np.empty(num_candidates, np.int32),
+        np.empty(num_candidates, np.int32),
+        np.empty(num_candidates, np.int32),
+        np.empty(num_lists, np.int32),
+        np.empty(num_lists, np.int32),
+    )
