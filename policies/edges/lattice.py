@@ -70,6 +70,7 @@ class PoolLists(NamedTuple):
         parents: int32 ``[sum n]``, numbers within the pool of the root.
         log_probs: float32 ``[sum n]``.
         starts: int64 ``[N + 1]``, the first node of each root.
+        deepest: deeper nodes are not read.
         price: what a depth costs: a path of d tokens scores log(1 + price * d) less.
     """
 
@@ -77,6 +78,7 @@ class PoolLists(NamedTuple):
     parents: Ints
     log_probs: Floats
     starts: Longs
+    deepest: int
     price: float
 
 
@@ -178,44 +180,70 @@ def fill_pool(lattice: Lattice, lists: PoolLists, root: int) -> int:
     Returns:
         How many lists there are.
     """
-    start = lists.starts[root]
-    number, parent, added, first = -1, -1, 0, 0
+    start, end, num = lists.starts[root], lists.starts[root + 1], 1
     lattice.starts[0] = lattice.ends[0] = 0
-    for node in range(lists.starts[root + 1] - start):
-        if lists.parents[start + node] != parent:
-            parent, number, first = lists.parents[start + node], number + 1, node
-            lattice.starts[number] = node
+    node = start
+    while node < end:
+        first, parent = node, lists.parents[node]
+        depth = _depth_of(lists, start, parent)
+        added = _price_of(lists, depth + 1) - _price_of(lists, depth)
+        while node < end and lists.parents[node] == parent:
+            place = node - start
+            lattice.costs[place] = np.int32(lists.log_probs[node] * np.float32(-STEPS_PER_NAT)) + added
+            lattice.tokens[place], lattice.ranks[place], lattice.below[place] = lists.tokens[node], node - first, LEAF
+            node += 1
+        if depth < lists.deepest:
+            number = 0
             if parent > 0:
+                number, num = num, num + 1
                 lattice.below[parent - 1] = number
-            if lists.price > 0.0:
-                added = _added_price(lists, start, parent)
-        lattice.ends[number] = node + 1
-        lattice.tokens[node], lattice.ranks[node] = lists.tokens[start + node], node - first
-        lattice.costs[node] = np.int32(lists.log_probs[start + node] * np.float32(-STEPS_PER_NAT)) + added
-        lattice.below[node] = LEAF
-    return max(number + 1, 1)
+            lattice.starts[number], lattice.ends[number] = first - start, node - start
+    return num
 
 
 @borrowing_kernel
-def _added_price(lists: PoolLists, start: int, parent: int) -> int:
-    """What the depth of a node's children costs above its own."""
+def _depth_of(lists: PoolLists, start: int, number: int) -> int:
+    """The depth of a node of the pool that begins there; its number is 0 for the root."""
     depth = 0
-    while parent > 0:
-        parent, depth = lists.parents[start + parent - 1], depth + 1
-    return cost_of(-np.log(1.0 + lists.price * (depth + 1))) - cost_of(-np.log(1.0 + lists.price * depth))
+    while number > 0:
+        number, depth = lists.parents[start + number - 1], depth + 1
+    return depth
+
+
+@borrowing_kernel
+def _price_of(lists: PoolLists, depth: int) -> int:
+    """What a depth costs, in grid steps."""
+    return cost_of(-np.log(1.0 + lists.price * depth)) if lists.price > 0.0 else 0
 
 
 @kernel
 def deepest_node(lists: PoolLists) -> int:
-    """The depth of the deepest node of these pools; 0 if they are empty."""
+    """The depth of the deepest node that is read of these pools; 0 if there is none."""
     deepest = 0
     for root in range(lists.starts.size - 1):
         start, end = lists.starts[root], lists.starts[root + 1]
-        depths = np.zeros(end - start + 1, np.int32)
         for node in range(start, end):
-            depths[node - start + 1] = depths[lists.parents[node]] + 1
-        deepest = max(deepest, depths.max())
-    return deepest
+            if node == start or lists.parents[node] != lists.parents[node - 1]:
+                deepest = max(deepest, _depth_of(lists, start, lists.parents[node]) + 1)
+    return min(deepest, lists.deepest)
+
+
+@kernel
+def empty_lattice(transitions: TransitionLists | None, pools: PoolLists | None) -> Lattice:
+    """A lattice to be filled by any of these roots; one of the two is None, and what is None is not even compiled."""
+    if transitions is not None:
+        return empty_transition_lattice(transitions)
+    assert pools is not None
+    return empty_pool_lattice(pools)
+
+
+@borrowing_kernel
+def fill_lattice(lattice: Lattice, transitions: TransitionLists | None, pools: PoolLists | None, root: int) -> int:
+    """The lists of one root; how many there are."""
+    if transitions is not None:
+        return fill_transitions(lattice, transitions, root)
+    assert pools is not None
+    return fill_pool(lattice, pools, root)
 
 
 @kernel
