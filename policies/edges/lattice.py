@@ -135,25 +135,55 @@ def fill_transitions(lattice: Lattice, lists: TransitionLists, root: int) -> int
         How many lists there are.
     """
     num_depths, width = lists.num_rows.shape[1], min(lists.top_k, lists.ids.shape[1])
-    first_row, first_list, num, place = lists.starts[root], 0, 1, 0
+    first_row, first_list, num, start = lists.starts[root], 0, 1, 0
     for depth in range(num_depths):
-        start = place
-        for row in range(first_row, first_row + num):
-            for rank in range(width):
-                lattice.tokens[place + rank] = lists.ids[row, rank]
-                lattice.costs[place + rank] = np.int32(lists.log_probs[row, rank] * np.float32(-STEPS_PER_NAT))
-                lattice.below[place + rank] = LEAF
-            place += width
-        if depth + 1 == num_depths:
-            break
+        for row in range(num):
+            place = start + row * width
+            _copy_list(lattice, place, lists.ids[first_row + row, :width], lists.log_probs[first_row + row, :width])
+        end = start + num * width
         first_row, first_list = first_row + lists.num_rows[root, depth], first_list + num
-        num = min(lists.num_rows[root, depth + 1], lists.most_rows)
-        # The first of equal tokens stays. No branch, and the candidates in the inner loop, so that it is vectorised.
-        for number in range(num - 1, -1, -1):
-            token, named = lists.previous[first_row - root - 1 + number], np.int32(first_list + number)
-            for one in range(start, place):
-                lattice.below[one] = named if lattice.tokens[one] == token else lattice.below[one]
-    return int(first_list + num)
+        num = min(lists.num_rows[root, depth + 1], lists.most_rows) if depth + 1 < num_depths else 0
+        above = first_row - root - 1
+        _link(lattice.below[start:end], lattice.tokens[start:end], lists.previous[above : above + num], first_list)
+        start = end
+    return int(first_list)
+
+
+@borrowing_kernel
+def _copy_list(lattice: Lattice, place: int, ids: Ints, log_probs: Floats) -> None:
+    """Candidates of one row, whatever lies below them; loops as a compiler vectorises them."""
+    costs, tokens = lattice.costs[place : place + ids.size], lattice.tokens[place : place + ids.size]
+    for one in range(costs.size):
+        costs[one] = np.int32(log_probs[one] * np.float32(-STEPS_PER_NAT))
+    for one in range(tokens.size):
+        tokens[one] = ids[one]
+
+
+@borrowing_kernel
+def _link(below: Ints, tokens: Ints, previous: Ints, first_list: int) -> None:
+    """Which list lies below each candidate: that of its token, the first of two.
+
+    Args:
+        below: int32 ``[E]``, to be filled.
+        tokens: int32 ``[E]``, of the candidates.
+        previous: int32 ``[L]``, the token above each list.
+        first_list: the number of the first.
+    """
+    for one in range(below.size):
+        below[one] = LEAF
+    # From behind, so that the first of equal tokens stays; four at a time, and without a branch, which a compiler
+    # vectorises. Where fewer are left the first stands for those that are not there.
+    for last in range(previous.size, 0, -4):
+        a, b, c, d = last - 1, max(last - 2, 0), max(last - 3, 0), max(last - 4, 0)
+        token_a, token_b, token_c, token_d = previous[a], previous[b], previous[c], previous[d]
+        list_a, list_b = np.int32(first_list + a), np.int32(first_list + b)
+        list_c, list_d = np.int32(first_list + c), np.int32(first_list + d)
+        for one in range(below.size):
+            token, found = tokens[one], below[one]
+            found = list_a if token == token_a else found
+            found = list_b if token == token_b else found
+            found = list_c if token == token_c else found
+            below[one] = list_d if token == token_d else found
 
 
 @kernel
@@ -184,7 +214,7 @@ def fill_pool(lattice: Lattice, lists: PoolLists, root: int) -> int:
     lattice.starts[0] = lattice.ends[0] = 0
     node = start
     while node < end:
-        first, parent = node, lists.parents[node]
+        first, parent = node, int(lists.parents[node])
         depth = _depth_of(lists, start, parent)
         added = _price_of(lists, depth + 1) - _price_of(lists, depth)
         while node < end and lists.parents[node] == parent:

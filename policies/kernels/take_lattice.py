@@ -200,10 +200,8 @@ def take_corrected_into(
         if below == LEAF or node == most or num_taken[depth] > max(width, depth == 0):
             continue
         first = tree[TOKENS, tree[PARENTS, node]] if node > 0 else before_root
-        start, end, weight = lattice.starts[below], lattice.ends[below], weights[below]
-        above = list_context(
-            correction, first, tree[TOKENS, node], weight, lattice.costs, lattice.tokens, start, end
-        )
+        start, end, weight = int(lattice.starts[below]), int(lattice.ends[below]), float(weights[below])
+        above = list_context(correction, first, tree[TOKENS, node], weight, lattice.costs, lattice.tokens, start, end)
         for place in range(start, end):
             step = candidate_cost(lattice, correction, above, place, costs[num] - cost if num == most else _NO_LIMIT)
             if step == ABOVE_LIMIT:

@@ -52,7 +52,7 @@ class BestPaths:
 
     @property
     def key(self) -> str:
-        """Shape and correction."""
+        """The shape and the settings of its correction."""
         return f"best-first:{'' if self.edge is None else self.edge.key}"
 
     def correction(self, num_tokens: int) -> Correction | None:
@@ -105,7 +105,9 @@ class LatticeOrder:
 
     def __post_init__(self) -> None:
         if not self.source.has_probabilities and isinstance(self.shape, BestPaths) and self.shape.edge is not None:
-            raise ValueError("a 3-gram corrects probabilities, and with a price on depths scores are none; leave one out")
+            raise ValueError(
+                "a 3-gram corrects probabilities, and with a price on depths scores are none; leave one out"
+            )
 
     @property
     def key(self) -> str:

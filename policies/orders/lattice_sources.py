@@ -38,7 +38,7 @@ class ChannelLists(NamedTuple):
     def num_depths(self) -> int:
         """How deep the deepest node lies that there may be."""
         if self.transitions is not None:
-            return self.transitions.num_rows.shape[1]
+            return int(self.transitions.num_rows.shape[1])
         assert self.pools is not None
         return deepest_node(self.pools)
 
@@ -102,7 +102,7 @@ class TransitionSource:
 
     @property
     def key(self) -> str:
-        """Channel and settings."""
+        """The channel and the settings of this source."""
         return f"transitions:{self.channel}:{self.previous}:{self.top_k}"
 
     @property
@@ -164,7 +164,7 @@ class PoolSource:
 
     @property
     def key(self) -> str:
-        """Channel and settings."""
+        """The channel and the settings of this source."""
         return f"pool:{self.need}:{self.depth_price}:{self.reads_draft}"
 
     @property
@@ -214,9 +214,7 @@ def true_reaches(source: LatticeSource, texts: RecordedTexts) -> Ints:
 
 
 @kernel
-def _fill_reaches(
-    roots: Roots, transitions: TransitionLists | None, pools: PoolLists | None, reaches: Ints
-) -> None:
+def _fill_reaches(roots: Roots, transitions: TransitionLists | None, pools: PoolLists | None, reaches: Ints) -> None:
     lattice = empty_lattice(transitions, pools)
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
