@@ -131,10 +131,15 @@ def entropy_at(children: Children, kind: int, depth: int) -> float:
 
     The lump stands for what is not read; the drafter's own entropy, over its whole vocabulary, is at least as large.
     """
-    start, end = children.starts[kind, depth], children.ends[kind, depth]
+    return entropy_of(children.costs, children.starts[kind, depth], children.ends[kind, depth])
+
+
+@kernel
+def entropy_of(costs: Ints, start: int, end: int) -> float:
+    """The entropy of the candidates from one place up to another; as `entropy_at` has it."""
     entropy, rest = 0.0, 1.0
     for place in range(start, end):
-        log_prob = children.costs[place] / -STEPS_PER_NAT
+        log_prob = costs[place] / -STEPS_PER_NAT
         prob = weight_scalar(log_prob)
         entropy -= prob * log_prob
         rest -= prob

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simlab.arrays import Doubles, Longs
+from simlab.arrays import Doubles, Ints, Longs
 from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import borrowing_kernel
 from simlab.policies.edges.children import SPINE, Children, entropy_at
@@ -113,21 +113,25 @@ def log_correction(
 
 
 @borrowing_kernel
-def shift_of(children: Children, correction: Correction, before: PrecedingTokens, kind: int, depth: int) -> float:
+def shift_of(
+    correction: Correction, before: PrecedingTokens, weight: float, costs: Ints, tokens: Ints, start: int, end: int
+) -> float:
     """What makes the children of a node and the rest, as the floor corrects it, sum to 1; a logarithm.
 
     Args:
-        children: the candidates.
         correction: not empty.
         before: the node and the one above it.
-        kind: of the node.
-        depth: of the node; there are children below it.
+        weight: of the 3-gram below the node.
+        costs: int32, of candidates.
+        tokens: int32, theirs.
+        start: where the node's children begin among the candidates.
+        end: where they end.
     """
-    corpus, text, weight, share = correction.corpus, correction.text, correction.weights[depth], correction.text_share
+    corpus, text, share = correction.corpus, correction.text, correction.text_share
     one, two, three, four = corpus.slots, corpus.totals, text.slots, text.totals
     total, rest = 0.0, 1.0
-    for place in range(children.starts[kind, depth], children.ends[kind, depth]):
-        log_prob, token = children.costs[place] / -STEPS_PER_NAT, children.tokens[place]
+    for place in range(start, end):
+        log_prob, token = costs[place] / -STEPS_PER_NAT, tokens[place]
         total += np.exp(log_prob + log_correction(one, two, three, four, share, before, weight, token))
         rest -= np.exp(log_prob)
     return float(-np.log(total + max(rest, 0.0) * np.exp(weight * np.log(FLOOR))))

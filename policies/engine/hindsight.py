@@ -1,9 +1,9 @@
 """Oracle upper bounds: what policies that knew the target's text could reach. No bound is a policy.
 
 `fewest_rounds` has the fewest rounds that any choice of trees can have, as `simlab.sequence_replay.hindsight_rounds`,
-at once. `best_budgets_in_hindsight` keeps an order of nodes and chooses, at every root at which a round starts, how
-many of them enter, so that the seconds of the whole text are the fewest: how much a better budget rule could still
-bring. No rule on the same order and prices is faster.
+at once, and `fewest_rounds_within` the same for trees on a channel. `best_budgets_in_hindsight` keeps an order of nodes
+and chooses, at every root at which a round starts, how many of them enter, so that the seconds of the whole text are
+the fewest: how much a better budget rule could still bring. No rule on the same order and prices is faster.
 """
 
 import numpy as np
@@ -27,23 +27,43 @@ def fewest_rounds(texts: RecordedTexts, budget: int) -> TextRounds:
         ValueError: there are no draft rows.
     """
     roots = texts.drafted()
-    visited, ends = _fewest(roots.counts, roots.true_ranks, budget, roots.firsts)
+    return fewest_rounds_within(_kept_true_tokens(roots.counts, roots.true_ranks), roots.firsts, budget)
+
+
+def fewest_rounds_within(reaches: Ints, firsts: Longs, budget: int) -> TextRounds:
+    """The rounds of chains of true tokens, at each root at most so many of them and at most ``budget``.
+
+    Args:
+        reaches: int32 ``[R]``, the true tokens behind each root that some tree could hold, such as
+            `simlab.policies.orders.lattice_sources.true_reaches`.
+        firsts: int64 ``[S + 1]``, the first root of each text, and R.
+        budget: drafted tokens of a round.
+    """
+    visited, ends = _fewest(reaches, budget, firsts)
     return TextRounds(visited[0], visited[1], visited[1].copy(), ends)
 
 
 @kernel
-def _fewest(counts: Ints, true_ranks: Ints, budget: int, firsts: Longs) -> tuple[Longs, Longs]:
-    """Roots and accepted tokens of all rounds, and where the rounds of each text end."""
+def _kept_true_tokens(counts: Ints, true_ranks: Ints) -> Ints:
+    """How many true tokens behind each root are among the candidates, int32 ``[R]``."""
     num_roots, num_depths = counts.shape
+    runs = np.zeros(num_roots, np.int32)
+    for root in range(num_roots):
+        while runs[root] < num_depths and 0 <= true_ranks[root, runs[root]] < counts[root, runs[root]]:
+            runs[root] += 1
+    return runs
+
+
+@kernel
+def _fewest(reaches: Ints, budget: int, firsts: Longs) -> tuple[Longs, Longs]:
+    """Roots and accepted tokens of all rounds, and where the rounds of each text end."""
+    num_roots = reaches.size
     reach, visited, ends = np.empty(num_roots, np.int64), np.empty((2, num_roots), np.int64), np.empty_like(firsts[1:])
     number = 0
     for text in range(firsts.size - 1):
         first, last = firsts[text], firsts[text + 1]
         for root in range(first, last):
-            run = 0
-            while run < min(num_depths, budget) and 0 <= true_ranks[root, run] < counts[root, run]:
-                run += 1
-            reach[root] = min(root + run + 1, last)
+            reach[root] = min(root + min(reaches[root], budget) + 1, last)
         root = first
         while root < last:
             # The next root whose own reach is furthest, the later one of two; the end of the text reaches itself.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simlab.arrays import Ints
 from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, inlined_kernel
 from simlab.policies.edges.children import Children
@@ -22,6 +23,7 @@ from simlab.policies.edges.correction import (
     preceding_tokens,
     shift_of,
 )
+from simlab.policies.edges.lattice import Lattice
 from simlab.policies.edges.ngram import key_of
 from simlab.policies.edges.ngram_logs import UNSEEN, log_after, region_of
 
@@ -68,7 +70,34 @@ def parent_context(
         kind: of the node.
         depth: of the node; there may be children below it.
     """
-    weight, shift, two, one = correction.weights[depth], 0.0, UNSEEN, UNSEEN
+    weight, start, end = correction.weights[depth], children.starts[kind, depth], children.ends[kind, depth]
+    return list_context(correction, first, second, weight, children.costs, children.tokens, start, end)
+
+
+@inlined_kernel
+def list_context(
+    correction: Correction,
+    first: int,
+    second: int,
+    weight: float,
+    costs: Ints,
+    tokens: Ints,
+    start: int,
+    end: int,
+) -> ParentContext:
+    """Look up what is the same for all candidates of the list below one node.
+
+    Args:
+        correction: not empty.
+        first: the token above the node; -1 if there is none.
+        second: the node's.
+        weight: of the 3-gram in this list.
+        costs: int32, of candidates.
+        tokens: int32, theirs.
+        start: where the list begins among the candidates.
+        end: where it ends.
+    """
+    shift, two, one = 0.0, UNSEEN, UNSEEN
     can_be_quick = correction.text_share == 0.0 and not correction.renormalised and weight <= _MOST_WEIGHT
     is_quick = can_be_quick and correction.corpus.logs.tokens.size > 0
     before = PrecedingTokens(int(np.int64(first)), int(np.int64(second)), 0, 0, 0, 0)
@@ -79,12 +108,14 @@ def parent_context(
     else:
         before = preceding_tokens(correction, first, second)
     if correction.renormalised:
-        shift = shift_of(children, correction, before, kind, depth)
+        shift = shift_of(correction, before, weight, costs, tokens, start, end)
     return ParentContext(is_quick, two, one, before, weight, shift)
 
 
 @inlined_kernel
-def candidate_cost(children: Children, correction: Correction, above: ParentContext, place: int, limit: int) -> int:
+def candidate_cost(
+    children: Children | Lattice, correction: Correction, above: ParentContext, place: int, limit: int
+) -> int:
     """What a candidate adds to the cost of a path.
 
     `ABOVE_LIMIT` where it, and all behind it in its list, are above a limit.
@@ -134,8 +165,11 @@ def exact_candidate_cost(
         place: of the candidate below it.
     """
     before = preceding_tokens(correction, first, second)
-    shift = shift_of(children, correction, before, kind, depth) if correction.renormalised else 0.0
-    above = ParentContext(False, UNSEEN, UNSEEN, before, correction.weights[depth], shift)
+    weight, shift = correction.weights[depth], 0.0
+    if correction.renormalised:
+        start, end = children.starts[kind, depth], children.ends[kind, depth]
+        shift = shift_of(correction, before, weight, children.costs, children.tokens, start, end)
+    above = ParentContext(False, UNSEEN, UNSEEN, before, weight, shift)
     return _exact_cost(correction, above, children.costs[place] / -STEPS_PER_NAT, children.tokens[place])
 
 

@@ -10,14 +10,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from simlab.arrays import Doubles, Floats, Ints, Longs, Shorts
+from simlab.arrays import Doubles, Floats, Ints, Shorts
 from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import kernel
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition
-from simlab.policies.edges.children import SPINE, Children, empty_children, fill_marginal
-from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, is_before
+from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_children, fill_marginal
+from simlab.policies.edges.lattice import lattice_of
+from simlab.policies.kernels.path_order import DEPTHS, PARENTS, RANKS, TOKENS
+from simlab.policies.kernels.take_in_order import insert_true_path
+from simlab.policies.kernels.take_lattice import expand_into, expand_lattice, tree_buffers_for
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import Needs
@@ -156,11 +159,9 @@ def _tree(
     ids: Ints, log_probs: Floats, counts: Ints, width: int, caps: Ints, gap: Doubles, root_token: int, most: int
 ) -> tuple[Ints, Doubles]:
     children = empty_children(counts.size, width)
-    tree, costs, heap = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64), np.empty(most + 1, np.int32)
     fill_marginal(children, ids, log_probs, counts, 0, width)
     _cap(children, caps, gap)
-    number = _expand(children, root_token, tree, costs, heap)
-    return tree[:, : number + 1].copy(), costs[: number + 1] / -STEPS_PER_NAT + 0.0
+    return expand_lattice(lattice_of(children), root_token, most, width)
 
 
 @kernel
@@ -175,17 +176,16 @@ def _fill_layer(
     scores: Doubles,
 ) -> None:
     """A row for each root."""
-    children = empty_children(roots.counts.shape[1], width)
-    tree, costs, heap = np.empty((4, most + 1), np.int32), np.empty(most + 1, np.int64), np.empty(most + 1, np.int32)
+    children, buffers = empty_children(roots.counts.shape[1], width), tree_buffers_for(most)
     for root in range(roots.counts.shape[0]):
         fill_marginal(children, roots.ids, roots.log_probs, roots.counts[root], roots.starts[root], width)
         _cap(children, caps, gap)
-        number = _expand(children, -1, tree, costs, heap)
-        insert_true_path(tree[:, : number + 1], roots.true_ranks[root], insertions[root])
+        number = expand_into(lattice_of(children), -1, width, buffers)
+        insert_true_path(buffers.tree[:, : number + 1], roots.true_ranks[root], insertions[root])
         available[root] = number
         if scores.shape[1] > 0:
             for node in range(number + 1):
-                scores[root, node] = costs[node] / -STEPS_PER_NAT + 0.0
+                scores[root, node] = buffers.costs[node] / -STEPS_PER_NAT + 0.0
 
 
 @kernel
@@ -197,76 +197,5 @@ def _cap(children: Children, caps: Ints, gap: Doubles) -> None:
             between = (children.costs[start + 1] - children.costs[start]) / STEPS_PER_NAT
             share = 1.0 / (1.0 + np.exp(gap[0] * (between - gap[1])))
             most = min(most, max(1, int(np.rint(most * share))))
-        children.ends[SPINE, depth] = min(children.ends[SPINE, depth], start + most)
-
-
-@kernel
-def _expand(children: Children, root_token: int, tree: Ints, costs: Longs, heap: Ints) -> int:
-    """Fill in the tree of one root.
-
-    Args:
-        children: the candidates, cut to their caps.
-        root_token: the root.
-        tree: int32 ``[4, n + 1]``, rows as `simlab.policies.kernels.take_in_order` has them, to be filled.
-        costs: int64 ``[n + 1]``, of the paths, to be filled.
-        heap: int32 ``[n + 1]``, room to work in.
-
-    Returns:
-        How many nodes there are below the root; at most n.
-    """
-    num_depths, most = children.starts.shape[1], costs.size - 1
-    tree[TOKENS, 0], tree[PARENTS, 0], tree[DEPTHS, 0], tree[RANKS, 0] = root_token, -1, 0, 0
-    costs[0], heap[0] = 0, 0
-    number, waiting = 0, 1
-    while waiting > 0 and number < most:
-        parent = heap[0]
-        waiting -= 1
-        heap[0] = heap[waiting]
-        _sift_down(heap, waiting, tree, costs)
-        depth = tree[DEPTHS, parent]
-        if depth == num_depths:
-            continue
-        for place in range(children.starts[SPINE, depth], children.ends[SPINE, depth]):
-            if number == most:
-                break
-            number += 1
-            tree[TOKENS, number], tree[PARENTS, number] = children.tokens[place], parent
-            tree[DEPTHS, number], tree[RANKS, number] = depth + 1, children.ranks[place]
-            costs[number] = costs[parent] + children.costs[place]
-            heap[waiting] = number
-            waiting += 1
-            _sift_up(heap, waiting, tree, costs)
-    return number
-
-
-@kernel
-def _sift_up(heap: Ints, size: int, tree: Ints, costs: Longs) -> None:
-    """Put the last entry where it belongs."""
-    place, moving = size - 1, heap[size - 1]
-    while place > 0 and _goes_first(moving, heap[(place - 1) // 2], tree, costs):
-        heap[place] = heap[(place - 1) // 2]
-        place = (place - 1) // 2
-    heap[place] = moving
-
-
-@kernel
-def _sift_down(heap: Ints, size: int, tree: Ints, costs: Longs) -> None:
-    """Put the top entry where it belongs."""
-    place, moving = 0, heap[0]
-    while 2 * place + 1 < size:
-        below = 2 * place + 1
-        if below + 1 < size and _goes_first(heap[below + 1], heap[below], tree, costs):
-            below += 1
-        if _goes_first(moving, heap[below], tree, costs):
-            break
-        heap[place] = heap[below]
-        place = below
-    heap[place] = moving
-
-
-@kernel
-def _goes_first(one: int, other: int, tree: Ints, costs: Longs) -> bool:
-    """Whether a node has its children before another: the smaller cost, then the smaller tuple of ranks."""
-    if costs[one] != costs[other]:
-        return bool(costs[one] < costs[other])
-    return is_before(tree, tree[PARENTS, one], tree[RANKS, one], tree[PARENTS, other], tree[RANKS, other])
+        end = min(children.ends[SPINE, depth], start + most)
+        children.ends[SPINE, depth] = children.ends[ELSEWHERE, depth] = end

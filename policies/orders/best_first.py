@@ -19,7 +19,8 @@ from simlab.policies.edges.rank_classes import fill_children, fill_mapped
 from simlab.policies.edges.text_counts import count_up_to, longest_text, root_token, token_before
 from simlab.policies.kernels.best_scores import GATHER_FACTOR, best_scores_into
 from simlab.policies.kernels.insertion import insertions_into, num_paths
-from simlab.policies.kernels.take_in_order import DEPTHS, PARENTS, RANKS, TOKENS, insert_true_path, take_in_order
+from simlab.policies.kernels.path_order import DEPTHS, PARENTS, RANKS, TOKENS
+from simlab.policies.kernels.take_in_order import insert_true_path, take_in_order
 from simlab.policies.kernels.true_places import (
     EdgeScores,
     find_corrected_true_places,

@@ -104,11 +104,12 @@ def layer_by_roots(order: NodeOrder, texts: RecordedTexts, most: int, with_score
     return layer
 
 
-def empty_layer(roots: Roots, most: int, with_scores: bool) -> OrderLayer:
-    """A layer to be filled: no node of the true path, and no node at all."""
+def empty_layer(roots: Roots, most: int, with_scores: bool, num_depths: int | None = None) -> OrderLayer:
+    """A layer to be filled: no node of the true path, and no node at all; by default as deep as the drafter's rows."""
     if with_scores:
         check_memory(8 * len(roots.counts) * (most + 1), f"scores of trees of up to {most:,} tokens", "take fewer")
-    insertions = np.full(roots.counts.shape, NEVER, np.uint16)
+    num_roots, deepest = roots.counts.shape
+    insertions = np.full((num_roots, deepest if num_depths is None else num_depths), NEVER, np.uint16)
     scores = np.full((len(insertions), most + 1), -np.inf) if with_scores else None
     return OrderLayer(insertions, np.zeros(len(insertions), np.int32), scores)
 

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_costs import random_table
+from random_channels import with_channel
 
 from simlab.cost import STAGES, CostTable, price_rounds
-from simlab.policies.engine.hindsight import best_budgets_in_hindsight
+from simlab.policies.engine.hindsight import best_budgets_in_hindsight, fewest_rounds_within
 from simlab.policies.engine.replay import replay_policies
+from simlab.policies.orders.lattice_order import LatticeOrder
+from simlab.policies.orders.lattice_sources import TransitionSource, true_reaches
+from simlab.policies.orders.walk import walk_layer
 from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.studies.inputs.prices import cost_table_of
@@ -80,3 +84,19 @@ def test_no_fixed_budget_is_faster_on_real_rows() -> None:
             price_rounds(found, length, cost, with_draft=True).total_s for found in replay_policies(policies, recorded)
         ]
         assert 0 < bound < min(fixed)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.integers(0, 6))
+def test_no_choice_of_trees_on_a_channel_has_fewer_rounds(seed: int, budget: int) -> None:
+    recorded = with_channel(np.random.default_rng(seed), "transitions")
+    texts, num_roots = texts_of([recorded, recorded]), len(recorded.text) - 1
+    source = TransitionSource("made-up")
+    reaches = true_reaches(source, texts)
+    found = fewest_rounds_within(reaches, texts.roots.firsts, budget)
+    # The oracle reads ranks: a true token is the first of one candidate, as far as the reach goes.
+    ranks = [[0] * reach + [-1] for reach in reaches[:num_roots].tolist()]
+    fewest = oracle.fewest_rounds(ranks, [[1] * len(row) for row in ranks], len(recorded.text), budget)
+    assert np.diff(found.ends, prepend=0).tolist() == [fewest, fewest]
+    layer = LatticeOrder(source).layer(texts, budget, False)
+    assert len(walk_layer(layer.insertions, layer.num_available, texts.roots.firsts).roots) >= 2 * fewest

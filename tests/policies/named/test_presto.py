@@ -21,7 +21,8 @@ from simlab.policies.edges.ngram_logs import no_logs
 from simlab.policies.engine.replay import Replay, replay_policies
 from simlab.policies.kernels.corrected_insertion import corrected_count_buffers_for, corrected_insertions_into
 from simlab.policies.kernels.corrected_step import clear_cost
-from simlab.policies.kernels.take_in_order import RANKS, TOKENS, take_in_order
+from simlab.policies.kernels.path_order import RANKS, TOKENS
+from simlab.policies.kernels.take_in_order import take_in_order
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.presto import Presto
 from simlab.policies.orders.best_first import BestFirst

@@ -1,0 +1,312 @@
+"""Trees on a lattice: candidates taken from a heap in the order of nodes, or all children of a node at once."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simlab.arrays import Doubles, Ints, Longs, Shorts
+from simlab.grid import STEPS_PER_NAT
+from simlab.jit import borrowing_kernel, inlined_kernel, kernel
+from simlab.policies.edges.correction import Correction
+from simlab.policies.edges.lattice import LEAF, Lattice, find_token
+from simlab.policies.kernels.corrected_step import ABOVE_LIMIT, candidate_cost, list_context
+from simlab.policies.kernels.path_order import DEPTHS, LISTS, PARENTS, RANKS, TOKENS, is_before, sift_down, sift_up
+
+EVERY_NODE = 1 << 30
+"""As a width: no tree has so many nodes at a depth."""
+
+_PARENT, _RANK, _PLACE = 0, 1, 2
+
+_NO_LIMIT = 1 << 40
+"""No path costs as much."""
+
+
+class TreeBuffers(NamedTuple):
+    """Arrays that a tree is built in, made once for many roots.
+
+    Attributes:
+        tree: int32 ``[5, n + 1]``, tokens, parents, depths, ranks of the nodes, the root first, and the lists below
+            them.
+        costs: int64 ``[n + 1]``, of their paths.
+        num_taken: int32 ``[n + 2]``, nodes of each depth.
+        heap: int32 ``[2 n + 2]``, candidates that wait.
+        offered: int32 ``[3, 2 n + 2]``, their parents, ranks and places.
+        offered_costs: int64 ``[2 n + 2]``, of their paths.
+    """
+
+    tree: Ints
+    costs: Longs
+    num_taken: Ints
+    heap: Ints
+    offered: Ints
+    offered_costs: Longs
+
+
+@kernel
+def tree_buffers_for(most: int) -> TreeBuffers:
+    """Buffers for trees of up to so many drafted tokens."""
+    return TreeBuffers(
+        np.empty((5, most + 1), np.int32),
+        np.empty(most + 1, np.int64),
+        np.empty(most + 2, np.int32),
+        np.empty(2 * most + 2, np.int32),
+        np.empty((3, 2 * most + 2), np.int32),
+        np.empty(2 * most + 2, np.int64),
+    )
+
+
+@kernel
+def take_lattice(lattice: Lattice, root_token: int, most: int, width: int = EVERY_NODE) -> tuple[Ints, Doubles]:
+    """The best candidates whose parents are taken, one after the other.
+
+    Args:
+        lattice: the candidates.
+        root_token: the root.
+        most: drafted tokens, fewer where the candidates run out.
+        width: only the first so many nodes of a depth have children.
+
+    Returns:
+        int32 ``[4, N + 1]``, tokens, parents, depths and ranks of the nodes in order, the root first; and float64
+        ``[N + 1]``, their path scores.
+    """
+    buffers = tree_buffers_for(most)
+    num = take_into(lattice, root_token, width, buffers)
+    return buffers.tree[:LISTS, : num + 1].copy(), scores_of(buffers.costs, num)
+
+
+@kernel
+def expand_lattice(lattice: Lattice, root_token: int, most: int, width: int) -> tuple[Ints, Doubles]:
+    """Node after node, from the root on, the first children enter together; the next is that of the best path score.
+
+    Args:
+        lattice: the candidates.
+        root_token: the root.
+        most: drafted tokens, fewer where the candidates run out.
+        width: the most children of a node.
+
+    Returns:
+        As `take_lattice`.
+    """
+    buffers = tree_buffers_for(most)
+    num = expand_into(lattice, root_token, width, buffers)
+    return buffers.tree[:LISTS, : num + 1].copy(), scores_of(buffers.costs, num)
+
+
+@kernel
+def scores_of(costs: Longs, num: int) -> Doubles:
+    """The path scores of the root and so many nodes, float64 ``[num + 1]``."""
+    scores = np.empty(num + 1, np.float64)
+    for node in range(num + 1):
+        scores[node] = -costs[node] / STEPS_PER_NAT + 0.0
+    return scores
+
+
+@borrowing_kernel
+def take_into(lattice: Lattice, root_token: int, width: int, buffers: TreeBuffers) -> int:
+    """Take the best candidate from a heap, offer its next sibling and its first child; repeat. The number taken.
+
+    A candidate is offered only after its parent and its better siblings were taken, and all of
+    these come before it in the order of nodes, so candidates are taken in exactly that order.
+    """
+    tree, costs, num_taken, heap = buffers.tree, buffers.costs, buffers.num_taken, buffers.heap
+    offered, offered_costs = buffers.offered, buffers.offered_costs
+    parents, ranks, most = offered[_PARENT], offered[_RANK], costs.size - 1
+    _plant(tree, costs, num_taken, root_token)
+    num_offered, heap_size, node, opened = 0, 0, 0, 0
+    while node < most:
+        below = tree[LISTS, opened] if opened >= 0 else LEAF
+        if below != LEAF and lattice.starts[below] < lattice.ends[below]:
+            # The first child of the node that has just entered.
+            place = lattice.starts[below]
+            parents[num_offered], ranks[num_offered] = opened, lattice.ranks[place]
+            offered[_PLACE, num_offered] = place
+            offered_costs[num_offered] = costs[opened] + lattice.costs[place]
+            heap[heap_size] = num_offered
+            num_offered, heap_size = num_offered + 1, heap_size + 1
+            sift_up(heap, heap_size, parents, ranks, offered_costs, tree)
+        if heap_size == 0:
+            break
+        top, node = heap[0], node + 1
+        parent, place = parents[top], offered[_PLACE, top]
+        _enter(lattice, tree, node, parent, place)
+        depth = tree[DEPTHS, node]
+        costs[node] = offered_costs[top]
+        num_taken[depth] += 1
+        opened = node if num_taken[depth] <= width else -1
+        if place + 1 < lattice.ends[tree[LISTS, parent]]:
+            ranks[top], offered[_PLACE, top] = lattice.ranks[place + 1], place + 1
+            offered_costs[top] = costs[parent] + lattice.costs[place + 1]
+        else:
+            heap_size -= 1
+            heap[0] = heap[heap_size]
+        sift_down(heap, heap_size, parents, ranks, offered_costs, tree)
+    return node
+
+
+@inlined_kernel
+def _plant(tree: Ints, costs: Longs, num_taken: Ints, root_token: int) -> None:
+    """Begin a tree with its root."""
+    tree[TOKENS, 0], tree[PARENTS, 0], tree[DEPTHS, 0], tree[RANKS, 0], tree[LISTS, 0] = root_token, -1, 0, 0, 0
+    costs[0] = 0
+    for depth in range(num_taken.size):
+        num_taken[depth] = 0
+
+
+@inlined_kernel
+def _enter(lattice: Lattice, tree: Ints, node: int, parent: int, place: int) -> None:
+    """A candidate becomes a node."""
+    tree[TOKENS, node], tree[PARENTS, node], tree[RANKS, node] = lattice.tokens[place], parent, lattice.ranks[place]
+    tree[DEPTHS, node], tree[LISTS, node] = tree[DEPTHS, parent] + 1, lattice.below[place]
+
+
+@borrowing_kernel
+def take_corrected_into(
+    lattice: Lattice,
+    correction: Correction,
+    weights: Doubles,
+    before_root: int,
+    root_token: int,
+    width: int,
+    buffers: TreeBuffers,
+) -> int:
+    """Keep the best candidates offered so far in order; go through them and offer the children of each.
+
+    Children come behind their parent, so what was gone through stays where it is. A list is worked out up to the first
+    candidate that could not enter whatever the correction, which is at most 0, adds to it. A list is worked out anew
+    below each node, since the correction reads the node's token and the one above.
+
+    Args:
+        lattice: the candidates.
+        correction: of their scores; not empty.
+        weights: float64 ``[L]``, of the 3-gram in each list.
+        before_root: the token before the root; -1 if there is none.
+        root_token: the root.
+        width: only the first so many nodes of a depth have children.
+        buffers: to work in.
+
+    Returns:
+        The number of nodes below the root.
+    """
+    tree, costs, num_taken, waiting = buffers.tree, buffers.costs, buffers.num_taken, buffers.offered
+    most, num, parents, places = costs.size - 1, 0, waiting[_PARENT], waiting[_PLACE]
+    _plant(tree, costs, num_taken, root_token)
+    for node in range(most + 1):
+        if node > num:
+            break
+        if node > 0:
+            _enter(lattice, tree, node, parents[node], places[node])
+        depth, below, cost = tree[DEPTHS, node], tree[LISTS, node], costs[node]
+        num_taken[depth] += 1
+        if below == LEAF or node == most or num_taken[depth] > max(width, depth == 0):
+            continue
+        first = tree[TOKENS, tree[PARENTS, node]] if node > 0 else before_root
+        start, end, weight = int(lattice.starts[below]), int(lattice.ends[below]), float(weights[below])
+        above = list_context(correction, first, tree[TOKENS, node], weight, lattice.costs, lattice.tokens, start, end)
+        for place in range(start, end):
+            step = candidate_cost(lattice, correction, above, place, costs[num] - cost if num == most else _NO_LIMIT)
+            if step == ABOVE_LIMIT:
+                break
+            num = _keep(lattice.ranks, tree, costs, parents, places, num, node, place, cost + step)
+    return num
+
+
+@inlined_kernel
+def _keep(
+    ranks: Ints, tree: Ints, costs: Longs, parents: Ints, places: Ints, num: int, parent: int, place: int, cost: int
+) -> int:
+    """Put a candidate where it belongs among those that are kept; the last goes out if there are too many of them.
+
+    Args:
+        ranks: of all candidates.
+        tree: the nodes taken so far, down to the candidate's parent.
+        costs: of the candidates that are kept, and of the nodes before them.
+        parents: theirs.
+        places: theirs.
+        num: how many there are.
+        parent: of the candidate; no candidate belongs before it.
+        place: of the candidate.
+        cost: of its path.
+
+    Returns:
+        How many there are now.
+    """
+    rank, at = ranks[place], num + 1
+    while at - 1 > parent and (
+        costs[at - 1] > cost
+        or (costs[at - 1] == cost and is_before(tree, parent, rank, parents[at - 1], int(ranks[places[at - 1]])))
+    ):
+        at -= 1
+        if at + 1 < costs.size:
+            costs[at + 1], parents[at + 1], places[at + 1] = costs[at], parents[at], places[at]
+    if at < costs.size:
+        costs[at], parents[at], places[at] = cost, parent, place
+    return min(num + 1, costs.size - 1)
+
+
+@borrowing_kernel
+def expand_into(lattice: Lattice, root_token: int, width: int, buffers: TreeBuffers) -> int:
+    """Take the best node from a heap and have its first children enter; repeat. The number that entered.
+
+    Args:
+        lattice: the candidates.
+        root_token: the root.
+        width: the most children of a node.
+        buffers: to work in.
+    """
+    tree, costs, heap = buffers.tree, buffers.costs, buffers.heap
+    parents, ranks, most = tree[PARENTS], tree[RANKS], costs.size - 1
+    _plant(tree, costs, buffers.num_taken, root_token)
+    heap[0], num, waiting = 0, 0, 1
+    while waiting > 0 and num < most:
+        parent = heap[0]
+        waiting -= 1
+        heap[0] = heap[waiting]
+        sift_down(heap, waiting, parents, ranks, costs, tree)
+        below = tree[LISTS, parent]
+        if below == LEAF:
+            continue
+        start = lattice.starts[below]
+        for place in range(start, min(lattice.ends[below], start + min(width, most - num))):
+            num += 1
+            _enter(lattice, tree, num, parent, place)
+            costs[num] = costs[parent] + lattice.costs[place]
+            heap[waiting] = num
+            waiting += 1
+            sift_up(heap, waiting, parents, ranks, costs, tree)
+    return num
+
+
+@borrowing_kernel
+def insert_true_by_token(tree: Ints, num: int, text: Ints, insertions: Shorts) -> None:
+    """The places of the nodes of the true path, by their tokens.
+
+    Args:
+        tree: int32 ``[5, N + 1]``, rows as `simlab.policies.kernels.path_order` has them.
+        num: nodes below the root.
+        text: int32, the true tokens behind the root.
+        insertions: uint16 ``[D]``, to be filled as far as the tree holds the path.
+    """
+    depth, here, deepest = 0, 0, min(text.size, insertions.size)
+    for node in range(1, num + 1):
+        if depth == deepest:
+            break
+        if tree[PARENTS, node] == here and tree[TOKENS, node] == text[depth]:
+            insertions[depth] = node
+            depth, here = depth + 1, node
+
+
+@borrowing_kernel
+def true_reach(lattice: Lattice, text: Ints) -> int:
+    """How many true tokens behind the root lie on one path of a lattice.
+
+    Args:
+        lattice: the candidates.
+        text: int32, the true tokens behind the root.
+    """
+    depth, below = 0, 0
+    while depth < text.size and below != LEAF:
+        place = find_token(lattice, below, text[depth])
+        if place < 0:
+            break
+        depth, below = depth + 1, lattice.below[place]
+    return depth

@@ -1,0 +1,226 @@
+"""Trees on the lists of a channel: best-first, or all children of a node at once.
+
+A first-order drafter is TreeFlash's (2026), a pool with a price on depths TAPS's, a pool alone EAGLE's (Li and others
+2024, arXiv 2406.16858), whose reranking of all that its beam looked at is best-first on the pool.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from simlab.arrays import Doubles, Ints, Shorts
+from simlab.draft import Draft
+from simlab.grid import STEPS_PER_NAT
+from simlab.jit import kernel
+from simlab.policies.edges.correction import Correction
+from simlab.policies.edges.lattice import (
+    Lattice,
+    PoolLists,
+    TransitionLists,
+    empty_lattice,
+    fill_lattice,
+    list_weights,
+)
+from simlab.policies.edges.models import NGramCorrected, with_text_counts
+from simlab.policies.edges.text_counts import count_up_to, longest_text, root_token, token_before
+from simlab.policies.kernels.path_order import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
+from simlab.policies.kernels.take_lattice import (
+    EVERY_NODE,
+    TreeBuffers,
+    expand_into,
+    insert_true_by_token,
+    scores_of,
+    take_corrected_into,
+    take_into,
+    tree_buffers_for,
+)
+from simlab.policies.orders.lattice_sources import LatticeSource
+from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
+from simlab.policy import Needs
+from simlab.recorded import RecordedTexts, Roots
+
+
+@dataclass(frozen=True, slots=True)
+class BestPaths:
+    """The nodes of the largest path scores, as `simlab.policies.orders.best_first` has them.
+
+    Attributes:
+        edge: a 3-gram that corrects the scores of the candidates below each node; None: nothing does. Its ``top_k`` is
+            not read: the source has one.
+    """
+
+    edge: NGramCorrected | None = None
+
+    @property
+    def key(self) -> str:
+        """The shape and the settings of its correction."""
+        return f"best-first:{'' if self.edge is None else self.edge.key}"
+
+    def correction(self, num_tokens: int) -> Correction | None:
+        """What a 3-gram adds, with room for the counts of so many tokens of text; None: nothing."""
+        # Lists have weights of their own, so those of depths are not read.
+        return self.edge.correction(1, num_tokens) if self.edge is not None and self.edge.is_corrected else None
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFamilies:
+    """Node after node has its first children enter, as `simlab.policies.named.expand_parent` has them.
+
+    Attributes:
+        width: the most children of a node.
+
+    Raises:
+        ValueError: the width is below 1.
+    """
+
+    width: int
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"width must be at least 1; got {self.width}")
+
+    @property
+    def key(self) -> str:
+        """Shape and width of families."""
+        return f"expand-parent:{self.width}"
+
+
+LatticeShape: TypeAlias = BestPaths | WholeFamilies
+"""Which nodes of a lattice enter next."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatticeOrder:
+    """Nodes on the lists of a channel; equal path scores go by the smaller places in the lists, a prefix first.
+
+    Attributes:
+        source: of the lists.
+        shape: which node is next.
+
+    Raises:
+        ValueError: a 3-gram would correct scores that are no probabilities.
+    """
+
+    source: LatticeSource
+    shape: LatticeShape = BestPaths()
+
+    def __post_init__(self) -> None:
+        if not self.source.has_probabilities and isinstance(self.shape, BestPaths) and self.shape.edge is not None:
+            raise ValueError(
+                "a 3-gram corrects probabilities, and with a price on depths scores are none; leave one out"
+            )
+
+    @property
+    def key(self) -> str:
+        """Shape and source of lists."""
+        return f"lattice:{self.shape.key}:{self.source.key}"
+
+    @property
+    def needs(self) -> Needs:
+        """As the source says."""
+        return self.source.needs
+
+    @property
+    def has_probabilities(self) -> bool:
+        """As the source and the correction say."""
+        edge = self.shape.edge if isinstance(self.shape, BestPaths) else None
+        return self.source.has_probabilities and (edge is None or edge.has_probabilities)
+
+    @property
+    def scores_fall(self) -> bool:
+        """Only where the best path is always next."""
+        return isinstance(self.shape, BestPaths)
+
+    def nodes(self, draft: Draft, most: int) -> OrderedNodes:
+        """The first nodes at one root.
+
+        Raises:
+            MissingChannelError: the draft does not hold the channel.
+        """
+        committed, (width, correction) = draft.committed, self._settings(0)
+        if correction is not None:
+            correction = with_text_counts(correction, committed)
+        before = int(committed[-2]) if len(committed) > 1 else -1
+        tree, scores = _taken(*self.source.at_root(draft), width, correction, before, draft.root_token, most)
+        return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
+
+    def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
+        """The first nodes at all roots of some texts, as a layer.
+
+        Raises:
+            MissingChannelError: the texts do not hold the channel.
+        """
+        roots, lists = texts.roots, self.source.at_roots(texts)
+        layer = empty_layer(roots, most, with_scores, lists.num_depths())
+        settings = self._settings(longest_text(roots))
+        _fill_layer(roots, *lists, *settings, most, layer.insertions, layer.num_available, layer.score_rows)
+        return layer
+
+    def _settings(self, num_tokens: int) -> tuple[int | None, Correction | None]:
+        """The width of families, and the correction, of this shape."""
+        if isinstance(self.shape, WholeFamilies):
+            return self.shape.width, None
+        return None, self.shape.correction(num_tokens)
+
+
+@kernel
+def _taken(
+    transitions: TransitionLists | None,
+    pools: PoolLists | None,
+    width: int | None,
+    correction: Correction | None,
+    before_root: int,
+    root_token: int,
+    most: int,
+) -> tuple[Ints, Doubles]:
+    lattice, buffers = empty_lattice(transitions, pools), tree_buffers_for(most)
+    num_lists = fill_lattice(lattice, transitions, pools, 0)
+    num = _grow(lattice, num_lists, width, correction, before_root, root_token, buffers)
+    return buffers.tree[:LISTS, : num + 1].copy(), scores_of(buffers.costs, num)
+
+
+@kernel
+def _fill_layer(
+    roots: Roots,
+    transitions: TransitionLists | None,
+    pools: PoolLists | None,
+    width: int | None,
+    correction: Correction | None,
+    most: int,
+    insertions: Shorts,
+    available: Ints,
+    scores: Doubles,
+) -> None:
+    """A row for each root; what is None is not even compiled."""
+    lattice, buffers = empty_lattice(transitions, pools), tree_buffers_for(most)
+    for text in range(roots.firsts.size - 1):
+        for root in range(roots.firsts[text], roots.firsts[text + 1]):
+            if correction is not None:
+                count_up_to(correction, roots, text, root)
+            num_lists = fill_lattice(lattice, transitions, pools, root)
+            before, token = token_before(roots, text, root), root_token(roots, root)
+            num = _grow(lattice, num_lists, width, correction, before, token, buffers)
+            behind = roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]]
+            insert_true_by_token(buffers.tree, num, behind, insertions[root])
+            available[root] = num
+            if scores.shape[1] > 0:
+                for node in range(num + 1):
+                    scores[root, node] = -buffers.costs[node] / STEPS_PER_NAT + 0.0
+
+
+@kernel
+def _grow(
+    lattice: Lattice,
+    num_lists: int,
+    width: int | None,
+    correction: Correction | None,
+    before_root: int,
+    root_token: int,
+    buffers: TreeBuffers,
+) -> int:
+    """Build the tree of one root; the number of nodes below it."""
+    if width is not None:
+        return expand_into(lattice, root_token, width, buffers)
+    if correction is not None:
+        weights = list_weights(lattice, num_lists, correction)
+        return take_corrected_into(lattice, correction, weights, before_root, root_token, EVERY_NODE, buffers)
+    return take_into(lattice, root_token, EVERY_NODE, buffers)

@@ -1,0 +1,240 @@
+"""What fills the lattice at a root: the channel that a policy reads, and how much of it."""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from simlab.arrays import Ints, Longs, Scalar, read_only
+from simlab.channels import (
+    POOL,
+    TRANSITIONS,
+    Channel,
+    ChannelRows,
+    Pool,
+    PoolRows,
+    TransitionRows,
+    Transitions,
+)
+from simlab.draft import Draft
+from simlab.errors import MissingChannelError
+from simlab.jit import kernel
+from simlab.policies.edges.lattice import PoolLists, TransitionLists, deepest_node, empty_lattice, fill_lattice
+from simlab.policies.kernels.take_lattice import true_reach
+from simlab.policy import ChannelNeed, Needs
+from simlab.recorded import RecordedTexts, Roots
+
+_EVERY_DEPTH = 1 << 30
+
+
+class ChannelLists(NamedTuple):
+    """What a channel says at some roots, as kernels read it; one of the two is None."""
+
+    transitions: TransitionLists | None
+    pools: PoolLists | None
+
+    def num_depths(self) -> int:
+        """How deep the deepest node lies that there may be."""
+        if self.transitions is not None:
+            return int(self.transitions.num_rows.shape[1])
+        assert self.pools is not None
+        return deepest_node(self.pools)
+
+
+class LatticeSource(Protocol):
+    """Where the lists of candidates come from.
+
+    Attributes:
+        key: equal keys give equal lists.
+        needs: what is read.
+        has_probabilities: whether exp(score) of a candidate is meant as a probability, given its path.
+    """
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def needs(self) -> Needs: ...
+
+    @property
+    def has_probabilities(self) -> bool: ...
+
+    def at_root(self, draft: Draft) -> ChannelLists:
+        """The lists of one root.
+
+        Raises:
+            MissingChannelError: the draft does not hold the channel.
+        """
+        ...
+
+    def at_roots(self, texts: RecordedTexts) -> ChannelLists:
+        """The lists of all roots of some texts.
+
+        Raises:
+            MissingChannelError: the texts do not hold the channel.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionSource:
+    """A first-order drafter: rows of candidates below single tokens of the depth above.
+
+    Attributes:
+        channel: its name.
+        previous: tokens of each depth that rows are read below; a token beyond them is a leaf.
+        top_k: candidates that are read of each row.
+
+    Raises:
+        ValueError: one of the two numbers is below 1.
+    """
+
+    channel: str
+    _: KW_ONLY
+    previous: int = 16
+    top_k: int = 16
+
+    def __post_init__(self) -> None:
+        if min(self.previous, self.top_k) < 1:
+            raise ValueError(f"previous and top_k must be at least 1; got {self.previous} and {self.top_k}")
+
+    @property
+    def key(self) -> str:
+        """The channel and the settings of this source."""
+        return f"transitions:{self.channel}:{self.previous}:{self.top_k}"
+
+    @property
+    def needs(self) -> Needs:
+        """The channel, with as many rows and candidates; and the drafter's candidates that rows stand below."""
+        least = (("previous", self.previous), ("top_k", self.top_k))
+        return Needs(top_k=self.previous, channels=(ChannelNeed(self.channel, TRANSITIONS, least=least),))
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Every row is a law of the next token."""
+        return True
+
+    def at_root(self, draft: Draft) -> ChannelLists:
+        """The lists of one root."""
+        one = _found(draft.channels, self.channel)
+        if not isinstance(one, Transitions):
+            raise _other_kind(self.channel, TRANSITIONS)
+        return self._lists(one, one.num_rows[None], np.array([0, len(one.ids)], np.int64))
+
+    def at_roots(self, texts: RecordedTexts) -> ChannelLists:
+        """The lists of all roots of some texts."""
+        rows = _found(texts.channels, self.channel)
+        if not isinstance(rows, TransitionRows):
+            raise _other_kind(self.channel, TRANSITIONS)
+        return self._lists(rows, rows.num_rows, rows.starts())
+
+    def _lists(self, rows: Transitions | TransitionRows, num_rows: Ints, starts: Longs) -> ChannelLists:
+        arrays = _shared(num_rows), _shared(rows.previous), _shared(rows.ids), _shared(rows.log_probs)
+        return ChannelLists(TransitionLists(*arrays, starts, self.previous, self.top_k), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSource:
+    """Nodes of a tree that a model walked through, each scored given its path.
+
+    With a depth price c, a path of d tokens scores log(1 + c * d) less, on the grid: TAPS's utility, the product of
+    its probabilities over 1 + c * d. Scores still fall along every path, and are no probabilities any more.
+
+    Attributes:
+        need: the channel, and how it must have been made; a ``depth`` that it has at least bounds the tree's.
+        depth_price: c.
+        reads_draft: whether a drafter's pass comes before, from which the pool was made.
+
+    Raises:
+        ValueError: the need is for another kind of channel, or the price is no number from 0.
+    """
+
+    need: ChannelNeed
+    _: KW_ONLY
+    depth_price: float = 0.0
+    reads_draft: bool = True
+
+    def __post_init__(self) -> None:
+        if self.need.kind != POOL:
+            raise ValueError(f"expected the need of a pool; got one of {self.need.kind}")
+        if not 0.0 <= self.depth_price < np.inf:
+            raise ValueError(f"depth_price must be a number that is at least 0; got {self.depth_price}")
+
+    @property
+    def key(self) -> str:
+        """The channel and the settings of this source."""
+        return f"pool:{self.need}:{self.depth_price}:{self.reads_draft}"
+
+    @property
+    def needs(self) -> Needs:
+        """The channel; of the drafter's own candidates nothing, and the least that can be asked for is one."""
+        return Needs(draft=self.reads_draft, top_k=1, channels=(self.need,))
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Not with a price on depths."""
+        return self.depth_price == 0.0
+
+    def at_root(self, draft: Draft) -> ChannelLists:
+        """The lists of one root."""
+        one = _found(draft.channels, self.need.name)
+        if not isinstance(one, Pool):
+            raise _other_kind(self.need.name, POOL)
+        return self._lists(one, np.array([0, len(one.tokens)], np.int64))
+
+    def at_roots(self, texts: RecordedTexts) -> ChannelLists:
+        """The lists of all roots of some texts."""
+        rows = _found(texts.channels, self.need.name)
+        if not isinstance(rows, PoolRows):
+            raise _other_kind(self.need.name, POOL)
+        return self._lists(rows, rows.starts())
+
+    def _lists(self, rows: Pool | PoolRows, starts: Longs) -> ChannelLists:
+        arrays = _shared(rows.tokens), _shared(rows.parents), _shared(rows.log_probs)
+        deepest = dict(self.need.least).get("depth", _EVERY_DEPTH)
+        return ChannelLists(None, PoolLists(*arrays, starts, deepest, float(self.depth_price)))
+
+
+def true_reaches(source: LatticeSource, texts: RecordedTexts) -> Ints:
+    """How many true tokens behind each root lie on one path of its lists, whatever the budget.
+
+    No tree of this source holds more of them, so that hindsight on it is bounded by these numbers.
+
+    Returns:
+        int32 ``[R]``.
+
+    Raises:
+        MissingChannelError: the texts do not hold the channel.
+    """
+    lists, reaches = source.at_roots(texts), np.empty(len(texts.roots.places), np.int32)
+    _fill_reaches(texts.roots, lists.transitions, lists.pools, reaches)
+    return reaches
+
+
+@kernel
+def _fill_reaches(roots: Roots, transitions: TransitionLists | None, pools: PoolLists | None, reaches: Ints) -> None:
+    lattice = empty_lattice(transitions, pools)
+    for text in range(roots.firsts.size - 1):
+        for root in range(roots.firsts[text], roots.firsts[text + 1]):
+            fill_lattice(lattice, transitions, pools, root)
+            reaches[root] = true_reach(lattice, roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]])
+
+
+def _shared(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """As kernels read what was recorded: they are compiled once more for arrays of another layout."""
+    return read_only(np.ascontiguousarray(array))
+
+
+def _found(channels: "Mapping[str, Channel] | Mapping[str, ChannelRows]", name: str) -> "Channel | ChannelRows":
+    if name not in channels:
+        raise MissingChannelError(
+            f"the policy reads the channel {name}, and there is {', '.join(channels) or 'none'} here; read it with the "
+            "texts, or declare it in the policy's needs"
+        )
+    return channels[name]
+
+
+def _other_kind(name: str, kind: str) -> MissingChannelError:
+    return MissingChannelError(f"the policy reads {kind} in the channel {name}, and it holds another kind")

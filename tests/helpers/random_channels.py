@@ -1,0 +1,160 @@
+"""Made-up channels, and texts along which they were recorded: small, with equal scores, dead ends and leaves."""
+
+import numpy as np
+
+from simlab.arrays import Floats, Ints
+from simlab.channels import ChannelRows, Pool, PoolRows, TransitionRows, Transitions
+from simlab.draft import Draft, Prompt
+from simlab.grid import to_grid
+from simlab.policies.edges.lattice import LEAF, Lattice
+from simlab.policies.orders.node_order import OrderedNodes
+from simlab.recorded import RecordedSequence
+
+VOCAB = 9
+
+
+def random_values(generator: np.random.Generator, num: int, tied: bool) -> Floats:
+    """Log-probabilities, the largest first; tied ones have few distinct values."""
+    values = generator.integers(0, 4, size=num) * -0.5 if tied else -np.abs(generator.normal(size=num) * 2)
+    return to_grid(-np.sort(-values))
+
+
+def random_lattice(generator: np.random.Generator) -> Lattice:
+    """Lists of up to four candidates, some empty, each followed by any later list or by none."""
+    num_lists, tied = int(generator.integers(1, 7)), bool(generator.random() < 0.5)
+    sizes = generator.integers(0, 5, size=num_lists)
+    ends = np.cumsum(sizes).astype(np.int32)
+    costs, ranks, tokens, below = ([np.empty(0, np.int32)] for _ in range(4))
+    for number, size in enumerate(sizes.tolist()):
+        costs.append((random_values(generator, size, tied) * -65536).astype(np.int32))
+        ranks.append(np.arange(size, dtype=np.int32))
+        tokens.append(generator.permutation(VOCAB)[:size].astype(np.int32))
+        later = generator.integers(number + 1, num_lists + 1, size=size)
+        below.append(np.where(later == num_lists, LEAF, later).astype(np.int32))
+    candidates = tuple(np.concatenate(one) for one in (costs, ranks, tokens, below))
+    return Lattice._make((*candidates, (ends - sizes).astype(np.int32), ends))
+
+
+def random_transitions(generator: np.random.Generator, num_depths: int, width: int) -> Transitions:
+    """Up to five rows a depth, below different tokens."""
+    tied = bool(generator.random() < 0.5)
+    num_rows = generator.integers(0, 6, size=num_depths).astype(np.int32)
+    num_rows[0] = 1
+    previous = [generator.permutation(VOCAB)[:num] for num in num_rows[1:].tolist()]
+    num = int(num_rows.sum())
+    ids = np.array([generator.permutation(VOCAB)[:width] for _ in range(num)], np.int32).reshape(num, width)
+    values = np.array([random_values(generator, width, tied) for _ in range(num)], np.float32).reshape(num, width)
+    return Transitions(num_rows, np.concatenate([np.empty(0), *previous]).astype(np.int32), ids, values)
+
+
+def random_pool(generator: np.random.Generator, most: int) -> Pool:
+    """Nodes that were expanded one after the other, in any order; some have no children."""
+    tied = bool(generator.random() < 0.5)
+    tokens: list[int] = []
+    parents: list[int] = []
+    values, expanded, waiting = [np.empty(0, np.float32)], [False], [0]
+    while waiting and len(tokens) < most and generator.random() < 0.9:
+        parent = waiting.pop(int(generator.integers(len(waiting)))) if tokens else waiting.pop()
+        size = int(generator.integers(0, 5))
+        if not tokens and size == 0:
+            break
+        expanded[parent] = True
+        waiting += range(len(expanded), len(expanded) + size)
+        tokens += generator.permutation(VOCAB)[:size].tolist()
+        parents += [parent] * size
+        expanded += [False] * size
+        values.append(random_values(generator, size, tied))
+    return Pool(
+        np.array(tokens, np.int32),
+        np.array(parents, np.int32),
+        np.concatenate(values),
+        np.array(expanded[1:], np.bool_),
+    )
+
+
+def transition_rows(parts: list[Transitions]) -> TransitionRows:
+    """The transitions of some roots together, of one depth and width."""
+    num_rows, previous, ids, values = zip(*((p.num_rows, p.previous, p.ids, p.log_probs) for p in parts), strict=True)
+    return TransitionRows(np.array(num_rows), np.concatenate(previous), np.concatenate(ids), np.concatenate(values))
+
+
+def pool_rows(parts: list[Pool]) -> PoolRows:
+    """The pools of some roots together."""
+    columns = zip(*((p.tokens, p.parents, p.log_probs, p.expanded) for p in parts), strict=True)
+    return PoolRows(np.array([len(p.tokens) for p in parts], np.int64), *(np.concatenate(one) for one in columns))
+
+
+def with_channel(generator: np.random.Generator, kind: str) -> RecordedSequence:
+    """A short text without draft rows along which a channel ``made-up`` was recorded."""
+    text = generator.integers(VOCAB, size=int(generator.integers(2, 9))).astype(np.int32)
+    num_roots, num_depths = len(text) - 1, int(generator.integers(1, 5))
+    width = int(generator.integers(0, 6))
+    rows: ChannelRows
+    if kind == "transitions":
+        rows = transition_rows([random_transitions(generator, num_depths, width) for _ in range(num_roots)])
+    else:
+        rows = pool_rows([random_pool(generator, 30) for _ in range(num_roots)])
+    prompt = Prompt("made-up", "made-up", 0, 0, generator.integers(VOCAB, size=3).astype(np.int32))
+    return RecordedSequence(0, prompt, text, "length", None, {"made-up": rows})
+
+
+def draft_at(recorded: RecordedSequence, t: int) -> Draft:
+    """All that was recorded at a root, nothing cut."""
+    committed = np.concatenate([recorded.prompt.token_ids, recorded.text[: t + 1]]).astype(np.int32)
+    channels = {name: rows.row(t, int(rows.starts()[t])) for name, rows in recorded.channels.items()}
+    return Draft(None, int(recorded.text[t]), committed, len(committed) - 1, channels)
+
+
+def zero_head(ids: Ints, log_probs: Floats, counts: Ints, most_rows: int, width: int) -> Transitions:
+    """Transitions that say after every token what the marginals of one root say at its depth.
+
+    Args:
+        ids: int32, of all depths, one after the other.
+        log_probs: float32, theirs.
+        counts: int32 ``[D]``; none below ``most_rows`` and ``width``.
+        most_rows: rows of each depth, below the first candidates of the depth above.
+        width: candidates of each row.
+    """
+    starts = np.cumsum([0, *counts.tolist()])
+    num_rows = np.full(len(counts), most_rows, np.int32)
+    num_rows[0] = 1
+    depths = np.repeat(np.arange(len(counts)), num_rows)
+    places = starts[depths][:, None] + np.arange(width)
+    above = [ids[start : start + most_rows] for start in starts[: len(counts) - 1]]
+    previous = np.concatenate([np.empty(0, np.int32), *above])
+    return Transitions(num_rows, previous, ids[places].astype(np.int32), log_probs[places])
+
+
+def whole_pool(ids: Ints, log_probs: Floats, counts: Ints, width: int) -> Pool:
+    """Every path of the first candidates of each depth, depth by depth."""
+    starts = np.cumsum([0, *counts.tolist()])
+    tokens, parents, values, expanded = [], [], [], []
+    level = [0]
+    for depth in range(len(counts)):
+        below = []
+        for parent in level:
+            for rank in range(width):
+                tokens.append(ids[starts[depth] + rank])
+                parents.append(parent)
+                values.append(log_probs[starts[depth] + rank])
+                expanded.append(depth + 1 < len(counts))
+                below.append(len(tokens))
+        level = below
+    return Pool(
+        np.array(tokens, np.int32),
+        np.array(parents, np.int32),
+        np.array(values, np.float32),
+        np.array(expanded, np.bool_),
+    )
+
+
+def as_nodes(nodes: OrderedNodes) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """Nodes as the oracle has them, the root left out; parents and depths have to fit."""
+    found: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = [(0, (), ())]
+    for node in range(1, len(nodes.tokens)):
+        _, ranks, tokens = found[nodes.parents[node]]
+        assert nodes.parents[node] < node
+        cost = round(-65536 * nodes.scores[node])
+        found.append((cost, (*ranks, int(nodes.ranks[node])), (*tokens, int(nodes.tokens[node]))))
+        assert nodes.depths[node] == len(ranks) + 1
+    return found[1:]
