@@ -78,6 +78,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("attention",),
         ("targets",),
         ("drafters",),
+        ("heads",),
         ("checkpoints", "execution"),
         ("models",),
         ("decoding",),
