@@ -27,12 +27,12 @@ class BaseCandidates:
     @property
     def depth(self) -> int:
         """D, the positions drafted ahead."""
-        return self.ids.shape[1]
+        return int(self.ids.shape[1])
 
     @property
     def width(self) -> int:
         """W, the candidates of a depth."""
-        return self.ids.shape[2]
+        return int(self.ids.shape[2])
 
     def part(self, first: int, last: int) -> "BaseCandidates":
         """Those from one root up to another."""

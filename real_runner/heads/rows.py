@@ -147,7 +147,7 @@ def _of_candidates(
     """The first of the drafter's own candidates of its depth after each state ``[N, S, H]``, likewise."""
     sizes = _rows_of(base.depth, reach)
     slots = np.repeat(np.arange(base.depth), sizes)
-    ids, theirs = (one[..., : reach.candidates] for one in (base.ids, base.log_probs))
+    ids, theirs = base.ids[..., : reach.candidates], base.log_probs[..., : reach.candidates]
     logits = _candidate_logits(drafter, target, states, ids, sizes).cpu().numpy().astype(np.float64)
     if not np.isfinite(logits.max(-1)).all():
         raise ModelError(NO_LAWS)

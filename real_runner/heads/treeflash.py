@@ -61,4 +61,5 @@ class TreeFlashHead(nn.Module):
         # A state meets many tokens, so its half of the product is made once.
         half = nn.functional.linear(state, of_state, self.ug.bias)[:, slots]
         up, gate = (nn.functional.linear(token, of_token) + half).chunk(2, dim=-1)
-        return before[:, slots] + self.d(nn.functional.silu(gate) * up)
+        corrected: Tensor = before[:, slots] + self.d(nn.functional.silu(gate) * up)
+        return corrected

@@ -180,7 +180,7 @@ def test_a_truncated_file_is_refused(alone: tuple[Path, Path], tmp_path: Path) -
     assert "\n" not in str(caught.value)
 
 
-CONFIGS: dict[str, tuple[dict[str, object], str]] = {
+CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "another kind": ({"treeflash_config": {"ar_approximation": "gru"}}, "a head of the kind 'gru'; simlab runs swiglu"),
     "no kind of a head": ({"treeflash_config": {}, "simlab_extends": "ab"}, "so it is of none"),
     "no digest": ({"simlab_extends": 7}, "where a digest belongs"),
