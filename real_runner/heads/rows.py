@@ -154,9 +154,8 @@ def _of_candidates(
     mass = np.minimum(np.exp(theirs.astype(np.float64)).sum(-1), 1.0)
     log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True) + np.log(mass)[:, slots, None]
     order = np.argsort(_places(log_probs, ids[:, slots]), axis=-1)[..., : reach.top_k]
-    first = (np.take_along_axis(one, order, -1) for one in (ids[:, slots], log_probs))
-    first_ids, first_log_probs = (one.reshape(-1, reach.top_k) for one in first)
-    return first_ids, first_log_probs
+    first_ids = np.take_along_axis(ids[:, slots], order, -1).reshape(-1, reach.top_k)
+    return first_ids, np.take_along_axis(log_probs, order, -1).reshape(-1, reach.top_k)
 
 
 def _candidate_logits(
