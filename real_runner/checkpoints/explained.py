@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.layouts import layout_of
+from simlab.real_runner.checkpoints.parts import parts_of
 from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD
-from simlab.real_runner.checkpoints.weights import check_weights
+from simlab.real_runner.checkpoints.treeflash import HeadConfig
 from simlab.real_runner.drafters.config import DFlashConfig
 
 
@@ -18,7 +19,7 @@ class CheckpointSummary:
 
     Attributes:
         format: the name of its layout, one of `LAYOUTS`.
-        config: None where it cannot be read.
+        config: None where it cannot be read, and of a head alone.
         problem: why simlab will not run it; None: it will.
         lines: what to tell people, each with a heading.
     """
@@ -39,19 +40,29 @@ def explain_checkpoint(
         tensors: by name.
         place: where it lies, for the sentence that says why it will not run.
     """
-    config, problem, layout = None, None, layout_of(fields)
+    parts, problem, layout = None, None, layout_of(fields)
     try:
-        config = layout.reads(fields)
-        check_weights(config, tensors, place)
+        parts = parts_of(fields, tensors)
+        parts.check(place)
     except ModelError as error:
         problem = str(error)
+    config = None if parts is None else parts.drafter
     lines = [("format", layout.described(fields)), ("will run", "yes" if problem is None else f"no: {problem}")]
     target = layout.named_target(fields)
     if target is not None:
         lines.append(("made for", target))
-    if config is not None:
-        lines += _lines(config, tensors)
+    if parts is not None and parts.head is not None:
+        lines += _head_lines(parts.head)
+    if parts is not None and config is not None:
+        lines += _lines(config, parts.drafter_tensors)
     return CheckpointSummary(layout.name, config, problem, tuple(lines))
+
+
+def _head_lines(head: HeadConfig) -> list[tuple[str, str]]:
+    what = f"first-order: a token given the one before it; {head.hidden_size} wide, {head.inner_size} inside"
+    if head.extends is None:
+        return [("head", what)]
+    return [("head", what), ("extends", f"the drafter whose files have the sha256 {head.extends}, and no other")]
 
 
 def _lines(config: DFlashConfig, names: Collection[str]) -> list[tuple[str, str]]:

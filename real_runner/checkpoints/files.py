@@ -1,7 +1,7 @@
 """Drafter checkpoints on disk: ``config.json`` and safetensors beside it. No code of a checkpoint is run."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,15 +13,17 @@ from torch import Tensor, nn
 
 from simlab.arrays import read_only
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.contents import config_file, read_fields, stored_tensors
+from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields, stored_tensors
 from simlab.real_runner.checkpoints.headers import StoredTensor
-from simlab.real_runner.checkpoints.layouts import read_config
+from simlab.real_runner.checkpoints.parts import CheckpointParts, parts_of
 from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
-from simlab.real_runner.checkpoints.weights import check_weights, draft_ids
+from simlab.real_runner.checkpoints.treeflash import HEAD_PREFIX, HeadConfig, head_to_json
+from simlab.real_runner.checkpoints.weights import draft_ids
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
-from simlab.real_runner.targets.hub_files import ModelFiles, fetch_drafter, is_hub_id
+from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.targets.hub_files import CONFIG, WHOLE, ModelFiles, fetch_drafter, is_hub_id
 from simlab.traces.format.files import write_beside
 
 
@@ -89,11 +91,14 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
     Raises:
         ModelError: files are missing or damaged, or the weights do not fit the configuration.
     """
-    config = read_config(read_fields(config_file(folder)))
-    stored = stored_tensors(folder)
-    check_weights(config, stored, folder)
+    parts = _checked_parts(folder)
+    config, stored = parts.drafter, parts.drafter_tensors
+    if config is None:
+        raise ModelError(
+            f"{folder} holds a head alone, which drafts beside the drafter that it was trained for; name that drafter"
+        )
     drafter = DFlashDrafter(config if tap_offset is None else config.with_tap_offset(tap_offset))
-    tensors = _loaded(folder, [one for one in stored.values() if one.name not in {*IGNORED, OFFSETS, MASK}])
+    tensors = _loaded(folder, {name: one for name, one in stored.items() if name not in {*IGNORED, OFFSETS, MASK}})
     embedding, head = tensors.pop(EMBEDDING, None), tensors.pop(HEAD, None)
     drafter.load_state_dict(tensors)
     if embedding is not None:
@@ -112,13 +117,70 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
     return drafter.to(device, dtype).eval().requires_grad_(False)
 
 
-def _loaded(folder: Path, wanted: Sequence[StoredTensor]) -> dict[str, Tensor]:
-    """Some tensors of a checkpoint, file after file."""
+def load_head(
+    place: Path, drafter: DFlashDrafter, digest: str, dtype: torch.dtype, device: str = "cpu"
+) -> TreeFlashHead:
+    """Read a first-order head, alone or beside the drafter that it was released with.
+
+    Args:
+        place: as `load_drafter` takes it.
+        drafter: which the head is to correct.
+        digest: `checkpoint_digest` of that drafter's checkpoint.
+        dtype: in which it runs.
+        device: as torch names it.
+
+    Raises:
+        ModelError: files are missing or damaged, there is no head, or it belongs to another drafter.
+    """
+    parts = _checked_parts(place)
+    if parts.head is None:
+        raise ModelError(f"{place} has no head: it is a drafter alone, whose candidates stand in its draft set")
+    if (parts.head.extends or checkpoint_digest(place)) != digest:
+        own = "the drafter beside it" if parts.head.extends is None else f"the drafter of sha256 {parts.head.extends}"
+        raise ModelError(
+            f"the head in {place} belongs to {own}, and the drafter here has the sha256 {digest}; give that drafter, "
+            "or train a head for this one"
+        )
+    if parts.head.hidden_size != drafter.config.hidden_size:
+        raise ModelError(
+            f"the head in {place} is {parts.head.hidden_size} wide and its drafter {drafter.config.hidden_size}; train "
+            "it again"
+        )
+    head = TreeFlashHead(parts.head.hidden_size, parts.head.inner_size)
+    head.load_state_dict(_loaded(place, parts.head_tensors))
+    return head.to(device, dtype).eval().requires_grad_(False)
+
+
+def save_head(head: TreeFlashHead, folder: Path, digest: str, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write a head alone; each file is written beside and renamed.
+
+    Args:
+        head: to be written.
+        folder: which is made.
+        digest: `checkpoint_digest` of its drafter's checkpoint.
+        dtype: of the weights.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        HEAD_PREFIX + name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in head.state_dict().items()
+    }
+    write_tensors(folder / WHOLE, tensors, ("format", "pt"))
+    write_json(folder / CONFIG, head_to_json(HeadConfig(head.hidden_size, head.inner_size, digest)))
+
+
+def _checked_parts(place: Path) -> CheckpointParts:
+    parts = parts_of(read_fields(config_file(place)), stored_tensors(place))
+    parts.check(place)
+    return parts
+
+
+def _loaded(folder: Path, wanted: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
+    """Some tensors of a checkpoint under the names that they are asked for by, file after file."""
     tensors: dict[str, Tensor] = {}
     try:
-        for path in dict.fromkeys(one.file for one in wanted):
+        for path in dict.fromkeys(one.file for one in wanted.values()):
             with safe_open(path, framework="pt") as file:
-                tensors |= {one.name: file.get_tensor(one.name) for one in wanted if one.file == path}
+                tensors |= {name: file.get_tensor(one.name) for name, one in wanted.items() if one.file == path}
     except (ValueError, SafetensorError, OSError) as error:
-        raise ModelError(f"the drafter in {folder} cannot be read ({error}); fetch or train it again") from error
+        raise ModelError(f"the weights in {folder} cannot be read ({error}); fetch or train it again") from error
     return tensors

@@ -23,6 +23,7 @@ class Layout:
         described: the layout of these fields in words, with its version where they name one.
         tap_offset: what must be added to its layer numbers, see `DFlashConfig`.
         counting: how it numbers the target's layers, in words that follow the offset.
+        prefix: what stands before the names of the drafter's tensors.
     """
 
     name: str
@@ -33,3 +34,4 @@ class Layout:
     described: Callable[[Fields], str]
     tap_offset: int
     counting: str
+    prefix: str = ""

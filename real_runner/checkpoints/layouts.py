@@ -5,10 +5,11 @@ Nothing here imports torch, so that the command line can list and explain them.
 
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.speculators import SPECULATORS
+from simlab.real_runner.checkpoints.treeflash import TREEFLASH
 from simlab.real_runner.checkpoints.zlab import ZLAB
 from simlab.real_runner.drafters.config import DFlashConfig
 
-LAYOUTS: tuple[Layout, ...] = (SPECULATORS, ZLAB)
+LAYOUTS: tuple[Layout, ...] = (SPECULATORS, TREEFLASH, ZLAB)
 """The first that recognises a ``config.json`` reads it. z-lab's has no mark of its own, so it comes last."""
 
 _ANY_LAYOUT = ("block_size",)

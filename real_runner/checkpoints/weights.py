@@ -18,6 +18,7 @@ from simlab.real_runner.checkpoints.tensor_names import (
     check_names,
     layer_shapes,
 )
+from simlab.real_runner.checkpoints.treeflash import HeadConfig, head_shapes
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 
@@ -54,11 +55,33 @@ def check_weights(config: DFlashConfig, tensors: Mapping[str, StoredTensor], pla
     size = config.draft_vocab_size or config.vocab_size
     shapes = dict(layer_shapes(config))
     shapes |= {EMBEDDING: (config.vocab_size, config.hidden_size), HEAD: (size, config.hidden_size)}
+    _check_numbers(shapes, tensors, place)
+    draft_ids(config, tensors, place)
+
+
+def check_head_weights(config: HeadConfig, tensors: Mapping[str, StoredTensor], place: object) -> None:
+    """Likewise for a head on a drafter's states.
+
+    Args:
+        config: of the head.
+        tensors: by their names within the head.
+        place: where it lies, for the message.
+
+    Raises:
+        ModelError: as `check_weights` does.
+    """
+    shapes = dict(head_shapes(config))
+    if wrong := sorted(set(shapes) ^ set(tensors)):
+        what = "lacks" if set(shapes) - set(tensors) else "holds, beside its own tensors,"
+        raise ModelError(f"the head in {place} {what} {', '.join(wrong[:3])}; fetch or train it again")
+    _check_numbers(shapes, tensors, place)
+
+
+def _check_numbers(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], place: object) -> None:
     for name, shape in shapes.items():
         if name in tensors:
             _check_shape(tensors[name], shape, place)
             _check_values(tensors[name], place)
-    draft_ids(config, tensors, place)
 
 
 def draft_ids(config: DFlashConfig, tensors: Mapping[str, StoredTensor], place: object) -> tuple[Longs, bool] | None:

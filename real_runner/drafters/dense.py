@@ -1,6 +1,7 @@
 """Drafting at every root of a text at once."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,14 +10,19 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.targets.model import Target
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockStates:
+    """Hidden states of the slots that predict, ``[R, D, H]``, before and after the drafter's final norm."""
+
+    before: Tensor
+    after: Tensor
+
+
 @torch.inference_mode()
 def draft_logits(
     drafter: DFlashDrafter, target: Target, features: Tensor, tokens: Tensor, roots: Tensor, blocks_per_pass: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The drafter's logits at many roots of one sequence.
-
-    The context is projected once; a block sees only what lies before its own root, and its own
-    masks, so a row is what drafting at that root alone would give.
 
     Args:
         drafter: and its target, whose embedding and head it borrows.
@@ -29,10 +35,23 @@ def draft_logits(
     Yields:
         The roots of a pass, and float32 logits ``[R', D, V]``; V is the drafter's own vocabulary, where it has one.
     """
+    for some, states in draft_states(drafter, target, features, tokens, roots, blocks_per_pass):
+        yield some, logits_of(drafter, target, states.after)
+
+
+@torch.inference_mode()
+def draft_states(
+    drafter: DFlashDrafter, target: Target, features: Tensor, tokens: Tensor, roots: Tensor, blocks_per_pass: int
+) -> Iterator[tuple[Tensor, BlockStates]]:
+    """The roots of each pass of `draft_logits`, and the states that its logits are made of.
+
+    The context is projected once; a block sees only what lies before its own root, and its own
+    masks, so a row is what drafting at that root alone would give.
+    """
     context = drafter.context(features[None])
     for start in range(0, len(roots), blocks_per_pass):
         some = roots[start : start + blocks_per_pass]
-        yield some, block_logits(drafter, target, tokens[some], some, context)
+        yield some, block_states(drafter, target, tokens[some], some, context)
 
 
 def block_logits(
@@ -44,28 +63,48 @@ def block_logits(
 
     V is the target's vocabulary, or the drafter's own, whose ids `DraftVocabulary` maps.
     """
+    states = block_states(drafter, target, root_tokens, positions, context)
+    return logits_of(drafter, target, states.after)
+
+
+def block_states(
+    drafter: DFlashDrafter, target: Target, root_tokens: Tensor, positions: Tensor, context: DrafterContext
+) -> BlockStates:
+    """The states behind `block_logits`, in one pass."""
     config = drafter.config
     num_sequences = context.keys[0].shape[0]
     shape = (num_sequences, len(positions) // num_sequences)
     blocks = torch.full((*shape, config.block_size), config.mask_token_id, device=positions.device)
     blocks[:, :, 0] = root_tokens.view(shape)
-    hidden = drafter(_embedded(drafter, target, blocks), positions.view(shape), context)[:, :, config.first_slot :]
-    # One contiguous matrix: a strided batch sends some CPU kernels down a path 60 times slower.
-    logits = _logits(drafter, target, hidden.reshape(-1, hidden.shape[-1]))
-    return logits.view(len(positions), config.depth, -1)
+    embedded = _scaled(embedded_tokens(drafter, target, blocks), config.input_embedding_scale)
+    both = drafter.states(embedded, positions.view(shape), context)
+    before, after = (one[:, :, config.first_slot :].reshape(len(positions), config.depth, -1) for one in both)
+    return BlockStates(before, after)
 
 
-def _embedded(drafter: DFlashDrafter, target: Target, blocks: Tensor) -> Tensor:
-    embedding, scale = drafter.embed_tokens or target.embedding, drafter.config.input_embedding_scale
+def embedded_tokens(drafter: DFlashDrafter, target: Target, tokens: Tensor) -> Tensor:
+    """Embeddings ``[..., H]`` of tokens ``[...]``, not scaled: the drafter's own, or the target's."""
     # The bare rows: some targets scale what their embedding hands out, and drafters ask for their own scale.
-    rows = torch.nn.functional.embedding(blocks, embedding.weight)
-    return rows if scale == 1 else rows * scale
+    return torch.nn.functional.embedding(tokens, (drafter.embed_tokens or target.embedding).weight)
 
 
-def _logits(drafter: DFlashDrafter, target: Target, hidden: Tensor) -> Tensor:
-    """float32 ``[N, V]``, of the drafter's own vocabulary where it has one, scaled and soft-capped as it asks."""
+def logits_of(drafter: DFlashDrafter, target: Target, states: Tensor) -> Tensor:
+    """float32 logits ``[..., V]`` of states ``[..., H]`` after the final norm.
+
+    V is the drafter's own vocabulary, where it has one; logits are scaled and soft-capped as it asks.
+    """
+    # One contiguous matrix: a strided batch sends some CPU kernels down a path 60 times slower.
+    hidden = states.reshape(-1, states.shape[-1])
     logits = target.logits(hidden) if drafter.lm_head is None else drafter.lm_head(hidden).float()
-    if drafter.config.output_multiplier != 1:
-        logits = logits * drafter.config.output_multiplier
+    return finished_logits(drafter, logits).view(*states.shape[:-1], -1)
+
+
+def finished_logits(drafter: DFlashDrafter, logits: Tensor) -> Tensor:
+    """What an output head says, scaled and soft-capped as the drafter asks."""
+    logits = _scaled(logits, drafter.config.output_multiplier)
     cap = drafter.config.final_logit_softcapping
     return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def _scaled(values: Tensor, scale: float) -> Tensor:
+    return values if scale == 1 else values * scale

@@ -187,7 +187,13 @@ class DFlashDrafter(nn.Module):
         return DrafterContext(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
 
     def forward(self, block_embeddings: Tensor, root_positions: Tensor, context: DrafterContext) -> Tensor:
-        """Hidden states of drafted blocks, after the final norm.
+        """Hidden states of drafted blocks after the final norm: the second of what `states` gives."""
+        return self.states(block_embeddings, root_positions, context)[1]
+
+    def states(
+        self, block_embeddings: Tensor, root_positions: Tensor, context: DrafterContext
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states of drafted blocks, before and after the final norm.
 
         Args:
             block_embeddings: ``[S, G, B, H]``, the target's embeddings of root and mask tokens.
@@ -195,7 +201,7 @@ class DFlashDrafter(nn.Module):
             context: of the same S sequences.
 
         Returns:
-            ``[S, G, B, H]``; slot i predicts the token at root position + i, slot 0 is not trained. Where the
+            Twice ``[S, G, B, H]``; slot i predicts the token at root position + i, slot 0 is not trained. Where the
             first slot predicts too, slot i predicts the token at root position + i + 1.
         """
         block = torch.arange(block_embeddings.shape[2], device=root_positions.device)
@@ -213,8 +219,7 @@ class DFlashDrafter(nn.Module):
         for layer, view, keys, values in held:
             x = x + layer.self_attn(layer.input_layernorm(x), rotation, keys, values, *hidden[view])
             x = x + layer.mlp(layer.post_attention_layernorm(x))
-        out: Tensor = self.norm(x)
-        return out
+        return x, self.norm(x)
 
     def _rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         exponents = torch.arange(0, self.config.head_dim, 2, device=positions.device, dtype=torch.int64).float()

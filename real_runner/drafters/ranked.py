@@ -17,7 +17,7 @@ from simlab.errors import ModelError
 from simlab.grid import LOWEST, ROUNDING_NOISE, STEPS_PER_NAT, to_grid
 from simlab.sampling.candidates import ranks_of, top_candidates
 
-_NO_LAWS = "the drafter's logits are not numbers; give another --dtype, such as float32"
+NO_LAWS = "the drafter's logits are not numbers; give another --dtype, such as float32"
 
 _MASKED = -1e30
 """In place of -inf, the log-probability of a masked token, whose share of an entropy is 0."""
@@ -87,7 +87,7 @@ class LawBuffers:
         torch.exp(log_probs, out=probs)
         entropy = _entropies(log_probs.clamp_(min=_MASKED), probs)
         if bool(entropy.isnan().any()):
-            raise ModelError(_NO_LAWS)
+            raise ModelError(NO_LAWS)
         return Laws(log_probs, probs, entropy)
 
 
@@ -179,11 +179,32 @@ def first_marginals(logits: Tensor, read: CandidatesRead) -> Marginals:
         first, entropies, are_laws = first_places(logits, read)
         return marginals_at(first.cpu().numpy(), entropies.cpu().numpy(), bool(are_laws))
     log_probs = logits.log_softmax(-1)
+    return _marginals(*first_candidates(log_probs, read.width), _entropies_read(log_probs, read).numpy())
+
+
+def first_candidates(log_probs: Tensor, width: int) -> tuple[Ints, Floats]:
+    """The first candidates of some laws, on any device.
+
+    Args:
+        log_probs: float32 ``[N, V]``, after a log-softmax.
+        width: a width above ``V`` gives all.
+
+    Returns:
+        Ids, int32 ``[N, K]``, and log-probs on the grid, float32 ``[N, K]``, in the order of
+        `simlab.sampling.candidates`.
+
+    Raises:
+        ModelError: a row is no law.
+    """
+    if log_probs.device.type != "cpu":
+        if not bool((log_probs <= ROUNDING_NOISE).all()):
+            raise ModelError(NO_LAWS)
+        first = _first(_places(log_probs), width).cpu().numpy()
+        return (first & 0x7FFFFFFF).astype(np.int32), _on_grid(first)
     try:
-        ids, on_grid = top_candidates(log_probs.numpy(), read.width)
+        return top_candidates(log_probs.numpy(), width)
     except ValueError as error:
-        raise ModelError(_NO_LAWS) from error
-    return _marginals(ids, on_grid, _entropies_read(log_probs, read).numpy())
+        raise ModelError(NO_LAWS) from error
 
 
 def first_places(logits: Tensor, read: CandidatesRead) -> tuple[Tensor, Tensor, Tensor]:
@@ -205,7 +226,7 @@ def marginals_at(first: Longs, entropies: Floats, are_laws: bool) -> Marginals:
         ModelError: a row of logits is no law.
     """
     if not are_laws:
-        raise ModelError(_NO_LAWS)
+        raise ModelError(NO_LAWS)
     return _marginals((first & 0x7FFFFFFF).astype(np.int32), _on_grid(first), entropies)
 
 

@@ -102,7 +102,7 @@ def compile_target(target: Target, compiler: Compiler) -> None:
 
 def compile_drafter(drafter: DFlashDrafter, compiler: Compiler) -> None:
     """The drafter's pass as one region, and the projection of its context as another."""
-    vars(drafter)["forward"] = compiler(drafter.forward)
+    vars(drafter)["states"] = compiler(drafter.states)
     vars(drafter)["context_at"] = compiler(drafter.context_at)
 
 

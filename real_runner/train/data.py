@@ -1,5 +1,6 @@
 """Batches of random roots, drawn from the hidden states that were read once."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,6 +73,19 @@ class FeatureStore:
         """Sequences with at least one root that has a token to predict."""
         return [i for i, (_, _, length, prompt) in enumerate(self._places) if length >= prompt + 2]
 
+    def split(self, share: float) -> tuple["FeatureStore", "FeatureStore"]:
+        """Two views of the usable sequences: all but a share of them, and the last ones, at least one.
+
+        The texts of a store are in random order, so each part is a fair sample.
+        """
+        first = len(self.usable) - max(1, round(share * len(self.usable)))
+        return self._only(self.usable[:first]), self._only(self.usable[first:])
+
+    def _only(self, sequences: list[int]) -> "FeatureStore":
+        part = copy.copy(self)
+        part.usable = sequences
+        return part
+
     @property
     def num_text_tokens(self) -> int:
         """Tokens written by the target, prompts not counted, in the usable sequences."""
@@ -94,6 +108,12 @@ class FeatureStore:
     def batch(self, step: int, seed: int, num_sequences: int, num_roots: int, block_size: int) -> TrainingBatch:
         """The batch of a step: a function of step and seed alone, so that a resumed run is the same run."""
         return self._assemble(self._sequences_of(step, seed, num_sequences), [seed, step], num_roots, block_size)
+
+    def fixed_batches(self, seed: int, num_sequences: int, num_roots: int, block_size: int) -> Iterator[TrainingBatch]:
+        """Each usable sequence once, in order, with the same random roots whenever it is asked for."""
+        for start in range(0, len(self.usable), num_sequences):
+            some = self.usable[start : start + num_sequences]
+            yield self._assemble(some, [seed, start, 1], num_roots, block_size)
 
     def _sequences_of(self, step: int, seed: int, count: int) -> list[int]:
         first = step * count

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.train.curve import CurvePoint
 
-_ROWS_OF_CURVE = 24
+ROWS_OF_CURVE = 24
+_STARTS = {"target": "the target's last layers", "random": "random weights"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,8 @@ def model_card(facts: CardFacts) -> str:
         f"# {facts.name}",
         _summary(facts),
         _architecture(facts),
-        _data(facts),
-        _plan(facts),
+        data_section(facts.data, facts.plan, facts.curve, facts.config.depth),
+        plan_section(_STARTS.get(facts.init, f"`{facts.init}`"), facts.plan),
         _curve(facts),
         _ablation(facts),
         _depths(facts),
@@ -112,31 +113,32 @@ def _architecture(facts: CardFacts) -> str:
         ("hidden size", config.hidden_size),
         ("own parameters", f"{facts.num_parameters:,}"),
     ]
-    return f"## Drafter\n\n{_table(('', ''), rows)}\n\nEmbedding and output head are the target's."
+    return f"## Drafter\n\n{table(('', ''), rows)}\n\nEmbedding and output head are the target's."
 
 
-def _data(facts: CardFacts) -> str:
-    data = facts.data
+def data_section(
+    data: TrainingData, plan: Mapping[str, object], curve: Sequence[CurvePoint], num_predicted: int
+) -> str:
+    """The text, and how much of it was seen; each block predicts so many tokens."""
     by_target = ", the target's own answers to these prompts" if data.own_answers else ""
     lines = [
         f"{data.num_texts:,} texts of {data.num_tokens:,} tokens (prompts not counted) from `{data.name}`{by_target}."
     ]
-    counts = [facts.plan.get(name) for name in ("num_sequences", "num_roots")]
-    if facts.curve and all(isinstance(count, int) for count in counts):
+    counts = [plan.get(name) for name in ("num_sequences", "num_roots")]
+    if curve and all(isinstance(count, int) for count in counts):
         sequences, roots = (count for count in counts if isinstance(count, int))
-        drawn = facts.curve[-1].step * sequences
+        drawn = curve[-1].step * sequences
         lines.append(
             f"Seen in training: {drawn:,} texts with {roots} random roots each, "
             f"{drawn / max(data.num_texts, 1):.2f} passes over the text, {drawn * roots:,} blocks, "
-            f"{drawn * roots * facts.config.depth:,} predicted tokens."
+            f"{drawn * roots * num_predicted:,} predicted tokens."
         )
     return "## Data\n\n" + "\n".join(lines)
 
 
-def _plan(facts: CardFacts) -> str:
-    starts = {"target": "the target's last layers", "random": "random weights"}
-    rows = [("start", starts.get(facts.init, f"`{facts.init}`")), *_flat(facts.plan)]
-    return f"## Plan\n\n{_table(('setting', 'value'), rows)}"
+def plan_section(start: str, plan: Mapping[str, object]) -> str:
+    """The settings of a run, after what it started from."""
+    return f"## Plan\n\n{table(('setting', 'value'), [('start', start), *_flat(plan)])}"
 
 
 def _flat(plan: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
@@ -157,12 +159,12 @@ def _curve(facts: CardFacts) -> str:
             point.step,
             "" if point.loss is None else f"{point.loss:.3f}",
             *(f"{point.dev[name].acceptance_length:.3f}" if name in point.dev else "" for name in names),
-            *(_percent(point.dev[name].agreement[0]) if name in point.dev else "" for name in names),
+            *(percent(point.dev[name].agreement[0]) if name in point.dev else "" for name in names),
         )
-        for point in thinned(facts.curve, _ROWS_OF_CURVE)
+        for point in thinned(facts.curve, ROWS_OF_CURVE)
     ]
     said = "\n\nchain: acceptance length of the most probable chain, bonus token counted." if names else ""
-    return f"## Curve\n\n{_table(head, rows)}{said}"
+    return f"## Curve\n\n{table(head, rows)}{said}"
 
 
 def thinned(curve: Sequence[CurvePoint], count: int) -> list[CurvePoint]:
@@ -177,8 +179,8 @@ def _ablation(facts: CardFacts) -> str:
         return ""
     names = list(facts.ablation[0].acceptance_lengths)
     rows = [(r.run, r.num_steps, *(_number(r.acceptance_lengths.get(name)) for name in names)) for r in facts.ablation]
-    table = _table(("run", "steps", *names), rows)
-    return f"## Ablation\n\nShort runs on the same data; acceptance length of the chain.\n\n{table}"
+    said = table(("run", "steps", *names), rows)
+    return f"## Ablation\n\nShort runs on the same data; acceptance length of the chain.\n\n{said}"
 
 
 def _depths(facts: CardFacts) -> str:
@@ -189,10 +191,10 @@ def _depths(facts: CardFacts) -> str:
     if not shares:
         return ""
     head = ("set", *range(1, facts.config.depth + 1))
-    rows = [(name, *map(_percent, agreement)) for name, agreement in shares.items()]
+    rows = [(name, *map(percent, agreement)) for name, agreement in shares.items()]
     return (
         "## Agreement per depth\n\nShare of positions where the most probable token of a depth is the target's, "
-        f"whatever comes before it.\n\n{_table(head, rows)}"
+        f"whatever comes before it.\n\n{table(head, rows)}"
     )
 
 
@@ -206,7 +208,7 @@ def _results(facts: CardFacts) -> str:
     ]
     return (
         "## Acceptance length\n\nTokens committed a round, bonus token counted, pooled over rounds.\n\n"
-        f"{_table(('set', 'prompts', *policies), rows)}"
+        f"{table(('set', 'prompts', *policies), rows)}"
     )
 
 
@@ -221,10 +223,12 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share of one, for people."""
     return f"{100 * share:.1f} %"
 
 
-def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -63,12 +63,42 @@ class TrainingPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainOptions:
-    """A training run: its text, the drafter's sizes, the plan, and where it is kept.
+class TextOptions:
+    """The text that is learnt from.
 
     Attributes:
         text: texts as token ids (Parquet) or completions (JSONL); or None,
         prompts: then the target answers these prompts first.
+        limit: the first texts only; None: all.
+        max_tokens: longer sequences are cut.
+        temperature: of generated text, and so on.
+    """
+
+    text: Path | None = None
+    prompts: Path | None = None
+    limit: int | None = None
+    max_tokens: int = 640
+    temperature: float = 0.0
+    max_new_tokens: int = 256
+    chat_template_kwargs: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.prompts is None):
+            raise ValueError("exactly one of text and prompts must be given")
+        _check_positive(self, "max_new_tokens", "max_tokens")
+        Sampling(self.temperature, 0, 1.0, 0)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file of it."""
+        return tuple(path for path in (self.text, self.prompts) if path is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptions:
+    """The run of a drafter: its text, its sizes, the plan, and where it is kept.
+
+    Attributes:
         dev: prompt files whose answers the run is scored on as it goes, never trained on.
         init: ``target`` starts from the target's last layers, ``random`` from nothing, anything
             else is a drafter's name or folder; a folder's ``state.safetensors`` goes before its weights.
@@ -76,14 +106,12 @@ class TrainOptions:
         num_layers: None takes 2, or what the drafter that is started from has.
         taps: None takes five layers, spread, or those of the drafter that is started from.
         mask_token: text of the token that stands for "not yet known"; None takes one that no text contains.
-        max_tokens: longer sequences are cut.
     """
 
     target: str
     out: Path
     plan: TrainingPlan
-    text: Path | None = None
-    prompts: Path | None = None
+    texts: TextOptions
     dev: tuple[Path, ...] = ()
     dev_limit: int = 48
     block_size: int | None = None
@@ -91,24 +119,57 @@ class TrainOptions:
     taps: tuple[int, ...] | None = None
     mask_token: str | None = None
     init: str = "target"
-    temperature: float = 0.0
-    max_new_tokens: int = 256
-    limit: int | None = None
-    max_tokens: int = 640
     eval_every: int = 500
     resume: bool = False
-    chat_template_kwargs: Mapping[str, object] = field(default_factory=dict)
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if (self.text is None) == (self.prompts is None):
-            raise ValueError("exactly one of text and prompts must be given")
-        for name in ("dev_limit", "max_new_tokens", "max_tokens", "eval_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        _check_positive(self, "dev_limit", "eval_every")
         if self.block_size is not None and self.block_size < 2:
             raise ValueError(f"the block size must be at least 2 (the root counts); got {self.block_size}")
-        Sampling(self.temperature, 0, 1.0, self.plan.seed)
         stems = [path.stem for path in self.dev]
         if len(set(stems)) < len(stems):
             raise ValueError(f"dev files need different names; got {', '.join(stems)}")
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOptions:
+    """The run of a first-order head on a drafter that stays as it is.
+
+    Attributes:
+        draft: the drafter's name or folder.
+        inner_size: I, between the head's matrices; None takes the drafter's intermediate size.
+        dropout: share of the head's inputs that a step leaves out.
+        held_out: share of the texts that are not learnt from, and choose the step that is kept.
+        patience: evaluations in a row without a better held-out loss that end the run; 0: none does.
+    """
+
+    target: str
+    draft: str
+    out: Path
+    plan: TrainingPlan
+    texts: TextOptions
+    inner_size: int | None = None
+    dropout: float = 0.1
+    held_out: float = 0.1
+    patience: int = 5
+    eval_every: int = 25
+    resume: bool = False
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "eval_every")
+        if self.inner_size is not None:
+            _check_positive(self, "inner_size")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be from 0 to below 1; got {self.dropout}")
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"the held-out share must be between 0 and 1; got {self.held_out}")
+        if self.patience < 0:
+            raise ValueError(f"patience must not be negative; got {self.patience}")
+
+
+def _check_positive(options: object, *names: str) -> None:
+    for name in names:
+        if getattr(options, name) < 1:
+            raise ValueError(f"{name} must be at least 1; got {getattr(options, name)}")

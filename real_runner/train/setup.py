@@ -1,7 +1,9 @@
 """What a training run begins with: a drafter to train, and hidden states to learn from."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -11,15 +13,16 @@ from simlab.ids import content_id
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.models import check_fit
+from simlab.real_runner.models import check_device, check_fit, settle_device
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.data import FeatureStore
-from simlab.real_runner.train.dflash import Trainer
 from simlab.real_runner.train.features import TrainingText, read_features
 from simlab.real_runner.train.initialise import config_for, from_target
-from simlab.real_runner.train.options import TrainOptions
+from simlab.real_runner.train.model_card import TrainingData
+from simlab.real_runner.train.options import TextOptions, TrainOptions
 from simlab.real_runner.train.state import STATE, take_over
 from simlab.real_runner.train.text import PromptSelection, claim, given_texts, own_texts, shuffled
+from simlab.real_runner.train.trainer import Trainer
 from simlab.sampling.choice import Sampling
 from simlab.untrusted.visible import visible
 
@@ -116,8 +119,23 @@ def mask_token_id(text: str | None, target: Target) -> int:
     return max(spare)
 
 
-def store_of(options: TrainOptions, target: Target, config: DFlashConfig) -> FeatureStore:
-    """The hidden states of the text to learn from.
+def check_start(out: Path, files: Sequence[Path], device: str, resume: bool) -> None:
+    """Refuse at once what would be refused after minutes.
+
+    Raises:
+        SimlabError: the device or a file is not there, or the folder holds a run that is not to be resumed.
+    """
+    check_device(device)
+    settle_device(device)
+    for path in files:
+        if not path.is_file():
+            raise PromptError(f"there is no file {path}; expected texts or prompts")
+    if (out / STATE).exists() and not resume:
+        raise ModelError(f"{out} holds a training run; add --resume to go on with it, or choose another --out")
+
+
+def store_of(out: Path, options: TextOptions, seed: int, target: Target, config: DFlashConfig) -> FeatureStore:
+    """The hidden states of the text to learn from, that a drafter of this configuration reads.
 
     Raises:
         SimlabError: the text cannot be used, or the folder holds another.
@@ -126,10 +144,16 @@ def store_of(options: TrainOptions, target: Target, config: DFlashConfig) -> Fea
         texts = given_texts(options.text, target, options.chat_template_kwargs)[: options.limit]
     else:
         assert options.prompts is not None
-        sampling = Sampling(options.temperature, 0, 1.0, options.plan.seed)
+        sampling = Sampling(options.temperature, 0, 1.0, seed)
         prompts = PromptSelection(options.prompts, options.limit, options.chat_template_kwargs)
-        texts = own_texts(prompts, target, sampling, options.max_new_tokens, options.out / "text")
-    return _read(shuffled(texts, options.plan.seed), options, target, config, "features")
+        texts = own_texts(prompts, target, sampling, options.max_new_tokens, out / "text")
+    return _read(shuffled(texts, seed), out / "features", options.max_tokens, target, config)
+
+
+def training_data(options: TextOptions, store: FeatureStore) -> TrainingData:
+    """What a model card says of the text."""
+    (source,) = options.files
+    return TrainingData(source.name, len(store.usable), store.num_text_tokens, own_answers=options.text is None)
 
 
 def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> dict[str, FeatureStore]:
@@ -141,29 +165,28 @@ def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> d
     stores = {}
     for path in options.dev:
         name = f"dev-{path.stem}"
-        prompts = PromptSelection(path, options.dev_limit, options.chat_template_kwargs)
+        prompts = PromptSelection(path, options.dev_limit, options.texts.chat_template_kwargs)
         texts = own_texts(prompts, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name)
-        stores[path.stem] = _read(texts, options, target, config, name)
+        stores[path.stem] = _read(texts, options.out / name, options.texts.max_tokens, target, config)
     return stores
 
 
 def _read(
-    texts: list[TrainingText], options: TrainOptions, target: Target, config: DFlashConfig, name: str
+    texts: list[TrainingText], folder: Path, max_tokens: int, target: Target, config: DFlashConfig
 ) -> FeatureStore:
-    folder = options.out / name
     source = {
         "target": target.digest,
         "dtype": str(target.dtype),
         "taps": list(config.target_layer_ids),
-        "max_tokens": options.max_tokens,
+        "max_tokens": max_tokens,
         "texts": content_id([[list(text.prompt_ids), list(text.text_ids)] for text in texts]),
     }
     claim(folder, "source.json", source, "hidden states of other texts, layers, weights or of another dtype")
-    read_features(texts, target, config.target_layer_ids, folder, options.max_tokens)
+    read_features(texts, target, config.target_layer_ids, folder, max_tokens)
     store = FeatureStore(folder)
     if not store.usable:
         raise PromptError(
-            f"no text has two tokens or more after its prompt and within --max-tokens {options.max_tokens}, so there "
+            f"no text has two tokens or more after its prompt and within --max-tokens {max_tokens}, so there "
             "is nothing to learn from or to score; give longer texts or raise --max-tokens"
         )
     return store

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from simlab.errors import ModelError, TraceError
 from simlab.real_runner.checkpoints.files import write_tensors
-from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.train.curve import CurvePoint, point_of, row_of
-from simlab.real_runner.train.dflash import Trainer
-from simlab.real_runner.train.options import TrainingPlan
+from simlab.real_runner.train.trainer import Trainer
 from simlab.traces.format.documents import check_digest, with_digest
 from simlab.traces.format.json_fields import json_fields
 
@@ -34,11 +32,11 @@ class _Note:
 def save_state(trainer: Trainer, curve: Sequence[CurvePoint], folder: Path) -> None:
     """Weights, optimiser, step and curve in one file, written beside and renamed."""
     tensors: dict[str, Tensor] = {}
-    for name, parameter in trainer.drafter.named_parameters():
+    for name, parameter in trainer.trained.named_parameters():
         tensors[f"weight.{name}"] = parameter.detach().cpu()
         for kind, value in trainer.optimiser.state.get(parameter, {}).items():
             tensors[f"{kind}.{name}"] = value.detach().cpu()
-    note = {"step": trainer.step, "plan": plan_text(trainer.plan, trainer), "curve": [row_of(point) for point in curve]}
+    note = {"step": trainer.step, "plan": plan_text(trainer), "curve": [row_of(point) for point in curve]}
     write_tensors(
         folder / STATE,
         {name: tensor.contiguous() for name, tensor in tensors.items()},
@@ -46,14 +44,9 @@ def save_state(trainer: Trainer, curve: Sequence[CurvePoint], folder: Path) -> N
     )
 
 
-def plan_text(plan: TrainingPlan, trainer: Trainer) -> str:
+def plan_text(trainer: Trainer) -> str:
     """What must agree when a run is taken up again."""
-    settings = {
-        "plan": asdict(plan),
-        "config": config_to_json(trainer.drafter.config),
-        "dtype": str(trainer.target.dtype),
-    }
-    return json.dumps(settings, sort_keys=True)
+    return json.dumps({"plan": asdict(trainer.plan), **trainer.settings}, sort_keys=True)
 
 
 def load_state(trainer: Trainer, folder: Path) -> list[CurvePoint]:
@@ -63,7 +56,7 @@ def load_state(trainer: Trainer, folder: Path) -> list[CurvePoint]:
         ModelError: the state is damaged, or of a run with another plan.
     """
     note, tensors = _read_state(folder, "start over in another --out")
-    if note.plan != plan_text(trainer.plan, trainer):
+    if note.plan != plan_text(trainer):
         raise ModelError(
             f"{folder} holds a training run with other settings; resume with the settings it began with, "
             "or choose another --out"
@@ -81,7 +74,7 @@ def take_over(trainer: Trainer, folder: Path) -> None:
     """
     _, tensors = _read_state(folder, f"delete {folder / STATE} to go on from the weights alone")
     shapes = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("weight.")}
-    if shapes != {f"weight.{name}": parameter.shape for name, parameter in trainer.drafter.named_parameters()}:
+    if shapes != {f"weight.{name}": parameter.shape for name, parameter in trainer.trained.named_parameters()}:
         raise ModelError(
             f"the training state in {folder} is not of the drafter beside it; delete {folder / STATE} to go on from "
             "the weights alone"
@@ -102,7 +95,7 @@ def _read_state(folder: Path, remedy: str) -> tuple[_Note, dict[str, Tensor]]:
 
 @torch.no_grad()
 def _restore(trainer: Trainer, tensors: dict[str, Tensor]) -> None:
-    for name, parameter in trainer.drafter.named_parameters():
+    for name, parameter in trainer.trained.named_parameters():
         parameter.copy_(tensors.pop(f"weight.{name}"))
         state = {}
         for kind in ("step", "exp_avg", "exp_avg_sq"):

@@ -13,12 +13,17 @@ from simlab.cli.parser import Parser, add_command, not_negative, positive, seed
 from simlab.errors import UsageError, at_the_door, needing_models
 from simlab.limits.typed_numbers import whole_number
 from simlab.real_runner.record.options import parse_template_kwargs
-from simlab.real_runner.train.options import LossWeights, TrainingPlan, TrainOptions
+from simlab.real_runner.train.options import HeadOptions, LossWeights, TextOptions, TrainingPlan, TrainOptions
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import CalibrationFit, PriceFit, RankFit, fit_calibration, fit_price, fit_ranks
-from simlab.studies.inputs.models import TARGET
+from simlab.studies.inputs.models import DRAFTER, TARGET
 
 DETAILS = ""
+
+_DRAFTER_PLAN = TrainingPlan(steps=5000)
+_HEAD_PLAN = TrainingPlan(
+    steps=600, num_sequences=16, num_roots=16, warmup_steps=50, weight_decay=0.1, head_tokens=4096
+)
 
 _DFLASH = """The text is a Parquet table of token ids (columns prompt_ids, text_ids), a JSONL file of prompts
 with their answers, or, with --prompts, what the target itself answers.
@@ -34,6 +39,18 @@ states are kept there too: taps x hidden size x 2 bytes a token. They can be del
 --init FOLDER begins a new run, with its own schedule, where another ended: with the float32 weights
 and the optimiser's moments of FOLDER/state.safetensors where there is one, else with the weights of
 model.safetensors and a new optimiser. It says on stderr which."""
+
+
+_TREEFLASH = """A first-order head (TreeFlash, arXiv 2606.03819) says what a drafter thinks of a depth once the token
+above it is known. It learns from the same kinds of text as a drafter does, and the drafter stays as it
+is. Give text that the drafter was not trained on: on its own text a drafter is better than it will be.
+
+  simlab train treeflash --prompts fresh.jsonl --out runs/head
+  simlab train treeflash --text text.parquet --draft runs/drafter --steps 2000 --patience 0 --out runs/head
+
+Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
+lowest, and the run ends early when it no longer falls. It belongs to this drafter: beside another
+it is refused. --resume goes on after an interruption, as with a drafter."""
 
 
 _CALIBRATION = """A logistic map of a drafter's probabilities, by depth and class of rank, for policies like calibrated.
@@ -76,6 +93,50 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add_dflash(parser: Parser) -> None:
+    _add_run(parser)
+    parser.add_argument(
+        "--dev", type=Path, action="append", default=[], metavar="FILE", help="prompts to score on; repeats"
+    )
+    parser.add_argument(
+        "--dev-limit", type=positive, default=48, metavar="N", help="prompts of each --dev (default 48)"
+    )
+    _add_answers(parser.add_argument_group("text"))
+    _add_sizes(parser.add_argument_group("drafter"))
+    _add_plan(parser.add_argument_group("plan"), _DRAFTER_PLAN, eval_every=500)
+    _add_loss(parser.add_argument_group("loss"))
+
+
+def _add_treeflash(parser: Parser) -> None:
+    _add_run(parser)
+    parser.add_argument(
+        "--draft", default=DRAFTER, metavar="D", help=f"the drafter: its name or folder (default {DRAFTER})"
+    )
+    _add_answers(parser.add_argument_group("text"))
+    head = parser.add_argument_group("head")
+    head.add_argument("--inner-size", type=positive, metavar="N", help="between its matrices (default: the drafter's)")
+    head.add_argument(
+        "--dropout", type=float, default=0.1, metavar="X", help="share of its inputs that a step omits (default 0.1)"
+    )
+    plan = parser.add_argument_group("plan")
+    _add_plan(plan, _HEAD_PLAN, eval_every=25)
+    plan.add_argument(
+        "--weight-decay", type=float, default=_HEAD_PLAN.weight_decay, metavar="X", help="of AdamW (default 0.1)"
+    )
+    plan.add_argument(
+        "--held-out", type=float, default=0.1, metavar="SHARE", help="of the texts, not learnt from (default 0.1)"
+    )
+    plan.add_argument(
+        "--patience",
+        type=not_negative,
+        default=5,
+        metavar="N",
+        help="evaluations in a row without a better held-out loss that end the run; 0: none (default 5)",
+    )
+    _add_decay(parser.add_argument_group("loss"))
+
+
+def _add_run(parser: Parser) -> None:
+    """Add the target, the text, and the folder of the run."""
     parser.add_argument(
         "--target",
         default=TARGET,
@@ -85,20 +146,10 @@ def _add_dflash(parser: Parser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", type=Path, metavar="FILE", help="text to learn from: .parquet or .jsonl")
     source.add_argument("--prompts", type=Path, metavar="FILE", help="prompts that the target answers first")
-    parser.add_argument(
-        "--dev", type=Path, action="append", default=[], metavar="FILE", help="prompts to score on; repeats"
-    )
-    parser.add_argument(
-        "--dev-limit", type=positive, default=48, metavar="N", help="prompts of each --dev (default 48)"
-    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the run")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     add_limit(parser, "the first N texts only")
     add_device(parser)
-    _add_answers(parser.add_argument_group("text"))
-    _add_sizes(parser.add_argument_group("drafter"))
-    _add_plan(parser.add_argument_group("plan"))
-    _add_loss(parser.add_argument_group("loss"))
 
 
 def _add_answers(group: Options) -> None:
@@ -129,28 +180,42 @@ def _add_sizes(group: Options) -> None:
     )
 
 
-def _add_plan(group: Options) -> None:
+def _add_plan(group: Options, usual: TrainingPlan, eval_every: int) -> None:
     group.add_argument(
-        "--steps", type=positive, default=5000, metavar="N", help="optimiser steps in all (default 5000)"
+        "--steps",
+        type=positive,
+        default=usual.steps,
+        metavar="N",
+        help=f"optimiser steps in all (default {usual.steps})",
     )
-    group.add_argument("--sequences", type=positive, default=4, metavar="N", help="texts in a step (default 4)")
     group.add_argument(
-        "--roots", type=positive, default=32, metavar="N", help="random blocks in each of them (default 32)"
+        "--sequences",
+        type=positive,
+        default=usual.num_sequences,
+        metavar="N",
+        help=f"texts in a step (default {usual.num_sequences})",
+    )
+    group.add_argument(
+        "--roots",
+        type=positive,
+        default=usual.num_roots,
+        metavar="N",
+        help=f"random blocks in each of them (default {usual.num_roots})",
     )
     group.add_argument("--learning-rate", type=float, default=1e-3, metavar="X", help="at its highest (default 1e-3)")
     group.add_argument(
         "--warmup-steps",
         type=not_negative,
-        default=100,
+        default=usual.warmup_steps,
         metavar="N",
-        help="steps of rising learning rate (default 100)",
+        help=f"steps of rising learning rate (default {usual.warmup_steps})",
     )
     group.add_argument(
         "--head-tokens",
         type=not_negative,
-        default=8192,
+        default=usual.head_tokens,
         metavar="N",
-        help="commonest tokens that the loss is taken over; 0: all (default 8192)",
+        help=f"commonest tokens that the loss is taken over; 0: all (default {usual.head_tokens})",
     )
     group.add_argument(
         "--seed",
@@ -162,13 +227,23 @@ def _add_plan(group: Options) -> None:
     group.add_argument(
         "--eval-every",
         type=positive,
-        default=500,
+        default=eval_every,
         metavar="N",
-        help="steps between evaluations; each saves (default 500)",
+        help=f"steps between evaluations; each saves (default {eval_every})",
     )
 
 
 def _add_loss(group: Options) -> None:
+    _add_decay(group)
+    group.add_argument(
+        "--focal", type=float, default=0.3, metavar="X", help="extra weight of the first error (default 0.3)"
+    )
+    group.add_argument(
+        "--chain-reward", type=float, default=1.0, metavar="X", help="reward per expected accepted token (default 1)"
+    )
+
+
+def _add_decay(group: Options) -> None:
     group.add_argument(
         "--decay",
         type=float,
@@ -176,11 +251,31 @@ def _add_loss(group: Options) -> None:
         metavar="X",
         help="depths over which a position's weight falls by e; 0: none (default 4)",
     )
-    group.add_argument(
-        "--focal", type=float, default=0.3, metavar="X", help="extra weight of the first error (default 0.3)"
+
+
+def _texts(options: argparse.Namespace) -> TextOptions:
+    return TextOptions(
+        text=options.text,
+        prompts=options.prompts,
+        limit=options.limit,
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        max_new_tokens=options.max_new_tokens,
+        chat_template_kwargs=parse_template_kwargs(options.chat_template_kwargs),
     )
-    group.add_argument(
-        "--chain-reward", type=float, default=1.0, metavar="X", help="reward per expected accepted token (default 1)"
+
+
+def _plan(options: argparse.Namespace, loss: LossWeights, weight_decay: float) -> TrainingPlan:
+    return TrainingPlan(
+        steps=options.steps,
+        seed=options.seed,
+        num_sequences=options.sequences,
+        num_roots=options.roots,
+        learning_rate=options.learning_rate,
+        warmup_steps=options.warmup_steps,
+        weight_decay=weight_decay,
+        head_tokens=options.head_tokens,
+        loss=loss,
     )
 
 
@@ -190,21 +285,12 @@ def _run_dflash(options: argparse.Namespace) -> int:
     with needing_models("train"):
         from simlab.real_runner.train.train import train  # noqa: PLC0415 - loads torch
     with at_the_door():
+        loss = LossWeights(options.decay, options.focal, options.chain_reward)
         chosen = TrainOptions(
             target=options.target,
             out=options.out,
-            plan=TrainingPlan(
-                steps=options.steps,
-                seed=options.seed,
-                num_sequences=options.sequences,
-                num_roots=options.roots,
-                learning_rate=options.learning_rate,
-                warmup_steps=options.warmup_steps,
-                head_tokens=options.head_tokens,
-                loss=LossWeights(options.decay, options.focal, options.chain_reward),
-            ),
-            text=options.text,
-            prompts=options.prompts,
+            plan=_plan(options, loss, _DRAFTER_PLAN.weight_decay),
+            texts=_texts(options),
             dev=tuple(options.dev),
             dev_limit=options.dev_limit,
             block_size=options.block_size,
@@ -212,17 +298,36 @@ def _run_dflash(options: argparse.Namespace) -> int:
             taps=taps,
             mask_token=options.mask_token,
             init=options.init,
-            temperature=options.temperature,
-            max_new_tokens=options.max_new_tokens,
-            limit=options.limit,
-            max_tokens=options.max_tokens,
             eval_every=options.eval_every,
             resume=options.resume,
-            chat_template_kwargs=parse_template_kwargs(options.chat_template_kwargs),
             device=options.device,
         )
     keep(f"the same command with --resume goes on with {chosen.out}")
     print(f"The drafter is in {train(chosen)}")
+    return 0
+
+
+def _run_treeflash(options: argparse.Namespace) -> int:
+    """Train a head, and say where it is."""
+    with needing_models("train"):
+        from simlab.real_runner.train.treeflash.run import train_head  # noqa: PLC0415 - loads torch
+    with at_the_door():
+        chosen = HeadOptions(
+            target=options.target,
+            draft=options.draft,
+            out=options.out,
+            plan=_plan(options, LossWeights(options.decay, focal=0.0, chain=0.0), options.weight_decay),
+            texts=_texts(options),
+            inner_size=options.inner_size,
+            dropout=options.dropout,
+            held_out=options.held_out,
+            patience=options.patience,
+            eval_every=options.eval_every,
+            resume=options.resume,
+            device=options.device,
+        )
+    keep(f"the same command with --resume goes on with {chosen.out}")
+    print(f"The head is in {train_head(chosen)}")
     return 0
 
 
@@ -323,6 +428,7 @@ class _Kind:
 
 KINDS = {
     "dflash": _Kind("Train a block-diffusion drafter.", _DFLASH, _add_dflash, _run_dflash),
+    "treeflash": _Kind("Train a first-order head for a drafter.", _TREEFLASH, _add_treeflash, _run_treeflash),
     "calibration": _Kind("Calibrate the probabilities of a drafter.", _CALIBRATION, _add_table, _run_calibration),
     "ranks": _Kind("Count how often a drafter's candidate of each rank is right.", _RANKS, _add_table, _run_ranks),
     "price": _Kind(

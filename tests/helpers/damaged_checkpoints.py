@@ -15,6 +15,7 @@ from torch import Tensor
 
 from simlab.real_runner.checkpoints.files import save_drafter
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.heads.treeflash import TreeFlashHead
 
 Damage: TypeAlias = Callable[[Path, random.Random], str]
 """Damages the checkpoint in a folder and says how."""
@@ -76,9 +77,9 @@ NAMES = ("fc.weight", "norm.weight", "layers.1.mlp.up_proj.weight", "layers.0.se
 
 
 def whole_checkpoints(folder: Path) -> dict[str, Path]:
-    """One of each kind: plain, with all that z-lab's layout can say, in parts, with an index, of speculators."""
+    """One of each kind: plain, with all that z-lab's layout can say, in parts, with an index, of the other layouts."""
     torch.manual_seed(0)
-    made = {name: folder / name for name in ("plain", "unusual", "parts", "indexed", "speculators")}
+    made = {name: folder / name for name in ("plain", "unusual", "parts", "indexed", "speculators", "treeflash")}
     save_drafter(DFlashDrafter(drafter_config()), made["plain"], torch.float32)
     tensors = load_file(made["plain"] / WEIGHTS)
     fields = json.loads((made["plain"] / CONFIG).read_text())
@@ -103,6 +104,10 @@ def whole_checkpoints(folder: Path) -> dict[str, Path]:
         "lm_head.weight": torch.randn(OWN_TOKENS, HIDDEN_SIZE),
     }
     _write(made["speculators"], _of_speculators(fields), {WEIGHTS: tensors | reduced})
+    below = {f"model.{name}": tensor for name, tensor in tensors.items()}
+    head = {f"ar_approximation.{name}": one for name, one in TreeFlashHead(HIDDEN_SIZE, 40).state_dict().items()}
+    named = {"architectures": ["TreeFlashDraftModel"], "treeflash_config": {"ar_approximation": "swiglu"}}
+    _write(made["treeflash"], fields | named, {WEIGHTS: below | head})
     return made
 
 

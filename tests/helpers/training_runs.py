@@ -1,4 +1,4 @@
-"""Runs of ``simlab train dflash`` for tests: their texts, their arguments, their bytes, their ends.
+"""Runs of ``simlab train dflash`` and ``treeflash`` for tests: their texts, their arguments, their bytes, their ends.
 
 As a program (``python tests/helpers/training_runs.py RUNS SEED ARGUMENT...``) it makes one run that nothing
 interrupts and one that is killed again and again, each in a process of its own.
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
-from tiny_models import make_target, write_prompts
+from tiny_models import make_drafter, make_target, write_prompts
 
 from simlab.cli.main import main
 from simlab.real_runner.train import features
@@ -52,10 +52,19 @@ def arguments(target: Path, out: Path, *more: str, steps: int = 12) -> list[str]
     return ["train", "dflash", "--target", str(target), "--out", str(out), *sizes, *plan, *generated, *more]
 
 
+def head_arguments(folder: Path, out: Path, *more: str, steps: int = 12) -> list[str]:
+    """A run of seconds of a head, on the models and texts of `make_files`."""
+    models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter"), *texts(folder)]
+    sizes = ["--out", str(out), "--inner-size", "24", "--steps", str(steps), "--eval-every", "3", "--held-out", "0.25"]
+    plan = ["--sequences", "2", "--roots", "6", "--warmup-steps", "2", "--head-tokens", "60"]
+    return ["train", "treeflash", *models, *sizes, *plan, *more]
+
+
 def make_files(folder: Path) -> Path:
-    """Tiny targets, a table of texts, completions, prompts and dev prompts."""
+    """Tiny targets, a drafter, a table of texts, completions, prompts and dev prompts."""
     make_target(folder / "target")
     make_target(folder / "qwen", family="qwen3")
+    make_drafter(folder / "drafter")
     write_table(folder / "texts.parquet")
     write_completions(folder / "texts.jsonl")
     write_prompts(folder / "prompts.jsonl", 5)

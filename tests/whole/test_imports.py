@@ -81,6 +81,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("attention",),
         ("targets",),
         ("drafters",),
+        ("heads",),
         ("checkpoints", "execution"),
         ("models",),
         ("decoding",),

@@ -5,7 +5,7 @@
 #    source ~/.local/share/bash_completion/simlab
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_simlab_train_subparsers=(dflash calibration ranks price ngram)
+_shtab_simlab_train_subparsers=(dflash treeflash calibration ranks price ngram)
 _shtab_simlab_subparsers=(demo prompts record replay merge compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion version help)
 
 _shtab_simlab_demo_option_strings=(-h --help --out)
@@ -23,7 +23,8 @@ _shtab_simlab_sparse_option_strings=(-h --help --trace --draft --recorded -p --p
 _shtab_simlab_reproduce_option_strings=(-h --help --list --trace --dev-trace --draft --cost -p --policy --limit --json --progress --no-progress)
 _shtab_simlab_confirm_option_strings=(-h --help -p --policy --from --trace --prompts --cost --reprice --limit --batch --by --out --resume --json --target --draft --tap-offset --dtype --device --device-map --audit-device --execution --batch-invariant --threads --repeats --until-interval --time-limit --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs)
 _shtab_simlab_report_option_strings=(-h --help --out --trace --draft --cost -p --policy --optimum --limit --texts --title)
-_shtab_simlab_train_dflash_option_strings=(-h --help --target --text --prompts --dev --dev-limit --out --resume --limit --device --temperature --max-new-tokens --chat-template-kwargs --max-tokens --init --block-size --layers --taps --mask-token --steps --sequences --roots --learning-rate --warmup-steps --head-tokens --seed --eval-every --decay --focal --chain-reward)
+_shtab_simlab_train_dflash_option_strings=(-h --help --target --text --prompts --out --resume --limit --device --dev --dev-limit --temperature --max-new-tokens --chat-template-kwargs --max-tokens --init --block-size --layers --taps --mask-token --steps --sequences --roots --learning-rate --warmup-steps --head-tokens --seed --eval-every --decay --focal --chain-reward)
+_shtab_simlab_train_treeflash_option_strings=(-h --help --target --text --prompts --out --resume --limit --device --draft --temperature --max-new-tokens --chat-template-kwargs --max-tokens --inner-size --dropout --steps --sequences --roots --learning-rate --warmup-steps --head-tokens --seed --eval-every --weight-decay --held-out --patience --decay)
 _shtab_simlab_train_calibration_option_strings=(-h --help --trace --draft --limit --json --out --top-k)
 _shtab_simlab_train_ranks_option_strings=(-h --help --trace --draft --limit --json --out --top-k)
 _shtab_simlab_train_price_option_strings=(-h --help --trace --draft --limit --json -p --policy --cost)
@@ -64,7 +65,7 @@ _shtab_simlab_confirm___tap_offset_choices=(auto 0 1)
 _shtab_simlab_confirm___dtype_choices=(float32 bfloat16 float16)
 _shtab_simlab_confirm___device_map_choices=(auto)
 _shtab_simlab_confirm___execution_choices=(eager compiled cuda_graphs)
-_shtab_simlab_train_pos_0_choices=(dflash calibration ranks price ngram)
+_shtab_simlab_train_pos_0_choices=(dflash treeflash calibration ranks price ngram)
 _shtab_simlab_inspect___schema_choices=(manifest cost optimum)
 _shtab_simlab_export___format_choices=(conformance vllm sglang tensorrt-llm modelopt latex markdown)
 _shtab_simlab_export___by_choices=(dataset context turn)
@@ -140,6 +141,9 @@ _shtab_simlab_report___help_nargs=0
 _shtab_simlab_train_dflash__h_nargs=0
 _shtab_simlab_train_dflash___help_nargs=0
 _shtab_simlab_train_dflash___resume_nargs=0
+_shtab_simlab_train_treeflash__h_nargs=0
+_shtab_simlab_train_treeflash___help_nargs=0
+_shtab_simlab_train_treeflash___resume_nargs=0
 _shtab_simlab_train_calibration__h_nargs=0
 _shtab_simlab_train_calibration___help_nargs=0
 _shtab_simlab_train_calibration___json_nargs=0

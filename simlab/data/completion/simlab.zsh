@@ -43,6 +43,7 @@ _shtab_simlab_train_commands() {
     ngram:'Count a 3-gram of the target'"'"'s texts.'
     price:'Find the rate at which a policy should exchange seconds for tokens.'
     ranks:'Count how often a drafter'"'"'s candidate of each rank is right.'
+    treeflash:'Train a first-order head for a drafter.'
   )
   _describe 'simlab train commands' _commands
 }
@@ -98,7 +99,7 @@ _shtab_simlab_confirm_options=(
   "--json[print JSON]"
   "--target[a folder, or a Hub id (default\: as the trace names it)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default\: as the trace names it)]:D:"
-  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as the trace was recorded)]:tap_offset:(auto 0 1)"
+  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as the trace was recorded)]:tap_offset:(auto 0 1)"
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
   "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
@@ -256,7 +257,7 @@ _shtab_simlab_profile_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--target[a folder, or a Hub id (default smollm2-135m)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m)]:D:"
-  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as the drafter\'s format has it)]:tap_offset:(auto 0 1)"
+  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as the drafter\'s format has it)]:tap_offset:(auto 0 1)"
   "--out[the cost file (default runs\/cost.json)]:FILE:"
   "--resume[continue the file that is there]"
   "--json[print JSON]"
@@ -303,7 +304,7 @@ _shtab_simlab_record_options=(
   "--text-from[a trace whose text to take]:TRACE:"
   "--hidden-states[hidden states that vLLM dumped along --completions]:DIR:"
   "--hidden-layers[which\: its eagle_aux_hidden_state_layer_ids]:K,K,...:"
-  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as its format has it)]:tap_offset:(auto 0 1)"
+  "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as its format has it)]:tap_offset:(auto 0 1)"
   "--out[the folder of the new trace]:DIR:"
   "--limit[the first N prompts only]:N:"
   "--resume[go on where an interrupted recording stopped]"
@@ -439,12 +440,12 @@ _shtab_simlab_train_dflash_options=(
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
   "--text[text to learn from\: .parquet or .jsonl]:FILE:"
   "--prompts[prompts that the target answers first]:FILE:"
-  "*--dev[prompts to score on\; repeats]:FILE:"
-  "--dev-limit[prompts of each --dev (default 48)]:N:"
   "--out[the folder of the run]:DIR:"
   "--resume[go on with the run in --out]"
   "--limit[the first N texts only]:N:"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "*--dev[prompts to score on\; repeats]:FILE:"
+  "--dev-limit[prompts of each --dev (default 48)]:N:"
   "--temperature[of generated text (default 0)]:X:"
   "--max-new-tokens[of a generated answer (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
@@ -508,6 +509,39 @@ _shtab_simlab_train_ranks_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_train_ranks_defaults_added=0
+
+_shtab_simlab_train_treeflash_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
+  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
+  "--prompts[prompts that the target answers first]:FILE:"
+  "--out[the folder of the run]:DIR:"
+  "--resume[go on with the run in --out]"
+  "--limit[the first N texts only]:N:"
+  "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "--draft[the drafter\: its name or folder (default dflash-smollm2-135m)]:D:"
+  "--temperature[of generated text (default 0)]:X:"
+  "--max-new-tokens[of a generated answer (default 256)]:N:"
+  "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
+  "--max-tokens[longer texts are cut (default 640)]:N:"
+  "--inner-size[between its matrices (default\: the drafter\'s)]:N:"
+  "--dropout[share of its inputs that a step omits (default 0.1)]:X:"
+  "--steps[optimiser steps in all (default 600)]:N:"
+  "--sequences[texts in a step (default 16)]:N:"
+  "--roots[random blocks in each of them (default 16)]:N:"
+  "--learning-rate[at its highest (default 1e-3)]:X:"
+  "--warmup-steps[steps of rising learning rate (default 50)]:N:"
+  "--head-tokens[commonest tokens that the loss is taken over\; 0\: all (default 4096)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
+  "--eval-every[steps between evaluations\; each saves (default 25)]:N:"
+  "--weight-decay[of AdamW (default 0.1)]:X:"
+  "--held-out[of the texts, not learnt from (default 0.1)]:SHARE:"
+  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 5)]:N:"
+  "--decay[depths over which a position\'s weight falls by e\; 0\: none (default 4)]:X:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_train_treeflash_defaults_added=0
 
 _shtab_simlab_version_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -584,6 +618,7 @@ _shtab_simlab_train() {
         ngram) _arguments -C -s $_shtab_simlab_train_ngram_options ;;
         price) _arguments -C -s $_shtab_simlab_train_price_options ;;
         ranks) _arguments -C -s $_shtab_simlab_train_ranks_options ;;
+        treeflash) _arguments -C -s $_shtab_simlab_train_treeflash_options ;;
       esac
   esac
 }

@@ -74,7 +74,7 @@ def faults_of(wholes: dict[str, Path], folder: Path, seed: int, number: int) -> 
     return [f"{told}: {what}" for told, what in found if what is not None]
 
 
-@pytest.mark.parametrize("name", ["plain", "unusual", "parts", "indexed", "speculators"])
+@pytest.mark.parametrize("name", ["plain", "unusual", "parts", "indexed", "speculators", "treeflash"])
 def test_whole_checkpoints_run_and_are_said_to(wholes: dict[str, Path], name: str) -> None:
     assert foretold(wholes[name]) == (True, "None")
     assert ran(wholes[name]) == (True, "")

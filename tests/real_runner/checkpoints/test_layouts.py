@@ -18,6 +18,8 @@ from simlab.real_runner.checkpoints.zlab import ZLAB, config_to_json
     [
         ({"speculators_model_type": "eagle3", "dflash_config": {}}, "speculators"),
         ({"dflash_config": {}}, "z-lab"),
+        ({"dflash_config": {}, "treeflash_config": {}}, "treeflash"),
+        ({"block_size": 8, "architectures": ["TreeFlashDraftModel"]}, "treeflash"),
         ({"block_size": 8}, "z-lab"),
     ],
 )
@@ -29,12 +31,13 @@ def test_the_first_layout_that_recognises_a_configuration_has_it(fields: Fields,
 def test_every_configuration_has_a_layout_and_other_models_are_no_drafters() -> None:
     assert layout_of({}) is LAYOUTS[-1]
     assert not is_drafter({"model_type": "qwen3"})
-    assert drafter_fields() == ("dflash_config", "speculators_model_type", "block_size")
+    assert drafter_fields() == ("dflash_config", "speculators_model_type", "treeflash_config", "block_size")
 
 
 def test_the_help_of_an_option_reads_the_table() -> None:
     assert tap_offset_help() == (
-        "0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as z-lab does"
+        "0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash does, "
+        "1 counts layers from 0, as z-lab does"
     )
 
 

@@ -1,6 +1,7 @@
 """``simlab train dflash`` refuses what cannot be: one sentence, exit code 2, nothing changed."""
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -9,7 +10,7 @@ from training_runs import arguments, content, dev, finished, make_files, texts, 
 
 from simlab.cli.main import main
 from simlab.real_runner.train import dflash as train_dflash
-from simlab.real_runner.train.options import TrainingPlan, TrainOptions
+from simlab.real_runner.train.options import HeadOptions, TextOptions, TrainingPlan
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +173,21 @@ def test_a_plan_that_cannot_be_is_refused() -> None:
         TrainingPlan(steps=1, learning_rate=float("inf"))
 
 
-def test_options_need_one_source(tmp_path: Path) -> None:
+def test_options_need_one_source() -> None:
     with pytest.raises(ValueError, match="exactly one"):
-        TrainOptions("t", tmp_path, TrainingPlan(steps=1))
+        TextOptions()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"inner_size": 0}, "inner_size must be at least 1"),
+        ({"dropout": 1.0}, "dropout must be from 0"),
+        ({"held_out": 0.0}, "held-out share must be between"),
+        ({"patience": -1}, "patience must not be negative"),
+        ({"eval_every": 0}, "eval_every must be at least 1"),
+    ],
+)
+def test_options_of_a_head_that_cannot_be_are_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        HeadOptions("t", "d", Path("out"), TrainingPlan(steps=1), TextOptions(text=Path("a")), **changed)

@@ -1,0 +1,73 @@
+"""The parts of a checkpoint: a drafter, a head on a drafter's states, or both.
+
+The loaders and `simlab inspect` take them apart and check them here; nothing here needs torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.headers import StoredTensor
+from simlab.real_runner.checkpoints.layout import Fields
+from simlab.real_runner.checkpoints.layouts import layout_of
+from simlab.real_runner.checkpoints.treeflash import HEAD_PREFIX, HeadConfig, head_from_json, is_head_alone
+from simlab.real_runner.checkpoints.weights import check_head_weights, check_weights
+from simlab.real_runner.drafters.config import DFlashConfig
+
+Tensors = Mapping[str, StoredTensor]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointParts:
+    """What a checkpoint consists of.
+
+    Attributes:
+        drafter: None where it is a head alone.
+        drafter_tensors: by the names that DFlash has for them.
+        head: None where it is a drafter alone.
+        head_tensors: by the names within the head.
+    """
+
+    drafter: DFlashConfig | None
+    drafter_tensors: Tensors
+    head: HeadConfig | None
+    head_tensors: Tensors
+
+    def check(self, place: object) -> None:
+        """Refuse parts that cannot be built of these tensors.
+
+        Raises:
+            ModelError: tensors are missing, foreign, of another shape or dtype, or hold what is no weight.
+        """
+        if self.drafter is not None:
+            check_weights(self.drafter, self.drafter_tensors, place)
+        if self.head is not None:
+            check_head_weights(self.head, self.head_tensors, place)
+
+
+def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
+    """Take a checkpoint apart.
+
+    Args:
+        fields: of its ``config.json``.
+        tensors: by the names in its files.
+
+    Raises:
+        ModelError: the configuration is none that simlab runs, or a tensor belongs to no part.
+    """
+    layout, head = layout_of(fields), head_from_json(fields)
+    drafter = None if is_head_alone(fields) else layout.reads(fields)
+    in_head = {name for name in tensors if head is not None and name.startswith(HEAD_PREFIX)}
+    prefix = layout.prefix if drafter is not None else HEAD_PREFIX
+    others = [name for name in tensors if name not in in_head]
+    if foreign := [name for name in others if drafter is None or not name.startswith(prefix)]:
+        raise ModelError(
+            f"this checkpoint holds {foreign[0]}, where its layout has names that begin with {prefix}; fetch or train "
+            "it again"
+        )
+    return CheckpointParts(
+        drafter,
+        {name.removeprefix(prefix): tensors[name] for name in others},
+        head,
+        {name.removeprefix(HEAD_PREFIX): tensors[name] for name in tensors if name in in_head},
+    )

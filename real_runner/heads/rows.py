@@ -1,0 +1,187 @@
+"""The rows of a first-order head: what may follow each of the first tokens of the depth above.
+
+One arithmetic serves the dense record, with many roots, and a round, with one. The tokens above are those of the
+drafter's own marginals, which the head does not change.
+
+Letters: N roots, D depths, M tokens above, R tokens of a row, S = 1 + (D - 1) M rows of a root, H hidden size.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.arrays import Doubles, Floats, Ints, Longs
+from simlab.channels import TransitionRows
+from simlab.errors import ModelError
+from simlab.grid import STEPS_PER_NAT, to_grid
+from simlab.real_runner.drafters.dense import BlockStates, embedded_tokens, finished_logits, logits_of
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.drafters.ranked import NO_LAWS, first_candidates
+from simlab.real_runner.heads.base import BaseCandidates
+from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.targets.model import Target
+
+_LOGITS_PER_PASS = 2**26
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReach:
+    """How far a head's rows reach.
+
+    Attributes:
+        previous: M, tokens of each depth that have a row below them.
+        top_k: R, tokens of a row.
+        candidates: None scores a row over the whole vocabulary, as published. Else C (ours): over the drafter's own
+            first C candidates of the row's depth alone, whose probabilities share what the drafter gave to all of
+            them; C products with a state then take the place of V.
+
+    Raises:
+        ValueError: one is below 1, or a row would have more tokens than are scored.
+    """
+
+    previous: int = 16
+    top_k: int = 16
+    candidates: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("previous", "top_k", "candidates"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} of a head must be at least 1; got {value}")
+        if self.candidates is not None and self.top_k > self.candidates:
+            raise ValueError(f"top_k of a head must be at most its {self.candidates} candidates; got {self.top_k}")
+
+    @property
+    def width(self) -> int:
+        """How many candidates of each depth of the drafter are read."""
+        return max(self.previous, self.candidates or 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadRows:
+    """The rows of a head at some roots.
+
+    Attributes:
+        transitions: the rows.
+        outside_log_mass: float32 ``[sum S]``, on the grid: log of the mass that a row does not hold.
+    """
+
+    transitions: TransitionRows
+    outside_log_mass: Floats
+
+
+@torch.inference_mode()
+def head_rows(
+    head: TreeFlashHead,
+    drafter: DFlashDrafter,
+    target: Target,
+    states: BlockStates,
+    root_tokens: Ints,
+    base: BaseCandidates,
+    reach: HeadReach,
+) -> HeadRows:
+    """What a head says below some roots.
+
+    Args:
+        head: and its drafter and target, whose embedding, norm and output head it borrows.
+        drafter: see there.
+        target: see there.
+        states: of the drafter's pass, of N roots.
+        root_tokens: int32 ``[N]``.
+        base: the drafter's first candidates below these roots, at least ``reach.width`` of each depth.
+        reach: tokens above, and of a row.
+
+    Raises:
+        ModelError: the drafter has fewer tokens than a row holds, or the logits are not numbers.
+    """
+    num_tokens = drafter.config.draft_vocab_size or drafter.config.vocab_size
+    if max(reach.top_k, reach.width) > num_tokens:
+        raise ModelError(
+            f"the head was asked for {max(reach.top_k, reach.width)} tokens, and the drafter has {num_tokens}; ask for "
+            "fewer"
+        )
+    slots = np.repeat(np.arange(base.depth), _rows_of(base.depth, reach))
+    above = np.concatenate([root_tokens[:, None], base.ids[:, :-1, : reach.previous].reshape(len(base), -1)], axis=1)
+    tokens, places = (torch.from_numpy(one.astype(np.int64)).to(states.before.device) for one in (above, slots))
+    embedded = embedded_tokens(drafter, target, tokens).to(states.before.dtype)
+    corrected = drafter.norm(head(states.before, states.after, embedded, places))
+    if reach.candidates is None:
+        ids, log_probs = _of_all(drafter, target, corrected, reach.top_k)
+    else:
+        ids, log_probs = _of_candidates(drafter, target, corrected, base, reach)
+    num_rows = np.tile(np.array(_rows_of(base.depth, reach), np.int32), (len(base), 1))
+    previous = np.ascontiguousarray(above[:, 1:]).ravel()
+    transitions = TransitionRows(num_rows, previous, ids, to_grid(log_probs))
+    return HeadRows(transitions, _outside_log_mass(log_probs))
+
+
+def _rows_of(depth: int, reach: HeadReach) -> list[int]:
+    """Rows of each depth: one below the root, then one below each token above."""
+    return [1] + [reach.previous] * (depth - 1)
+
+
+def _of_all(drafter: DFlashDrafter, target: Target, states: Tensor, top_k: int) -> tuple[Ints, Doubles]:
+    """The first tokens of the whole vocabulary after each state ``[N, S, H]``: ids and log-probabilities."""
+    rows = states.flatten(0, 1)
+    per_pass = max(1, _LOGITS_PER_PASS // drafter.config.vocab_size)
+    passes = [_of_some(drafter, target, some, top_k) for some in rows.split(per_pass)]
+    ids, log_probs = (np.concatenate(column) for column in zip(*passes, strict=True))
+    return ids if drafter.vocabulary is None else drafter.vocabulary.to_target(ids), log_probs
+
+
+def _of_some(drafter: DFlashDrafter, target: Target, states: Tensor, top_k: int) -> tuple[Ints, Doubles]:
+    log_probs = logits_of(drafter, target, states).log_softmax(-1)
+    parts = log_probs.chunk(torch.get_num_threads() if log_probs.device.type == "cpu" else 1)
+    with ThreadPoolExecutor(max_workers=len(parts)) as pool:
+        ids = np.concatenate([ids for ids, _ in pool.map(lambda part: first_candidates(part, top_k), parts)])
+    kept = log_probs.gather(-1, torch.from_numpy(ids.astype(np.int64)).to(log_probs.device))
+    return ids, kept.cpu().numpy().astype(np.float64)
+
+
+def _of_candidates(
+    drafter: DFlashDrafter, target: Target, states: Tensor, base: BaseCandidates, reach: HeadReach
+) -> tuple[Ints, Doubles]:
+    """The first of the drafter's own candidates of its depth after each state ``[N, S, H]``, likewise."""
+    sizes = _rows_of(base.depth, reach)
+    slots = np.repeat(np.arange(base.depth), sizes)
+    ids, theirs = base.ids[..., : reach.candidates], base.log_probs[..., : reach.candidates]
+    logits = _candidate_logits(drafter, target, states, ids, sizes).cpu().numpy().astype(np.float64)
+    if not np.isfinite(logits.max(-1)).all():
+        raise ModelError(NO_LAWS)
+    mass = np.minimum(np.exp(theirs.astype(np.float64)).sum(-1), 1.0)
+    log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True) + np.log(mass)[:, slots, None]
+    order = np.argsort(_places(log_probs, ids[:, slots]), axis=-1)[..., : reach.top_k]
+    first_ids = np.take_along_axis(ids[:, slots], order, -1).reshape(-1, reach.top_k)
+    return first_ids, np.take_along_axis(log_probs, order, -1).reshape(-1, reach.top_k)
+
+
+def _candidate_logits(
+    drafter: DFlashDrafter, target: Target, states: Tensor, candidates: Ints, sizes: list[int]
+) -> Tensor:
+    """float32 ``[N, S, C]``: the candidates ``[N, D, C]`` of each depth, scored by the states ``[N, S, H]`` of it."""
+    own, head = drafter.vocabulary, drafter.lm_head or target.head
+    weight, bias = head.weight, getattr(head, "bias", None)
+    assert isinstance(weight, Tensor)
+    rows = torch.from_numpy((candidates if own is None else own.to_draft(candidates)).astype(np.int64))
+    matrices = weight[rows.to(weight.device)].to(states.device).transpose(-1, -2)
+    of_depths = zip(states.split(sizes, dim=1), matrices.unbind(1), strict=True)
+    logits = torch.cat([some @ matrix for some, matrix in of_depths], dim=1).float()
+    if isinstance(bias, Tensor):
+        added = bias[rows.to(bias.device)].to(states.device).float()
+        logits = logits + added.repeat_interleave(torch.tensor(sizes, device=added.device), dim=1)
+    return finished_logits(drafter, logits)
+
+
+def _places(log_probs: Doubles, ids: Ints) -> Longs:
+    """Each token's place in the order of its row as one integer: grid steps below 0, then the id."""
+    steps = np.rint(to_grid(log_probs).astype(np.float64) * -STEPS_PER_NAT).astype(np.int64)
+    places: Longs = (steps << 31) | ids
+    return places
+
+
+def _outside_log_mass(log_probs: Doubles) -> Floats:
+    with np.errstate(divide="ignore"):
+        return to_grid(np.log(np.maximum(1.0 - np.exp(log_probs).sum(-1), 0.0)))

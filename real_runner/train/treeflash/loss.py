@@ -1,0 +1,104 @@
+"""What a first-order head learns: the target's token at every slot, given the true token above it.
+
+The drafter and the target's head stay as they are. All depths of a block are learnt at once: the token above is the
+text's own, so no depth waits for another.
+"""
+
+import copy
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.real_runner.drafters.dense import block_states, embedded_tokens, finished_logits
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.targets.model import Target
+from simlab.real_runner.train.curve import HeldOut
+from simlab.real_runner.train.data import FeatureStore, TrainingBatch
+from simlab.real_runner.train.losses import block_loss
+from simlab.real_runner.train.options import TrainingPlan
+from simlab.real_runner.train.trainer import commonest, places_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scored:
+    """Some blocks: float32 ``[N, D]`` of the most probable and of the true token, bool ``[N, D]`` where it counts."""
+
+    best: Tensor
+    of_truth: Tensor
+    known: Tensor
+
+
+class HeadLoss:
+    """The loss of a step: a function of plan and step, and of the head's weights."""
+
+    def __init__(
+        self, head: TreeFlashHead, drafter: DFlashDrafter, target: Target, store: FeatureStore, plan: TrainingPlan
+    ) -> None:
+        """Prepare the rows of the output head that the loss is taken over.
+
+        Args:
+            head: that learns.
+            drafter: that does not, in the target's dtype.
+            target: of both.
+            store: the texts that are learnt from.
+            plan: of the run.
+        """
+        self.head, self.drafter, self.target, self.store, self.plan = head, drafter, target, store, plan
+        kept, own, output = commonest(store, target.vocab_size, plan.head_tokens), drafter.vocabulary, target.head
+        rows = kept
+        if own is not None and drafter.lm_head is not None:
+            output, ids = drafter.lm_head, torch.from_numpy(own.to_draft(kept.numpy())).to(torch.int64)
+            kept, rows = kept[ids >= 0], ids[ids >= 0]
+        self._place = places_of(kept, target.vocab_size).to(target.device)
+        weight, bias = output.weight, getattr(output, "bias", None)
+        assert isinstance(weight, Tensor)
+        self._weight = weight[rows.to(weight.device)].to(target.device)
+        self._bias = bias[rows.to(bias.device)].to(target.device) if isinstance(bias, Tensor) else None
+
+    def __call__(self, step: int) -> Tensor:
+        """The loss of the step's batch, a scalar."""
+        plan, size = self.plan, self.drafter.config.block_size
+        # What dropout leaves out is a function of the step too, so that a resumed run is the same run.
+        torch.manual_seed(int(np.random.default_rng([plan.seed, step, 4]).integers(2**63)))
+        scored = self._scored(self.head, self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size))
+        return block_loss(scored.best, scored.of_truth, scored.known, plan.loss)
+
+    @torch.no_grad()
+    def held_out(self, store: FeatureStore) -> HeldOut:
+        """The head on other texts, at the same roots each time, with its weights rounded as they will be shipped."""
+        plan, size = self.plan, self.drafter.config.block_size
+        fixed = copy.deepcopy(self.head).to(torch.bfloat16).float().eval()
+        batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
+        parts = [self._scored(fixed, batch) for batch in batches]
+        scored = _Scored(*(torch.cat([getattr(one, entry.name) for one in parts]) for entry in fields(_Scored)))
+        counted = scored.known.sum(0).clamp(min=1)
+        entropies = -(scored.of_truth * scored.known).sum(0) / counted
+        right = ((scored.of_truth >= scored.best) & scored.known).sum(0) / counted
+        return HeldOut(
+            round(float(block_loss(scored.best, scored.of_truth, scored.known, plan.loss)), 6),
+            tuple(round(value, 4) for value in entropies.tolist()),
+            tuple(round(value, 4) for value in right.tolist()),
+        )
+
+    def _scored(self, head: TreeFlashHead, batch: TrainingBatch) -> _Scored:
+        drafter, target, device = self.drafter, self.target, self.target.device
+        tokens, roots = batch.tokens.to(device), batch.roots.to(device)
+        depths = torch.arange(drafter.config.depth, device=device)
+        above, truth = (
+            tokens.gather(1, (roots[..., None] + depths + further).flatten(1)).view(-1, len(depths))
+            for further in (0, 1)
+        )
+        with torch.no_grad():
+            context = drafter.context(batch.features.to(device, target.dtype))
+            states = block_states(drafter, target, tokens.gather(1, roots).flatten(), roots.flatten(), context)
+            embedded = embedded_tokens(drafter, target, above.clamp(min=0)).to(target.dtype)
+        with torch.autocast(device.type, torch.bfloat16, enabled=target.dtype == torch.bfloat16):
+            corrected = drafter.norm(head(states.before, states.after, embedded, depths))
+            logits = torch.nn.functional.linear(corrected.flatten(0, 1), self._weight, self._bias).float()
+        log_probs = finished_logits(drafter, logits).log_softmax(-1)
+        place = torch.where(truth >= 0, self._place[truth.clamp(min=0)], -1)
+        of_truth = log_probs.gather(-1, place.clamp(min=0).view(-1, 1)).view(place.shape)
+        return _Scored(log_probs.detach().amax(-1).view(place.shape), of_truth, place >= 0)
