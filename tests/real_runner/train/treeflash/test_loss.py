@@ -18,7 +18,7 @@ from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.data import FeatureStore
 from simlab.real_runner.train.features import read_features
 from simlab.real_runner.train.options import LossWeights, TrainingPlan
-from simlab.real_runner.train.setup import given_texts
+from simlab.real_runner.train.text import given_texts
 from simlab.real_runner.train.treeflash.loss import HeadLoss
 
 PLAN = TrainingPlan(
