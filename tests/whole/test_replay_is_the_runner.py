@@ -1,6 +1,6 @@
 """Replay is the runner: a small part of `make verify-real`, on tiny models and on the real ones."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from simlab.real_runner.decoding.own_rows import own_sequence
 from simlab.real_runner.models import Models, load_models
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
+from simlab.real_runner.train.trainer import training_dtype
 from simlab.studies.confirm.artefacts import artefacts_of_models
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import open_trace, packaged_trace
@@ -111,17 +112,19 @@ def records() -> list[SequenceRecord]:
     return list(trace.records([trace.draft_name()], list(indices.values())))
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_on_the_real_models(models: Models, records: list[SequenceRecord], temperature: float) -> None:
-    """In float32; at temperature 0 against the packaged trace, above it against a record made here."""
+    """In float32; at temperature 0 against the packaged trace, above it against a record made here, of two texts."""
     sampling = sampling_at(temperature)
     if temperature == 0:
         references = [cut(record, NUM_TOKENS) for record in records]
     else:
+        records = records[:2]
         references = record_texts(models, [record.prompt for record in records], sampling, NUM_TOKENS)
     target32, policies = models.target, parse_policies(["ar", "chain", "ddtree:budget=32"])
     found = [check_prompt(models, target32, one, sampling, NUM_TOKENS, True, policies) for one in references]
-    assert {one.dataset for one in found} == {"gsm8k", "mbpp", "humaneval", "mt_bench"}
+    assert {one.dataset for one in found} == {record.prompt.dataset for record in records}
     assert_no_faults(found, models, NUM_TOKENS)
     assert_the_record_was_met(found)
     bound = max(one.bound for one in found)
@@ -159,19 +162,14 @@ def test_every_policy_on_tiny_models(tmp_path: Path) -> None:
         assert_no_faults([found], models, NUM_TOKENS)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "temperature", "variants"),
-    [("float32", 0.0, {name: settings[:1] for name, settings in VARIANTS.items()}), ("bfloat16", 1.0, VARIANTS)],
-    ids=["float32", "bfloat16"],
-)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("dtype", "temperature"), [("float32", 0.0), ("bfloat16", 1.0)], ids=["float32", "bfloat16"])
 def test_every_policy_on_the_real_models(
-    models: Models,
-    records: list[SequenceRecord],
-    dtype: str,
-    temperature: float,
-    variants: Mapping[str, tuple[str, ...]],
+    models: Models, records: list[SequenceRecord], dtype: str, temperature: float
 ) -> None:
     """A few tokens each, with the prices, 3-gram and tables that come with simlab; all variants in the faster dtype."""
+    is_faster = getattr(torch, dtype) == training_dtype("cpu")
+    variants = VARIANTS if is_faster else {name: settings[:1] for name, settings in VARIANTS.items()}
     ran = models if dtype == "float32" else load_models("smollm2-135m", PACKAGED, dtype, "cpu")
     record, sampling = min(records, key=lambda one: len(one.prompt.token_ids)), sampling_at(temperature)
     policies = every_policy(artefacts_of_models(None, open_trace(packaged_trace()), None, dtype), variants)
