@@ -44,7 +44,8 @@ from simlab.traces.format.trace_ids import draft_digest, draft_id
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.writer import first_difference
 
-Columns = TypeVar("Columns", contravariant=True)
+Columns = TypeVar("Columns")
+Columns_contra = TypeVar("Columns_contra", contravariant=True)
 
 
 def add_channel(
@@ -101,7 +102,7 @@ def add_draft(
     return open_trace(folder)
 
 
-class ShardAdder(Protocol[Columns]):
+class ShardAdder(Protocol[Columns_contra]):
     """What writes an addition shard by shard: a `ChannelAdder` or a `DraftAdder`."""
 
     def missing(self) -> list[int]:
@@ -110,7 +111,7 @@ class ShardAdder(Protocol[Columns]):
     def sequences(self, shard: int) -> list[RecordedSequence]:
         """The texts of a shard, with the rows that the addition goes on from."""
 
-    def write(self, shard: int, parts: Sequence[Columns]) -> None:
+    def write(self, shard: int, parts: Sequence[Columns_contra]) -> None:
         """Write a shard: the rows of each of its texts."""
 
     def finish(self) -> None:

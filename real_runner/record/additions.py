@@ -30,6 +30,7 @@ from simlab.real_runner.record.progress import RecordingProgress
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.tap_offset import MOST_TEXTS, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision, repository_of
+from simlab.real_runner.targets.loading import target_files
 from simlab.recorded import RecordedSequence
 from simlab.traces.adder import ChannelAdder, DraftAdder, ShardAdder, fill, folder_of
 from simlab.traces.channels.columns import TransitionColumns
@@ -180,8 +181,8 @@ def opened(options: ChannelOptions | DraftOptions) -> Trace:
         _check_width(manifest.draft_sets[base_name(trace, options.draft_set)], options.reach)
     elif options.dtype not in (None, manifest.dtype):
         raise TraceError(
-            f"all draft sets of a trace are of one dtype, and {trace.place} has {manifest.dtype}; leave --dtype out, or "
-            f"record anew with --text-from {shlex.quote(trace.place)}"
+            f"all draft sets of a trace are of one dtype, and {trace.place} has {manifest.dtype}; leave --dtype out, "
+            f"or record anew with --text-from {shlex.quote(trace.place)}"
         )
     return trace
 
@@ -309,7 +310,8 @@ def _load_models(options: AdditionOptions, trace: Trace, draft: str, tap_offset:
     target = options.target or at_revision(manifest.target.name, manifest.target.revision)
     dtype = options.dtype or manifest.dtype
     with _as_the_trace_names_it("--target", options.target):
-        models = load_models(target, draft, dtype, options.device, tap_offset, device_map=options.device_map)
+        target_files(target)
+    models = load_models(target, draft, dtype, options.device, tap_offset, device_map=options.device_map)
     found = models.target.digest
     if found != manifest.target.digest:
         raise TraceError(
