@@ -67,8 +67,8 @@ def measure_addition(options: ChannelOptions | DraftOptions) -> str:
 
 
 def _measured(addition: Addition[Columns], options: ChannelOptions | DraftOptions) -> str:
-    trace = addition.trace
-    num_roots = _num_roots(trace)
+    trace: Trace = addition.trace
+    num_roots: int = _num_roots(trace)
     indices = spread(range(len(trace.texts)), _TEXTS_MEASURED)
     recorded = list(trace.recorded(addition.reads, indices))
     with RecordingProgress("adding a sample", len(recorded)) as progress:

@@ -3,6 +3,7 @@
 import argparse
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_device_map, add_dtype, add_sampling, add_tap_offset
@@ -11,6 +12,9 @@ from simlab.cli.parser import Parser, not_negative, positive
 from simlab.errors import UsageError, named_or_listed, needing_models
 from simlab.limits.typed_numbers import shown
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions, value_or
+
+if TYPE_CHECKING:
+    from simlab.real_runner.record.additions import ChannelOptions, DraftOptions
 
 _CONFIGS, _SAMPLE = "configs", "sample"
 
@@ -193,7 +197,25 @@ def _add(options: argparse.Namespace) -> int:
             measure_addition,
         )
         from simlab.real_runner.record.additions import add  # noqa: PLC0415 - loads torch
-        from simlab.studies.record import channel_options, draft_options  # noqa: PLC0415 - loads torch
+    wanted = _addition(options)
+    if options.dry_run is not None:
+        print(foresee_addition(wanted) if options.dry_run == _CONFIGS else measure_addition(wanted))
+        return 0
+    keep(f"finished shards are in {options.trace}: add --resume to go on")
+    add(wanted)
+    place, name = shlex.quote(options.trace), wanted.name
+    if options.add_channel is not None:
+        print(f"Added: the channel {name} of {options.trace}; `simlab inspect {place}` checks it.")
+    else:
+        print(f"Added: the draft set {name} of {options.trace}")
+        print(f"Replay it with `simlab replay --trace {place} --draft {name} -p ddtree:budget=16/32/64`.")
+    return 0
+
+
+def _addition(options: argparse.Namespace) -> "ChannelOptions | DraftOptions":
+    """What is to be added, checked as far as options go."""
+    from simlab.studies.record import channel_options, draft_options  # noqa: PLC0415 - loads torch
+
     running = {
         "target": options.target,
         "dtype": options.dtype,
@@ -203,32 +225,19 @@ def _add(options: argparse.Namespace) -> int:
     }
     if options.add_channel is not None:
         name, checkpoint, settings = options.add_channel
-        wanted = channel_options(
+        return channel_options(
             options.trace, name, checkpoint, **settings, draft=options.draft, draft_set=options.draft_set, **running
         )
-    else:
-        name, checkpoint = options.add_draft
-        wanted = draft_options(
-            options.trace,
-            name,
-            checkpoint,
-            tap_offset=options.tap_offset,
-            min_width=value_or(options.min_width, 64),
-            exact_budget=value_or(options.exact_budget, 512),
-            **running,
-        )
-    if options.dry_run is not None:
-        print(foresee_addition(wanted) if options.dry_run == _CONFIGS else measure_addition(wanted))
-        return 0
-    keep(f"finished shards are in {options.trace}: add --resume to go on")
-    add(wanted)
-    place = shlex.quote(options.trace)
-    if options.add_channel is not None:
-        print(f"Added: the channel {name} of {options.trace}; `simlab inspect {place}` checks it.")
-    else:
-        print(f"Added: the draft set {name} of {options.trace}")
-        print(f"Replay it with `simlab replay --trace {place} --draft {name} -p ddtree:budget=16/32/64`.")
-    return 0
+    name, checkpoint = options.add_draft
+    return draft_options(
+        options.trace,
+        name,
+        checkpoint,
+        tap_offset=options.tap_offset,
+        min_width=value_or(options.min_width, 64),
+        exact_budget=value_or(options.exact_budget, 512),
+        **running,
+    )
 
 
 def _check_no_use(options: argparse.Namespace) -> None:
