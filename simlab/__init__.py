@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from simlab.studies.policies import list_policies
     from simlab.studies.profile import profile
     from simlab.studies.prompts.prompts import prompts
-    from simlab.studies.record import record
+    from simlab.studies.record import add_channel, add_draft, record
     from simlab.studies.replay.replay import replay
     from simlab.studies.report.report import report
     from simlab.studies.reproduce import reproduce
@@ -70,6 +70,8 @@ _MODULES = {
     "Stateless": "simlab.policy",
     "Totals": "simlab.totals",
     "Transitions": "simlab.channels",
+    "add_channel": "simlab.studies.record",
+    "add_draft": "simlab.studies.record",
     "check_needs": "simlab.sequence_replay",
     "compare": "simlab.studies.compare",
     "confirm": "simlab.studies.confirm.confirm",
@@ -117,6 +119,8 @@ __all__ = [
     "Stateless",
     "Totals",
     "Transitions",
+    "add_channel",
+    "add_draft",
     "check_needs",
     "compare",
     "confirm",

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import polars as pl
 
@@ -43,6 +44,9 @@ from simlab.traces.format.trace_ids import draft_digest, draft_id
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.writer import first_difference
 
+Columns = TypeVar("Columns")
+Columns_contra = TypeVar("Columns_contra", contravariant=True)
+
 
 def add_channel(
     folder: Path,
@@ -67,10 +71,7 @@ def add_channel(
     """
     read_manifest(folder)
     with writing_alone(folder / MANIFEST, "--trace"):
-        adder = ChannelAdder(folder, name, info, resume)
-        for shard in adder.missing():
-            adder.write(shard, [columns_of(one) for one in adder.sequences(shard)])
-        adder.finish()
+        fill(ChannelAdder(folder, name, info, resume), columns_of)
     return open_trace(folder)
 
 
@@ -97,11 +98,31 @@ def add_draft(
     """
     read_manifest(folder)
     with writing_alone(folder / MANIFEST, "--trace"):
-        adder = DraftAdder(folder, name, draft_set, resume)
-        for shard in adder.missing():
-            adder.write(shard, [columns_of(one.recorded()) for one in adder.texts(shard)])
-        adder.finish()
+        fill(DraftAdder(folder, name, draft_set, resume), columns_of)
     return open_trace(folder)
+
+
+class ShardAdder(Protocol[Columns_contra]):
+    """What writes an addition shard by shard: a `ChannelAdder` or a `DraftAdder`."""
+
+    def missing(self) -> list[int]:
+        """The shards that are not written yet."""
+
+    def sequences(self, shard: int) -> list[RecordedSequence]:
+        """The texts of a shard, with the rows that the addition goes on from."""
+
+    def write(self, shard: int, parts: Sequence[Columns_contra]) -> None:
+        """Write a shard: the rows of each of its texts."""
+
+    def finish(self) -> None:
+        """Write the manifest."""
+
+
+def fill(adder: ShardAdder[Columns], columns_of: Callable[[RecordedSequence], Columns]) -> None:
+    """Write what is missing of an addition, and finish it."""
+    for shard in adder.missing():
+        adder.write(shard, [columns_of(one) for one in adder.sequences(shard)])
+    adder.finish()
 
 
 class ChannelAdder:
@@ -206,9 +227,9 @@ class DraftAdder:
         """The shards that are not written yet."""
         return self._files.missing()
 
-    def texts(self, shard: int) -> Sequence[SequenceRecord]:
+    def sequences(self, shard: int) -> list[RecordedSequence]:
         """The texts of a shard."""
-        return self._files.texts(shard)
+        return [record.recorded() for record in self._files.texts(shard)]
 
     def write(self, shard: int, parts: Sequence[DraftColumns]) -> None:
         """Write a shard: the rows of each of its texts.
@@ -217,7 +238,7 @@ class DraftAdder:
             TraceError: the file cannot be written.
             ValueError: the rows break an invariant of the format.
         """
-        texts = self.texts(shard)
+        texts = self._files.texts(shard)
         _check_number(parts, texts)
         records = [replace(one, drafts={self._name: part}) for one, part in zip(texts, parts, strict=True)]
         for record in records:
@@ -237,7 +258,7 @@ class DraftAdder:
         digests: list[str] = []
         unfinished, trace = replace(self._manifest, contents=None), self._files.trace
         for shard in self._files.written():
-            columns = read_draft_columns(trace.place, unfinished, self._name, shard, self.texts(shard))
+            columns = read_draft_columns(trace.place, unfinished, self._name, shard, self._files.texts(shard))
             digests += map(draft_digest, columns)
         made = draft_id(trace.text_id, self._draft_set.model.digest, digests)
         self._files.finish(_with_draft(trace.manifest, self._name, self._draft_set, made))
@@ -256,7 +277,7 @@ class _AddedFiles:
             found: what the manifest says already; None: nothing.
         """
         self.trace, self._stem, self._wanted, self._found = trace, stem, wanted, found
-        self._folder = _folder_of(trace)
+        self._folder = folder_of(trace)
         self._note = self._folder / UNFINISHED / f"{stem}.json"
         self.is_complete = False
 
@@ -339,7 +360,12 @@ class _AddedFiles:
         remove_leftovers(self._folder)
 
 
-def _folder_of(trace: Trace) -> Path:
+def folder_of(trace: Trace) -> Path:
+    """The folder of a trace to which something can be added.
+
+    Raises:
+        TraceError: it is at an address.
+    """
     folder = local_folder(trace.place)
     if folder is None:
         raise TraceError(f"{trace.place} is an address, and nothing can be added there; copy the trace into a folder.")

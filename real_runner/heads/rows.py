@@ -59,6 +59,11 @@ class HeadReach:
         """How many candidates of each depth of the drafter are read."""
         return max(self.previous, self.candidates or 1)
 
+    def within(self, num_tokens: int) -> "HeadReach":
+        """The same where a drafter has so many tokens: it proposes no more, and no row has more."""
+        candidates = None if self.candidates is None else min(self.candidates, num_tokens)
+        return HeadReach(min(self.previous, num_tokens), min(self.top_k, num_tokens), candidates)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadRows:
@@ -103,7 +108,7 @@ def head_rows(
             f"the head was asked for {max(reach.top_k, reach.width)} tokens, and the drafter has {num_tokens}; ask for "
             "fewer"
         )
-    slots = np.repeat(np.arange(base.depth), _rows_of(base.depth, reach))
+    slots = np.repeat(np.arange(base.depth), rows_of_depths(base.depth, reach))
     above = np.concatenate([root_tokens[:, None], base.ids[:, :-1, : reach.previous].reshape(len(base), -1)], axis=1)
     tokens, places = (torch.from_numpy(one.astype(np.int64)).to(states.before.device) for one in (above, slots))
     embedded = embedded_tokens(drafter, target, tokens).to(states.before.dtype)
@@ -112,13 +117,13 @@ def head_rows(
         ids, log_probs = _of_all(drafter, target, corrected, reach.top_k)
     else:
         ids, log_probs = _of_candidates(drafter, target, corrected, base, reach)
-    num_rows = np.tile(np.array(_rows_of(base.depth, reach), np.int32), (len(base), 1))
+    num_rows = np.tile(np.array(rows_of_depths(base.depth, reach), np.int32), (len(base), 1))
     previous = np.ascontiguousarray(above[:, 1:]).ravel()
     transitions = TransitionRows(num_rows, previous, ids, to_grid(log_probs))
     return HeadRows(transitions, _outside_log_mass(log_probs))
 
 
-def _rows_of(depth: int, reach: HeadReach) -> list[int]:
+def rows_of_depths(depth: int, reach: HeadReach) -> list[int]:
     """Rows of each depth: one below the root, then one below each token above."""
     return [1] + [reach.previous] * (depth - 1)
 
@@ -145,7 +150,7 @@ def _of_candidates(
     drafter: DFlashDrafter, target: Target, states: Tensor, base: BaseCandidates, reach: HeadReach
 ) -> tuple[Ints, Doubles]:
     """The first of the drafter's own candidates of its depth after each state ``[N, S, H]``, likewise."""
-    sizes = _rows_of(base.depth, reach)
+    sizes = rows_of_depths(base.depth, reach)
     slots = np.repeat(np.arange(base.depth), sizes)
     ids, theirs = base.ids[..., : reach.candidates], base.log_probs[..., : reach.candidates]
     logits = _candidate_logits(drafter, target, states, ids, sizes).cpu().numpy().astype(np.float64)

@@ -66,7 +66,7 @@ def dry_run(options: RecordOptions) -> str:
             f"prompts         {plan.num_prompts}{texts}",
             f"positions       {plan.positions:,.0f}",
             f"expected size   {size_text(plan.num_bytes)}",
-            f"expected time   {_duration(plan.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
+            f"expected time   {duration(plan.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
             f"measured on     {plan.num_sampled} prompts spread over the file; nothing was written to {options.out}",
         )
     )
@@ -164,7 +164,8 @@ def size_text(num_bytes: float) -> str:
     return f"{num_bytes / 1e3:.1f} kB"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds with a unit: s, min or h."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"

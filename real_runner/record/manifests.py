@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord, render
@@ -41,19 +42,26 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         batch_size=options.batch_size,
         device=f"{device_name(options.device)} {f'({target.placement})' if target.placement else ''}".strip(),
         versions={name: metadata.version(name) for name in _LIBRARIES},
-        draft_sets={DRAFT_NAME: _draft_set(options, models)},
+        draft_sets={DRAFT_NAME: draft_set_of(options.draft, models, options.kept)},
         hidden_states=None if models.dumped is None else DumpedInfo(models.dumped.layers, models.dumped.dtype),
     )
 
 
-def _draft_set(options: RecordOptions, models: Models) -> DraftSet:
+def draft_set_of(draft: str, models: Models, kept: KeptCandidates) -> DraftSet:
+    """What the manifest says of a drafter.
+
+    Args:
+        draft: the name under which it was loaded.
+        models: the drafter among them.
+        kept: how many candidates are.
+    """
     config = models.drafter.config
     return DraftSet(
-        model=ModelInfo(repository_of(options.draft), models.draft_revision, checkpoint_digest(models.draft_folder)),
+        model=ModelInfo(repository_of(draft), models.draft_revision, checkpoint_digest(models.draft_folder)),
         block_size=config.block_size,
         depth=config.depth,
-        min_width=options.min_width,
-        exact_budget=options.exact_budget,
+        min_width=kept.min_width,
+        exact_budget=kept.exact_budget,
         vocab_size=config.vocab_size,
         mask_token_id=config.mask_token_id,
         draft_vocab_size=config.draft_vocab_size,

@@ -63,7 +63,7 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
         ModelError: a configuration cannot be had or read, or simlab would refuse the models.
     """
     model = _target_shape(options)
-    config = _drafter_config(options)
+    config = drafter_config(options.draft, options.tap_offset)
     text = model.config
     check_sizes(config, options.target, text.num_hidden_layers, text.hidden_size, text.vocab_size)
     with torch.device("meta"):
@@ -125,11 +125,18 @@ def _target_config(name: str) -> PretrainedConfig:
     return config
 
 
-def _drafter_config(options: RecordOptions) -> DFlashConfig:
-    """The drafter's configuration, with the layer numbers that were asked for."""
-    name = options.draft
+def drafter_config(name: str, tap_offset: str | None) -> DFlashConfig:
+    """A drafter's configuration, with the layer numbers that were asked for; of the hub only its file is fetched.
+
+    Args:
+        name: of the drafter.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`, or None.
+
+    Raises:
+        ModelError: it cannot be had or read.
+    """
     is_fetched = name != PACKAGED and not Path(name).exists() and not name.endswith(".safetensors") and is_hub_id(name)
     place = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
     config = read_config(read_fields(config_file(place)))
-    offset = parse_tap_offset(options.tap_offset)
+    offset = parse_tap_offset(tap_offset)
     return config if offset is None else config.with_tap_offset(offset)

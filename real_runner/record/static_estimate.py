@@ -23,9 +23,11 @@ from simlab.real_runner.record.sources import Source, Sources, num_turns, read_s
 BYTES_PER_TOKEN = 4
 """Of prompts that are not tokenised; English has somewhat more, code and other scripts have fewer."""
 
-_CANDIDATE_BYTES, _TOKEN_ROW_BYTES, _KEPT_OVER_WIDTH = 4.95, 99, 1.07
-"""Of the packaged trace: bytes on disk of a kept candidate with its share of the rest, bytes of the target's own row,
-and candidates kept at a depth for each of ``min_width``."""
+CANDIDATE_BYTES = 4.95
+"""Of the packaged trace: bytes on disk of a kept candidate with its share of the rest."""
+
+_TOKEN_ROW_BYTES, _KEPT_OVER_WIDTH = 99, 1.07
+"""Likewise: bytes of the target's own row, and candidates kept at a depth for each of ``min_width``."""
 
 _COPIES_ON_CPU, _COPIES_ON_GPU = 3, 7
 _ROWS_OF_LAWS = 128
@@ -169,7 +171,12 @@ def trace_bytes(positions: int, depth: int, min_width: int) -> int:
         depth: tokens that are drafted ahead.
         min_width: candidates that are kept at each depth, at least.
     """
-    return round(positions * (_TOKEN_ROW_BYTES + depth * min_width * _KEPT_OVER_WIDTH * _CANDIDATE_BYTES))
+    return round(positions * _TOKEN_ROW_BYTES) + draft_bytes(positions, depth, min_width)
+
+
+def draft_bytes(positions: int, depth: int, min_width: int) -> int:
+    """Likewise of a draft set alone."""
+    return round(positions * depth * min_width * _KEPT_OVER_WIDTH * CANDIDATE_BYTES)
 
 
 def foresee(options: RecordOptions) -> str:

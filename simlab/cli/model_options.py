@@ -9,9 +9,15 @@ from simlab.real_runner.record.options import parse_template_kwargs
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def add_dtype(parser: Options, default: str | None = "float32") -> None:
-    """Add ``--dtype`` of the models' arithmetic."""
-    parser.add_argument("--dtype", choices=DTYPES, default=default, help="dtype of the models (default float32)")
+def add_dtype(parser: Options, default: str | None = "float32", explained: str = "float32") -> None:
+    """Add ``--dtype`` of the models' arithmetic.
+
+    Args:
+        parser: to which it is added.
+        default: what it is where it is not given.
+        explained: the default in words.
+    """
+    parser.add_argument("--dtype", choices=DTYPES, default=default, help=f"dtype of the models (default {explained})")
 
 
 def add_device(parser: Options, default: str | None = "cpu") -> None:

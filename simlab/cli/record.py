@@ -3,16 +3,41 @@
 import argparse
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_device_map, add_dtype, add_sampling, add_tap_offset
 from simlab.cli.options import add_limit
 from simlab.cli.parser import Parser, not_negative, positive
-from simlab.errors import needing_models
+from simlab.errors import UsageError, named_or_listed, needing_models
 from simlab.limits.typed_numbers import shown
-from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
+from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions, value_or
+
+if TYPE_CHECKING:
+    from simlab.real_runner.record.additions import ChannelOptions, DraftOptions
 
 _CONFIGS, _SAMPLE = "configs", "sample"
+
+_SETTINGS = ("previous", "top_k", "candidates")
+"""Of a channel, behind its checkpoint."""
+
+_OF_TEXTS = (
+    "out",
+    "limit",
+    "hidden_states",
+    "hidden_layers",
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "max_new_tokens",
+    "chat_template_kwargs",
+    "batch_size",
+)
+"""Options that say which texts are recorded, where and how."""
+
+_OF_DRAFTS = ("min_width", "exact_budget", "tap_offset")
+"""Options that say what is kept of a drafter, and how it is read."""
 
 DETAILS = """The text comes from one of --prompts (the target answers them), --completions (text made
 elsewhere) and --text-from (the text of another trace, for another drafter). With --hidden-states
@@ -22,22 +47,31 @@ are a name that comes with simlab, a folder, or an id on the Hugging Face Hub su
   simlab record --target smollm2-135m --draft dflash-smollm2-135m --prompts prompts.jsonl --out runs/mine
   simlab record --target Qwen/Qwen3-8B --draft z-lab/Qwen3-8B-DFlash-b16 --completions served.jsonl \\
     --hidden-states dumped --hidden-layers 2,10,18,26,34,36 --out runs/served
-  simlab replay --trace runs/mine -p ddtree:budget=16/32/64"""
+  simlab replay --trace runs/mine -p ddtree:budget=16/32/64
+
+A head of TreeFlash, or another drafter, is added to a finished trace along its own texts:
+
+  simlab record --trace runs/mine --add-channel treeflash=runs/head,previous=16,top_k=16
+  simlab record --trace runs/mine --add-draft other=runs/drafter"""
 
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--target", default=TARGET, metavar="T", help=f"a folder, or a Hub id (default {TARGET})")
+    parser.add_argument(
+        "--target",
+        metavar="T",
+        help=f"a folder, or a Hub id (default {TARGET}; with --trace as the trace names it)",
+    )
     parser.add_argument(
         "--draft",
-        default=DRAFTER,
         metavar="D",
-        help=f"a folder, a *.safetensors file, or a Hub id (default {DRAFTER})",
+        help=f"a folder, a *.safetensors file, or a Hub id (default {DRAFTER}; with --trace as the trace names it)",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--prompts", type=Path, metavar="FILE", help="JSONL: turns, messages, ShareGPT, or prompt")
     source.add_argument("--completions", type=Path, metavar="FILE", help="JSONL of prompts with their answers")
     source.add_argument("--text-from", metavar="TRACE", help="a trace whose text to take")
+    source.add_argument("--trace", metavar="DIR", help="a finished trace, to which something is added")
     parser.add_argument(
         "--hidden-states", type=Path, metavar="DIR", help="hidden states that vLLM dumped along --completions"
     )
@@ -49,7 +83,7 @@ def add_arguments(parser: Parser) -> None:
         help="which: its eagle_aux_hidden_state_layer_ids",
     )
     add_tap_offset(parser, "as its format has it")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the new trace")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the folder of the new trace")
     add_limit(parser)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted recording stopped")
     parser.add_argument(
@@ -63,10 +97,11 @@ def add_arguments(parser: Parser) -> None:
     add_sampling(parser.add_argument_group("sampling"))
     _add_running(parser.add_argument_group("running"))
     _add_kept(parser.add_argument_group("what is kept"))
+    _add_additions(parser.add_argument_group("what is added to --trace"))
 
 
 def _add_running(group: argparse._ArgumentGroup) -> None:
-    add_dtype(group)
+    add_dtype(group, None, "float32; with --trace that of the trace")
     group.add_argument(
         "--device",
         type=_devices,
@@ -75,19 +110,31 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
         help="cpu, cuda, cuda:1, ...; of several, each gets a process and some of the batches (default cpu)",
     )
     add_device_map(group)
-    group.add_argument(
-        "--batch-size", type=positive, default=32, metavar="N", help="prompts in a batch and a shard (default 32)"
-    )
+    group.add_argument("--batch-size", type=positive, metavar="N", help="prompts in a batch and a shard (default 32)")
 
 
 def _add_kept(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--min-width", type=positive, default=64, metavar="N", help="candidates per depth (default 64)")
+    group.add_argument("--min-width", type=positive, metavar="N", help="candidates per depth (default 64)")
     group.add_argument(
         "--exact-budget",
         type=positive,
-        default=512,
         metavar="N",
         help="the largest exact best-first tree (default 512)",
+    )
+
+
+def _add_additions(group: argparse._ArgumentGroup) -> None:
+    what = group.add_mutually_exclusive_group()
+    what.add_argument(
+        "--add-channel",
+        type=_channel,
+        metavar="NAME=CHECKPOINT[,KEY=N...]",
+        help="a TreeFlash head, by previous (tokens of each depth that have a row, default 16), top_k (tokens of a "
+        "row, default 16) and candidates (score the drafter's first N alone; default: the whole vocabulary)",
+    )
+    what.add_argument("--add-draft", type=_named, metavar="NAME=CHECKPOINT", help="another drafter")
+    group.add_argument(
+        "--draft-set", metavar="NAME", help="the draft set that a channel extends, where the trace holds more than one"
     )
 
 
@@ -105,8 +152,110 @@ def _devices(text: str) -> tuple[str, ...]:
     return found
 
 
+def _named(text: str) -> tuple[str, str]:
+    name, equals, checkpoint = text.partition("=")
+    if not (name and equals and checkpoint):
+        raise argparse.ArgumentTypeError(f"expected NAME=CHECKPOINT, such as treeflash=runs/head; got {shown(text)}")
+    return name, checkpoint
+
+
+def _channel(text: str) -> tuple[str, str, dict[str, int]]:
+    """Name, checkpoint and settings of ``NAME=CHECKPOINT,key=value``."""
+    named, *typed = text.split(",")
+    settings: dict[str, int] = {}
+    for one in typed:
+        key, _, value = one.partition("=")
+        if key not in _SETTINGS:
+            asked = named_or_listed(key, _SETTINGS, f"expected {', '.join(_SETTINGS)}")
+            raise argparse.ArgumentTypeError(f"a channel has no setting {shown(key)}{asked}")
+        if key in settings:
+            raise argparse.ArgumentTypeError(f"the setting {key} of a channel is there twice; leave one out")
+        settings[key] = positive(value)
+    return *_named(named), settings
+
+
 def run(options: argparse.Namespace) -> int:
     """Record, and say where the trace is; or say what a recording would be."""
+    if options.trace is not None:
+        return _add(options)
+    for option in ("add_channel", "add_draft", "draft_set"):
+        if getattr(options, option) is not None:
+            raise UsageError(f"{_typed(option)} adds to a finished trace; name it with --trace, in place of a text")
+    if options.out is None:
+        raise UsageError("the following arguments are required: --out; see `simlab record --help`")
+    return _record(options)
+
+
+def _add(options: argparse.Namespace) -> int:
+    """Add to a trace, and say how it is replayed; or say what that would take."""
+    if options.add_channel is None and options.add_draft is None:
+        raise UsageError("--trace names what is added to; say what with --add-channel or --add-draft NAME=CHECKPOINT")
+    _check_no_use(options)
+    with needing_models("record"):
+        from simlab.real_runner.record.addition_dry_run import (  # noqa: PLC0415 - loads torch
+            foresee_addition,
+            measure_addition,
+        )
+        from simlab.real_runner.record.additions import add  # noqa: PLC0415 - loads torch
+    wanted = _addition(options)
+    if options.dry_run is not None:
+        print(foresee_addition(wanted) if options.dry_run == _CONFIGS else measure_addition(wanted))
+        return 0
+    keep(f"finished shards are in {options.trace}: add --resume to go on")
+    add(wanted)
+    place, name = shlex.quote(options.trace), wanted.name
+    if options.add_channel is not None:
+        print(f"Added: the channel {name} of {options.trace}; `simlab inspect {place}` checks it.")
+    else:
+        print(f"Added: the draft set {name} of {options.trace}")
+        print(f"Replay it with `simlab replay --trace {place} --draft {name} -p ddtree:budget=16/32/64`.")
+    return 0
+
+
+def _addition(options: argparse.Namespace) -> "ChannelOptions | DraftOptions":
+    """What is to be added, checked as far as options go."""
+    from simlab.studies.record import channel_options, draft_options  # noqa: PLC0415 - loads torch
+
+    running = {
+        "target": options.target,
+        "dtype": options.dtype,
+        "device": options.device[0],
+        "device_map": options.device_map,
+        "resume": options.resume,
+    }
+    if options.add_channel is not None:
+        name, checkpoint, settings = options.add_channel
+        return channel_options(
+            options.trace, name, checkpoint, **settings, draft=options.draft, draft_set=options.draft_set, **running
+        )
+    name, checkpoint = options.add_draft
+    return draft_options(
+        options.trace,
+        name,
+        checkpoint,
+        tap_offset=options.tap_offset,
+        min_width=value_or(options.min_width, 64),
+        exact_budget=value_or(options.exact_budget, 512),
+        **running,
+    )
+
+
+def _check_no_use(options: argparse.Namespace) -> None:
+    """Refuse what can change nothing about texts that are there, or about this kind of addition."""
+    names = [*_OF_TEXTS, *(_OF_DRAFTS if options.add_channel is not None else ("draft", "draft_set"))]
+    given = [_typed(name) for name in names if getattr(options, name) not in (None, ())]
+    if given:
+        what = "--add-channel" if options.add_channel is not None else "--add-draft"
+        raise UsageError(f"{', '.join(given)} can change nothing about {what}; leave it out")
+    if len(options.device) > 1:
+        raise UsageError(f"an addition runs on one device; give --device {options.device[0]}")
+
+
+def _typed(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _record(options: argparse.Namespace) -> int:
     answers = AnswerOptions(
         options.temperature,
         options.top_p,
@@ -121,8 +270,8 @@ def run(options: argparse.Namespace) -> int:
         from simlab.real_runner.record.static_estimate import foresee  # noqa: PLC0415 - loads torch
         from simlab.studies.record import record_options, record_with, recording_speed  # noqa: PLC0415 - loads torch
     wanted = record_options(
-        options.target,
-        options.draft,
+        value_or(options.target, TARGET),
+        value_or(options.draft, DRAFTER),
         out=options.out,
         prompts=options.prompts,
         completions=options.completions,
@@ -138,12 +287,12 @@ def run(options: argparse.Namespace) -> int:
         seed=options.seed,
         max_new_tokens=options.max_new_tokens,
         chat_template_kwargs=options.chat_template_kwargs,
-        dtype=options.dtype,
+        dtype=value_or(options.dtype, "float32"),
         device=options.device,
         device_map=options.device_map,
-        batch_size=options.batch_size,
-        min_width=options.min_width,
-        exact_budget=options.exact_budget,
+        batch_size=value_or(options.batch_size, 32),
+        min_width=value_or(options.min_width, 64),
+        exact_budget=value_or(options.exact_budget, 512),
     )
     if options.dry_run is not None:
         print(foresee(wanted) if options.dry_run == _CONFIGS else dry_run(wanted))

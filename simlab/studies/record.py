@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simlab.errors import TraceError, at_the_door
+from simlab.real_runner.heads.rows import HeadReach
+from simlab.real_runner.record.additions import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record as write_recording
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
@@ -170,6 +172,182 @@ def record_with(options: RecordOptions) -> Trace:
         SimlabError: models, text or folder cannot be used; what was finished stays.
     """
     return open_trace(write_recording(options))
+
+
+def add_channel(
+    trace: str | Path,
+    name: str,
+    checkpoint: str,
+    *,
+    previous: int = 16,
+    top_k: int = 16,
+    candidates: int | None = None,
+    draft: str | None = None,
+    draft_set: str | None = None,
+    target: str | None = None,
+    dtype: str | None = None,
+    device: str = "cpu",
+    device_map: str | None = None,
+    resume: bool = False,
+) -> Trace:
+    """Add what a TreeFlash head says along the texts of a finished trace, as a channel; the trace with it.
+
+    Args:
+        trace: its folder.
+        name: of the channel.
+        checkpoint: of the head: a folder, file of weights or Hub id.
+        previous: tokens of each depth that have a row below them.
+        top_k: tokens of a row.
+        candidates: None scores the whole vocabulary, as published; else the drafter's own first candidates of a depth
+            alone.
+        draft: the drafter below the head; None: as the trace names it.
+        draft_set: what that drafter recorded; None: the only draft set.
+        target: None: as the trace names it.
+        dtype: of the models' arithmetic; None: that of the trace.
+        device: as torch names it.
+        device_map: ``auto`` spreads a target over devices that is too large for one.
+        resume: go on where an interrupted addition stopped.
+
+    Raises:
+        SimlabError: trace or models cannot be used, or do not fit each other; what was finished stays.
+    """
+    return add(
+        channel_options(
+            trace,
+            name,
+            checkpoint,
+            previous=previous,
+            top_k=top_k,
+            candidates=candidates,
+            draft=draft,
+            draft_set=draft_set,
+            target=target,
+            dtype=dtype,
+            device=device,
+            device_map=device_map,
+            resume=resume,
+        )
+    )
+
+
+def channel_options(
+    trace: str | Path,
+    name: str,
+    checkpoint: str,
+    *,
+    previous: int = 16,
+    top_k: int = 16,
+    candidates: int | None = None,
+    draft: str | None = None,
+    draft_set: str | None = None,
+    target: str | None = None,
+    dtype: str | None = None,
+    device: str = "cpu",
+    device_map: str | None = None,
+    resume: bool = False,
+) -> ChannelOptions:
+    """Check what is to be added; `add_channel` explains the arguments.
+
+    Raises:
+        UsageError: a value is out of its range.
+    """
+    with at_the_door():
+        return ChannelOptions(
+            str(trace),
+            name,
+            checkpoint,
+            target,
+            dtype,
+            device,
+            device_map,
+            resume,
+            HeadReach(previous, top_k, candidates),
+            draft,
+            draft_set,
+        )
+
+
+def add_draft(
+    trace: str | Path,
+    name: str,
+    checkpoint: str,
+    *,
+    target: str | None = None,
+    tap_offset: str | None = None,
+    device: str = "cpu",
+    device_map: str | None = None,
+    min_width: int = 64,
+    exact_budget: int = 512,
+    resume: bool = False,
+) -> Trace:
+    """Add what another drafter proposes along the texts of a finished trace, as a draft set; the trace with it.
+
+    Its models run in the trace's dtype.
+
+    Args:
+        trace: its folder.
+        name: of the draft set.
+        checkpoint: of the drafter: a name, folder, file of weights or Hub id.
+        target: None: as the trace names it.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        device: as torch names it.
+        device_map: ``auto`` spreads a target over devices that is too large for one.
+        min_width: candidates that are kept at each depth, at least.
+        exact_budget: the largest tree of the best-first order that a replay builds exactly.
+        resume: go on where an interrupted addition stopped.
+
+    Raises:
+        SimlabError: trace or models cannot be used, or do not fit each other; what was finished stays.
+    """
+    return add(
+        draft_options(
+            trace,
+            name,
+            checkpoint,
+            target=target,
+            tap_offset=tap_offset,
+            device=device,
+            device_map=device_map,
+            min_width=min_width,
+            exact_budget=exact_budget,
+            resume=resume,
+        )
+    )
+
+
+def draft_options(
+    trace: str | Path,
+    name: str,
+    checkpoint: str,
+    *,
+    target: str | None = None,
+    dtype: str | None = None,
+    tap_offset: str | None = None,
+    device: str = "cpu",
+    device_map: str | None = None,
+    min_width: int = 64,
+    exact_budget: int = 512,
+    resume: bool = False,
+) -> DraftOptions:
+    """Check what is to be added; `add_draft` explains the arguments.
+
+    Raises:
+        UsageError: a value is out of its range.
+    """
+    with at_the_door():
+        return DraftOptions(
+            str(trace),
+            name,
+            checkpoint,
+            target,
+            dtype,
+            device,
+            device_map,
+            resume,
+            min_width,
+            exact_budget,
+            tap_offset,
+        )
 
 
 def recording_speed(folder: Path) -> str:

@@ -168,6 +168,20 @@ def _check_settings(kind: str, settings: Mapping[str, object]) -> None:
         raise ValueError(f"the setting order of transitions must be {BASE_RANK!r}; got {settings.get('order')!r}")
 
 
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that files cannot have.
+
+    Args:
+        kind: of what it names, in words.
+        name: of a draft set or channel.
+
+    Raises:
+        ValueError: it is not lower-case letters, digits, ``_``, ``.`` and ``-``.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the name of a {kind} is lower-case letters, digits, '_', '.', '-'; got {name!r}")
+
+
 def check_kept(min_width: int, exact_budget: int) -> None:
     """Refuse numbers of candidates that the format cannot hold.
 
@@ -278,8 +292,7 @@ class Manifest:
             raise ValueError(f"gt_mode must be one of {GT_MODES}; got {self.gt_mode!r}")
         for kind, names in (("draft set", self.draft_sets), ("channel", self.channels)):
             for name in names:
-                if not _NAME.fullmatch(name):
-                    raise ValueError(f"the name of a {kind} is lower-case letters, digits, '_', '.', '-'; got {name!r}")
+                check_name(kind, name)
         self._check_channels()
 
     def _check_channels(self) -> None:

@@ -10,7 +10,7 @@ _shtab_simlab_subparsers=(demo prompts record replay merge compare optimize prof
 
 _shtab_simlab_demo_option_strings=(-h --help --out)
 _shtab_simlab_prompts_option_strings=(-h --help --out --from --split --seed --skip --limit --json)
-_shtab_simlab_record_option_strings=(-h --help --target --draft --prompts --completions --text-from --hidden-states --hidden-layers --tap-offset --out --limit --resume --dry-run --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs --dtype --device --device-map --batch-size --min-width --exact-budget)
+_shtab_simlab_record_option_strings=(-h --help --target --draft --prompts --completions --text-from --trace --hidden-states --hidden-layers --tap-offset --out --limit --resume --dry-run --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs --dtype --device --device-map --batch-size --min-width --exact-budget --add-channel --add-draft --draft-set)
 _shtab_simlab_replay_option_strings=(-h --help --trace --draft -p --policy --cost --what-if --batch --by --limit --threads --json --progress --no-progress --out --resume --rounds)
 _shtab_simlab_merge_option_strings=(-h --help --out --json)
 _shtab_simlab_compare_option_strings=(-h --help -p --policy --against --measure --by --correction --kind --cost --draft --limit --json)

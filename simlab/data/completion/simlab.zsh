@@ -297,11 +297,12 @@ _shtab_simlab_prompts_defaults_added=0
 
 _shtab_simlab_record_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--target[a folder, or a Hub id (default smollm2-135m)]:T:"
-  "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m)]:D:"
+  "--target[a folder, or a Hub id (default smollm2-135m\; with --trace as the trace names it)]:T:"
+  "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m\; with --trace as the trace names it)]:D:"
   "--prompts[JSONL\: turns, messages, ShareGPT, or prompt]:FILE:"
   "--completions[JSONL of prompts with their answers]:FILE:"
   "--text-from[a trace whose text to take]:TRACE:"
+  "--trace[a finished trace, to which something is added]:DIR:"
   "--hidden-states[hidden states that vLLM dumped along --completions]:DIR:"
   "--hidden-layers[which\: its eagle_aux_hidden_state_layer_ids]:K,K,...:"
   "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as its format has it)]:tap_offset:(auto 0 1)"
@@ -315,12 +316,15 @@ _shtab_simlab_record_options=(
   "--seed[random seed (default 0)]:N:"
   "--max-new-tokens[new tokens per answer, at most (default 256)]:N:"
   "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
-  "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
+  "--dtype[dtype of the models (default float32\; with --trace that of the trace)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ...\; of several, each gets a process and some of the batches (default cpu)]:NAME[,NAME...]:"
   "--device-map[auto\: a target too large for one device is spread over all GPUs and, where these are full, the machine\'s memory]:device_map:(auto)"
   "--batch-size[prompts in a batch and a shard (default 32)]:N:"
   "--min-width[candidates per depth (default 64)]:N:"
   "--exact-budget[the largest exact best-first tree (default 512)]:N:"
+  "--add-channel[a TreeFlash head, by previous (tokens of each depth that have a row, default 16), top_k (tokens of a row, default 16) and candidates (score the drafter\'s first N alone\; default\: the whole vocabulary)]:NAME=CHECKPOINT[,KEY=N...]:"
+  "--add-draft[another drafter]:NAME=CHECKPOINT:"
+  "--draft-set[the draft set that a channel extends, where the trace holds more than one]:NAME:"
 )
 
 # guard to ensure default positional specs are added only once per session

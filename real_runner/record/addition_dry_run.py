@@ -1,0 +1,105 @@
+"""What an addition to a trace will take: computed from its manifest, or measured with the models on some texts."""
+
+import tempfile
+import time
+from pathlib import Path
+
+from simlab.real_runner.models import within_memory
+from simlab.real_runner.record.additions import (
+    Addition,
+    ChannelOptions,
+    Columns,
+    DraftOptions,
+    base_name,
+    load_channel,
+    load_draft,
+    opened,
+)
+from simlab.real_runner.record.dry_run import duration, size_text, spread
+from simlab.real_runner.record.model_shapes import drafter_config
+from simlab.real_runner.record.progress import RecordingProgress
+from simlab.real_runner.record.static_estimate import CANDIDATE_BYTES, draft_bytes
+from simlab.traces.format.files import write_frame
+from simlab.traces.reader import Trace
+
+_TEXTS_MEASURED = 12
+
+
+def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
+    """The size of an addition, computed without its models; nothing but a drafter's ``config.json`` is fetched.
+
+    Raises:
+        SimlabError: the trace or the configuration cannot be used.
+    """
+    trace = opened(options)
+    num_roots = _num_roots(trace)
+    if isinstance(options, ChannelOptions):
+        base = trace.manifest.draft_sets[base_name(trace, options.draft_set)]
+        reach = options.reach.within(base.num_proposable)
+        num_rows = 1 + (base.depth - 1) * reach.previous
+        num_bytes = num_roots * num_rows * reach.top_k * CANDIDATE_BYTES
+        held = f"{num_rows} rows of {reach.top_k} tokens at each"
+    else:
+        depth = drafter_config(options.checkpoint, options.tap_offset).depth
+        num_bytes = draft_bytes(num_roots, depth, options.min_width)
+        held = f"{depth} depths of {options.min_width} candidates or more at each"
+    return "\n".join(
+        (
+            *_texts(trace, num_roots),
+            f"rows            {held}",
+            f"disk            about {size_text(num_bytes)}",
+            "",
+            "Computed, not measured. `--dry-run sample` runs the models on some texts and measures size and time.",
+        )
+    )
+
+
+@within_memory()
+def measure_addition(options: ChannelOptions | DraftOptions) -> str:
+    """Size and time of an addition, measured on some texts; nothing is written to the trace.
+
+    Raises:
+        SimlabError: trace or models cannot be used, or do not fit.
+    """
+    if isinstance(options, ChannelOptions):
+        return _measured(load_channel(options), options)
+    return _measured(load_draft(options), options)
+
+
+def _measured(addition: Addition[Columns], options: ChannelOptions | DraftOptions) -> str:
+    trace: Trace = addition.trace
+    num_roots: int = _num_roots(trace)
+    indices = spread(range(len(trace.texts)), _TEXTS_MEASURED)
+    recorded = list(trace.recorded(addition.reads, indices))
+    with RecordingProgress("adding a sample", len(recorded)) as progress:
+        # The first is done once before, to warm up.
+        for one in recorded[:1]:
+            addition.columns_of(one)
+        started = time.perf_counter()
+        parts = []
+        for one in recorded:
+            parts.append(addition.columns_of(one))
+            progress.recorded(len(one.text))
+        seconds = time.perf_counter() - started
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "sample.parquet"
+        write_frame(path, addition.frame_of([trace.texts[index] for index in indices], parts))
+        num_bytes = path.stat().st_size
+    share = num_roots / max(sum(len(one.text) - 1 for one in recorded), 1)
+    dtype = options.dtype or trace.manifest.dtype
+    return "\n".join(
+        (
+            *_texts(trace, num_roots),
+            f"expected size   {size_text(num_bytes * share)}",
+            f"expected time   {duration(seconds * share)} on this machine ({options.device}, {dtype})",
+            f"measured on     {len(recorded)} texts spread over the trace; nothing was written to {trace.place}",
+        )
+    )
+
+
+def _num_roots(trace: Trace) -> int:
+    return sum(len(one.text) - 1 for one in trace.texts)
+
+
+def _texts(trace: Trace, num_roots: int) -> tuple[str, str]:
+    return f"texts           {len(trace.texts):,}", f"roots           {num_roots:,}"

@@ -1,0 +1,354 @@
+"""Adding to a finished trace what a head or another drafter says along its texts. Begin with `add`.
+
+The texts stay as they are: the target reads them once more, for the states that drafters begin with. What is written,
+and how a run that was killed goes on, is said at `simlab.traces.adder`.
+"""
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from simlab.channels import TRANSITIONS
+from simlab.errors import ModelError, TraceError
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.checkpoints.files import find_drafter, load_drafter, load_head
+from simlab.real_runner.drafters.draft_rows import draft_columns
+from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.execution.executions import check_device_map
+from simlab.real_runner.heads.rows import HeadReach
+from simlab.real_runner.heads.text_rows import head_columns
+from simlab.real_runner.models import Models, dtype_of, load_models, within_memory
+from simlab.real_runner.record.manifests import draft_set_of
+from simlab.real_runner.record.progress import RecordingProgress
+from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.tap_offset import MOST_TEXTS, parse_tap_offset, settle_tap_offset
+from simlab.real_runner.targets.hub_files import at_revision, repository_of
+from simlab.real_runner.targets.loading import target_files
+from simlab.recorded import RecordedSequence
+from simlab.traces.adder import ChannelAdder, DraftAdder, ShardAdder, fill, folder_of
+from simlab.traces.channels.columns import TransitionColumns
+from simlab.traces.channels.frames import channel_frame
+from simlab.traces.format.alone import writing_alone
+from simlab.traces.format.files import MANIFEST
+from simlab.traces.format.frames import draft_frame
+from simlab.traces.format.manifest import (
+    BASE_RANK,
+    ChannelInfo,
+    DraftSet,
+    ModelInfo,
+    check_kept,
+    check_name,
+)
+from simlab.traces.format.records import DraftColumns, SequenceRecord
+from simlab.traces.reader import Trace, open_trace
+
+_MORE_MEMORY = "give a --device with more of it, or --device cuda --device-map auto"
+
+Columns = TypeVar("Columns", TransitionColumns, DraftColumns)
+
+
+@dataclass(frozen=True, slots=True)
+class AdditionOptions:
+    """What is added to which trace, and how the models run.
+
+    Attributes:
+        trace: the folder of a finished trace.
+        name: of the channel or draft set.
+        checkpoint: of the head or drafter: a name, folder, file of weights or hub id.
+        target: None: as the trace names it.
+        dtype: of the models' arithmetic; None: that of the trace.
+        device_map: ``auto`` spreads the target over devices; None: one has it.
+        resume: go on where an interrupted addition stopped.
+    """
+
+    trace: str
+    name: str
+    checkpoint: str
+    target: str | None = None
+    dtype: str | None = None
+    device: str = "cpu"
+    device_map: str | None = None
+    resume: bool = False
+
+    def check(self, kind: str) -> None:
+        """Refuse a name that the format has not, and a place of the target that cannot be.
+
+        Raises:
+            ValueError: see above.
+        """
+        check_name(kind, self.name)
+        check_device_map(self.device_map, {})
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOptions(AdditionOptions):
+    """A head's transitions.
+
+    Attributes:
+        reach: how far its rows reach.
+        draft: the drafter below the head; None: as the trace names it.
+        draft_set: what that drafter recorded; None: the only draft set.
+    """
+
+    reach: HeadReach = HeadReach()
+    draft: str | None = None
+    draft_set: str | None = None
+
+    def __post_init__(self) -> None:
+        self.check("channel")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOptions(AdditionOptions):
+    """Another drafter's candidates.
+
+    Attributes:
+        min_width: candidates that are kept at each depth, at least.
+        exact_budget: the largest tree of the best-first order that a replay builds exactly.
+        tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+    """
+
+    min_width: int = 64
+    exact_budget: int = 512
+    tap_offset: str | None = None
+
+    def __post_init__(self) -> None:
+        self.check("draft set")
+        check_kept(self.min_width, self.exact_budget)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Addition(Generic[Columns]):
+    """What is to be added, its models loaded and seen to fit the trace.
+
+    Attributes:
+        trace: as it is.
+        models: target and drafter.
+        reads: the draft set whose rows are read beside each text, or None.
+        columns_of: from a text to its rows.
+        adder: begins or goes on to write them; whether to go on.
+        frame_of: texts and their rows, as a file holds them.
+    """
+
+    trace: Trace
+    models: Models
+    reads: str | None
+    columns_of: Callable[[RecordedSequence], Columns]
+    adder: Callable[[bool], ShardAdder[Columns]]
+    frame_of: Callable[[Sequence[SequenceRecord], Sequence[Columns]], pl.DataFrame]
+
+
+@within_memory(_MORE_MEMORY)
+def add(options: ChannelOptions | DraftOptions) -> Trace:
+    """Add a channel or a draft set; finished shards of an interrupted run are kept with ``resume``.
+
+    Raises:
+        SimlabError: trace or models cannot be used, or do not fit; the trace is then the one it was.
+    """
+    with writing_alone(folder_of(opened(options)) / MANIFEST, "--trace"):
+        if isinstance(options, ChannelOptions):
+            _write(load_channel(options), options.resume)
+        else:
+            _write(load_draft(options), options.resume)
+    return open_trace(options.trace)
+
+
+def opened(options: ChannelOptions | DraftOptions) -> Trace:
+    """The trace, to which that can be added as far as is known without models.
+
+    Raises:
+        SimlabError: there is none, it holds such a thing already, or has not what is needed.
+    """
+    trace = open_trace(options.trace)
+    manifest = trace.manifest
+    if manifest.hidden_states is not None:
+        raise TraceError(
+            f"the target's states along the texts of {trace.place} were dumped by an engine and are not in the trace; "
+            "record it with the target here: `simlab record --completions FILE --out DIR` without --hidden-states"
+        )
+    is_channel = isinstance(options, ChannelOptions)
+    if not options.resume and options.name in (manifest.channels if is_channel else manifest.draft_sets):
+        what = "channel" if is_channel else "draft set"
+        raise TraceError(f"{trace.place} holds the {what} {options.name} already; choose another name")
+    if isinstance(options, ChannelOptions):
+        _check_width(manifest.draft_sets[base_name(trace, options.draft_set)], options.reach)
+    elif options.dtype not in (None, manifest.dtype):
+        raise TraceError(
+            f"all draft sets of a trace are of one dtype, and {trace.place} has {manifest.dtype}; leave --dtype out, "
+            f"or record anew with --text-from {shlex.quote(trace.place)}"
+        )
+    return trace
+
+
+def base_name(trace: Trace, name: str | None) -> str:
+    """The draft set of that name, or the only one.
+
+    Raises:
+        TraceError: there is none of that name, or several and none is named.
+    """
+    names = list(trace.manifest.draft_sets)
+    if name is None and len(names) > 1:
+        raise TraceError(
+            f"a channel extends one draft set, and {trace.place} holds {', '.join(names)}; choose with "
+            f"--draft-set {names[0]}"
+        )
+    return trace.draft_name(name)
+
+
+def load_channel(options: ChannelOptions) -> Addition[TransitionColumns]:
+    """The models of a channel, checked against the trace.
+
+    Raises:
+        SimlabError: one cannot be loaded, or does not belong to the trace or to the others.
+    """
+    trace = opened(options)
+    name = base_name(trace, options.draft_set)
+    base, dtype = trace.manifest.draft_sets[name], options.dtype or trace.manifest.dtype
+    draft = options.draft or at_revision(base.model.name, base.model.revision)
+    with _as_the_trace_names_it("--draft", options.draft):
+        folder = find_drafter(draft).folder
+    digest = checkpoint_digest(folder)
+    if digest != base.model.digest:
+        raise ModelError(
+            f"the draft set {name} of {trace.place} is of the drafter {base.model.name} (sha256 "
+            f"{base.model.digest[:12]}), and {draft} has the sha256 {digest[:12]}; give that drafter with --draft"
+        )
+    place = find_drafter(options.checkpoint)
+    # A head of another drafter is refused before the target, which is large, is loaded.
+    head = load_head(place.folder, load_drafter(folder, dtype_of(dtype)), digest, dtype_of(dtype))
+    models = _load_models(options, trace, draft, base.tap_offset)
+    head.to(models.target.device)
+    reach = options.reach.within(base.num_proposable)
+    info = _channel_info(
+        trace,
+        name,
+        options,
+        ModelInfo(repository_of(options.checkpoint), place.revision, checkpoint_digest(place.folder)),
+    )
+
+    def columns(recorded: RecordedSequence) -> TransitionColumns:
+        assert recorded.rows is not None
+        tokens, features = _read(models, recorded)
+        return head_columns(head, models.drafter, models.target, features, tokens, recorded.rows, reach)
+
+    return Addition(
+        trace,
+        models,
+        name,
+        columns,
+        lambda resume: ChannelAdder(folder_of(trace), options.name, info, resume),
+        lambda records, parts: channel_frame(records, parts, TRANSITIONS, base.depth),
+    )
+
+
+def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
+    """The models of a draft set, checked against the trace.
+
+    Raises:
+        SimlabError: one cannot be loaded, or does not belong to the trace.
+    """
+    trace = opened(options)
+    models = _load_models(options, trace, options.checkpoint, parse_tap_offset(options.tap_offset))
+    texts = [(one.prompt.token_ids, one.text) for one in trace.texts[:MOST_TEXTS]]
+    settle_tap_offset(models, options.tap_offset, texts)
+    kept = KeptCandidates(options.min_width, options.exact_budget)
+    draft_set = draft_set_of(options.checkpoint, models, kept)
+
+    def columns(recorded: RecordedSequence) -> DraftColumns:
+        tokens, features = _read(models, recorded)
+        return draft_columns(models.drafter, models.target, features, tokens, len(recorded.prompt.token_ids), kept)
+
+    def frame(records: Sequence[SequenceRecord], parts: Sequence[DraftColumns]) -> pl.DataFrame:
+        whole = [replace(record, drafts={options.name: part}) for record, part in zip(records, parts, strict=True)]
+        return draft_frame(whole, options.name, draft_set.depth)
+
+    return Addition(
+        trace,
+        models,
+        None,
+        columns,
+        lambda resume: DraftAdder(folder_of(trace), options.name, draft_set, resume),
+        frame,
+    )
+
+
+def _channel_info(trace: Trace, base: str, options: ChannelOptions, producer: ModelInfo) -> ChannelInfo:
+    """What the manifest says of the channel; ``candidates`` only where they bound the rows."""
+    reach = options.reach
+    settings: dict[str, object] = {
+        "depth": trace.manifest.draft_sets[base].depth,
+        "previous": reach.previous,
+        "top_k": reach.top_k,
+        "order": BASE_RANK,
+    }
+    if reach.candidates is not None:
+        settings["candidates"] = reach.candidates
+    dtype = options.dtype or trace.manifest.dtype
+    return ChannelInfo(TRANSITIONS, producer, base, trace.draft_ids[base], settings, dtype)
+
+
+def _check_width(base: DraftSet, reach: HeadReach) -> None:
+    wanted = min(reach.width, base.num_proposable)
+    if wanted > base.min_width:
+        name = "previous" if reach.previous > base.min_width else "candidates"
+        raise TraceError(
+            f"the head would read the first {wanted} candidates of each depth, and the draft set keeps "
+            f"{base.min_width} for certain; add {name}={base.min_width} behind the checkpoint, or record the drafter "
+            f"with --min-width {wanted}"
+        )
+
+
+def _load_models(options: AdditionOptions, trace: Trace, draft: str, tap_offset: int | None) -> Models:
+    manifest = trace.manifest
+    target = options.target or at_revision(manifest.target.name, manifest.target.revision)
+    dtype = options.dtype or manifest.dtype
+    with _as_the_trace_names_it("--target", options.target):
+        target_files(target)
+    models = load_models(target, draft, dtype, options.device, tap_offset, device_map=options.device_map)
+    found = models.target.digest
+    if found != manifest.target.digest:
+        raise TraceError(
+            f"the texts of {trace.place} are of the target {manifest.target.name} (digest "
+            f"{manifest.target.digest[:12]}), and {target} has the digest {found[:12]}; give that target with --target"
+        )
+    return models
+
+
+@contextmanager
+def _as_the_trace_names_it(option: str, typed: str | None) -> Iterator[None]:
+    """Say that a name was the trace's, where a model of it is not here."""
+    try:
+        yield
+    except ModelError as error:
+        if typed is not None:
+            raise
+        raise ModelError(f"{error}; the trace names it so, and {option} says where it is now") from error
+
+
+@torch.inference_mode()
+def _read(models: Models, recorded: RecordedSequence) -> tuple[Tensor, Tensor]:
+    """Prompt and text, int64 ``[P + T]``, and the states ``[P + T, taps x H]`` that the drafter begins with."""
+    ids = np.concatenate([recorded.prompt.token_ids, recorded.text]).astype(np.int64)
+    tokens = torch.from_numpy(ids).to(models.target.device)
+    return tokens, forward_text(models.target, tokens, models.drafter.config.target_layer_ids)[0]
+
+
+def _write(addition: Addition[Columns], resume: bool) -> None:
+    adder = addition.adder(resume)
+    shards, missing = addition.trace.manifest.held().shards, adder.missing()
+    done = sum(shards) - sum(shards[number] for number in missing)
+    with RecordingProgress("adding", sum(shards), done) as progress:
+
+        def columns_of(recorded: RecordedSequence) -> Columns:
+            columns = addition.columns_of(recorded)
+            progress.recorded(len(recorded.text))
+            return columns
+
+        fill(adder, columns_of)

@@ -1,0 +1,354 @@
+"""A head's channel and a further drafter, added to a finished trace along its own texts."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from killed_writers import Killed, kill_after
+from safetensors.torch import load_file, save_file
+
+import simlab
+from simlab.channels import TransitionRows
+from simlab.cli.main import main
+from simlab.errors import ModelError, SimlabError, TraceError
+from simlab.grid import STEPS_PER_NAT
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.checkpoints.files import save_head
+from simlab.real_runner.heads import text_rows
+from simlab.real_runner.heads.rows import HeadReach
+from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.record.additions import ChannelOptions, DraftOptions, add
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.record import record
+from simlab.recorded import RecordedSequence
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import Trace, open_trace
+
+WIDTH, DEPTH = 12, 3
+REACH = HeadReach(previous=4, top_k=5)
+
+
+def make_head(folder: Path, drafter: Path, seed: int | None = 3) -> Path:
+    """A head for a drafter: drawn anew, or without a seed as it is before training, when it corrects nothing."""
+    head = TreeFlashHead(tiny_models.HIDDEN_SIZE, tiny_models.drafter_config().intermediate_size)
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in head.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+    save_head(head, folder, checkpoint_digest(drafter), torch.float32)
+    return folder
+
+
+def make_released(folder: Path, drafter: Path, head: Path) -> Path:
+    """A drafter and its head in one checkpoint, in the released layout."""
+    folder.mkdir()
+    fields = json.loads((drafter / "config.json").read_text())
+    fields |= {"architectures": ["TreeFlashDraftModel"], "treeflash_config": {"ar_approximation": "swiglu"}}
+    (folder / "config.json").write_text(json.dumps(fields))
+    tensors = {f"model.{name}": tensor for name, tensor in load_file(drafter / "model.safetensors").items()}
+    save_file(tensors | load_file(head / "model.safetensors"), folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models, and a trace of six prompts in three shards; one text is a single token."""
+    folder = tmp_path_factory.mktemp("additions")
+    target, drafter = tiny_models.make_pair(folder)
+    tiny_models.make_drafter(folder / "other", block_size=3, seed=8)
+    make_head(folder / "head", drafter)
+    make_head(folder / "start", drafter, None)
+    given = [{"prompt_token_ids": [9, 10, 20 + i], "token_ids": [30 + i, *range(40, 40 + 3 * i)]} for i in range(6)]
+    path = folder / "given.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in given))
+    record(options_of(folder, path, target, drafter, folder / "trace"))
+    return folder
+
+
+def options_of(folder: Path, texts: Path, target: Path, drafter: Path, out: Path) -> RecordOptions:
+    return RecordOptions(
+        target=str(target),
+        draft=str(drafter),
+        completions=texts,
+        out=out,
+        batch_size=2,
+        min_width=WIDTH,
+        exact_budget=20,
+    )
+
+
+@pytest.fixture
+def trace(made: Path, tmp_path: Path) -> Path:
+    """A copy of the trace."""
+    shutil.copytree(made / "trace", tmp_path / "trace")
+    return tmp_path / "trace"
+
+
+def channel(made: Path, trace: Path, name: str = "flash", head: str = "head", reach: HeadReach = REACH) -> Trace:
+    """Add a channel, and prove the trace whole."""
+    found = add(ChannelOptions(str(trace), name, str(made / head), reach=reach))
+    check_trace(trace)
+    return found
+
+
+def rows_of(trace: Trace, name: str, draft: str = "dflash") -> list[tuple[RecordedSequence, TransitionRows]]:
+    found = []
+    for one in trace.recorded(draft, channels=[name]):
+        rows = one.channels[name]
+        assert isinstance(rows, TransitionRows)
+        found.append((one, rows))
+    return found
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_same(one: object, other: object, names: Sequence[str]) -> None:
+    for name in names:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def test_a_head_that_corrects_nothing_says_what_was_recorded(made: Path, trace: Path) -> None:
+    found = rows_of(channel(made, trace, head="start"), "flash")
+    assert sum(len(rows) for _, rows in found) == sum(3 * i for i in range(6))
+    for recorded, rows in found:
+        assert recorded.rows is not None
+        for base, row in zip(recorded.rows.rows(), rows.rows(), strict=True):
+            assert row.num_rows.tolist() == [1, 4, 4]
+            assert row.previous.tolist() == [*base.at(1)[0][:4], *base.at(2)[0][:4]]
+            for number, depth in enumerate(np.repeat(np.arange(1, DEPTH + 1), row.num_rows)):
+                ids, log_probs = base.at(int(depth))
+                assert np.abs(row.log_probs[number] - log_probs[:5]).max() <= 2 / STEPS_PER_NAT
+                tied = np.abs(np.diff(log_probs[:6])).min() <= 2 / STEPS_PER_NAT
+                assert tied or row.ids[number].tolist() == ids[:5].tolist()
+
+
+def test_the_manifest_says_what_was_added(made: Path, trace: Path) -> None:
+    before = open_trace(trace)
+    after = channel(made, trace, reach=replace(REACH, candidates=9))
+    info = after.manifest.channels["flash"]
+    assert dict(info.settings) == {"depth": 3, "previous": 4, "top_k": 5, "order": "base-rank", "candidates": 9}
+    assert info.producer.name == str(made / "head")
+    assert info.producer.digest == checkpoint_digest(made / "head")
+    assert (info.extends, info.extends_id, info.dtype) == ("dflash", before.draft_ids["dflash"], "float32")
+    assert (after.text_id, after.draft_ids) == (before.text_id, before.draft_ids)
+    assert "candidates" not in channel(made, trace, "all").manifest.channels["all"].settings
+
+
+def test_another_dtype_is_written_down(made: Path, trace: Path) -> None:
+    options = ChannelOptions(str(trace), "half", str(made / "head"), dtype="bfloat16", reach=REACH)
+    assert add(options).manifest.channels["half"].dtype == "bfloat16"
+    check_trace(trace)
+
+
+@pytest.mark.parametrize("candidates", [None, 9])
+def test_a_narrower_cut_is_what_is_recorded_narrower(made: Path, trace: Path, candidates: int | None) -> None:
+    channel(made, trace, "wide", reach=HeadReach(8, 9, candidates))
+    both = channel(made, trace, "narrow", reach=HeadReach(3, 4, candidates))
+    for (_, wide), (_, narrow) in zip(rows_of(both, "wide"), rows_of(both, "narrow"), strict=True):
+        for one, other in zip(wide.rows(), narrow.rows(), strict=True):
+            cut = one.first(3, 4)
+            assert_same(cut, other, ("num_rows", "previous"))
+            assert np.abs(cut.log_probs - other.log_probs).max() <= 2 / STEPS_PER_NAT
+            moved = cut.ids != other.ids
+            closest = np.abs(np.diff(one.log_probs[:, :5])).min(initial=300.0)
+            assert not moved.any() or closest <= 2 / STEPS_PER_NAT
+
+
+def test_passes_of_few_roots_say_the_same(made: Path, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = rows_of(channel(made, trace, "whole"), "whole")
+    monkeypatch.setattr(text_rows, "_NUMBERS_PER_PASS", 1)
+    for (_, one), (_, other) in zip(whole, rows_of(channel(made, trace, "few"), "few"), strict=True):
+        assert_same(one, other, ("num_rows", "previous"))
+        assert np.abs(one.log_probs - other.log_probs).max(initial=0) <= 2 / STEPS_PER_NAT
+
+
+def test_more_than_the_drafter_has_is_all_it_has(made: Path, trace: Path) -> None:
+    everything = options_of(made, made / "given.jsonl", made / "target", made / "drafter", trace.parent / "all")
+    record(replace(everything, min_width=tiny_models.VOCAB_SIZE))
+    found = channel(made, trace.parent / "all", reach=HeadReach(200, 300))
+    for _, rows in rows_of(found, "flash"):
+        assert rows.ids.shape[1] == tiny_models.VOCAB_SIZE
+        assert (rows.num_rows[:, 1:] == tiny_models.VOCAB_SIZE).all()
+
+
+def add_both(made: Path, trace: Path) -> None:
+    add(ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH, resume=True))
+    add(DraftOptions(str(trace), "other", str(made / "other"), min_width=WIDTH, exact_budget=20, resume=True))
+
+
+def test_killed_and_resumed_it_has_the_same_bytes(made: Path, trace: Path) -> None:
+    before = bytes_of(trace)
+    with pytest.MonkeyPatch.context() as patch:
+        count = kill_after(patch, 10**9)
+        add_both(made, trace)
+        num_events = count()
+    expected = bytes_of(trace)
+    assert num_events > 20
+    for point in range(1, num_events + 1, 4):
+        folder = trace.parent / f"killed-{point}"
+        shutil.copytree(made / "trace", folder)
+        with pytest.MonkeyPatch.context() as patch:
+            kill_after(patch, point)
+            with pytest.raises(Killed):
+                add_both(made, folder)
+        # What it held is there as it was, and it is whole.
+        now = bytes_of(folder)
+        assert all(now[name] == data for name, data in before.items() if name != "manifest.json")
+        check_trace(folder)
+        add_both(made, folder)
+        assert bytes_of(folder) == expected, f"killed at event {point}"
+
+
+def test_an_added_drafter_is_what_recording_it_gives(made: Path, trace: Path) -> None:
+    again = options_of(made, made / "given.jsonl", made / "target", made / "other", trace.parent / "again")
+    alone = open_trace(record(again))
+    added = add(DraftOptions(str(trace), "other", str(made / "other"), min_width=WIDTH, exact_budget=20))
+    check_trace(trace)
+    assert added.text_id == alone.text_id
+    assert added.draft_ids["other"] == alone.draft_ids["dflash"]
+    assert added.manifest.draft_sets["other"] == alone.manifest.draft_sets["dflash"]
+    name = "draft-{}-0001.parquet"
+    assert (trace / name.format("other")).read_bytes() == (again.out / name.format("dflash")).read_bytes()
+    with pytest.raises(TraceError, match="holds dflash, other; choose with --draft-set dflash"):
+        channel(made, trace)
+    with pytest.raises(ModelError, match="or train a head for this one"):
+        add(ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH, draft_set="other"))
+    add(ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH, draft_set="dflash"))
+
+
+def test_a_released_checkpoint_is_a_drafter_and_a_channel_of_it(made: Path, trace: Path) -> None:
+    released = make_released(trace.parent / "released", made / "drafter", made / "head")
+    with pytest.raises(ModelError, match="belongs to the drafter beside it"):
+        add(ChannelOptions(str(trace), "flash", str(released), reach=REACH))
+    add(DraftOptions(str(trace), "released", str(released), min_width=WIDTH, exact_budget=20))
+    both = add(ChannelOptions(str(trace), "flash", str(released), reach=REACH, draft_set="released"))
+    check_trace(trace)
+    assert both.manifest.channels["flash"].extends == "released"
+    add(ChannelOptions(str(trace), "same", str(made / "head"), reach=REACH, draft_set="dflash"))
+    ours, theirs = (rows_of(open_trace(trace), *names) for names in (("same", "dflash"), ("flash", "released")))
+    for (_, one), (_, other) in zip(ours, theirs, strict=True):
+        assert_same(one, other, ("num_rows", "previous", "ids", "log_probs"))
+
+
+def refused(options: ChannelOptions | DraftOptions, error: type[SimlabError], said: str) -> None:
+    """Refused in one sentence, and the trace is as it was."""
+    before = bytes_of(Path(options.trace))
+    with pytest.raises(error, match=said) as caught:
+        add(options)
+    assert "\n" not in str(caught.value)
+    assert bytes_of(Path(options.trace)) == before
+
+
+def test_what_does_not_belong_together_is_refused(made: Path, trace: Path) -> None:
+    head = ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH)
+    another = make_head(trace.parent / "another", made / "other")
+    refused(replace(head, checkpoint=str(another)), ModelError, "or train a head for this one")
+    refused(replace(head, draft=str(made / "other")), ModelError, "give that drafter with --draft")
+    refused(replace(head, checkpoint=str(made / "drafter")), ModelError, "has no head")
+    target = tiny_models.make_target(trace.parent / "target", seed=5)
+    refused(replace(head, target=str(target)), TraceError, "give that target with --target")
+    wide = replace(head, reach=HeadReach(WIDTH + 1, 4))
+    refused(wide, TraceError, f"add previous={WIDTH} behind .* --min-width {WIDTH + 1}")
+    refused(replace(head, reach=HeadReach(4, 4, WIDTH + 1)), TraceError, f"add candidates={WIDTH}")
+    refused(replace(head, draft_set="dflsh"), TraceError, "did you mean `dflash`")
+    other = DraftOptions(str(trace), "other", str(made / "other"))
+    refused(replace(other, target=str(target)), TraceError, "give that target with --target")
+    refused(replace(other, dtype="bfloat16"), TraceError, "leave --dtype out, or record anew with --text-from")
+    refused(replace(other, name="dflash"), TraceError, "holds the draft set dflash already; choose another name")
+    refused(replace(other, checkpoint=str(made / "head")), ModelError, "holds a head alone")
+
+
+def test_a_name_is_taken_once(made: Path, trace: Path) -> None:
+    channel(made, trace)
+    again = ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH)
+    refused(again, TraceError, "holds the channel flash already; choose another name")
+    refused(replace(again, reach=HeadReach(4, 6), resume=True), TraceError, "another settings.top_k")
+    add(replace(again, resume=True))
+    with pytest.raises(ValueError, match="lower-case"):
+        replace(again, name="No Name")
+
+
+def test_a_model_that_moved_is_said_to_be_named_by_the_trace(made: Path, trace: Path) -> None:
+    manifest = trace / "manifest.json"
+    here = open_trace(trace).manifest
+    base = here.draft_sets["dflash"]
+    moved = replace(here, draft_sets={"dflash": replace(base, model=replace(base.model, name="runs/gone"))})
+    manifest.write_bytes(moved.to_bytes())
+    options = ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH)
+    refused(options, ModelError, "the trace names it so, and --draft says where it is now")
+    add(replace(options, draft=str(made / "drafter")))
+    manifest.write_bytes(replace(here, target=replace(here.target, name="runs/gone")).to_bytes())
+    refused(replace(options, name="two"), ModelError, "the trace names it so, and --target says where it is now")
+
+
+def test_the_functions_of_python_add_the_same(made: Path, trace: Path) -> None:
+    shutil.copytree(trace, trace.parent / "second")
+    simlab.add_channel(trace.parent / "second", "flash", str(made / "head"), previous=4, top_k=5)
+    simlab.add_draft(trace.parent / "second", "other", str(made / "other"), min_width=WIDTH, exact_budget=20)
+    add_both(made, trace)
+    assert bytes_of(trace) == bytes_of(trace.parent / "second")
+    with pytest.raises(SimlabError, match="at most its 4 candidates"):
+        simlab.add_channel(trace, "third", str(made / "head"), candidates=4)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    capsys.readouterr()
+    assert main(["record", *arguments]) == code
+    out, err = capsys.readouterr()
+    return out if code == 0 else err
+
+
+def test_the_command_adds_and_foresees(made: Path, trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ("--trace", str(trace), "--add-channel", f"flash={made / 'head'},previous=4,top_k=5")
+    before = bytes_of(trace)
+    foreseen = said(capsys, *typed, "--dry-run")
+    assert "9 rows of 5 tokens at each" in foreseen
+    assert "roots           45" in foreseen
+    measured = said(capsys, *typed, "--dry-run", "sample")
+    assert "expected size" in measured
+    assert "expected time" in measured
+    other = ("--trace", str(trace), "--add-draft", f"other={made / 'other'}", "--min-width", str(WIDTH))
+    assert f"2 depths of {WIDTH} candidates or more" in said(capsys, *other, "--dry-run")
+    assert "expected time" in said(capsys, *other, "--dry-run", "sample")
+    assert bytes_of(trace) == before
+    assert "Added: the channel flash" in said(capsys, *typed)
+    assert "choose another name" in said(capsys, *typed, code=2)
+    assert "Added" in said(capsys, *typed, "--resume")
+    assert "--draft other -p ddtree" in said(capsys, *other)
+    assert list(open_trace(trace).channel_ids) == ["flash"]
+    assert main(["inspect", str(trace)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (("--trace", "t"), "say what with --add-channel or --add-draft"),
+        (("--trace", "t", "--add-channel", "flash"), "expected NAME=CHECKPOINT"),
+        (("--trace", "t", "--add-channel", "flash=h,topk=4"), "no setting 'topk'; did you mean `top_k`?"),
+        (("--trace", "t", "--add-channel", "flash=h,top_k=0"), "at least 1"),
+        (("--trace", "t", "--add-channel", "flash=h,top_k=4,top_k=5"), "is there twice"),
+        (("--trace", "t", "--add-channel", "f=h", "--min-width", "8"), "--min-width can change nothing about --add-ch"),
+        (("--trace", "t", "--add-draft", "f=h", "--draft", "d"), "--draft can change nothing about --add-draft"),
+        (("--trace", "t", "--add-draft", "f=h", "--seed", "0", "--out", "o"), "--out, --seed can change nothing"),
+        (("--trace", "t", "--add-draft", "f=h", "--device", "cpu,cpu"), "an addition runs on one device"),
+        (("--trace", "t", "--add-draft", "F=h"), "the name of a draft set is lower-case"),
+        (("--trace", "t", "--add-draft", "f=h", "--add-channel", "f=h"), "not allowed with"),
+        (("--prompts", "p", "--add-draft", "f=h", "--out", "o"), "--add-draft adds to a finished trace"),
+        (("--prompts", "p"), "required: --out"),
+        (("--trace", "nowhere", "--add-draft", "f=h"), "nowhere"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_sentence(typed: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    err = said(capsys, *typed, code=2)
+    assert words in err
+    assert err.count("\n") == 1
