@@ -107,9 +107,11 @@ class ShardAdder(Protocol[Columns_contra]):
 
     def missing(self) -> list[int]:
         """The shards that are not written yet."""
+        ...
 
     def sequences(self, shard: int) -> list[RecordedSequence]:
         """The texts of a shard, with the rows that the addition goes on from."""
+        ...
 
     def write(self, shard: int, parts: Sequence[Columns_contra]) -> None:
         """Write a shard: the rows of each of its texts."""
@@ -151,6 +153,7 @@ class ChannelAdder:
 
     def missing(self) -> list[int]:
         """The shards that are not written yet."""
+        ...
         return self._files.missing()
 
     def sequences(self, shard: int) -> list[RecordedSequence]:
@@ -225,6 +228,7 @@ class DraftAdder:
 
     def missing(self) -> list[int]:
         """The shards that are not written yet."""
+        ...
         return self._files.missing()
 
     def sequences(self, shard: int) -> list[RecordedSequence]:
