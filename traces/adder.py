@@ -107,15 +107,17 @@ class ShardAdder(Protocol[Columns_contra]):
 
     def missing(self) -> list[int]:
         """The shards that are not written yet."""
+        ...
 
     def sequences(self, shard: int) -> list[RecordedSequence]:
         """The texts of a shard, with the rows that the addition goes on from."""
+        ...
 
     def write(self, shard: int, parts: Sequence[Columns_contra]) -> None:
         """Write a shard: the rows of each of its texts."""
 
     def finish(self) -> None:
-        """Write the manifest."""
+        """Write the manifest with the addition."""
 
 
 def fill(adder: ShardAdder[Columns], columns_of: Callable[[RecordedSequence], Columns]) -> None:
