@@ -117,7 +117,7 @@ class ShardAdder(Protocol[Columns_contra]):
         """Write a shard: the rows of each of its texts."""
 
     def finish(self) -> None:
-        """Write the manifest."""
+        """Write the manifest with the addition."""
 
 
 def fill(adder: ShardAdder[Columns], columns_of: Callable[[RecordedSequence], Columns]) -> None:

@@ -60,7 +60,7 @@ class HeadReach:
         return max(self.previous, self.candidates or 1)
 
     def within(self, num_tokens: int) -> "HeadReach":
-        """The same where a drafter has so many tokens: it proposes no more, and no row has more."""
+        """This reach where a drafter has so many tokens: it proposes no more, and no row has more."""
         candidates = None if self.candidates is None else min(self.candidates, num_tokens)
         return HeadReach(min(self.previous, num_tokens), min(self.top_k, num_tokens), candidates)
 

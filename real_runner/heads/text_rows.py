@@ -67,7 +67,7 @@ def _roots_per_pass(head: TreeFlashHead, depth: int, reach: HeadReach) -> int:
 
 
 def _nothing(depth: int, reach: HeadReach) -> TransitionColumns:
-    """Of a text of one token."""
+    """The rows of a text of one token: none."""
     ids = np.empty((0, reach.top_k), np.int32)
     rows = TransitionRows(np.empty((0, depth), np.int32), np.empty(0, np.int32), ids, ids.astype(np.float32))
     return TransitionColumns(rows, np.empty(0, np.float32))

@@ -14,7 +14,7 @@ from simlab.limits.typed_numbers import shown
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions, value_or
 
 if TYPE_CHECKING:
-    from simlab.real_runner.record.additions import ChannelOptions, DraftOptions
+    from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions
 
 _CONFIGS, _SAMPLE = "configs", "sample"
 
@@ -192,11 +192,11 @@ def _add(options: argparse.Namespace) -> int:
         raise UsageError("--trace names what is added to; say what with --add-channel or --add-draft NAME=CHECKPOINT")
     _check_no_use(options)
     with needing_models("record"):
-        from simlab.real_runner.record.addition_dry_run import (  # noqa: PLC0415 - loads torch
+        from simlab.real_runner.record.additions.add import add  # noqa: PLC0415 - loads torch
+        from simlab.real_runner.record.additions.dry_run import (  # noqa: PLC0415 - loads torch
             foresee_addition,
             measure_addition,
         )
-        from simlab.real_runner.record.additions import add  # noqa: PLC0415 - loads torch
     wanted = _addition(options)
     if options.dry_run is not None:
         print(foresee_addition(wanted) if options.dry_run == _CONFIGS else measure_addition(wanted))

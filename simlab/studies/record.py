@@ -5,7 +5,7 @@ from pathlib import Path
 
 from simlab.errors import TraceError, at_the_door
 from simlab.real_runner.heads.rows import HeadReach
-from simlab.real_runner.record.additions import ChannelOptions, DraftOptions, add
+from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record as write_recording
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions

@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
-import polars as pl
 import torch
 from torch import Tensor
 
@@ -36,7 +36,7 @@ from simlab.traces.adder import ChannelAdder, DraftAdder, ShardAdder, fill, fold
 from simlab.traces.channels.columns import TransitionColumns
 from simlab.traces.channels.frames import channel_frame
 from simlab.traces.format.alone import writing_alone
-from simlab.traces.format.files import MANIFEST
+from simlab.traces.format.files import MANIFEST, write_frame
 from simlab.traces.format.frames import draft_frame
 from simlab.traces.format.manifest import (
     BASE_RANK,
@@ -89,7 +89,7 @@ class AdditionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChannelOptions(AdditionOptions):
-    """A head's transitions.
+    """The transitions of a head, as a channel.
 
     Attributes:
         reach: how far its rows reach.
@@ -107,7 +107,7 @@ class ChannelOptions(AdditionOptions):
 
 @dataclass(frozen=True, slots=True)
 class DraftOptions(AdditionOptions):
-    """Another drafter's candidates.
+    """The candidates of another drafter, as a draft set.
 
     Attributes:
         min_width: candidates that are kept at each depth, at least.
@@ -134,7 +134,7 @@ class Addition(Generic[Columns]):
         reads: the draft set whose rows are read beside each text, or None.
         columns_of: from a text to its rows.
         adder: begins or goes on to write them; whether to go on.
-        frame_of: texts and their rows, as a file holds them.
+        write_file: a file of some texts' rows, as a shard of the trace is.
     """
 
     trace: Trace
@@ -142,7 +142,7 @@ class Addition(Generic[Columns]):
     reads: str | None
     columns_of: Callable[[RecordedSequence], Columns]
     adder: Callable[[bool], ShardAdder[Columns]]
-    frame_of: Callable[[Sequence[SequenceRecord], Sequence[Columns]], pl.DataFrame]
+    write_file: Callable[[Path, Sequence[SequenceRecord], Sequence[Columns]], None]
 
 
 @within_memory(_MORE_MEMORY)
@@ -244,7 +244,7 @@ def load_channel(options: ChannelOptions) -> Addition[TransitionColumns]:
         name,
         columns,
         lambda resume: ChannelAdder(folder_of(trace), options.name, info, resume),
-        lambda records, parts: channel_frame(records, parts, TRANSITIONS, base.depth),
+        lambda path, records, parts: write_frame(path, channel_frame(records, parts, TRANSITIONS, base.depth)),
     )
 
 
@@ -265,9 +265,9 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
         tokens, features = _read(models, recorded)
         return draft_columns(models.drafter, models.target, features, tokens, len(recorded.prompt.token_ids), kept)
 
-    def frame(records: Sequence[SequenceRecord], parts: Sequence[DraftColumns]) -> pl.DataFrame:
+    def write_file(path: Path, records: Sequence[SequenceRecord], parts: Sequence[DraftColumns]) -> None:
         whole = [replace(record, drafts={options.name: part}) for record, part in zip(records, parts, strict=True)]
-        return draft_frame(whole, options.name, draft_set.depth)
+        write_frame(path, draft_frame(whole, options.name, draft_set.depth))
 
     return Addition(
         trace,
@@ -275,7 +275,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
         None,
         columns,
         lambda resume: DraftAdder(folder_of(trace), options.name, draft_set, resume),
-        frame,
+        write_file,
     )
 
 

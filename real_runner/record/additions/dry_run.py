@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from simlab.real_runner.models import within_memory
-from simlab.real_runner.record.additions import (
+from simlab.real_runner.record.additions.add import (
     Addition,
     ChannelOptions,
     Columns,
@@ -19,7 +19,6 @@ from simlab.real_runner.record.dry_run import duration, size_text, spread
 from simlab.real_runner.record.model_shapes import drafter_config
 from simlab.real_runner.record.progress import RecordingProgress
 from simlab.real_runner.record.static_estimate import CANDIDATE_BYTES, draft_bytes
-from simlab.traces.format.files import write_frame
 from simlab.traces.reader import Trace
 
 _TEXTS_MEASURED = 12
@@ -83,7 +82,7 @@ def _measured(addition: Addition[Columns], options: ChannelOptions | DraftOption
         seconds = time.perf_counter() - started
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "sample.parquet"
-        write_frame(path, addition.frame_of([trace.texts[index] for index in indices], parts))
+        addition.write_file(path, [trace.texts[index] for index in indices], parts)
         num_bytes = path.stat().st_size
     share = num_roots / max(sum(len(one.text) - 1 for one in recorded), 1)
     dtype = options.dtype or trace.manifest.dtype

@@ -23,7 +23,7 @@ from simlab.real_runner.checkpoints.files import save_head
 from simlab.real_runner.heads import text_rows
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
-from simlab.real_runner.record.additions import ChannelOptions, DraftOptions, add
+from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.recorded import RecordedSequence
