@@ -153,7 +153,6 @@ class ChannelAdder:
 
     def missing(self) -> list[int]:
         """The shards that are not written yet."""
-        ...
         return self._files.missing()
 
     def sequences(self, shard: int) -> list[RecordedSequence]:
@@ -228,7 +227,6 @@ class DraftAdder:
 
     def missing(self) -> list[int]:
         """The shards that are not written yet."""
-        ...
         return self._files.missing()
 
     def sequences(self, shard: int) -> list[RecordedSequence]:
