@@ -284,7 +284,7 @@ def assert_refused(name: str, said: Said, pattern: str) -> None:
     assert said.err.startswith("simlab: "), (name, said)
     assert said.err.count("\n") == 1, (name, said)
     assert re.search(pattern, said.err), (name, said.err)
-    assert said.seconds < 30, (name, said)
+    assert said.seconds < 90, (name, said)  # of which the processor may have few on a busy machine
 
 
 def test_a_hub_that_is_silent_is_noticed_soon(folder: Path) -> None:
