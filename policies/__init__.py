@@ -30,6 +30,7 @@ from simlab.policies.named.price import Price
 from simlab.policies.named.sequoia import Sequoia
 from simlab.policies.named.spine_gap import SpineGap
 from simlab.policies.named.survival import SurvivalThreshold
+from simlab.policies.named.treeflash import TreeFlash
 from simlab.policy import AnyPolicy
 
 POLICIES: dict[str, Callable[..., AnyPolicy]] = {
@@ -51,6 +52,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "sequoia": Sequoia,
     "d2sd-boundary": D2SDBoundary,
     "spine-gap": SpineGap,
+    "treeflash": TreeFlash,
 }
 
 __all__ = ["POLICIES"]

@@ -174,10 +174,11 @@ def differences_text(differences: Sequence[Mapping[str, object]]) -> str:
     """Where the run and the record part, the most telling first.
 
     Args:
-        differences: flat, each with its ``kind`` (text, round or row), ``policy``, ``prompt_id``,
+        differences: flat, each with its ``kind`` (text, round, row or channel), ``policy``, ``prompt_id``,
             ``turn`` and what it ``says``.
     """
-    kinds = ("text", "round", "row")
+    with_channels = any(one["kind"] == "channel" for one in differences)
+    kinds = ("text", "round", "row", "channel") if with_channels else ("text", "round", "row")
     counts = [sum(one["kind"] == kind for one in differences) for kind in kinds]
     if not differences:
         return "Rounds and rows are those of the trace: no difference."

@@ -6,6 +6,8 @@ and chooses, at every root at which a round starts, how many of them enter, so t
 the fewest: how much a better budget rule could still bring. No rule on the same order and prices is faster.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from simlab.arrays import Ints, Longs, Shorts
@@ -15,19 +17,30 @@ from simlab.jit import kernel
 from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.lattice_sources import source_of, true_reaches
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.walk import walk_layer
+from simlab.policy import ChannelNeed
 from simlab.recorded import RecordedTexts
 
 
-def fewest_rounds(texts: RecordedTexts, budget: int) -> TextRounds:
+def fewest_rounds(texts: RecordedTexts, budget: int, channels: Sequence[ChannelNeed] = ()) -> TextRounds:
     """The rounds of chains of true tokens, as far as they are among the candidates and at most ``budget`` of them.
+
+    Args:
+        texts: with draft rows.
+        budget: drafted tokens of a round.
+        channels: whose lists may hold the tokens too; a tree is on one of them, or on the drafter's candidates.
 
     Raises:
         ValueError: there are no draft rows.
+        MissingChannelError: the texts do not hold a channel.
     """
     roots = texts.drafted()
-    return fewest_rounds_within(_kept_true_tokens(roots.counts, roots.true_ranks), roots.firsts, budget)
+    reaches = _kept_true_tokens(roots.counts, roots.true_ranks)
+    for need in channels:
+        reaches = np.maximum(reaches, true_reaches(source_of(need), texts))
+    return fewest_rounds_within(reaches, roots.firsts, budget)
 
 
 def fewest_rounds_within(reaches: Ints, firsts: Longs, budget: int) -> TextRounds:

@@ -160,7 +160,8 @@ class Replay:
         return sums
 
     def _sum_group(self, group: _Group, texts: RecordedTexts, longest: int, sums: ReplaySums) -> None:
-        order, roots = group.order, texts.drafted()
+        order = group.order
+        roots = texts.drafted() if order.needs.draft else texts.roots
         # Where a text is longer than was measured the rounds tell whether one of them is.
         fixed = [some for some in group.fixed if some.cost is None or longest <= some.cost.longest_context]
         slow = [some for some in group.fixed if some not in fixed]

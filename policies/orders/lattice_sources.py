@@ -27,6 +27,7 @@ from simlab.policy import ChannelNeed, Needs
 from simlab.recorded import RecordedTexts, Roots
 
 _EVERY_DEPTH = 1 << 30
+"""More depths, rows or candidates than there are."""
 
 
 class ChannelLists(NamedTuple):
@@ -195,6 +196,16 @@ class PoolSource:
         arrays = _shared(rows.tokens), _shared(rows.parents), _shared(rows.log_probs)
         deepest = dict(self.need.least).get("depth", _EVERY_DEPTH)
         return ChannelLists(None, PoolLists(*arrays, starts, deepest, float(self.depth_price)))
+
+
+def source_of(need: ChannelNeed) -> LatticeSource:
+    """All lists that a policy can read of a channel."""
+    least = dict(need.least)
+    if need.kind == POOL:
+        return PoolSource(need)
+    return TransitionSource(
+        need.name, previous=least.get("previous", _EVERY_DEPTH), top_k=least.get("top_k", _EVERY_DEPTH)
+    )
 
 
 def true_reaches(source: LatticeSource, texts: RecordedTexts) -> Ints:

@@ -6,6 +6,7 @@ import polars as pl
 
 from simlab.totals import SUMS
 from simlab.traces.format.records import STOP_REASONS
+from simlab.traces.results.rows import NO_CHANNELS
 
 WHERE = ("kind", "text_id", "draft_id", "cost_id")
 """Columns that say under which circumstances a row was made; a table adds up rows that agree in them."""
@@ -94,6 +95,12 @@ def _text_problems(rows: pl.DataFrame, sequences: Mapping[str, int]) -> Iterator
     replayed = rows.filter(pl.col("kind") == "predicted").group_by("text_id", "sequence")
     if (replayed.agg(pl.col("committed").n_unique())["committed"] > 1).any():
         yield "every policy commits each token of a text once, and some committed more than others"
+    heads = rows.group_by(*WHERE, "policy_id", maintain_order=True).agg(
+        pl.col("policy").first(), pl.n_unique("channel_ids")
+    )
+    several = heads.filter(pl.col("channel_ids") > 1)
+    if not several.is_empty():
+        yield f"all rows of a policy are of the same channels, and those of {several['policy'][0]} are of several"
 
 
 def _named(rows: pl.DataFrame) -> str:
@@ -130,7 +137,12 @@ _RULES: dict[str, pl.Expr] = {
         _known(name) != _known(_STAGES[0]) for name in _STAGES
     ),
     "predicted rows have seconds where they have a latency profile, and only there": (
-        (pl.col("kind") == "predicted") & (_known("cost_id") != _known(_STAGES[0]))
+        (pl.col("kind") == "predicted")
+        & (_known("cost_id") != _known(_STAGES[0]))
+        & (pl.col("channel_ids") == NO_CHANNELS)
+    ),
+    "predicted rows without a latency profile have no seconds": (
+        (pl.col("kind") == "predicted") & ~_known("cost_id") & _known(_STAGES[0])
     ),
     "measured rows have seconds, and no latency profile": (
         (pl.col("kind") == "measured") & (_known("cost_id") | ~_known(_STAGES[0]))

@@ -16,7 +16,7 @@ ENDINGS = ("not kept", "not in tree", "block end", "text end")
 """Why a round accepted no more: the true token was not among the candidates that the policy reads; it was, and no
 node of the tree; nothing is drafted so deep; nothing of the text was left."""
 
-_TEXTS = ("policy", "policy_id", "text_id", "draft_id")
+_TEXTS = ("policy", "policy_id", "text_id", "draft_id", "channel_ids")
 _NUMBERS = ("position", "context", "num_drafted", "num_accepted", "num_committed")
 
 
@@ -37,7 +37,7 @@ def round_rows(
     """The rounds of several policies on one text.
 
     Args:
-        identities: label and id of each policy.
+        identities: label, id and channel_ids of each policy.
         num_rounds: int64 ``[P]``, rounds of each.
         numbers: columns ``[sum R]``, policy after policy.
         endings: int64 ``[sum R]``, places in `ENDINGS`.
@@ -49,7 +49,7 @@ def round_rows(
     which = np.repeat(np.arange(len(identities)), num_rounds)
     columns: dict[str, object] = {
         name: pl.Series([one[name] for one in identities], dtype=pl.String).gather(which)
-        for name in ("policy", "policy_id")
+        for name in ("policy", "policy_id", "channel_ids")
     }
     columns |= {name: pl.Series(values).cast(rounds_schema()[name]) for name, values in numbers.items()}
     columns |= {"ended": pl.Series(list(ENDINGS)).gather(endings)}

@@ -22,7 +22,7 @@ FORMAT = "simlab-rounds"
 FORMAT_VERSION = 1
 """The format of tables of rounds that this simlab writes, and goes on with."""
 
-_KEYS = ("sequence", "policy_id", "text_id", "draft_id")
+_KEYS = ("sequence", "policy_id", "text_id", "draft_id", "channel_ids")
 """The rounds that agree in these are those of one result row, or of several at other prices."""
 
 _SUMS = {"drafted": "num_drafted", "accepted": "num_accepted", "committed": "num_committed", "clipped": "clipped"}
@@ -76,7 +76,7 @@ class RoundsFile:
             partners: the result rows that stay, or stand for new ones.
 
         Returns:
-            ``sequence``, ``policy_id``, ``text_id`` and ``draft_id`` of what is kept.
+            ``sequence``, ``policy_id``, ``text_id``, ``draft_id`` and ``channel_ids`` of what is kept.
 
         Raises:
             TraceError: what is there is not a table of rounds, or a piece was changed.

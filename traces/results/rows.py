@@ -1,5 +1,6 @@
 """Result rows: one for each policy and sequence."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -18,13 +19,16 @@ KINDS = ("predicted", "measured")
 OPTIONAL = ("draft_id", "cost_id", "draft_s", "select_s", "verify_s", "commit_s", "draws_s")
 """Columns that may be null; a row that leaves them out has null there."""
 
-ADDED = ("draws_s",)
+ADDED = ("channel_ids", "draws_s")
 """Columns that files of an older simlab do not have."""
+
+NO_CHANNELS = "{}"
+"""What stands in ``channel_ids`` where a policy reads none."""
 
 
 def results_schema() -> Schema:
     """The columns of a result file, in their order."""
-    texts = ("policy", "policy_id", "name", "settings", "text_id", "draft_id", "cost_id")
+    texts = ("policy", "policy_id", "name", "settings", "text_id", "draft_id", "channel_ids", "cost_id")
     counts = ("rounds", "drafted", "verified", "accepted", "committed", "clipped")
     seconds = ("draft_s", "select_s", "verify_s", "commit_s")
     schema: Schema = {name: pl.String() for name in texts}
@@ -40,13 +44,13 @@ def results_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
     """Result rows as a table with the columns in order.
 
     Args:
-        rows: by column name; the columns in ``OPTIONAL`` may be left out.
+        rows: by column name; the columns in ``OPTIONAL`` may be left out, and ``channel_ids`` by a policy without.
 
     Raises:
         ValueError: a column is missing, unknown or null, or a value is not of its type.
     """
     schema = results_schema()
-    listed = list(rows)
+    listed = [{"channel_ids": NO_CHANNELS, **row} for row in rows]
     for row in listed:
         _check_names(row, schema)
     try:
@@ -142,6 +146,17 @@ def settings_of(text: str) -> Mapping[str, object]:
     return settings
 
 
+def channel_ids_text(ids: Mapping[str, str]) -> str:
+    """The column of a result row whose policy reads some channels: JSON, by name."""
+    return json.dumps(dict(ids), sort_keys=True)
+
+
+def _check_channel_ids(text: str) -> None:
+    ids = parse_json(text)
+    if not isinstance(ids, dict) or not all(isinstance(one, str) for one in ids.values()):
+        raise ValueError(f"channel_ids must be a JSON object of ids by channel; got {text[:80]}")
+
+
 def results_at(rows: Results, cost_id: str | None) -> Results:
     """The rows that were priced with one cost file, or without any."""
     return rows.filter(pl.col("cost_id").eq_missing(pl.lit(cost_id, pl.String)))
@@ -168,4 +183,6 @@ def checked_results(table: Results) -> Results:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {min(kinds)}")
     for settings in table["settings"].unique():
         settings_of(settings)
+    for text in table["channel_ids"].unique():
+        _check_channel_ids(text)
     return table

@@ -93,25 +93,29 @@ class ResultStore:
         self._sequences = {text_id: number for _, known in read for text_id, number in known.items()}
         self._before = joined_results([rows for rows, _ in read] + self._parts.read())
 
-    def done(self, given: Mapping[str, str]) -> Results:
+    def done(self, given: Mapping[str, str], channel_ids: Mapping[str, str]) -> Results:
         """Predicted rows that are there already.
 
         Args:
             given: values of columns: of which texts, drafter and version.
+            channel_ids: the column of that name by the id of each policy that is replayed.
         """
-        return _predicted(self._before).filter(**given).unique([*_WHAT, "simlab_version"], maintain_order=True)
+        there = _predicted(self._before).filter(_of_channels(channel_ids), **given)
+        return there.unique([*_WHAT, "simlab_version"], maintain_order=True)
 
-    def partners(self, given: Mapping[str, str], policy_ids: Collection[str], sequences: Collection[int]) -> Results:
-        """Predicted rows that stay in the file or stand for new ones: all but those of another simlab made anew.
+    def partners(self, given: Mapping[str, str], channel_ids: Mapping[str, str], sequences: Collection[int]) -> Results:
+        """Predicted rows that stay in the file or stand for new ones: not those of another simlab or head made anew.
 
         Args:
             given: values of columns of what is replayed: of which texts, drafter and version.
-            policy_ids: of what is replayed.
-            sequences: likewise.
+            channel_ids: the column of that name by the id of each policy that is replayed.
+            sequences: of the replay.
         """
         same = [pl.col(name) == value for name, value in given.items() if name != "simlab_version"]
-        asked = pl.all_horizontal(pl.col("policy_id").is_in(policy_ids), pl.col("sequence").is_in(sequences), *same)
-        return _predicted(self._before).filter(~asked | (pl.col("simlab_version") == given["simlab_version"]))
+        policies = pl.col("policy_id").is_in(list(channel_ids))
+        asked = pl.all_horizontal(policies, pl.col("sequence").is_in(sequences), *same)
+        stays = (pl.col("simlab_version") == given["simlab_version"]) & _of_channels(channel_ids)
+        return _predicted(self._before).filter(~asked | stays)
 
     def add(self, rows: Results) -> None:
         """Keep some more rows.
@@ -137,6 +141,12 @@ class ResultStore:
         measured = self._before.filter(pl.col("kind") != "predicted")
         write_results(self._path, joined_results([measured, others, rows]), {**self._sequences, **sequences})
         self._parts.remove()
+
+
+def _of_channels(channel_ids: Mapping[str, str]) -> pl.Expr:
+    """Whether a row is of the channels that its policy would read now; not where the policy is not replayed."""
+    now = pl.col("policy_id").replace_strict(dict(channel_ids), default=None, return_dtype=pl.String)
+    return (pl.col("channel_ids") == now).fill_null(value=False)
 
 
 def _predicted(rows: Results) -> Results:

@@ -9,7 +9,7 @@ from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.real_runner.confirm.verdict import Verdict
-from simlab.studies.replay.rows import columns_of_text, columns_of_trace
+from simlab.studies.replay.rows import channel_ids_read, columns_of_text, columns_of_trace
 
 
 def measured_rows(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) -> list[dict[str, object]]:
@@ -27,6 +27,7 @@ def measured_rows(setup: ConfirmSetup, sequences: Sequence[FinishedSequence]) ->
                     "stop_reason": run.stop_reason,
                     "policy": one.label,
                     "policy_id": one.policy_id,
+                    "channel_ids": channel_ids_read([one.policy], setup.trace),
                     "name": one.name,
                     "settings": json.dumps(dict(one.settings), sort_keys=True),
                     **asdict(run.totals),

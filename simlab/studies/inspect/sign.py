@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import polars as pl
+
 from simlab.errors import SimlabError, UsageError
 from simlab.studies.inspect.inspect import Inspection, inspect
 from simlab.traces.artefacts import confirmation, cost, optimum, table
@@ -14,7 +16,7 @@ from simlab.traces.format.files import MANIFEST, local_folder, read_frame, write
 from simlab.traces.format.json_fields import Json, json_fields
 from simlab.traces.format.tables import table_facts
 from simlab.traces.results.files import FORMAT, read_results, write_results
-from simlab.traces.results.rows import ADDED, results_schema
+from simlab.traces.results.rows import ADDED, NO_CHANNELS, results_schema
 
 SIGNABLE = "the folder of a trace, a cost file, a fitted table, a choice, the summary of a confirmation, or results"
 
@@ -111,7 +113,8 @@ def _write_results(source: Path, path: Path) -> None:
     facts = table_facts(source)
     known = facts.inner("sequences") if "sequences" in facts.values else None
     sequences = {} if known is None else {text_id: known.integer(text_id) for text_id in known.values}
-    write_results(path, read_frame(source.parent, source.name, results_schema(), ADDED), sequences)
+    rows = read_frame(source.parent, source.name, results_schema(), ADDED)
+    write_results(path, rows.with_columns(pl.col("channel_ids").fill_null(NO_CHANNELS)), sequences)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,21 +1,23 @@
 """What the rounds of one text come to, as result rows."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
 
-from simlab.cost import STAGES
+from simlab.channels.needs import channels_read
+from simlab.cost import STAGES, CostTable
 from simlab.ids import content_id
 from simlab.policies.engine.hindsight import best_budgets_in_hindsight, fewest_rounds
 from simlab.policies.engine.replay import Replay, ReplaySums, empty_replay_sums, sums_of_rounds
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, RecordedTexts
 from simlab.studies.inputs.priced_policies import BEST_BUDGET, HINDSIGHT, PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import Results, results_of_texts
+from simlab.traces.results.rows import Results, channel_ids_text, results_of_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +29,35 @@ class ReplayRow:
         prices: of that machine.
         policy: None for a bound.
         budget: of a bound; 0 for a policy.
+        channels: whose lists a bound reads too.
     """
 
     identity: Mapping[str, str]
     prices: Prices
     policy: NamedPolicy | None
     budget: int
+    channels: tuple[ChannelNeed, ...] = ()
 
     @property
     def policy_id(self) -> str:
         """The content id of the policy or bound."""
         return self.identity["policy_id"]
+
+    def channel_ids(self, trace: Trace) -> str:
+        """The column of that name: the ids of the channels of a trace that are read."""
+        return channel_ids_text({name: trace.channel_ids[name] for name in self.channels_read})
+
+    @property
+    def cost(self) -> CostTable | None:
+        """What its rounds cost; None where a policy reads a channel, since no cost file says what that takes yet."""
+        return None if self.policy is not None and self.policy.policy.needs.channels else self.prices.cost
+
+    @property
+    def channels_read(self) -> tuple[str, ...]:
+        """The names of the channels that are read."""
+        if self.policy is not None:
+            return channels_read([self.policy.policy])
+        return tuple(dict.fromkeys(need.name for need in self.channels))
 
 
 def policy_row(one: NamedPolicy, prices: Prices) -> ReplayRow:
@@ -48,7 +68,10 @@ def policy_row(one: NamedPolicy, prices: Prices) -> ReplayRow:
 
 
 def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budgets: bool) -> list[ReplayRow]:
-    """The rows of the bounds; none beside policies that read more than the draft set.
+    """The rows of the bounds.
+
+    Beside policies that read channels, hindsight may take tokens from their lists too. The best budgets of one order
+    bound no policy of another, and are left out there.
 
     Args:
         asked: what they stand beside.
@@ -56,12 +79,13 @@ def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budget
         depth: of the draft set.
         best_budgets: whether the best budget in each round is wanted, where there are prices.
     """
-    if any(one.policy.needs.channels for one in asked.policies):
-        return []
+    channels = tuple(dict.fromkeys(need for one in asked.policies for need in one.policy.needs.channels))
     budget = largest_budget(asked.policies, depth)
-    found = [_bound(HINDSIGHT, f"{HINDSIGHT}:budget={budget}", {"budget": budget}, {}, asked.prices, budget)]
+    lists = {"channels": repr(channels)} if channels else {}
+    label = f"{HINDSIGHT}:budget={budget}"
+    found = [replace(_bound(HINDSIGHT, label, {"budget": budget}, lists, asked.prices, budget), channels=channels)]
     cost = asked.prices.cost
-    if cost is not None and best_budgets:
+    if cost is not None and best_budgets and not channels:
         most = min(budget, exact_budget, cost.most_drafted)
         label = f"{HINDSIGHT}:best<={most}"
         settings = {"budget": most, "order": "ddtree"}
@@ -89,7 +113,7 @@ class ReadyRows:
 
         self.rows = tuple(rows)
         self._played = [place for place, row in enumerate(rows) if row.policy is not None]
-        self._replay = Replay([(row.policy.policy, row.prices.cost) for row in rows if row.policy is not None])
+        self._replay = Replay([(row.policy.policy, row.cost) for row in rows if row.policy is not None])
 
     def sums(self, texts: RecordedTexts) -> ReplaySums:
         """The sums of each row over the rounds of each text.
@@ -114,7 +138,7 @@ def _bound_sums(row: ReplayRow, texts: RecordedTexts) -> ReplaySums:
     if row.identity["name"] == BEST_BUDGET and cost is not None:
         rounds = best_budgets_in_hindsight(texts, cost, row.budget)
     else:
-        rounds = fewest_rounds(texts, row.budget)
+        rounds = fewest_rounds(texts, row.budget, row.channels)
     return sums_of_rounds(rounds, texts, cost, STAGES)
 
 
@@ -130,7 +154,13 @@ def results_of(rows: Sequence[ReplayRow], sums: ReplaySums, texts: RecordedTexts
     """
     policies: dict[str, list[str | None]] = {name: [row.identity[name] for row in rows] for name in rows[0].identity}
     policies["cost_id"] = [row.prices.cost_id for row in rows]
+    policies["channel_ids"] = [row.channel_ids(trace) for row in rows]
     return results_of_texts(policies, _text_columns(texts), sums.columns(), columns_of_trace(trace, draft))
+
+
+def channel_ids_read(policies: Iterable[AnyPolicy], trace: Trace) -> str:
+    """The column ``channel_ids`` of result rows: the ids of those channels of a trace that policies read."""
+    return channel_ids_text({name: trace.channel_ids[name] for name in channels_read(policies)})
 
 
 def _text_columns(texts: RecordedTexts) -> dict[str, list[object]]:

@@ -4,14 +4,13 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tqdm import tqdm
 
-from simlab.channels.needs import channels_read
 from simlab.policies.composition import order_key
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.recorded import RecordedTexts
@@ -93,8 +92,9 @@ def replay_trace(
         rows += [policy_row(one, each.prices) for one in each.policies]
         rows += bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
     wanted = first_prompts(trace, limit)
-    earlier = joined_results([] if options.store is None else [options.store.done(_which(trace, draft))])
-    missing = _missing(earlier, _rounds_done(trace, draft, earlier, rows, wanted, options), rows, wanted)
+    channel_ids = {row.policy_id: row.channel_ids(trace) for row in rows}
+    earlier = joined_results([] if options.store is None else [options.store.done(_which(trace, draft), channel_ids)])
+    missing = _missing(earlier, _rounds_done(trace, draft, earlier, channel_ids, wanted, options), rows, wanted)
     new = _replayed(trace, draft, missing, options)
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]
     # A row whose rounds alone were missing is there twice, and the same.
@@ -111,7 +111,7 @@ def _rounds_done(
     trace: Trace,
     draft: str,
     earlier: Results,
-    rows: Sequence[ReplayRow],
+    channel_ids: Mapping[str, str],
     wanted: Sequence[int],
     options: ReplayOptions,
 ) -> dict[int, set[str]] | None:
@@ -121,7 +121,7 @@ def _rounds_done(
     done: dict[int, set[str]] = {}
     if options.store is not None:
         which = _which(trace, draft)
-        found = options.rounds.go_on(options.store.partners(which, {row.policy_id for row in rows}, wanted))
+        found = options.rounds.go_on(options.store.partners(which, channel_ids, wanted))
         of_these = found.filter(text_id=which["text_id"], draft_id=which["draft_id"])
         for part in (of_these, earlier.filter(rounds=0)):
             for index, policy_id in part.select("sequence", "policy_id").iter_rows():
@@ -161,8 +161,8 @@ def _replayed(trace: Trace, draft: str, missing: dict[int, list[_Task]], options
     def units() -> Iterator[_Unit]:
         for some, indices in _alike(missing):
             ready = [(ReadyRows([task.row for task in group]), _policies_in_rounds(group)) for group in _groups(some)]
-            channels = channels_read(task.row.policy.policy for task in some if task.row.policy is not None)
-            for texts in trace.recorded_texts(draft, indices, ROOTS_AT_ONCE, channels):
+            channels = dict.fromkeys(name for task in some for name in task.row.channels_read)
+            for texts in trace.recorded_texts(draft, indices, ROOTS_AT_ONCE, tuple(channels)):
                 yield from (_Unit(texts, *group) for group in ready)
 
     def work(unit: _Unit) -> tuple[_Unit, Results, RoundRows | None]:
@@ -208,7 +208,7 @@ def _unit_rows(trace: Trace, draft: str, unit: _Unit) -> tuple[Results, RoundRow
     results = results_of(unit.ready.rows, unit.ready.sums(unit.texts), unit.texts, trace, draft)
     if not unit.in_rounds:
         return results, None
-    return results, rows_of_texts(unit.in_rounds, unit.texts, trace.text_id, trace.draft_ids[draft])
+    return results, rows_of_texts(unit.in_rounds, unit.texts, trace, draft)
 
 
 class _Keeper:
