@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from channel_texts import with_channels
 from every_policy import EVERY_POLICY, LongerAfterSuccess
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,12 +30,12 @@ def test_keeps_the_contract(policy: AnyPolicy) -> None:
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**63), most_kept=st.integers(1, 30))
 def test_keeps_the_contract_on_any_text(policy: AnyPolicy, seed: int, most_kept: int) -> None:
-    check_sequence(policy, random_sequence(np.random.default_rng(seed), most_kept))
+    check_sequence(policy, with_channels(random_sequence(np.random.default_rng(seed), most_kept), [policy]))
 
 
 @given(seed=st.integers(0, 2**63))
 def test_every_policy_commits_the_same_text(seed: int) -> None:
-    recorded = random_sequence(np.random.default_rng(seed), 12)
+    recorded = with_channels(random_sequence(np.random.default_rng(seed), 12), EVERY_POLICY)
     for policy in EVERY_POLICY:
         text = recorded.text[:1].tolist()
         for one in rounds(policy, recorded):

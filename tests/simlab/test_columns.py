@@ -76,7 +76,8 @@ def test_plain_decoding_ends_where_its_block_of_nothing_does() -> None:
     assert {ENDINGS[place] for place in endings(POLICIES[0].policy.needs, found, recorded)} == {"block end"}
 
 
-KEYS = ("sequence", "policy_id", "text_id", "draft_id")
+KEYS = ("sequence", "policy_id", "text_id", "draft_id", "channel_ids")
+WHICH = {"text_id": "text", "draft_id": "draft"}
 
 
 def test_a_table_of_rounds_is_there_when_it_is_whole(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_table_of_rounds_is_there_when_it_is_whole(tmp_path: Path) -> None:
     for number, text in enumerate(texts):
         recorded = replace(text, index=number)
         found = [columns_of(rounds(one.policy, recorded)) for one in POLICIES]
-        rows = rows_of_rounds(POLICIES, found, recorded, "text", "draft")
+        rows = rows_of_rounds(POLICIES, found, recorded, WHICH, ["{}"] * len(POLICIES))
         file.add(rows)
         expected.append(rows)
     assert not path.exists()

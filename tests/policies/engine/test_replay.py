@@ -5,7 +5,9 @@ from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
+from channel_texts import joint_needs, with_channels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import FullArtefacts
@@ -13,7 +15,6 @@ from made_up_costs import filled, random_table
 from one_depth import of_one_depth
 from order_checks import check_columns, check_layer
 
-from simlab.channels.needs import Held
 from simlab.columns import columns_of
 from simlab.cost import price
 from simlab.policies import POLICIES
@@ -21,14 +22,20 @@ from simlab.policies.composition import Composition
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import check_needs, rounds
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, cost_table_of
 from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.testing.made_up_channels import made_up_transitions
 from simlab.testing.random_texts import random_sequence
 from simlab.totals import COUNTS
+from simlab.traces.adder import add_channel
+from simlab.traces.channels.columns import TransitionColumns
+from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.reader import Trace, open_trace, packaged_trace
+from simlab.traces.results.rows import channel_ids_text
 from simlab.traces.synthetic import write_synthetic_trace
 
 # Settings under which each policy is replayed; a policy that is not here is so with its defaults.
@@ -65,6 +72,13 @@ def parsed(name: str) -> list[NamedPolicy]:
 EVERY = {name: parsed(name) for name in POLICIES}
 
 
+def policies_of(name: str) -> list[AnyPolicy]:
+    return [one.policy for one in EVERY[name]]
+
+
+ALL_POLICIES = [policy for name in EVERY for policy in policies_of(name)]
+
+
 def orders(name: str) -> dict[str, NodeOrder]:
     """The orders of a policy's settings, by key."""
     composed = [one.policy for one in EVERY[name] if isinstance(one.policy, Composition)]
@@ -76,7 +90,8 @@ def sample() -> list[RecordedSequence]:
     """The shortest texts of the packaged sample."""
     trace = open_trace(packaged_trace())
     texts = sorted(trace.sequences(), key=lambda record: len(record.text))
-    return list(trace.recorded("dflash", [record.index for record in texts[:3]]))
+    recorded = trace.recorded("dflash", [record.index for record in texts[:3]])
+    return [with_channels(one, ALL_POLICIES) for one in recorded]
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -84,20 +99,20 @@ def sample() -> list[RecordedSequence]:
 @given(seed=st.integers(0, 2**32), most_kept=st.integers(1, 20))
 def test_the_engine_has_the_rounds_of_playing_it(name: str, seed: int, most_kept: int) -> None:
     recorded = random_sequence(np.random.default_rng(seed), most_kept)
-    check_columns([one.policy for one in EVERY[name]], recorded)
+    check_columns(policies_of(name), with_channels(recorded, policies_of(name), tied=seed % 2 == 0))
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_engine_has_the_rounds_of_playing_it_on_real_rows(name: str, sample: list[RecordedSequence]) -> None:
     for recorded in sample:
-        check_columns([one.policy for one in EVERY[name]], recorded)
+        check_columns(policies_of(name), recorded)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32), most_kept=st.integers(1, 20), most=st.integers(1, 40))
 def test_a_layer_is_what_every_root_gives(name: str, seed: int, most_kept: int, most: int) -> None:
-    recorded = random_sequence(np.random.default_rng(seed), most_kept)
+    recorded = with_channels(random_sequence(np.random.default_rng(seed), most_kept), policies_of(name))
     for order in orders(name).values():
         check_layer(order, recorded, most)
 
@@ -112,9 +127,9 @@ def test_a_layer_is_what_every_root_gives_on_real_rows(name: str, sample: list[R
 @given(seed=st.integers(0, 2**32), number=st.integers(1, 5))
 def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int) -> None:
     """Every policy at once, priced and not: to the last bit."""
-    sequences = of_one_depth(seed, number)
+    sequences = [with_channels(one, ALL_POLICIES, vocab_size=8) for one in of_one_depth(seed, number)]
     texts, cost = texts_of(sequences), random_table(np.random.default_rng(seed), 512, longest=60)
-    policies = [one.policy for some in EVERY.values() for one in some]
+    policies = ALL_POLICIES
     priced = [(policy, None if place % 3 == 0 else cost) for place, policy in enumerate(policies)]
     sums = Replay(priced).sums(texts)
     for place, (policy, own) in enumerate(priced):
@@ -148,14 +163,25 @@ def test_budgets_at_different_prices_are_each_as_if_alone(
 
 
 def test_policies_of_all_kinds_at_once_are_each_as_if_alone(sample: list[RecordedSequence]) -> None:
-    together = [one.policy for some in EVERY.values() for one in some]
+    together = ALL_POLICIES
     check_columns(together[::-1], sample[1])
     check_columns([*together[:3], *together[:3]], sample[2])
 
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    return open_trace(write_synthetic_trace(tmp_path_factory.mktemp("engine") / "trace", num_sequences=9, length=30))
+    folder = write_synthetic_trace(tmp_path_factory.mktemp("engine") / "trace", num_sequences=9, length=30)
+    trace = open_trace(folder)
+    base, producer = ("synthetic", trace.draft_ids["synthetic"]), ModelInfo("synthetic", "", "synthetic-channels")
+    for need in joint_needs(ALL_POLICIES):
+        settings = {"depth": trace.manifest.draft_sets["synthetic"].depth, "order": BASE_RANK, **dict(need.least)}
+        reach = dict(need.least)["previous"], dict(need.least)["top_k"], trace.manifest.vocab_size
+
+        def columns(recorded: RecordedSequence, reach: tuple[int, int, int] = reach) -> TransitionColumns:
+            return TransitionColumns(*made_up_transitions(recorded, *reach))
+
+        add_channel(folder, need.name, ChannelInfo(need.kind, producer, *base, settings, "float32"), columns)
+    return open_trace(folder)
 
 
 def test_any_number_of_threads_gives_the_same_rows(trace: Trace) -> None:
@@ -165,7 +191,7 @@ def test_any_number_of_threads_gives_the_same_rows(trace: Trace) -> None:
     for one in (one for some in EVERY.values() for one in some):
         if one.policy.budget > kept.exact_budget and one.policy.needs.top_k is None and one.name != "chain":
             continue
-        check_needs(one.policy, Held(kept.exact_budget, kept.min_width))
+        check_needs(one.policy, trace.holds("synthetic"))
         policies.append(one)
     assert len(policies) > len(SETTINGS["ddtree"])
     for prices in (Prices(None, "none", ""), Prices(cost, "made-up", "")):
@@ -175,7 +201,12 @@ def test_any_number_of_threads_gives_the_same_rows(trace: Trace) -> None:
             replay_trace(trace, "synthetic", asked, None, ReplayOptions(threads)) for threads in (1, 2, 3)
         )
         assert all(first.equals(other) for other in others)
-        assert first.height == 9 * (len(fitting) + 1 + (prices.cost is not None))
+        # Beside channels there is no bound of best budgets on the marginals.
+        assert any(one.policy.needs.channels for one in fitting)
+        assert first.height == 9 * (len(fitting) + 1)
+        read = first.filter(pl.col("channel_ids") != "{}")
+        assert set(read["name"]) == {"treeflash", "hindsight"}
+        assert set(read["channel_ids"]) == {channel_ids_text({"treeflash": trace.channel_ids["treeflash"]})}
 
 
 def test_every_policy_here_is_named(tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ def test_a_policy_that_reads_prices_reads_those_of_each_machine(trace: Path, tmp
     assert per_round[ids[0][1], dear] == per_round[ids[0][1], free] == per_round[ids[0][0], dear]
 
 
-def test_bounds_stand_beside_no_policy_that_reads_channels() -> None:
+def test_hindsight_beside_a_policy_that_reads_a_channel_may_take_its_tokens() -> None:
     from dataclasses import dataclass
 
     from simlab.draft import Draft
@@ -336,10 +336,14 @@ def test_bounds_stand_beside_no_policy_that_reads_channels() -> None:
             return DraftTree.root_only(draft.root_token)
 
     none = Prices(None, "none", "")
-    for channels, num_bounds in (((), 1), ((ChannelNeed("pool", "pool"),), 0)):
+    ids = set()
+    for channels in ((), (ChannelNeed("pool", "pool"),)):
         one = NamedPolicy("mine", "mine", {}, Channelled(channels=channels), "id")
         asked = PricedPolicies(none, (one,))
-        assert len(replay_rows.bound_rows(asked, 64, 7, best_budgets=True)) == num_bounds
+        (bound,) = replay_rows.bound_rows(asked, 64, 7, best_budgets=True)
+        assert bound.channels == channels
+        ids.add(bound.policy_id)
+    assert len(ids) == 2
 
 
 def test_rounds_add_up_to_the_rows(trace: Path, whole: pl.DataFrame, tmp_path: Path) -> None:

@@ -14,7 +14,12 @@ def row(**changes: object) -> dict[str, object]:
     values: dict[str, object] = {}
     for name, dtype in results_schema().items():
         values[name] = "x" if dtype == pl.String else 1
-    values |= dict.fromkeys(OPTIONAL) | {"kind": "predicted", "settings": "{}", "stop_reason": "length"}
+    values |= dict.fromkeys(OPTIONAL) | {
+        "kind": "predicted",
+        "settings": "{}",
+        "channel_ids": "{}",
+        "stop_reason": "length",
+    }
     values |= {"verified": 2, "committed": 1}
     return values | changes
 
@@ -30,16 +35,24 @@ def test_rows_come_back_in_canonical_order(tmp_path: Path) -> None:
 
 
 def test_optional_columns_may_be_left_out() -> None:
-    short = {name: value for name, value in row().items() if name not in OPTIONAL}
+    short = {name: value for name, value in row().items() if name not in (*OPTIONAL, "channel_ids")}
     assert results_frame([short]).equals(results_frame([row()]))
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"speed": 3.0}, {"kind": "guessed"}, {"rounds": None}, {"rounds": "many"}, {"policy": None}],
+    [
+        {"speed": 3.0},
+        {"kind": "guessed"},
+        {"rounds": None},
+        {"rounds": "many"},
+        {"policy": None},
+        {"channel_ids": "[]"},
+        {"channel_ids": '{"a": 1}'},
+    ],
 )
 def test_a_row_that_does_not_fit_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"columns|kind|null|type"):
+    with pytest.raises(ValueError, match=r"columns|kind|null|type|channel_ids"):
         results_frame([row(**wrong)])
 
 
