@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from made_up_heads import with_producers
 from order_checks import check_columns
 
 from simlab.arrays import Ints
@@ -147,6 +148,8 @@ def check_prompt(
 
     ``on_policy`` is called with each label before its run. Many policies write the same text, which is audited once.
     """
+    if not models.producers:
+        models = with_producers(models, [one.policy for one in policies])
     prompt, runs = record.prompt, []
     audits: dict[bytes, TextLosses] = {}
     for one in policies:

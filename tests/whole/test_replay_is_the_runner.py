@@ -143,10 +143,10 @@ def test_every_policy_of_the_table_is_verified() -> None:
 
 
 def test_every_switch_of_every_policy_is_verified() -> None:
-    """A setting that is a word or yes and no chooses between ways through the code; but for names of files."""
-    names_of_files = {"cost", "table", "ngram", "target_config"}
+    """A setting that is a word or yes and no chooses ways through the code; a name of a file or channel does not."""
+    names = {"cost", "table", "ngram", "target_config", "channel"}
     for one in describe_policies():
-        switches = {field.name for field in one.fields if field.kind in ("str", "bool")} - names_of_files
+        switches = {field.name for field in one.fields if field.kind in ("str", "bool")} - names
         named = {pair.partition("=")[0] for settings in VARIANTS.get(one.name, ()) for pair in settings.split(",")}
         assert switches <= named, f"{one.name}: name {', '.join(switches - named)} in its `variants`"
 

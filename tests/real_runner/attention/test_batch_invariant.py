@@ -12,6 +12,7 @@ import torch
 from confirm_runs import Made, confirmed, make, setup_of
 from every_policy import EVERY_POLICY
 from made_up_costs import filled
+from made_up_heads import with_producers
 from torch import Tensor
 
 from simlab.arrays import Ints
@@ -69,7 +70,8 @@ def test_every_policy_writes_plain_decodings_text(family: str, dtype: torch.dtyp
     num_rows = rows_for([*policies, DDTree(MOST_BUDGET)], random_trees.BLOCK_SIZE - 1)
     accepted = 0
     for seed, sampling in enumerate(SAMPLINGS):
-        models, prompt = models_of(family, seed, dtype, num_rows), prompt_of(seed)
+        models = with_producers(models_of(family, seed, dtype, num_rows), policies, seed)
+        prompt = prompt_of(seed)
         text = decode(models, Autoregressive(), prompt, sampling, MAX_NEW_TOKENS).text.tolist()
         for policy in [*policies, *trees_of(seed, tuple(text))]:
             decoded = decode(models, policy, prompt, sampling, MAX_NEW_TOKENS)

@@ -13,6 +13,7 @@ from every_policy import EVERY_POLICY, LongerAfterSuccess
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from lossless_checks import Case, check_case, check_rounds, check_text, fixed_cases, kinds_of, plain_of
+from made_up_heads import with_producers
 
 from simlab.draft import Draft, Prompt
 from simlab.errors import MissingChannelError, ModelError, PolicyError
@@ -92,7 +93,7 @@ def test_every_policy_gives_the_text_of_plain_decoding(family: str, sampling: Sa
     """With a drafter of the real class, in float32; a policy that is new in the table is among them."""
     accepted: Counter[str] = Counter()
     for seed in range(4):
-        models = random_trees.random_models(family, seed, 12, torch.float32)
+        models = with_producers(random_trees.random_models(family, seed, 12, torch.float32), EVERY_POLICY, seed)
         for prompt in prompts_for(models, 3):
             plain = random_trees.plain_text(models.target, prompt, sampling, 24)
             for policy in [*EVERY_POLICY, LongerAfterSuccess()]:
