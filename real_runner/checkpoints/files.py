@@ -56,16 +56,20 @@ def write_text(path: Path, text: str) -> None:
 
 
 PACKAGED = "dflash-smollm2-135m"
+"""The drafter that comes with simlab."""
+
+PACKAGED_HEAD = "treeflash-smollm2-135m"
+"""The first-order head for it."""
 
 
 def find_drafter(name: str) -> ModelFiles:
-    """The files of the packaged drafter, of a local one, or of one fetched from the hub.
+    """The files of a packaged drafter or head, of a local one, or of one fetched from the hub.
 
     Raises:
         ModelError: there is none of that name.
     """
-    if name == PACKAGED:
-        return ModelFiles(Path(str(files("simlab.real_runner"))) / "data" / PACKAGED, "")
+    if name in (PACKAGED, PACKAGED_HEAD):
+        return ModelFiles(Path(str(files("simlab.real_runner"))) / "data" / name, "")
     if Path(name).is_dir() or name.endswith(".safetensors"):
         return ModelFiles(Path(name), "")
     if Path(name).is_file():
