@@ -3,11 +3,9 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TypeAlias
 
 from tqdm import tqdm
 
-from simlab.channels.needs import channels_read
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.confirm.entries import (
     Difference,
@@ -25,7 +23,6 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal
 from simlab.real_runner.decoding.timer import Clock, clock_of
-from simlab.recorded import RecordedSequence
 from simlab.traces.format.records import SequenceRecord
 
 SEQUENCE = "sequence"
@@ -62,10 +59,10 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
     clock = clock_of(setup.models.target.device)
     with ConfirmProgress(setup, done, ending, rule.may_stop) as bar:
         _warm_up(setup, clock, bar)
-        for repeat, (number, record, recorded) in _all_missing(setup, done):
+        for repeat, number, record in _all_missing(setup, done):
             order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
             decoded = {one.policy_id: _timed(setup, one, record, clock, bar) for one in order}
-            runs = tuple(_finished(one, decoded[one.policy_id], record, recorded) for one in setup.policies)
+            runs = tuple(_finished(setup, one, decoded[one.policy_id], record) for one in setup.policies)
             sequence = FinishedSequence(repeat, record.index, runs)
             log.append(SEQUENCE, sequence.to_json())
             ending.add(sequence)
@@ -83,28 +80,18 @@ def finished(log: ConfirmLog) -> list[FinishedSequence]:
     return [*(finished_sequence(entry) for entry in log.entries(SEQUENCE)), *groups]
 
 
-_Missing: TypeAlias = tuple[int, SequenceRecord, RecordedSequence | None]
-"""The number of a sequence among all, the sequence, and what a replay reads of it where the run is compared with it."""
-
-
-def _all_missing(setup: ConfirmSetup, done: set[tuple[int, int]]) -> Iterator[tuple[int, _Missing]]:
-    """Each repeat, and what is still to be done of it."""
+def _all_missing(setup: ConfirmSetup, done: set[tuple[int, int]]) -> Iterator[tuple[int, int, SequenceRecord]]:
+    """Repeat, number and record of what is still to be done, repeat by repeat."""
     for repeat in range(setup.options.repeats):
         own = {index for where, index in done if where == repeat}
-        yield from ((repeat, one) for one in _missing(setup, own))
+        yield from ((repeat, number, record) for number, record in _missing(setup, own))
 
 
-def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[_Missing]:
-    """The sequences not yet done."""
+def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[tuple[int, SequenceRecord]]:
+    """The sequences not yet done, each with its number among all; with what was recorded where it is compared."""
     numbers = {record.index: number for number, record in enumerate(setup.records) if record.index not in done}
-    if not setup.is_reference:
-        yield from ((numbers[record.index], record, None) for record in setup.records if record.index in numbers)
-        return
-    channels = channels_read(one.policy for one in setup.policies)
-    # Both go through the trace shard by shard, in its order.
-    records = setup.trace.records([setup.draft], numbers)
-    for record, recorded in zip(records, setup.trace.recorded(setup.draft, numbers, channels), strict=True):
-        yield numbers[record.index], record, recorded
+    records = setup.trace.records([setup.draft], numbers) if setup.is_reference else setup.records
+    yield from ((numbers[record.index], record) for record in records if record.index in numbers)
 
 
 def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "ConfirmProgress") -> None:
@@ -123,13 +110,12 @@ def _timed(
     return decoded
 
 
-def _finished(
-    named: NamedPolicy, decoded: DecodedText, record: SequenceRecord, recorded: RecordedSequence | None
-) -> FinishedRun:
+def _finished(setup: ConfirmSetup, named: NamedPolicy, decoded: DecodedText, record: SequenceRecord) -> FinishedRun:
     """Judged outside of all timing."""
     unequal = first_unequal(named.policy, decoded)
     differences: list[Difference] = []
-    if recorded is not None:
+    if setup.is_reference:
+        recorded = record.recorded(setup.draft)
         gaps = None if record.tokens is None else record.tokens.decision_gap
         differences = list(differences_in(compare_with_record(named.policy, decoded, recorded, gaps)))
     return finished_run(named.policy_id, decoded, "" if unequal is None else str(unequal), differences)
@@ -141,7 +127,6 @@ def differences_in(comparison: RecordComparison) -> Iterator[Difference]:
         "text": () if comparison.parting is None else (comparison.parting,),
         "round": comparison.round_differences,
         "row": comparison.row_differences,
-        "channel": comparison.channel_differences,
     }
     for kind, differences in parts.items():
         for difference in differences:

@@ -1,8 +1,7 @@
 """What a person asks of a confirmation."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from simlab.real_runner.execution.executions import EAGER, check_device_map, check_execution
@@ -29,7 +28,6 @@ class ConfirmOptions:
         batch_invariant: every pass of the target has one fixed shape; see
             `simlab.real_runner.attention.batch_invariant`.
         device_map: ``auto`` spreads the target over devices; None: one has it.
-        channels: where a producer of a channel lies now, by the channel's name; others lie where the trace says.
         audit_device: where the float32 target of the audit runs; ``auto`` spreads it; None: where the run was.
     """
 
@@ -50,7 +48,6 @@ class ConfirmOptions:
     batch_invariant: bool = False
     device_map: str | None = None
     audit_device: str | None = None
-    channels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_execution(self.execution, self.batch, self.device)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.arrays import Doubles, Floats, Ints
-from simlab.channels import Channel, Transitions
 from simlab.draft import Marginals
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decoded import DecodedText, parting_of
 from simlab.recorded import DraftRows, RecordedSequence
-from simlab.sequence_replay import Round, draft_source, rounds
+from simlab.sequence_replay import Round, rounds
 from simlab.tree import DraftTree
 
 
@@ -85,77 +84,6 @@ def _compare_depth(ids: Ints, log_probs: Floats, ids_there: Ints, log_probs_ther
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelDifference:
-    """A list of a channel in which places hold other candidates than in the record.
-
-    Attributes:
-        position: of the root.
-        channel: its name.
-        below: the tokens above the list: of transitions the last of them alone, of a pool all below the root.
-        depth: of the list's candidates, counted from 1.
-        num_ranks: how many places; all of a list that is in one of the two alone.
-        gap: as of a `RowDifference`.
-        size: likewise.
-    """
-
-    position: int
-    channel: str
-    below: tuple[int, ...]
-    depth: int
-    num_ranks: int
-    gap: float
-    size: float
-
-    def __str__(self) -> str:
-        return (
-            f"channel {self.channel} at {self.position}, depth {self.depth}, below {list(self.below)}: "
-            f"{self.num_ranks} places differ (gap {self.gap:.3g}, log-probs by {self.size:.3g})"
-        )
-
-
-def compare_channels(
-    position: int, name: str, ran: Channel, recorded: Channel
-) -> tuple[list[ChannelDifference], float]:
-    """The lists that differ, and the largest difference of one candidate's log-probability.
-
-    Args:
-        position: of the root, for the result.
-        name: of the channel, likewise.
-        ran: what the policy saw.
-        recorded: the record's, cut to what the policy declares.
-    """
-    here, there = (dict(_lists(one)) for one in (ran, recorded))
-    differences, largest = [], 0.0
-    for depth, below in sorted(here.keys() | there.keys()):
-        own, other = here.get((depth, below)), there.get((depth, below))
-        if own is None or other is None:
-            num = len((own or other or ((),))[0])
-            differences.append(ChannelDifference(position, name, below, depth, num, math.nan, math.nan))
-            continue
-        num_ranks, gap, size = _compare_depth(*own, *other)
-        largest = max(largest, size)
-        if num_ranks:
-            differences.append(ChannelDifference(position, name, below, depth, num_ranks, gap, size))
-    return differences, largest
-
-
-def _lists(channel: Channel) -> Iterator[tuple[tuple[int, tuple[int, ...]], tuple[Ints, Floats]]]:
-    """Each list of candidates by its depth and what stands above it."""
-    if isinstance(channel, Transitions):
-        depths = np.repeat(np.arange(1, channel.depth + 1), channel.num_rows).tolist()
-        above = [(), *((token,) for token in channel.previous.tolist())]
-        for row, (depth, below) in enumerate(zip(depths, above, strict=True)):
-            yield (depth, below), (channel.ids[row], channel.log_probs[row])
-        return
-    paths = [()]
-    for token, parent in zip(channel.tokens.tolist(), channel.parents.tolist(), strict=True):
-        paths.append((*paths[parent], token))
-    for parent in np.unique(channel.parents).tolist():
-        own = channel.parents == parent
-        yield (len(paths[parent]) + 1, paths[parent]), (channel.tokens[own], channel.log_probs[own])
-
-
-@dataclass(frozen=True, slots=True)
 class TextParting:
     """Where the decoded text leaves the recorded one.
 
@@ -215,7 +143,6 @@ class RecordComparison:
         num_rows: drafted rows compared.
         row_differences: in order.
         largest_size: the largest difference of log-probability of one candidate in any row; 0 without rows.
-        channel_differences: in order.
     """
 
     parting: TextParting | None
@@ -225,7 +152,6 @@ class RecordComparison:
     num_rows: int
     row_differences: tuple[RowDifference, ...]
     largest_size: float
-    channel_differences: tuple[ChannelDifference, ...] = ()
 
     @property
     def rounds_equal(self) -> bool:
@@ -234,7 +160,7 @@ class RecordComparison:
 
     def differences(self) -> list[str]:
         """Every difference in words."""
-        differences = [*self.round_differences, *self.row_differences, *self.channel_differences]
+        differences = [*self.round_differences, *self.row_differences]
         return [*([str(self.parting)] if self.parting else []), *map(str, differences)]
 
 
@@ -265,7 +191,6 @@ def compare_with_record(
     rows = _rows_at(recorded.rows, ran.keys())
     drafted = [(one.round.position, one.marginals) for one in decoded.rounds if one.round.position in rows]
     compared = [compare_rows(t, marginals, rows[t]) for t, marginals in drafted if marginals is not None]
-    of_channels = list(_channels_compared(policy, decoded, recorded, rows.keys()))
     of_rounds = [_compare_round(ran[t], replayed[t], end, rows.get(t)) for t in common]
     return RecordComparison(
         parting=_text_parting(parting, decoded, recorded, decision_gaps),
@@ -274,23 +199,8 @@ def compare_with_record(
         round_differences=tuple(difference for difference in of_rounds if difference is not None),
         num_rows=len(compared),
         row_differences=tuple(difference for row, _ in compared for difference in row),
-        largest_size=max((size for _, size in [*compared, *of_channels]), default=0.0),
-        channel_differences=tuple(difference for found, _ in of_channels for difference in found),
+        largest_size=max((size for _, size in compared), default=0.0),
     )
-
-
-def _channels_compared(
-    policy: AnyPolicy, decoded: DecodedText, recorded: RecordedSequence, roots: Collection[int]
-) -> Iterator[tuple[list[ChannelDifference], float]]:
-    """Every channel at every root that was drafted below, as far as the record goes."""
-    if not policy.needs.channels:
-        return
-    seen_at = draft_source(policy.needs, recorded)
-    for one in decoded.rounds:
-        if one.round.position in roots:
-            there = seen_at(one.round.position).channels
-            for name, channel in one.channels.items():
-                yield compare_channels(one.round.position, name, channel, there[name])
 
 
 def _before(end: int, replayed: Iterator[Round]) -> Iterator[Round]:

@@ -7,19 +7,16 @@ from importlib import metadata
 import torch
 
 from simlab.channels.needs import channels_read
-from simlab.errors import MissingChannelError, ModelError, TraceError
+from simlab.errors import MissingChannelError, TraceError
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.policy import is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import rows_for
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.producers import load_producer, reach_of
 from simlab.real_runner.confirm.batch_invariant_check import check_shapes_agree
 from simlab.real_runner.confirm.groups import ResampledUnit, TextGroup, groups_of, units_of
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.decoding.decode import check_makes_no_channel, check_runs
+from simlab.real_runner.decoding.decode import check_runs
 from simlab.real_runner.execution.executions import AUTO, EAGER
-from simlab.real_runner.heads.producer import Producer
 from simlab.real_runner.models import Models, check_device, load_models
 from simlab.real_runner.profile.machine import library_versions, machine_of
 from simlab.real_runner.profile.setting import SETTING, first_difference, setting_of
@@ -91,7 +88,6 @@ class ConfirmSetup:
 
     def key(self) -> Json:
         """All that a resumed run must share with the one that it goes on with."""
-        read = channels_read(named.policy for named in self.policies)
         return {
             "--trace": self.trace.text_id,
             "--target": self.manifest.target.digest,
@@ -107,7 +103,6 @@ class ConfirmSetup:
             "threads": torch.get_num_threads(),
             "versions": {"simlab": metadata.version("simlab"), **library_versions()},
             "policy ids": [one.policy_id for one in self.policies],
-            **({"channels": {name: self.trace.channel_ids[name] for name in sorted(read)}} if read else {}),
         }
 
     def price_difference(self, file: CostFile) -> str | None:
@@ -117,17 +112,24 @@ class ConfirmSetup:
         return first_difference(file, replace(now, batch=options.batch), SETTING)
 
 
-def check_trace(trace: Trace) -> None:
-    """Refuse, before any model is loaded, a trace with which there is nothing to confirm.
+def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
+    """Refuse, before any model is loaded, a trace or a policy with which there is nothing to confirm.
 
     Raises:
         TraceError: the texts were not written by the target.
+        MissingChannelError: a policy reads a channel.
     """
     if trace.manifest.gt_mode != "generated":
         raise TraceError(
             f"the texts of {trace.place} were made elsewhere, so the target will write others; to confirm, record "
             "what it writes itself: `simlab record --prompts FILE`"
         )
+    for named in policies:
+        if named.policy.needs.channels:
+            raise MissingChannelError(
+                f"{named.label} reads the channels {', '.join(channels_read([named.policy]))}, and the runner makes "
+                "none; confirm a policy that reads the drafter's candidates alone"
+            )
 
 
 def load_setup(
@@ -145,10 +147,9 @@ def load_setup(
         ModelError: the models cannot be loaded, do not fit each other, or a text may outrun the target's
             positions; or rows of a fixed shape are not computed alike on this machine.
         TraceError: they are not the models of the trace.
-        MissingChannelError: the trace does not hold what a policy reads, or it cannot be made in passes of this kind.
+        MissingChannelError: the trace does not hold what a policy reads.
     """
     manifest = trace.manifest
-    _check_channels_can_be_made(options, policies)
     if options.audit_device not in (None, AUTO):
         check_device(options.audit_device)
     if options.threads is not None:
@@ -173,8 +174,6 @@ def load_setup(
         models = replace(models, fixed_rows=rows)
     for named in policies:
         check_needs(named.policy, trace.holds(draft))
-    models = replace(models, producers=_producers(options, trace, models, policies))
-    for named in policies:
         for record in records:
             check_runs(models, named.policy, record.prompt, manifest.max_new_tokens)
     if options.batch_invariant:
@@ -187,54 +186,6 @@ def load_setup(
         policies=tuple(policies),
         records=tuple(records),
     )
-
-
-def _check_channels_can_be_made(options: ConfirmOptions, policies: Sequence[NamedPolicy]) -> None:
-    """Refuse, before any model is loaded, what makes no channel, and places of channels that nobody reads."""
-    others = [f"--batch {options.batch}"] if options.batch != 1 else []
-    others += [f"--execution {options.execution}"] if options.execution != EAGER else []
-    for named in policies if others else ():
-        check_makes_no_channel(named.policy, others[0])
-    read = channels_read(named.policy for named in policies)
-    unread = [name for name in options.channels if name not in read]
-    if unread:
-        raise MissingChannelError(
-            f"--channel {unread[0]} says where the producer of a channel lies, and no policy reads {unread[0]} "
-            f"(they read {', '.join(read) or 'none'}); leave it out, or add such a policy"
-        )
-
-
-def _producers(
-    options: ConfirmOptions, trace: Trace, models: Models, policies: Sequence[NamedPolicy]
-) -> dict[str, Producer]:
-    """What makes the channels that policies read, by name: the very checkpoints that recorded them.
-
-    Raises:
-        ModelError: a checkpoint is not where the trace says, or cannot be loaded.
-        TraceError: it is another one.
-    """
-    found: dict[str, Producer] = {}
-    for name in channels_read(named.policy for named in policies):
-        info = trace.manifest.channels[name]
-        place = options.channels.get(name) or at_revision(info.producer.name, info.producer.revision)
-        try:
-            folder = find_drafter(place).folder
-            digest = checkpoint_digest(folder)
-        except ModelError as error:
-            if name in options.channels:
-                raise
-            raise ModelError(
-                f"{error}; {trace.place} names it so, and --channel {name}=CHECKPOINT says where it is now"
-            ) from error
-        if digest != info.producer.digest:
-            raise TraceError(
-                f"the channel {name} of {trace.place} was recorded with {info.producer.name} (digest "
-                f"{info.producer.digest[:12]}); {place} has digest {digest[:12]}; give the same checkpoint with "
-                f"--channel {name}=CHECKPOINT, or record a channel with this one"
-            )
-        drafter_digest = checkpoint_digest(models.draft_folder)
-        found[name] = load_producer(folder, reach_of(info), models.drafter, models.target, drafter_digest)
-    return found
 
 
 def _settle_taps(models: Models, options: ConfirmOptions, kept: DraftSet) -> None:

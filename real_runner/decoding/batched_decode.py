@@ -10,7 +10,7 @@ from simlab.draft import Prompt
 from simlab.policies.composition import check_batch
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
-from simlab.real_runner.decoding.decode import check_makes_no_channel, check_runs
+from simlab.real_runner.decoding.decode import check_runs
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.running_text import RunningText
 from simlab.real_runner.decoding.timer import Clock
@@ -46,14 +46,13 @@ def decode_batch(
         In the order of the prompts.
 
     Raises:
-        MissingChannelError: the policy reads a channel, which is made for one text at a time.
+        MissingChannelError: the policy reads a channel, and the runner makes none.
         ModelError: a text may outrun the target's positions, or logits are no law.
         PolicyError: the policy chose a tree that it may not, or has no prices for as many texts.
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1; got {batch}")
     check_batch(policy, batch)
-    check_makes_no_channel(policy, f"--batch {batch}")
     for prompt in prompts:
         check_runs(models, policy, prompt, max_new_tokens)
     longest = max((len(prompt.token_ids) for prompt in prompts), default=0)

@@ -39,7 +39,7 @@ def decode(
         clock: see `simlab.real_runner.decoding.timer`.
 
     Raises:
-        MissingChannelError: the policy reads a channel that no producer of the models makes.
+        MissingChannelError: the policy reads a channel, and the runner makes none.
         ModelError: the text may outrun the target's positions, or logits are no law.
         PolicyError: the policy chose a tree that it may not, or its budget does not fit the fixed rows.
     """
@@ -58,18 +58,15 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
     """Refuse before the work what cannot be run.
 
     Raises:
-        MissingChannelError: the policy reads a channel that no producer of the models makes.
+        MissingChannelError: the policy reads a channel.
         ModelError: prompt, new tokens and one block need more positions than the target has.
         PolicyError: passes have fixed rows, and the policy's trees may have more.
     """
-    missing = [name for name in channels_read([policy]) if name not in models.producers]
-    if missing:
+    if policy.needs.channels:
         raise MissingChannelError(
-            f"{policy!r} reads the channels {', '.join(missing)}, and no network that makes them is loaded; "
+            f"{policy!r} reads the channels {', '.join(channels_read([policy]))}, and the runner makes none; "
             "run a policy that reads the drafter's candidates alone"
         )
-    if models.graphs is not None:
-        check_makes_no_channel(policy, f"--execution {models.execution}")
     positions, depth = models.target.longest_context, models.drafter.config.depth
     if models.fixed_rows:
         check_rows(policy, models.fixed_rows, depth)
@@ -79,23 +76,6 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
             f"prompt {prompt.prompt_id!r} has {len(prompt.token_ids)} tokens; with {max_new_tokens} new ones and a "
             f"draft of {depth} it needs {needed} positions, and {models.target.reach}; take shorter "
             "prompts or fewer new tokens"
-        )
-
-
-def check_makes_no_channel(policy: AnyPolicy, option: str) -> None:
-    """Refuse, for a way to decode in which no channel is made, a policy that reads one.
-
-    Args:
-        policy: any.
-        option: that chose this way.
-
-    Raises:
-        MissingChannelError: it reads a channel.
-    """
-    if policy.needs.channels:
-        raise MissingChannelError(
-            f"{policy!r} reads the channels {', '.join(channels_read([policy]))}, which are made in eager passes for "
-            f"one text at a time; leave {option} out"
         )
 
 

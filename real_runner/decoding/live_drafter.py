@@ -1,38 +1,28 @@
 """The drafter in live decoding: a growing context, and the candidates below one root."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
-from simlab.channels import Channel
 from simlab.draft import Marginals
-from simlab.real_runner.drafters.dense import block_states, logits_of
+from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
 from simlab.real_runner.execution.kv_buffers import ContextBuffer
-from simlab.real_runner.heads.producer import Producer
 from simlab.real_runner.models import Models
 
 
 class LiveDrafter:
     """Drafts for one sequence. What the target has read since the last draft is projected when it drafts."""
 
-    def __init__(
-        self, models: Models, read: CandidatesRead, room: int, producers: Mapping[str, Producer] | None = None
-    ) -> None:
+    def __init__(self, models: Models, read: CandidatesRead, room: int) -> None:
         """Begin with nothing read of the text.
 
         Args:
             models: both of them; the drafter borrows the target's embedding and head.
             read: what is given at each depth.
             room: tokens that the context will hold.
-            producers: of channels, by name; None: of none.
         """
-        self._models, self._wanted, self._producers = models, read, dict(producers or {})
-        widest = max((one.width for one in self._producers.values()), default=0)
-        self._wide = replace(read, width=max(read.width, widest))
+        self._models, self._wanted = models, read
         self._buffer = ContextBuffer(models.drafter, room)
         self._waiting: list[Tensor] = []
         self._last = torch.empty(0)
@@ -47,25 +37,12 @@ class LiveDrafter:
         Raises:
             ModelError: the drafter's logits are not numbers.
         """
-        return self.drafted(root_token, position)[0]
-
-    def drafted(self, root_token: int, position: int) -> tuple[Marginals, dict[str, Channel]]:
-        """The candidates as `marginals` has them, and what each producer makes of the same pass, by name.
-
-        Raises:
-            ModelError: the numbers of a model are none.
-        """
-        drafter, target, context = self._models.drafter, self._models.target, self._project()
-        roots = torch.tensor([root_token], device=target.device)
-        positions = torch.tensor([position], device=target.device)
-        states = block_states(drafter, target, roots, positions, context)
-        logits = logits_of(drafter, target, states.after)[0]
-        wide, own = first_marginals(logits, self._wide), drafter.vocabulary
-        if own is not None:
-            wide = own.in_target(wide)
-        channels = {name: one.at_root(states, root_token, wide) for name, one in self._producers.items()}
-        # A producer may read more candidates than the policy, which sees no more than it declares.
-        return wide.first_ranks(self._wanted.width) if self._producers else wide, channels
+        context = self._project()
+        device = self._models.target.device
+        roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)
+        logits = block_logits(self._models.drafter, self._models.target, roots, positions, context)[0]
+        drafted, own = first_marginals(logits, self._wanted), self._models.drafter.vocabulary
+        return drafted if own is None else own.in_target(drafted)
 
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens of the context; the last few are left to be projected again."""

@@ -1,14 +1,12 @@
 """Replay of the runner's own rows on its own text: it must give the runner's rounds, without tolerance."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
 from simlab.arrays import Floats
-from simlab.channels import Channel, ChannelRows, Pool, PoolRows, TransitionRows, Transitions, join_channels
 from simlab.draft import Marginals
-from simlab.grid import LOWEST
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.recorded import DraftRows, RecordedSequence
@@ -81,14 +79,8 @@ def own_sequence(decoded: DecodedText) -> RecordedSequence:
         ValueError: a round begins outside the text, or rows differ in depth.
     """
     by_position = {ran.round.position: ran.marginals for ran in decoded.rounds if ran.marginals is not None}
-    num_roots = len(decoded.text) - 1
-    rows = _rows(by_position, num_roots) if by_position else None
-    names = {name for ran in decoded.rounds for name in ran.channels}
-    channels = {
-        name: _channel_rows({ran.round.position: ran.channels[name] for ran in decoded.rounds}, num_roots)
-        for name in sorted(names)
-    }
-    return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, channels=channels)
+    rows = _rows(by_position, len(decoded.text) - 1) if by_position else None
+    return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows)
 
 
 _PARTS = ("root", "tree tokens", "tree parents", "accepted path", "committed tokens", "clipping")
@@ -134,25 +126,6 @@ def _rows(by_position: dict[int, Marginals], num_roots: int) -> DraftRows:
     ids = np.concatenate([marginals.ids for marginals in in_order])
     log_probs = np.concatenate([marginals.log_probs for marginals in in_order])
     return DraftRows(ids, log_probs, counts, np.full_like(counts, -1), _entropies(by_position, counts.shape))
-
-
-def _channel_rows(by_position: Mapping[int, Channel], num_roots: int) -> ChannelRows:
-    """Rows of a channel that hold what was seen; at every other root stands the least that its kind allows."""
-    return join_channels([_one_row(by_position.get(root), by_position) for root in range(num_roots)])
-
-
-def _one_row(one: Channel | None, seen: Mapping[int, Channel]) -> ChannelRows:
-    if isinstance(one, Pool):
-        return PoolRows(np.array([len(one.tokens)]), one.tokens, one.parents, one.log_probs, one.expanded)
-    if isinstance(one, Transitions):
-        return TransitionRows(one.num_rows[None], one.previous, one.ids, one.log_probs)
-    like = next(iter(seen.values()))
-    nothing = np.empty(0, np.int32)
-    if isinstance(like, Pool):
-        return PoolRows(np.zeros(1, np.int64), nothing, nothing, np.empty(0, np.float32), np.empty(0, np.bool_))
-    num_rows, ids = np.zeros((1, like.depth), np.int32), np.arange(like.ids.shape[1], dtype=np.int32)[None]
-    num_rows[0, 0] = 1
-    return TransitionRows(num_rows, nothing, ids, np.full(ids.shape, LOWEST, np.float32))
 
 
 def _entropies(by_position: dict[int, Marginals], shape: tuple[int, ...]) -> Floats | None:

@@ -78,10 +78,7 @@ class Speculation:
         self._shape = fixed_shape(rows, self._start, max_new_tokens) if rows else None
         room = len(self._tokens) + (rows or policy.budget) if rows or policy.budget < 1 << 15 else 0
         self._cache = BufferCache(models.target, room)
-        self._drafter = None
-        if policy.needs.draft:
-            producers = {need.name: models.producers[need.name].within(need) for need in policy.needs.channels}
-            self._drafter = LiveDrafter(models, candidates_read(policy), len(self._tokens), producers)
+        self._drafter = LiveDrafter(models, candidates_read(policy), len(self._tokens)) if policy.needs.draft else None
         self._mask = TreeMask(models.target)
         self._state = policy.start(prompt)
         self._read_prompt()
@@ -117,7 +114,7 @@ class Speculation:
         times.append(self._clock())
         clipped = len(verified.path) == len(verified.committed)
         ran = Round(position - self._start, tree, verified.path, len(verified.committed), clipped)
-        return DecodedRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()), draft.channels)
+        return DecodedRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()))
 
     @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:
@@ -170,8 +167,8 @@ class Speculation:
 
     def _draft(self, position: int) -> Draft:
         root = int(self._tokens[position])
-        marginals, channels = (None, {}) if self._drafter is None else self._drafter.drafted(root, position)
-        return Draft(marginals, root, read_only(self._tokens[: self._length]), position, channels)
+        marginals = None if self._drafter is None else self._drafter.marginals(root, position)
+        return Draft(marginals, root, read_only(self._tokens[: self._length]), position)
 
     def _read_tree(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
         target = self._models.target

@@ -13,7 +13,6 @@ from simlab.cli.model_options import (
     add_model_threads,
     add_sampling,
     add_tap_offset,
-    named_checkpoint,
 )
 from simlab.cli.options import Options, add_by, add_json, add_limit, add_policies
 from simlab.cli.parser import Parser, positive
@@ -87,13 +86,6 @@ def _add_running(group: Options) -> None:
     group.add_argument(
         "--draft", metavar="D", help="a folder, a *.safetensors file, or a Hub id (default: as the trace names it)"
     )
-    group.add_argument(
-        "--channel",
-        type=named_checkpoint,
-        action="append",
-        metavar="NAME=CHECKPOINT",
-        help="where the network lies that made a channel of the trace (default: as the trace names it)",
-    )
     add_tap_offset(group, "as the trace was recorded")
     add_dtype(group)
     add_device(group)
@@ -155,7 +147,6 @@ def run(options: argparse.Namespace) -> int:
         reprice=options.reprice,
         target=options.target,
         draft=options.draft,
-        channels=dict(options.channel or ()),
         tap_offset=options.tap_offset,
         dtype=options.dtype,
         device=options.device,

@@ -1,10 +1,7 @@
 """Options of the commands that run models, each declared once."""
 
-import argparse
-
 from simlab.cli.options import Options
 from simlab.cli.parser import not_negative, positive, seed, threads
-from simlab.limits.typed_numbers import shown
 from simlab.real_runner.checkpoints.layouts import tap_offset_help
 from simlab.real_runner.execution.executions import AUTO, EXECUTIONS, execution_help
 from simlab.real_runner.record.options import parse_template_kwargs
@@ -83,15 +80,3 @@ def add_sampling(parser: Options) -> None:
 def add_execution(parser: Options) -> None:
     """Add ``--execution``, which says how the models' operations are started; not given, it is None."""
     parser.add_argument("--execution", choices=tuple(EXECUTIONS), help=execution_help())
-
-
-def named_checkpoint(text: str) -> tuple[str, str]:
-    """The name and the checkpoint of ``NAME=CHECKPOINT``.
-
-    Raises:
-        ArgumentTypeError: it is something else.
-    """
-    name, equals, checkpoint = text.partition("=")
-    if not (name and equals and checkpoint):
-        raise argparse.ArgumentTypeError(f"expected NAME=CHECKPOINT, such as treeflash=runs/head; got {shown(text)}")
-    return name, checkpoint

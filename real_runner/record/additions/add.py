@@ -23,7 +23,7 @@ from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.real_runner.heads.rows import HeadReach
-from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
+from simlab.real_runner.heads.text_rows import head_columns
 from simlab.real_runner.models import Models, dtype_of, load_models, within_memory
 from simlab.real_runner.record.manifests import draft_set_of
 from simlab.real_runner.record.progress import RecordingProgress
@@ -225,7 +225,7 @@ def load_channel(options: ChannelOptions) -> Addition[TransitionColumns]:
     head = load_head(place.folder, load_drafter(folder, dtype_of(dtype)), digest, dtype_of(dtype))
     models = _load_models(options, trace, draft, base.tap_offset)
     head.to(models.target.device)
-    producer = TreeFlashProducer(head, models.drafter, models.target, options.reach.within(base.num_proposable))
+    reach = options.reach.within(base.num_proposable)
     info = _channel_info(
         trace,
         name,
@@ -236,7 +236,7 @@ def load_channel(options: ChannelOptions) -> Addition[TransitionColumns]:
     def columns(recorded: RecordedSequence) -> TransitionColumns:
         assert recorded.rows is not None
         tokens, features = _read(models, recorded)
-        return producer.columns(features, tokens, recorded.rows)
+        return head_columns(head, models.drafter, models.target, features, tokens, recorded.rows, reach)
 
     return Addition(
         trace,

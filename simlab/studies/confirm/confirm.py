@@ -40,7 +40,6 @@ def confirm(
     reprice: str | Path | None = None,
     target: str | None = None,
     draft: str | None = None,
-    channels: Mapping[str, str] | None = None,
     tap_offset: str | None = None,
     dtype: str = "float32",
     device: str = "cpu",
@@ -78,7 +77,6 @@ def confirm(
         reprice: where that cost file is written, corrected by the rounds that ran; None: nowhere.
         target: a name, folder or Hub id; None: as the trace names it.
         draft: a name, folder, file of weights or Hub id; None: as the trace names it.
-        channels: where the networks lie that made channels of the trace, by name; others lie where the trace says.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the trace was recorded.
         dtype: of the models' arithmetic.
         device: as torch names it.
@@ -117,7 +115,6 @@ def confirm(
             out=Path(out),
             target=target,
             draft=draft,
-            channels={} if channels is None else channels,
             dtype=dtype,
             device=device,
             device_map=device_map,

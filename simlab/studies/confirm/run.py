@@ -88,7 +88,7 @@ def run_confirmation(
     context = SummaryContext() if context is None else context
     policies = policies_at(policies, options.batch)
     check_out(options.out, options.resume)
-    check_trace(trace)
+    check_trace(trace, policies)
     wanted = set(first_prompts(trace, options.limit))
     records = [record for record in trace.sequences() if record.index in wanted]
     if not any(len(record.text) > 1 for record in records):
