@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Doubles, Floats, Ints, Longs
-from simlab.channels import TransitionRows
+from simlab.channels import TRANSITIONS, TransitionRows
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.real_runner.drafters.dense import BlockStates, embedded_tokens, finished_logits, logits_of
@@ -23,6 +23,7 @@ from simlab.real_runner.drafters.ranked import NO_LAWS, first_candidates
 from simlab.real_runner.heads.base import BaseCandidates
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.targets.model import Target
+from simlab.traces.format.manifest import BASE_RANK
 
 _LOGITS_PER_PASS = 2**26
 
@@ -63,6 +64,24 @@ class HeadReach:
         """This reach where a drafter has so many tokens: it proposes no more, and no row has more."""
         candidates = None if self.candidates is None else min(self.candidates, num_tokens)
         return HeadReach(min(self.previous, num_tokens), min(self.top_k, num_tokens), candidates)
+
+    @property
+    def kind(self) -> str:
+        """Rows of a head are transitions."""
+        return TRANSITIONS
+
+    def settings(self, depth: int) -> dict[str, object]:
+        """What the manifest says of the rows; ``candidates`` only where they bound them."""
+        bounded = {} if self.candidates is None else {"candidates": self.candidates}
+        return {"depth": depth, "previous": self.previous, "top_k": self.top_k, "order": BASE_RANK, **bounded}
+
+    def num_scores(self, depth: int) -> int:
+        """Tokens of all rows of a root."""
+        return sum(rows_of_depths(depth, self)) * self.top_k
+
+    def widest(self, width: int) -> str:
+        """The setting that must be smaller where a depth keeps so many candidates."""
+        return f"{'previous' if self.previous > width else 'candidates'}={width}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
