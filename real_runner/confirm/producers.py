@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from simlab.channels.needs import channels_read
-from simlab.errors import TraceError, UsageError, did_you_mean
+from simlab.errors import ModelError, TraceError, UsageError, did_you_mean
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import find_drafter
@@ -42,7 +43,7 @@ def with_producers(models: Models, options: ConfirmOptions, trace: Trace, polici
 
 
 def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, info: ChannelInfo) -> Producer:
-    place = find_drafter(options.channels.get(name, at_revision(info.producer.name, info.producer.revision))).folder
+    place = _place_of(options, name, info)
     digest = checkpoint_digest(place)
     if digest != info.producer.digest:
         raise TraceError(
@@ -54,3 +55,16 @@ def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, 
     dtype = models.target.dtype
     with_models = load_producer(place, info.settings, drafter, checkpoint_digest(models.draft_folder), dtype)
     return with_models(drafter, models.target)
+
+
+def _place_of(options: ConfirmOptions, name: str, info: ChannelInfo) -> Path:
+    """Where the checkpoint of a channel is."""
+    if name in options.channels:
+        return find_drafter(options.channels[name]).folder
+    try:
+        return find_drafter(at_revision(info.producer.name, info.producer.revision)).folder
+    except ModelError as error:
+        raise ModelError(
+            f"{error}; the trace names the network of the channel {name} so, and --channel {name}=CHECKPOINT says where "
+            "it is now"
+        ) from error

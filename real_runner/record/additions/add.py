@@ -32,7 +32,7 @@ from simlab.real_runner.tap_offset import MOST_TEXTS, parse_tap_offset, settle_t
 from simlab.real_runner.targets.hub_files import at_revision, repository_of
 from simlab.real_runner.targets.loading import target_files
 from simlab.recorded import RecordedSequence
-from simlab.traces.adder import ChannelAdder, DraftAdder, ShardAdder, fill, folder_of
+from simlab.traces.adder import ChannelAdder, DraftAdder, ShardAdder, extended_by, fill, folder_of
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.frames import channel_frame
 from simlab.traces.format.alone import writing_alone
@@ -176,7 +176,7 @@ def opened(options: ChannelOptions | DraftOptions) -> Trace:
         what = "channel" if is_channel else "draft set"
         raise TraceError(f"{trace.place} holds the {what} {options.name} already; choose another name")
     if isinstance(options, ChannelOptions):
-        base_name(trace, options.draft_set)
+        base_name(trace, options)
     elif options.dtype not in (None, manifest.dtype):
         raise TraceError(
             f"all draft sets of a trace are of one dtype, and {trace.place} has {manifest.dtype}; leave --dtype out, "
@@ -185,12 +185,15 @@ def opened(options: ChannelOptions | DraftOptions) -> Trace:
     return trace
 
 
-def base_name(trace: Trace, name: str | None) -> str:
-    """The draft set of that name, or the only one.
+def base_name(trace: Trace, options: ChannelOptions) -> str:
+    """The draft set that a channel is to extend: the one that was named, that it was begun with, or the only one.
 
     Raises:
         TraceError: there is none of that name, or several and none is named.
     """
+    name = options.draft_set
+    if name is None and options.resume:
+        name = extended_by(trace, options.name)
     names = list(trace.manifest.draft_sets)
     if name is None and len(names) > 1:
         raise TraceError(
@@ -207,7 +210,7 @@ def load_channel(options: ChannelOptions) -> Addition[ChannelColumns]:
         SimlabError: one cannot be loaded, or does not belong to the trace or to the others.
     """
     trace = opened(options)
-    name = base_name(trace, options.draft_set)
+    name = base_name(trace, options)
     base, dtype = trace.manifest.draft_sets[name], options.dtype or trace.manifest.dtype
     draft = options.draft or at_revision(base.model.name, base.model.revision)
     with _as_the_trace_names_it("--draft", options.draft):
@@ -287,7 +290,7 @@ def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields) -> Reac
         TraceError: it would read more candidates than the draft set keeps.
     """
     reach = reach_of(fields, options.settings)
-    base = trace.manifest.draft_sets[base_name(trace, options.draft_set)]
+    base = trace.manifest.draft_sets[base_name(trace, options)]
     wanted = min(reach.width, base.num_proposable)
     if wanted > base.min_width:
         raise TraceError(

@@ -34,7 +34,7 @@ def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
     trace = opened(options)
     num_roots = _num_roots(trace)
     if isinstance(options, ChannelOptions):
-        base = trace.manifest.draft_sets[base_name(trace, options.draft_set)]
+        base = trace.manifest.draft_sets[base_name(trace, options)]
         reach = checked_reach(options, trace, config_fields(options.checkpoint)).within(base.num_proposable)
         num_bytes = round(num_roots * reach.num_scores(base.depth) * CANDIDATE_BYTES)
         held = f"{reach.num_scores(base.depth)} scored tokens at each"

@@ -224,6 +224,22 @@ def test_an_added_drafter_is_what_recording_it_gives(made: Path, trace: Path) ->
     add(ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS, draft_set="dflash"))
 
 
+def test_a_resumed_channel_knows_its_draft_set(made: Path, trace: Path) -> None:
+    """From what it was begun with, or from the trace once it is whole; another one is refused as ever."""
+    add(DraftOptions(str(trace), "other", str(made / "other"), min_width=WIDTH, exact_budget=20))
+    begun = ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS, draft_set="dflash")
+    with pytest.MonkeyPatch.context() as patch:
+        kill_after(patch, 6)
+        with pytest.raises(Killed):
+            add(begun)
+    assert (trace / "unfinished" / "channel-flash.json").exists()
+    resumed = replace(begun, draft_set=None, resume=True)
+    with pytest.raises(TraceError, match="choose with --draft-set dflash"):
+        add(replace(resumed, name="second"))
+    assert add(resumed).manifest.channels["flash"].extends == "dflash"
+    assert add(resumed).manifest.channels["flash"].extends == "dflash"
+
+
 def test_a_released_checkpoint_is_a_drafter_and_a_channel_of_it(made: Path, trace: Path) -> None:
     released = make_released(trace.parent / "released", made / "drafter", made / "head")
     with pytest.raises(ModelError, match="belongs to the drafter beside it"):
