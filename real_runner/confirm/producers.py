@@ -65,6 +65,6 @@ def _place_of(options: ConfirmOptions, name: str, info: ChannelInfo) -> Path:
         return find_drafter(at_revision(info.producer.name, info.producer.revision)).folder
     except ModelError as error:
         raise ModelError(
-            f"{error}; the trace names the network of the channel {name} so, and --channel {name}=CHECKPOINT says where "
-            "it is now"
+            f"{error}; the trace names the network of the channel {name} so, and --channel {name}=CHECKPOINT says "
+            "where it is now"
         ) from error

@@ -71,7 +71,7 @@ def test_a_policy_of_a_channel_is_confirmed(made: Made, tmp_path: Path) -> None:
     runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
     ours = [run for run in runs if run.policy_id == NAMED.policy_id]
     assert len(ours) == 2
-    assert all(run.unequal == "" and run.totals.drafted >= 8 * (run.totals.rounds - 1) for run in ours)
+    assert all(run.unequal == "" and run.totals.drafted > run.totals.rounds for run in ours)
     assert all(_largest(one) <= 1e-3 for run in ours for one in run.differences)
 
 
