@@ -39,6 +39,10 @@ class Reach(Protocol):
         """Tokens that are scored and kept at each root."""
         ...
 
+    def disk_bytes(self, depth: int) -> float:
+        """Bytes that a root takes in a trace, foreseen."""
+        ...
+
     def widest(self, width: int) -> str:
         """The settings, as typed behind a checkpoint, with which no more than ``width`` candidates are read."""
         ...

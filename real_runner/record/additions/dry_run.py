@@ -19,7 +19,7 @@ from simlab.real_runner.record.additions.add import (
 from simlab.real_runner.record.dry_run import duration, size_text, spread
 from simlab.real_runner.record.model_shapes import config_fields, drafter_config
 from simlab.real_runner.record.progress import RecordingProgress
-from simlab.real_runner.record.static_estimate import CANDIDATE_BYTES, draft_bytes
+from simlab.real_runner.record.static_estimate import draft_bytes
 from simlab.traces.reader import Trace
 
 _TEXTS_MEASURED = 12
@@ -36,7 +36,7 @@ def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
     if isinstance(options, ChannelOptions):
         base = trace.manifest.draft_sets[base_name(trace, options)]
         reach = checked_reach(options, trace, config_fields(options.checkpoint)).within(base.num_proposable)
-        num_bytes = round(num_roots * reach.num_scores(base.depth) * CANDIDATE_BYTES)
+        num_bytes = round(num_roots * reach.disk_bytes(base.depth))
         held = f"{reach.num_scores(base.depth)} scored tokens at each"
     else:
         depth = drafter_config(options.checkpoint, options.tap_offset).depth
