@@ -1,8 +1,8 @@
 """A target and a drafter that fit each other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.prepare import prepare
+from simlab.real_runner.heads.producer import Producer
 from simlab.real_runner.targets.dumped_states import DumpedStates
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
@@ -31,7 +32,8 @@ class Models:
     ``dumped``: hidden states in place of the target's layers, which are then not loaded. ``fixed_rows``: so many
     rows has every pass that decides a token, see `simlab.real_runner.attention.batch_invariant`; 0: as many as there
     are tokens. ``execution``: one of `simlab.real_runner.execution.executions.EXECUTIONS`, as which both already run.
-    ``graphs``: captured passes, which decoding then uses.
+    ``graphs``: captured passes, which decoding then uses. ``channels``: what makes the channels that policies read, by
+    the channels' names.
     """
 
     target: Target
@@ -42,6 +44,7 @@ class Models:
     fixed_rows: int = 0
     execution: str = EAGER
     graphs: GraphedModels | None = None
+    channels: Mapping[str, Producer] = field(default_factory=dict)
 
 
 def load_models(

@@ -294,12 +294,7 @@ class _AddedFiles:
             self.is_complete = True
             self._clean()
         elif self._note.exists():
-            text = read_text(self._note.parent, self._note.name)
-            try:
-                noted = json_fields(text, self._note.name).inner("added").values
-            except ValueError as error:
-                raise TraceError(f"{self._note} is damaged ({error}); delete it, and add the whole again.") from error
-            self._meet(dict(noted), resume, "holds an unfinished", "add --resume to go on with it")
+            self._meet(_noted(self._note), resume, "holds an unfinished", "add --resume to go on with it")
             remove_leftovers(self._folder)
         else:
             # Files without a note are of nobody knows what.
@@ -360,6 +355,33 @@ class _AddedFiles:
         with contextlib.suppress(OSError):
             self._note.parent.rmdir()
         remove_leftovers(self._folder)
+
+
+def extended_by(trace: Trace, name: str) -> str | None:
+    """The draft set that a channel extends which the trace holds, or to which it is being added; None: no such channel.
+
+    Raises:
+        TraceError: the note of what is being added is damaged.
+    """
+    if name in trace.manifest.channels:
+        return trace.manifest.channels[name].extends
+    folder = local_folder(trace.place)
+    note = None if folder is None else folder / UNFINISHED / f"channel-{name}.json"
+    extends = None if note is None or not note.exists() else _noted(note).get("extends")
+    return extends if isinstance(extends, str) else None
+
+
+def _noted(note: Path) -> Json:
+    """What a note says is being added.
+
+    Raises:
+        TraceError: it is damaged.
+    """
+    text = read_text(note.parent, note.name)
+    try:
+        return dict(json_fields(text, note.name).inner("added").values)
+    except ValueError as error:
+        raise TraceError(f"{note} is damaged ({error}); delete it, and add the whole again.") from error
 
 
 def folder_of(trace: Trace) -> Path:

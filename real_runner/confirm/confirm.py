@@ -1,11 +1,13 @@
 """Measuring: every policy in turn on the same recorded prompts, in one process."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 
 from tqdm import tqdm
 
+from simlab.channels import ChannelRows
+from simlab.channels.needs import channels_read
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.confirm.entries import (
     Difference,
@@ -59,10 +61,10 @@ def measure(setup: ConfirmSetup, log: ConfirmLog, rule: StopRule = NEVER) -> Non
     clock = clock_of(setup.models.target.device)
     with ConfirmProgress(setup, done, ending, rule.may_stop) as bar:
         _warm_up(setup, clock, bar)
-        for repeat, number, record in _all_missing(setup, done):
+        for repeat, number, record, channels in _all_missing(setup, done):
             order = setup.policies if (number + repeat) % 2 == 0 else setup.policies[::-1]
             decoded = {one.policy_id: _timed(setup, one, record, clock, bar) for one in order}
-            runs = tuple(_finished(setup, one, decoded[one.policy_id], record) for one in setup.policies)
+            runs = tuple(_finished(setup, one, decoded[one.policy_id], record, channels) for one in setup.policies)
             sequence = FinishedSequence(repeat, record.index, runs)
             log.append(SEQUENCE, sequence.to_json())
             ending.add(sequence)
@@ -80,18 +82,27 @@ def finished(log: ConfirmLog) -> list[FinishedSequence]:
     return [*(finished_sequence(entry) for entry in log.entries(SEQUENCE)), *groups]
 
 
-def _all_missing(setup: ConfirmSetup, done: set[tuple[int, int]]) -> Iterator[tuple[int, int, SequenceRecord]]:
-    """Repeat, number and record of what is still to be done, repeat by repeat."""
+_Channels = Mapping[str, ChannelRows]
+
+
+def _all_missing(
+    setup: ConfirmSetup, done: set[tuple[int, int]]
+) -> Iterator[tuple[int, int, SequenceRecord, _Channels]]:
+    """Repeat, number, record and recorded channels of what is still to be done, repeat by repeat."""
     for repeat in range(setup.options.repeats):
         own = {index for where, index in done if where == repeat}
-        yield from ((repeat, number, record) for number, record in _missing(setup, own))
+        yield from ((repeat, *one) for one in _missing(setup, own))
 
 
-def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[tuple[int, SequenceRecord]]:
+def _missing(setup: ConfirmSetup, done: set[int]) -> Iterator[tuple[int, SequenceRecord, _Channels]]:
     """The sequences not yet done, each with its number among all; with what was recorded where it is compared."""
     numbers = {record.index: number for number, record in enumerate(setup.records) if record.index not in done}
     records = setup.trace.records([setup.draft], numbers) if setup.is_reference else setup.records
-    yield from ((numbers[record.index], record) for record in records if record.index in numbers)
+    read = channels_read(one.policy for one in setup.policies) if setup.is_reference else ()
+    of_channels = setup.trace.recorded(setup.draft, numbers, read) if read else None
+    for record in records:
+        if record.index in numbers:
+            yield numbers[record.index], record, {} if of_channels is None else next(of_channels).channels
 
 
 def _warm_up(setup: ConfirmSetup, clock: Clock, bar: "ConfirmProgress") -> None:
@@ -110,12 +121,14 @@ def _timed(
     return decoded
 
 
-def _finished(setup: ConfirmSetup, named: NamedPolicy, decoded: DecodedText, record: SequenceRecord) -> FinishedRun:
+def _finished(
+    setup: ConfirmSetup, named: NamedPolicy, decoded: DecodedText, record: SequenceRecord, channels: _Channels
+) -> FinishedRun:
     """Judged outside of all timing."""
     unequal = first_unequal(named.policy, decoded)
     differences: list[Difference] = []
     if setup.is_reference:
-        recorded = record.recorded(setup.draft)
+        recorded = replace(record.recorded(setup.draft), channels=channels)
         gaps = None if record.tokens is None else record.tokens.decision_gap
         differences = list(differences_in(compare_with_record(named.policy, decoded, recorded, gaps)))
     return finished_run(named.policy_id, decoded, "" if unequal is None else str(unequal), differences)
@@ -127,6 +140,7 @@ def differences_in(comparison: RecordComparison) -> Iterator[Difference]:
         "text": () if comparison.parting is None else (comparison.parting,),
         "round": comparison.round_differences,
         "row": comparison.row_differences,
+        "channel": comparison.channel_differences,
     }
     for kind, differences in parts.items():
         for difference in differences:
@@ -137,8 +151,8 @@ def differences_in(comparison: RecordComparison) -> Iterator[Difference]:
         yield {"kind": "round", "num_unpaired": comparison.num_unpaired, "says": text}
 
 
-def _known(value: int | float | None) -> int | float | None:
-    return value if value is None or math.isfinite(value) else None
+def _known(value: int | float | str | None) -> int | float | str | None:
+    return value if value is None or isinstance(value, str) or math.isfinite(value) else None
 
 
 class ConfirmProgress:

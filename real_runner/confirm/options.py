@@ -1,7 +1,8 @@
 """What a person asks of a confirmation."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simlab.real_runner.execution.executions import EAGER, check_device_map, check_execution
@@ -28,6 +29,7 @@ class ConfirmOptions:
         batch_invariant: every pass of the target has one fixed shape; see
             `simlab.real_runner.attention.batch_invariant`.
         device_map: ``auto`` spreads the target over devices; None: one has it.
+        channels: where the checkpoints of channels are now, by the channels' names; of others the trace says where.
         audit_device: where the float32 target of the audit runs; ``auto`` spreads it; None: where the run was.
     """
 
@@ -48,6 +50,7 @@ class ConfirmOptions:
     batch_invariant: bool = False
     device_map: str | None = None
     audit_device: str | None = None
+    channels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_execution(self.execution, self.batch, self.device)

@@ -10,77 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simlab.arrays import Doubles, Floats, Ints
+from simlab.arrays import Doubles, Floats
 from simlab.draft import Marginals
 from simlab.policy import AnyPolicy
+from simlab.real_runner.confirm.row_comparison import (
+    ChannelDifference,
+    RowDifference,
+    compare_channels,
+    compare_rows,
+)
 from simlab.real_runner.decoding.decoded import DecodedText, parting_of
 from simlab.recorded import DraftRows, RecordedSequence
-from simlab.sequence_replay import Round, rounds
+from simlab.sequence_replay import Round, draft_source, rounds
 from simlab.tree import DraftTree
-
-
-@dataclass(frozen=True, slots=True)
-class RowDifference:
-    """A depth of a drafted row at which ranks hold other candidates than in the record.
-
-    Attributes:
-        position: of the root.
-        depth: counted from 1.
-        num_ranks: how many.
-        gap: the largest difference of log-probability, in the record, between the two candidates of a
-            rank; NaN where one is not kept there.
-        size: the largest difference of log-probability of one candidate, run against record.
-    """
-
-    position: int
-    depth: int
-    num_ranks: int
-    gap: float
-    size: float
-
-    def __str__(self) -> str:
-        return (
-            f"row at {self.position}, depth {self.depth}: {self.num_ranks} ranks differ "
-            f"(gap {self.gap:.3g}, log-probs by {self.size:.3g})"
-        )
-
-
-def compare_rows(position: int, ran: Marginals, recorded: Marginals) -> tuple[list[RowDifference], float]:
-    """The depths at which ranks differ, and the largest difference of one candidate's log-probability.
-
-    As many ranks of a depth are compared as both rows hold.
-
-    Args:
-        position: of the root, for the result.
-        ran: what the policy saw.
-        recorded: the record's row.
-
-    Raises:
-        ValueError: they look ahead differently far.
-    """
-    if recorded.depth != ran.depth:
-        raise ValueError(f"the run drafts {ran.depth} tokens ahead, and the record holds {recorded.depth}")
-    differences, largest = [], 0.0
-    for depth in range(1, ran.depth + 1):
-        num_ranks, gap, size = _compare_depth(*ran.at(depth), *recorded.at(depth))
-        largest = max(largest, size)
-        if num_ranks:
-            differences.append(RowDifference(position, depth, num_ranks, gap, size))
-    return differences, largest
-
-
-def _compare_depth(ids: Ints, log_probs: Floats, ids_there: Ints, log_probs_there: Floats) -> tuple[int, float, float]:
-    """Ranks that differ, the largest gap between their candidates, the largest difference of one candidate."""
-    num = min(len(ids), len(ids_there))
-    if num == 0:
-        return 0, 0.0, 0.0
-    order = np.argsort(ids_there)
-    places = order[np.minimum(np.searchsorted(ids_there, ids[:num], sorter=order), len(order) - 1)]
-    there = np.where(ids_there[places] == ids[:num], log_probs_there[places].astype(np.float64), np.nan)
-    differing = ids[:num] != ids_there[:num]
-    gap = np.abs(there - log_probs_there[:num])[differing].max(initial=0.0)
-    size = np.nan_to_num(np.abs(there - log_probs[:num]), nan=0.0).max()
-    return int(differing.sum()), float(gap), float(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +85,9 @@ class RecordComparison:
         num_rows: drafted rows compared.
         row_differences: in order.
         largest_size: the largest difference of log-probability of one candidate in any row; 0 without rows.
+        num_channel_rows: roots at which a channel was compared, counted once for each channel.
+        channel_differences: in order.
+        largest_channel_size: as ``largest_size``, of one candidate of a channel.
     """
 
     parting: TextParting | None
@@ -152,6 +97,9 @@ class RecordComparison:
     num_rows: int
     row_differences: tuple[RowDifference, ...]
     largest_size: float
+    num_channel_rows: int = 0
+    channel_differences: tuple[ChannelDifference, ...] = ()
+    largest_channel_size: float = 0.0
 
     @property
     def rounds_equal(self) -> bool:
@@ -160,7 +108,7 @@ class RecordComparison:
 
     def differences(self) -> list[str]:
         """Every difference in words."""
-        differences = [*self.round_differences, *self.row_differences]
+        differences = [*self.round_differences, *self.row_differences, *self.channel_differences]
         return [*([str(self.parting)] if self.parting else []), *map(str, differences)]
 
 
@@ -172,7 +120,7 @@ def compare_with_record(
     Args:
         policy: the one that ran; replayed on the record.
         decoded: the run.
-        recorded: with the drafter's rows, where the policy reads them.
+        recorded: with the drafter's rows, where the policy reads them, and its channels.
         decision_gaps: float32 ``[T]``, of the record's target rows, for the gap of a parting.
 
     Raises:
@@ -191,6 +139,7 @@ def compare_with_record(
     rows = _rows_at(recorded.rows, ran.keys())
     drafted = [(one.round.position, one.marginals) for one in decoded.rounds if one.round.position in rows]
     compared = [compare_rows(t, marginals, rows[t]) for t, marginals in drafted if marginals is not None]
+    in_channels = list(_channels_compared(policy, decoded, recorded, last))
     of_rounds = [_compare_round(ran[t], replayed[t], end, rows.get(t)) for t in common]
     return RecordComparison(
         parting=_text_parting(parting, decoded, recorded, decision_gaps),
@@ -200,7 +149,22 @@ def compare_with_record(
         num_rows=len(compared),
         row_differences=tuple(difference for row, _ in compared for difference in row),
         largest_size=max((size for _, size in compared), default=0.0),
+        num_channel_rows=len(in_channels),
+        channel_differences=tuple(difference for found, _ in in_channels for difference in found),
+        largest_channel_size=max((size for _, size in in_channels), default=0.0),
     )
+
+
+def _channels_compared(
+    policy: AnyPolicy, decoded: DecodedText, recorded: RecordedSequence, last: int
+) -> Iterator[tuple[list[ChannelDifference], float]]:
+    """Each channel at each root that was visited, beside what the policy sees of its record there."""
+    seen = draft_source(policy.needs, recorded)
+    for ran in decoded.rounds:
+        if ran.channels and ran.round.position < last:
+            there = seen(ran.round.position).channels
+            for name, channel in ran.channels.items():
+                yield compare_channels(ran.round.position, name, channel, there[name])
 
 
 def _before(end: int, replayed: Iterator[Round]) -> Iterator[Round]:

@@ -19,6 +19,7 @@ from simlab.real_runner.decoding.batched_decode import decoded_of
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decode import check_runs
 from simlab.real_runner.decoding.decoded import DecodedText
+from simlab.real_runner.decoding.drafting import check_passes
 from simlab.real_runner.decoding.own_rows import ReplayMismatch, first_unequal, own_sequence
 from simlab.real_runner.decoding.running_text import RunningText
 from simlab.real_runner.decoding.timer import Clock
@@ -99,11 +100,12 @@ def serve_group(
         clock: see `simlab.real_runner.decoding.timer`.
 
     Raises:
-        MissingChannelError: the policy reads a channel, and the runner makes none.
+        MissingChannelError: the policy reads a channel.
         ModelError: a text may outrun the target's positions, or logits are no law.
         PolicyError: the policy chose a tree that it may not, or has no prices for as many texts.
     """
     check_batch(policy, batch)
+    check_passes(policy, models.execution, batch)
     for prompt in prompts:
         check_runs(models, policy, prompt, max_new_tokens)
     longest = max(len(prompt.token_ids) for prompt in prompts)

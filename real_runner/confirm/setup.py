@@ -6,16 +6,18 @@ from importlib import metadata
 
 import torch
 
-from simlab.channels.needs import channels_read
-from simlab.errors import MissingChannelError, TraceError
+from simlab.channels.needs import check_channels
+from simlab.errors import TraceError
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.policy import is_plain_decoding
+from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import rows_for
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.confirm.batch_invariant_check import check_shapes_agree
 from simlab.real_runner.confirm.groups import ResampledUnit, TextGroup, groups_of, units_of
 from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.confirm.producers import with_producers
 from simlab.real_runner.decoding.decode import check_runs
+from simlab.real_runner.decoding.drafting import check_passes
 from simlab.real_runner.execution.executions import AUTO, EAGER
 from simlab.real_runner.models import Models, check_device, load_models
 from simlab.real_runner.profile.machine import library_versions, machine_of
@@ -99,11 +101,15 @@ class ConfirmSetup:
             "--limit": self.options.limit,
             "--repeats": self.options.repeats,
             **({} if self.options.batch == 1 else {"--batch": self.options.batch}),
+            **({"--channel": digests} if (digests := self._channel_digests()) else {}),
             **({"--batch-invariant": f"{self.models.fixed_rows} rows"} if self.options.batch_invariant else {}),
             "threads": torch.get_num_threads(),
             "versions": {"simlab": metadata.version("simlab"), **library_versions()},
             "policy ids": [one.policy_id for one in self.policies],
         }
+
+    def _channel_digests(self) -> dict[str, object]:
+        return {name: self.manifest.channels[name].producer.digest for name in self.models.channels}
 
     def price_difference(self, file: CostFile) -> str | None:
         """In what a cost file was measured otherwise than this run, in words that follow "measured with"; or None."""
@@ -117,7 +123,7 @@ def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
 
     Raises:
         TraceError: the texts were not written by the target.
-        MissingChannelError: a policy reads a channel.
+        MissingChannelError: a policy reads a channel that the trace has not, or channels cannot be made as it runs.
     """
     if trace.manifest.gt_mode != "generated":
         raise TraceError(
@@ -126,10 +132,13 @@ def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
         )
     for named in policies:
         if named.policy.needs.channels:
-            raise MissingChannelError(
-                f"{named.label} reads the channels {', '.join(channels_read([named.policy]))}, and the runner makes "
-                "none; confirm a policy that reads the drafter's candidates alone"
-            )
+            check_channels(named.policy, trace.holds(_extended(trace, named.policy)))
+
+
+def _extended(trace: Trace, policy: AnyPolicy) -> str:
+    """The draft set that the first of a policy's channels extends, or the first one."""
+    info = trace.manifest.channels.get(policy.needs.channels[0].name)
+    return next(iter(trace.manifest.draft_sets)) if info is None or info.extends is None else info.extends
 
 
 def load_setup(
@@ -147,9 +156,11 @@ def load_setup(
         ModelError: the models cannot be loaded, do not fit each other, or a text may outrun the target's
             positions; or rows of a fixed shape are not computed alike on this machine.
         TraceError: they are not the models of the trace.
-        MissingChannelError: the trace does not hold what a policy reads.
+        MissingChannelError: the trace does not hold what a policy reads, or it cannot be made as the policies run.
     """
     manifest = trace.manifest
+    for named in policies:
+        check_passes(named.policy, options.execution, options.batch)
     if options.audit_device not in (None, AUTO):
         check_device(options.audit_device)
     if options.threads is not None:
@@ -174,6 +185,8 @@ def load_setup(
         models = replace(models, fixed_rows=rows)
     for named in policies:
         check_needs(named.policy, trace.holds(draft))
+    models = with_producers(models, options, trace, policies)
+    for named in policies:
         for record in records:
             check_runs(models, named.policy, record.prompt, manifest.max_new_tokens)
     if options.batch_invariant:

@@ -12,6 +12,7 @@ from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decode import check_runs
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
+from simlab.real_runner.decoding.drafting import check_passes
 from simlab.real_runner.decoding.running_text import RunningText
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
@@ -46,13 +47,14 @@ def decode_batch(
         In the order of the prompts.
 
     Raises:
-        MissingChannelError: the policy reads a channel, and the runner makes none.
+        MissingChannelError: the policy reads a channel.
         ModelError: a text may outrun the target's positions, or logits are no law.
         PolicyError: the policy chose a tree that it may not, or has no prices for as many texts.
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1; got {batch}")
     check_batch(policy, batch)
+    check_passes(policy, models.execution, batch)
     for prompt in prompts:
         check_runs(models, policy, prompt, max_new_tokens)
     longest = max((len(prompt.token_ids) for prompt in prompts), default=0)

@@ -20,8 +20,9 @@ from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.batched_drafter import BatchedDrafter
 from simlab.real_runner.decoding.choice import chooser
 from simlab.real_runner.decoding.decoded import DecodedRound
+from simlab.real_runner.decoding.drafting import candidates_read
 from simlab.real_runner.decoding.running_text import RunningText
-from simlab.real_runner.decoding.speculation import VerifiedTree, candidates_read, check_drafted
+from simlab.real_runner.decoding.speculation import VerifiedTree, check_drafted
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.execution.batched_buffers import BatchedCache

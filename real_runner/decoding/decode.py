@@ -2,13 +2,13 @@
 
 import time
 
-from simlab.channels.needs import channels_read
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
-from simlab.errors import MissingChannelError, ModelError
+from simlab.errors import ModelError
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import check_rows
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
+from simlab.real_runner.decoding.drafting import producers_of
 from simlab.real_runner.decoding.text_runners import plain_decoding, speculation
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
@@ -31,7 +31,7 @@ def decode(
     fixed (`Models.fixed_rows`) it does not at all.
 
     Args:
-        models: a target and a drafter that fits it.
+        models: a target, a drafter that fits it, and what makes the channels that the policy reads.
         policy: any; one that drafts nothing and needs no drafter runs as plain decoding.
         prompt: rendered; names the text's noise.
         sampling: how the target chooses.
@@ -39,7 +39,7 @@ def decode(
         clock: see `simlab.real_runner.decoding.timer`.
 
     Raises:
-        MissingChannelError: the policy reads a channel, and the runner makes none.
+        MissingChannelError: the policy reads a channel that the models do not make, or make otherwise.
         ModelError: the text may outrun the target's positions, or logits are no law.
         PolicyError: the policy chose a tree that it may not, or its budget does not fit the fixed rows.
     """
@@ -58,15 +58,11 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
     """Refuse before the work what cannot be run.
 
     Raises:
-        MissingChannelError: the policy reads a channel.
+        MissingChannelError: the policy reads a channel that the models do not make, or make otherwise.
         ModelError: prompt, new tokens and one block need more positions than the target has.
         PolicyError: passes have fixed rows, and the policy's trees may have more.
     """
-    if policy.needs.channels:
-        raise MissingChannelError(
-            f"{policy!r} reads the channels {', '.join(channels_read([policy]))}, and the runner makes none; "
-            "run a policy that reads the drafter's candidates alone"
-        )
+    producers_of(models, policy)
     positions, depth = models.target.longest_context, models.drafter.config.depth
     if models.fixed_rows:
         check_rows(policy, models.fixed_rows, depth)

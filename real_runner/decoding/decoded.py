@@ -1,10 +1,12 @@
 """A decoded text, the rounds in which it was made, and where two texts of one prompt part."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from simlab.arrays import Ints
+from simlab.channels import Channel
 from simlab.cost import StageSeconds
 from simlab.draft import Marginals, Prompt
 from simlab.sequence_replay import Round, totals_of
@@ -19,11 +21,13 @@ class DecodedRound:
         round: in the form in which replay gives it.
         marginals: exactly what the policy saw; None where no drafter was run.
         seconds: measured, by stage. Plain decoding has all of them in ``verify_s``.
+        channels: exactly what the policy saw of them, by name.
     """
 
     round: Round
     marginals: Marginals | None
     seconds: StageSeconds
+    channels: Mapping[str, Channel] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,8 +18,9 @@ from simlab.draft import Draft, Marginals, Prompt
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.real_runner.decoding.choice import Choose, chooser
 from simlab.real_runner.decoding.decoded import DecodedRound
+from simlab.real_runner.decoding.drafting import candidates_read
 from simlab.real_runner.decoding.running_text import RunningText
-from simlab.real_runner.decoding.speculation import candidates_read, check_drafted
+from simlab.real_runner.decoding.speculation import check_drafted
 from simlab.real_runner.decoding.timer import StageMarks
 from simlab.real_runner.decoding.tree_pass import follow
 from simlab.real_runner.drafters.ranked import CandidatesRead

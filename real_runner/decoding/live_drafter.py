@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from simlab.draft import Marginals
-from simlab.real_runner.drafters.dense import block_logits
+from simlab.real_runner.drafters.dense import BlockStates, block_states, logits_of
 from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
 from simlab.real_runner.execution.kv_buffers import ContextBuffer
@@ -37,12 +37,21 @@ class LiveDrafter:
         Raises:
             ModelError: the drafter's logits are not numbers.
         """
+        return self.drafted(root_token, position)[0]
+
+    def drafted(self, root_token: int, position: int) -> tuple[Marginals, BlockStates]:
+        """These candidates, and the states ``[1, D, H]`` of the pass that they are from.
+
+        Raises:
+            ModelError: the drafter's logits are not numbers.
+        """
         context = self._project()
         device = self._models.target.device
         roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)
-        logits = block_logits(self._models.drafter, self._models.target, roots, positions, context)[0]
-        drafted, own = first_marginals(logits, self._wanted), self._models.drafter.vocabulary
-        return drafted if own is None else own.in_target(drafted)
+        drafter, target = self._models.drafter, self._models.target
+        states = block_states(drafter, target, roots, positions, context)
+        drafted = first_marginals(logits_of(drafter, target, states.after)[0], self._wanted)
+        return drafted if drafter.vocabulary is None else drafter.vocabulary.in_target(drafted), states
 
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens of the context; the last few are left to be projected again."""

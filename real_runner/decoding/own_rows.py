@@ -6,7 +6,9 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from simlab.arrays import Floats
+from simlab.channels import Channel, ChannelRows, Pool, PoolRows, TransitionRows, Transitions, join_channels
 from simlab.draft import Marginals
+from simlab.grid import LOWEST
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.recorded import DraftRows, RecordedSequence
@@ -73,14 +75,19 @@ def first_unequal(policy: AnyPolicy, decoded: DecodedText) -> ReplayMismatch | N
 
 
 def own_sequence(decoded: DecodedText) -> RecordedSequence:
-    """The text, with rows at the roots where the runner drafted; at every other root nothing is kept.
+    """The text, with rows and channels at the roots where the runner drafted; at every other root nothing is kept.
+
+    Transitions have a row below every root; where the runner drafted nothing it holds token 0 alone, as improbable as
+    the grid has it.
 
     Raises:
-        ValueError: a round begins outside the text, or rows differ in depth.
+        ValueError: a round begins outside the text, or rows differ in depth or in the tokens of a row.
     """
     by_position = {ran.round.position: ran.marginals for ran in decoded.rounds if ran.marginals is not None}
-    rows = _rows(by_position, len(decoded.text) - 1) if by_position else None
-    return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows)
+    num_roots = len(decoded.text) - 1
+    rows = _rows(by_position, num_roots) if by_position else None
+    channels = {name: _channel(decoded, name, num_roots) for name in _names_of_channels(decoded)}
+    return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, channels)
 
 
 _PARTS = ("root", "tree tokens", "tree parents", "accepted path", "committed tokens", "clipping")
@@ -136,3 +143,32 @@ def _entropies(by_position: dict[int, Marginals], shape: tuple[int, ...]) -> Flo
             return None
         entropies[position] = marginals.entropies
     return entropies
+
+
+def _names_of_channels(decoded: DecodedText) -> list[str]:
+    return list(dict.fromkeys(name for ran in decoded.rounds for name in ran.channels))
+
+
+def _channel(decoded: DecodedText, name: str, num_roots: int) -> ChannelRows:
+    """What the rounds saw of a channel, a row for each root."""
+    seen = {ran.round.position: ran.channels[name] for ran in decoded.rounds if name in ran.channels}
+    if not set(seen) <= set(range(num_roots)):
+        raise ValueError(f"rows of the channel {name} at roots 0 ... {num_roots - 1} are needed; got {set(seen)}")
+    nothing = _nothing_like(next(iter(seen.values())))
+    return join_channels([_one_row(seen.get(t, nothing)) for t in range(num_roots)])
+
+
+def _nothing_like(one: Channel) -> Channel:
+    """The row of a root that was not visited, of the same sizes."""
+    if isinstance(one, Pool):
+        return one.first(0)
+    num_rows, shape = np.zeros(one.depth, np.int32), (1, one.ids.shape[1])
+    num_rows[0] = 1
+    return Transitions(num_rows, np.empty(0, np.int32), np.zeros(shape, np.int32), np.full(shape, LOWEST, np.float32))
+
+
+def _one_row(one: Channel) -> ChannelRows:
+    if isinstance(one, Pool):
+        size = np.array([len(one.tokens)], np.int64)
+        return PoolRows(size, one.tokens, one.parents, one.log_probs, one.expanded)
+    return TransitionRows(one.num_rows[None], one.previous, one.ids, one.log_probs)

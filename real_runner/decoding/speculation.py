@@ -22,10 +22,9 @@ from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.choice import Choose, chooser
 from simlab.real_runner.decoding.decoded import DecodedRound
-from simlab.real_runner.decoding.live_drafter import LiveDrafter
+from simlab.real_runner.decoding.drafting import Drafting, is_drafting
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
-from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.batched_pass import trees_pass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
@@ -78,7 +77,7 @@ class Speculation:
         self._shape = fixed_shape(rows, self._start, max_new_tokens) if rows else None
         room = len(self._tokens) + (rows or policy.budget) if rows or policy.budget < 1 << 15 else 0
         self._cache = BufferCache(models.target, room)
-        self._drafter = LiveDrafter(models, candidates_read(policy), len(self._tokens)) if policy.needs.draft else None
+        self._drafter = Drafting(models, policy, len(self._tokens)) if is_drafting(policy) else None
         self._mask = TreeMask(models.target)
         self._state = policy.start(prompt)
         self._read_prompt()
@@ -103,8 +102,12 @@ class Speculation:
         """
         position = self._length - 1
         times = [self._clock()]
-        draft = self._draft(position)
+        if self._drafter is not None:
+            self._drafter.draft(int(self._tokens[position]), position)
         times.append(self._clock())
+        draft = self._seen(position)
+        # A round without channels has no such stage.
+        times.append(self._clock() if draft.channels else times[-1])
         tree = self._policy.select(draft, self._state)
         times.append(self._clock())
         check_drafted(self._policy, tree, draft.root_token, self._models.target.vocab_size)
@@ -114,7 +117,7 @@ class Speculation:
         times.append(self._clock())
         clipped = len(verified.path) == len(verified.committed)
         ran = Round(position - self._start, tree, verified.path, len(verified.committed), clipped)
-        return DecodedRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()))
+        return DecodedRound(ran, draft.marginals, _stages(*np.diff(times).tolist()), draft.channels)
 
     @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:
@@ -165,10 +168,12 @@ class Speculation:
         target = self._models.target
         return chooser(target, target.logits(states), self._sampling, self._key)
 
-    def _draft(self, position: int) -> Draft:
-        root = int(self._tokens[position])
-        marginals = None if self._drafter is None else self._drafter.marginals(root, position)
-        return Draft(marginals, root, read_only(self._tokens[: self._length]), position)
+    def _seen(self, position: int) -> Draft:
+        """What the policy may know of the draft that was made."""
+        root, committed = int(self._tokens[position]), read_only(self._tokens[: self._length])
+        if self._drafter is None:
+            return Draft(None, root, committed, position)
+        return Draft(self._drafter.marginals(), root, committed, position, self._drafter.channels())
 
     def _read_tree(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
         target = self._models.target
@@ -204,10 +209,8 @@ class Speculation:
         self._length += len(tokens)
 
 
-def candidates_read(policy: AnyPolicy) -> CandidatesRead:
-    """What a policy may read of a draft: a best-first tree of n nodes reads no candidate past rank n."""
-    needs = policy.needs
-    return CandidatesRead(policy.budget if needs.top_k is None else needs.top_k, needs.entropies)
+def _stages(draft_s: float, channel_s: float, select_s: float, verify_s: float, commit_s: float) -> StageSeconds:
+    return StageSeconds(draft_s + channel_s, select_s, verify_s, commit_s)
 
 
 def check_drafted(policy: AnyPolicy, tree: DraftTree, root_token: int, vocab_size: int) -> None:

@@ -1,15 +1,51 @@
 """What the recorder and the runner ask of a network that puts a channel beside a drafter's candidates."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from torch import Tensor
 
 from simlab.channels import Channel
 from simlab.draft import Marginals
+from simlab.errors import MissingChannelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import BlockStates
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import ChannelColumns
+
+
+class Reach(Protocol):
+    """How far a channel reaches: what its settings say, before its network is loaded."""
+
+    @property
+    def kind(self) -> str:
+        """One of `simlab.channels.KINDS`."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Candidates of each depth of the drafter that are read."""
+        ...
+
+    def within(self, num_tokens: int) -> "Reach":
+        """This reach where a drafter has so many tokens."""
+        ...
+
+    def settings(self, depth: int) -> dict[str, object]:
+        """What the manifest says of a channel with this reach on a drafter that looks ``depth`` tokens ahead."""
+        ...
+
+    def num_scores(self, depth: int) -> int:
+        """Tokens that are scored and kept at each root."""
+        ...
+
+    def disk_bytes(self, depth: int) -> float:
+        """Bytes that a root takes in a trace, foreseen."""
+        ...
+
+    def widest(self, width: int) -> str:
+        """The settings, as typed behind a checkpoint, with which no more than ``width`` candidates are read."""
+        ...
 
 
 class Producer(Protocol):
@@ -62,3 +98,22 @@ class Producer(Protocol):
             ModelError: the rows keep fewer candidates than are read, or the network's numbers are none.
         """
         ...
+
+
+def check_makes(need: ChannelNeed, kind: str, settings: Mapping[str, object]) -> None:
+    """Refuse what a policy reads of a channel and a network with these settings does not make.
+
+    Raises:
+        MissingChannelError: the channel is of another kind, or has less than is read, or another setting.
+    """
+    wanted = [*((key, value, " at least") for key, value in need.least), *((*one, "") for one in need.equal)]
+    unmet = [f"of the kind {need.kind}, and its network makes {kind}"] if need.kind != kind else []
+    for key, value, at_least in wanted:
+        made = settings.get(key)
+        is_met = isinstance(made, int) and made >= value if at_least else made == value
+        if not is_met:
+            unmet.append(f"with {key} {value}{at_least}, and its network makes it with {made or 'no such setting'}")
+    if unmet:
+        raise MissingChannelError(
+            f"the policy reads the channel {need.name} {unmet[0]}; give the policy less, or the network more"
+        )

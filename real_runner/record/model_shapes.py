@@ -135,8 +135,17 @@ def drafter_config(name: str, tap_offset: str | None) -> DFlashConfig:
     Raises:
         ModelError: it cannot be had or read.
     """
-    is_fetched = name != PACKAGED and not Path(name).exists() and not name.endswith(".safetensors") and is_hub_id(name)
-    place = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
-    config = read_config(read_fields(config_file(place)))
+    config = read_config(config_fields(name))
     offset = parse_tap_offset(tap_offset)
     return config if offset is None else config.with_tap_offset(offset)
+
+
+def config_fields(name: str) -> dict[str, object]:
+    """The ``config.json`` of a checkpoint; of the hub only that file is fetched.
+
+    Raises:
+        ModelError: it cannot be had or read.
+    """
+    is_fetched = name != PACKAGED and not Path(name).exists() and not name.endswith(".safetensors") and is_hub_id(name)
+    place = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
+    return read_fields(config_file(place))

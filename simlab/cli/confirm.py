@@ -13,6 +13,7 @@ from simlab.cli.model_options import (
     add_model_threads,
     add_sampling,
     add_tap_offset,
+    named_checkpoint,
 )
 from simlab.cli.options import Options, add_by, add_json, add_limit, add_policies
 from simlab.cli.parser import Parser, positive
@@ -86,6 +87,14 @@ def _add_running(group: Options) -> None:
     group.add_argument(
         "--draft", metavar="D", help="a folder, a *.safetensors file, or a Hub id (default: as the trace names it)"
     )
+    group.add_argument(
+        "--channel",
+        type=named_checkpoint,
+        action="append",
+        default=[],
+        metavar="NAME=CHECKPOINT",
+        help="where the checkpoint of a channel is now (default: as the trace names it); may be repeated",
+    )
     add_tap_offset(group, "as the trace was recorded")
     add_dtype(group)
     add_device(group)
@@ -154,6 +163,7 @@ def run(options: argparse.Namespace) -> int:
         audit_device=options.audit_device,
         execution=options.execution,
         batch_invariant=options.batch_invariant,
+        channels=dict(options.channel),
         threads=options.threads,
         repeats=options.repeats,
         batch=options.batch,

@@ -1,12 +1,27 @@
 """Options of the commands that run models, each declared once."""
 
+import argparse
+
 from simlab.cli.options import Options
 from simlab.cli.parser import not_negative, positive, seed, threads
+from simlab.limits.typed_numbers import shown
 from simlab.real_runner.checkpoints.layouts import tap_offset_help
 from simlab.real_runner.execution.executions import AUTO, EXECUTIONS, execution_help
 from simlab.real_runner.record.options import parse_template_kwargs
 
 DTYPES = ("float32", "bfloat16", "float16")
+
+
+def named_checkpoint(text: str) -> tuple[str, str]:
+    """Name and checkpoint of ``NAME=CHECKPOINT``.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    name, equals, checkpoint = text.partition("=")
+    if not (name and equals and checkpoint):
+        raise argparse.ArgumentTypeError(f"expected NAME=CHECKPOINT, such as treeflash=runs/head; got {shown(text)}")
+    return name, checkpoint
 
 
 def add_dtype(parser: Options, default: str | None = "float32", explained: str = "float32") -> None:

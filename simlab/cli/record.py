@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.cli.interruption import keep
-from simlab.cli.model_options import add_device_map, add_dtype, add_sampling, add_tap_offset
+from simlab.cli.model_options import add_device_map, add_dtype, add_sampling, add_tap_offset, named_checkpoint
 from simlab.cli.options import add_limit
 from simlab.cli.parser import Parser, not_negative, positive
 from simlab.errors import UsageError, named_or_listed, needing_models
@@ -132,7 +132,7 @@ def _add_additions(group: argparse._ArgumentGroup) -> None:
         help="a TreeFlash head, by previous (tokens of each depth that have a row, default 16), top_k (tokens of a "
         "row, default 16) and candidates (score the drafter's first N alone; default: the whole vocabulary)",
     )
-    what.add_argument("--add-draft", type=_named, metavar="NAME=CHECKPOINT", help="another drafter")
+    what.add_argument("--add-draft", type=named_checkpoint, metavar="NAME=CHECKPOINT", help="another drafter")
     group.add_argument(
         "--draft-set", metavar="NAME", help="the draft set that a channel extends, where the trace holds more than one"
     )
@@ -152,13 +152,6 @@ def _devices(text: str) -> tuple[str, ...]:
     return found
 
 
-def _named(text: str) -> tuple[str, str]:
-    name, equals, checkpoint = text.partition("=")
-    if not (name and equals and checkpoint):
-        raise argparse.ArgumentTypeError(f"expected NAME=CHECKPOINT, such as treeflash=runs/head; got {shown(text)}")
-    return name, checkpoint
-
-
 def _channel(text: str) -> tuple[str, str, dict[str, int]]:
     """Name, checkpoint and settings of ``NAME=CHECKPOINT,key=value``."""
     named, *typed = text.split(",")
@@ -171,7 +164,7 @@ def _channel(text: str) -> tuple[str, str, dict[str, int]]:
         if key in settings:
             raise argparse.ArgumentTypeError(f"the setting {key} of a channel is there twice; leave one out")
         settings[key] = positive(value)
-    return *_named(named), settings
+    return *named_checkpoint(named), settings
 
 
 def run(options: argparse.Namespace) -> int:

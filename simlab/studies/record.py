@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simlab.errors import TraceError, at_the_door
-from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record as write_recording
@@ -179,8 +178,8 @@ def add_channel(
     name: str,
     checkpoint: str,
     *,
-    previous: int = 16,
-    top_k: int = 16,
+    previous: int | None = None,
+    top_k: int | None = None,
     candidates: int | None = None,
     draft: str | None = None,
     draft_set: str | None = None,
@@ -196,8 +195,8 @@ def add_channel(
         trace: its folder.
         name: of the channel.
         checkpoint: of the head: a folder, file of weights or Hub id.
-        previous: tokens of each depth that have a row below them.
-        top_k: tokens of a row.
+        previous: tokens of each depth that have a row below them; None: 16.
+        top_k: tokens of a row; None: 16.
         candidates: None scores the whole vocabulary, as published; else the drafter's own first candidates of a depth
             alone.
         draft: the drafter below the head; None: as the trace names it.
@@ -235,8 +234,8 @@ def channel_options(
     name: str,
     checkpoint: str,
     *,
-    previous: int = 16,
-    top_k: int = 16,
+    previous: int | None = None,
+    top_k: int | None = None,
     candidates: int | None = None,
     draft: str | None = None,
     draft_set: str | None = None,
@@ -251,6 +250,7 @@ def channel_options(
     Raises:
         UsageError: a value is out of its range.
     """
+    typed = {"previous": previous, "top_k": top_k, "candidates": candidates}
     with at_the_door():
         return ChannelOptions(
             str(trace),
@@ -261,7 +261,7 @@ def channel_options(
             device,
             device_map,
             resume,
-            HeadReach(previous, top_k, candidates),
+            {key: value for key, value in typed.items() if value is not None},
             draft,
             draft_set,
         )

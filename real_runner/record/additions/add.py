@@ -5,9 +5,9 @@ and how a run that was killed goes on, is said at `simlab.traces.adder`.
 """
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -15,15 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.channels import TRANSITIONS
 from simlab.errors import ModelError, TraceError
-from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import find_drafter, load_drafter, load_head
+from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
+from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
+from simlab.real_runner.checkpoints.layout import Fields
+from simlab.real_runner.checkpoints.producers import load_producer, reach_of
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
-from simlab.real_runner.heads.rows import HeadReach
-from simlab.real_runner.heads.text_rows import head_columns
+from simlab.real_runner.heads.producer import Reach
 from simlab.real_runner.models import Models, dtype_of, load_models, within_memory
 from simlab.real_runner.record.manifests import draft_set_of
 from simlab.real_runner.record.progress import RecordingProgress
@@ -32,16 +32,14 @@ from simlab.real_runner.tap_offset import MOST_TEXTS, parse_tap_offset, settle_t
 from simlab.real_runner.targets.hub_files import at_revision, repository_of
 from simlab.real_runner.targets.loading import target_files
 from simlab.recorded import RecordedSequence
-from simlab.traces.adder import ChannelAdder, DraftAdder, ShardAdder, fill, folder_of
-from simlab.traces.channels.columns import TransitionColumns
+from simlab.traces.adder import ChannelAdder, DraftAdder, ShardAdder, extended_by, fill, folder_of
+from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.frames import channel_frame
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST, write_frame
 from simlab.traces.format.frames import draft_frame
 from simlab.traces.format.manifest import (
-    BASE_RANK,
     ChannelInfo,
-    DraftSet,
     ModelInfo,
     check_kept,
     check_name,
@@ -51,7 +49,7 @@ from simlab.traces.reader import Trace, open_trace
 
 _MORE_MEMORY = "give a --device with more of it, or --device cuda --device-map auto"
 
-Columns = TypeVar("Columns", TransitionColumns, DraftColumns)
+Columns = TypeVar("Columns", ChannelColumns, DraftColumns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +87,15 @@ class AdditionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChannelOptions(AdditionOptions):
-    """The transitions of a head, as a channel.
+    """What a network says beside a drafter's candidates, as a channel.
 
     Attributes:
-        reach: how far its rows reach.
-        draft: the drafter below the head; None: as the trace names it.
+        settings: how far it reaches, by the names that its kind has; what is left out is as the kind has it.
+        draft: the drafter below the network; None: as the trace names it.
         draft_set: what that drafter recorded; None: the only draft set.
     """
 
-    reach: HeadReach = HeadReach()
+    settings: Mapping[str, int] = field(default_factory=dict)
     draft: str | None = None
     draft_set: str | None = None
 
@@ -178,7 +176,7 @@ def opened(options: ChannelOptions | DraftOptions) -> Trace:
         what = "channel" if is_channel else "draft set"
         raise TraceError(f"{trace.place} holds the {what} {options.name} already; choose another name")
     if isinstance(options, ChannelOptions):
-        _check_width(manifest.draft_sets[base_name(trace, options.draft_set)], options.reach)
+        base_name(trace, options)
     elif options.dtype not in (None, manifest.dtype):
         raise TraceError(
             f"all draft sets of a trace are of one dtype, and {trace.place} has {manifest.dtype}; leave --dtype out, "
@@ -187,12 +185,15 @@ def opened(options: ChannelOptions | DraftOptions) -> Trace:
     return trace
 
 
-def base_name(trace: Trace, name: str | None) -> str:
-    """The draft set of that name, or the only one.
+def base_name(trace: Trace, options: ChannelOptions) -> str:
+    """The draft set that a channel is to extend: the one that was named, that it was begun with, or the only one.
 
     Raises:
         TraceError: there is none of that name, or several and none is named.
     """
+    name = options.draft_set
+    if name is None and options.resume:
+        name = extended_by(trace, options.name)
     names = list(trace.manifest.draft_sets)
     if name is None and len(names) > 1:
         raise TraceError(
@@ -202,14 +203,14 @@ def base_name(trace: Trace, name: str | None) -> str:
     return trace.draft_name(name)
 
 
-def load_channel(options: ChannelOptions) -> Addition[TransitionColumns]:
+def load_channel(options: ChannelOptions) -> Addition[ChannelColumns]:
     """The models of a channel, checked against the trace.
 
     Raises:
         SimlabError: one cannot be loaded, or does not belong to the trace or to the others.
     """
     trace = opened(options)
-    name = base_name(trace, options.draft_set)
+    name = base_name(trace, options)
     base, dtype = trace.manifest.draft_sets[name], options.dtype or trace.manifest.dtype
     draft = options.draft or at_revision(base.model.name, base.model.revision)
     with _as_the_trace_names_it("--draft", options.draft):
@@ -221,22 +222,19 @@ def load_channel(options: ChannelOptions) -> Addition[TransitionColumns]:
             f"{base.model.digest[:12]}), and {draft} has the sha256 {digest[:12]}; give that drafter with --draft"
         )
     place = find_drafter(options.checkpoint)
-    # A head of another drafter is refused before the target, which is large, is loaded.
-    head = load_head(place.folder, load_drafter(folder, dtype_of(dtype)), digest, dtype_of(dtype))
+    reach = checked_reach(options, trace, read_fields(config_file(place.folder)))
+    # A network of another drafter is refused before the target, which is large, is loaded.
+    drafter = load_drafter(folder, dtype_of(dtype))
+    with_models = load_producer(place.folder, options.settings, drafter, digest, dtype_of(dtype))
     models = _load_models(options, trace, draft, base.tap_offset)
-    head.to(models.target.device)
-    reach = options.reach.within(base.num_proposable)
-    info = _channel_info(
-        trace,
-        name,
-        options,
-        ModelInfo(repository_of(options.checkpoint), place.revision, checkpoint_digest(place.folder)),
-    )
+    producer = with_models(models.drafter, models.target)
+    model = ModelInfo(repository_of(options.checkpoint), place.revision, checkpoint_digest(place.folder))
+    info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
 
-    def columns(recorded: RecordedSequence) -> TransitionColumns:
+    def columns(recorded: RecordedSequence) -> ChannelColumns:
         assert recorded.rows is not None
         tokens, features = _read(models, recorded)
-        return head_columns(head, models.drafter, models.target, features, tokens, recorded.rows, reach)
+        return producer.columns(features, tokens, recorded.rows)
 
     return Addition(
         trace,
@@ -244,7 +242,7 @@ def load_channel(options: ChannelOptions) -> Addition[TransitionColumns]:
         name,
         columns,
         lambda resume: ChannelAdder(folder_of(trace), options.name, info, resume),
-        lambda path, records, parts: write_frame(path, channel_frame(records, parts, TRANSITIONS, base.depth)),
+        lambda path, records, parts: write_frame(path, channel_frame(records, parts, reach.kind, base.depth)),
     )
 
 
@@ -279,30 +277,28 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
     )
 
 
-def _channel_info(trace: Trace, base: str, options: ChannelOptions, producer: ModelInfo) -> ChannelInfo:
-    """What the manifest says of the channel; ``candidates`` only where they bound the rows."""
-    reach = options.reach
-    settings: dict[str, object] = {
-        "depth": trace.manifest.draft_sets[base].depth,
-        "previous": reach.previous,
-        "top_k": reach.top_k,
-        "order": BASE_RANK,
-    }
-    if reach.candidates is not None:
-        settings["candidates"] = reach.candidates
-    dtype = options.dtype or trace.manifest.dtype
-    return ChannelInfo(TRANSITIONS, producer, base, trace.draft_ids[base], settings, dtype)
+def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields) -> Reach:
+    """How far a channel will reach, which the draft set that it extends allows.
 
+    Args:
+        options: its settings, and what it extends.
+        trace: holds the draft set.
+        fields: of the checkpoint's ``config.json``.
 
-def _check_width(base: DraftSet, reach: HeadReach) -> None:
+    Raises:
+        ModelError: the settings are none of the network's.
+        TraceError: it would read more candidates than the draft set keeps.
+    """
+    reach = reach_of(fields, options.settings)
+    base = trace.manifest.draft_sets[base_name(trace, options)]
     wanted = min(reach.width, base.num_proposable)
     if wanted > base.min_width:
-        name = "previous" if reach.previous > base.min_width else "candidates"
         raise TraceError(
-            f"the head would read the first {wanted} candidates of each depth, and the draft set keeps "
-            f"{base.min_width} for certain; add {name}={base.min_width} behind the checkpoint, or record the drafter "
-            f"with --min-width {wanted}"
+            f"the channel's network would read the first {wanted} candidates of each depth, and the draft set keeps "
+            f"{base.min_width} for certain; add {reach.widest(base.min_width)} behind the checkpoint, or record the "
+            f"drafter with --min-width {wanted}"
         )
+    return reach
 
 
 def _load_models(options: AdditionOptions, trace: Trace, draft: str, tap_offset: int | None) -> Models:

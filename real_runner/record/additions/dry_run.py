@@ -11,14 +11,15 @@ from simlab.real_runner.record.additions.add import (
     Columns,
     DraftOptions,
     base_name,
+    checked_reach,
     load_channel,
     load_draft,
     opened,
 )
 from simlab.real_runner.record.dry_run import duration, size_text, spread
-from simlab.real_runner.record.model_shapes import drafter_config
+from simlab.real_runner.record.model_shapes import config_fields, drafter_config
 from simlab.real_runner.record.progress import RecordingProgress
-from simlab.real_runner.record.static_estimate import CANDIDATE_BYTES, draft_bytes
+from simlab.real_runner.record.static_estimate import draft_bytes
 from simlab.traces.reader import Trace
 
 _TEXTS_MEASURED = 12
@@ -33,11 +34,10 @@ def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
     trace = opened(options)
     num_roots = _num_roots(trace)
     if isinstance(options, ChannelOptions):
-        base = trace.manifest.draft_sets[base_name(trace, options.draft_set)]
-        reach = options.reach.within(base.num_proposable)
-        num_rows = 1 + (base.depth - 1) * reach.previous
-        num_bytes = num_roots * num_rows * reach.top_k * CANDIDATE_BYTES
-        held = f"{num_rows} rows of {reach.top_k} tokens at each"
+        base = trace.manifest.draft_sets[base_name(trace, options)]
+        reach = checked_reach(options, trace, config_fields(options.checkpoint)).within(base.num_proposable)
+        num_bytes = round(num_roots * reach.disk_bytes(base.depth))
+        held = f"{reach.num_scores(base.depth)} scored tokens at each"
     else:
         depth = drafter_config(options.checkpoint, options.tap_offset).depth
         num_bytes = draft_bytes(num_roots, depth, options.min_width)

@@ -47,6 +47,7 @@ def confirm(
     audit_device: str | None = None,
     execution: str | None = None,
     batch_invariant: bool = False,
+    channels: Mapping[str, str] | None = None,
     threads: int | None = None,
     repeats: int | None = None,
     batch: int | None = None,
@@ -84,6 +85,7 @@ def confirm(
         audit_device: where the audit's float32 target runs; ``auto`` spreads it; None: as the run.
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`; None: one operation after the other.
         batch_invariant: every pass of the target has one fixed shape; nothing is predicted then.
+        channels: where the checkpoints of channels are now, by the channels' names; None: as the trace names them.
         threads: of the CPU; None: as torch chooses.
         repeats: how often each text is decoded; None: once, with a stop rule at most `MOST_REPEATS` times.
         batch: texts that are served at a time; None: each alone.
@@ -130,6 +132,7 @@ def confirm(
             tap_offset=tap_offset if prompts is None else None,
             execution=value_or(execution, EAGER),
             batch_invariant=batch_invariant,
+            channels=dict(channels or {}),
         )
     with writing_alone(options.out / LOG):
         check_out(options.out, resume)
@@ -137,6 +140,7 @@ def confirm(
             recording = opened(trace)
         else:
             first, _ = request.policies_on(_trace_of_models(target, draft))
+            _check_no_channels(first)
             recording = _recorded(Path(prompts), first, options, answers, tap_offset)
         asked, in_sample = request.policies_on(recording)
         chosen = None
@@ -179,6 +183,21 @@ class _PolicyRequest:
         artefacts = artefacts_of_models(self.cost, trace, self.draft, self.dtype, self.batch)
         policies = with_references(list(dict.fromkeys(self.typed)), artefacts)
         return policies, artefacts.in_sample(policies)
+
+
+def _check_no_channels(policies: Sequence[NamedPolicy]) -> None:
+    """Refuse to record prompts for a policy that reads what is added to a trace afterwards.
+
+    Raises:
+        UsageError: a policy reads a channel.
+    """
+    for named in policies:
+        for need in named.policy.needs.channels:
+            raise UsageError(
+                f"{named.label} reads the channel {need.name}, which is added to a finished trace; record the prompts "
+                "with `simlab record --prompts FILE --out DIR`, add it with `simlab record --trace DIR --add-channel "
+                f"{need.name}=CHECKPOINT`, and confirm with --trace DIR"
+            )
 
 
 def _repeats(repeats: int | None, until_interval: float | None, time_limit: float | None) -> int:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_heads import random_head
 from random_trees import random_models
 from torch import nn
 from treeflash_oracle import Row, corrected, rms, row_of
@@ -33,16 +34,6 @@ WIDTH = 12
 
 def models_of(family: str = "qwen3", dtype: torch.dtype = torch.float64) -> Models:
     return random_models(family, 1, VOCAB_SIZE, dtype)
-
-
-def random_head(models: Models, seed: int = 0, inner_size: int = 10) -> TreeFlashHead:
-    """Every weight drawn anew, large enough that each of them matters."""
-    generator = torch.Generator().manual_seed(seed)
-    head = TreeFlashHead(models.drafter.config.hidden_size, inner_size).eval().requires_grad_(False)
-    for parameter in head.parameters():
-        around, spread = (1.0, 0.3) if parameter.dim() == 1 else (0.0, 2.0 * parameter.shape[1] ** -0.5)
-        parameter.copy_(around + spread * torch.randn(parameter.shape, generator=generator))
-    return head.to(models.target.dtype)
 
 
 @torch.inference_mode()

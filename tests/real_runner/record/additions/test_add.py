@@ -21,7 +21,6 @@ from simlab.grid import STEPS_PER_NAT
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import save_head
 from simlab.real_runner.heads import text_rows
-from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import RecordOptions
@@ -31,7 +30,7 @@ from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 
 WIDTH, DEPTH = 12, 3
-REACH = HeadReach(previous=4, top_k=5)
+SETTINGS = {"previous": 4, "top_k": 5}
 
 
 def make_head(folder: Path, drafter: Path, seed: int | None = 3) -> Path:
@@ -91,9 +90,9 @@ def trace(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "trace"
 
 
-def channel(made: Path, trace: Path, name: str = "flash", head: str = "head", reach: HeadReach = REACH) -> Trace:
+def channel(made: Path, trace: Path, name: str = "flash", head: str = "head", **settings: int) -> Trace:
     """Add a channel, and prove the trace whole."""
-    found = add(ChannelOptions(str(trace), name, str(made / head), reach=reach))
+    found = add(ChannelOptions(str(trace), name, str(made / head), settings=settings or SETTINGS))
     check_trace(trace)
     return found
 
@@ -133,7 +132,7 @@ def test_a_head_that_corrects_nothing_says_what_was_recorded(made: Path, trace: 
 
 def test_the_manifest_says_what_was_added(made: Path, trace: Path) -> None:
     before = open_trace(trace)
-    after = channel(made, trace, reach=replace(REACH, candidates=9))
+    after = channel(made, trace, **SETTINGS, candidates=9)
     info = after.manifest.channels["flash"]
     assert dict(info.settings) == {"depth": 3, "previous": 4, "top_k": 5, "order": "base-rank", "candidates": 9}
     assert info.producer.name == str(made / "head")
@@ -144,15 +143,15 @@ def test_the_manifest_says_what_was_added(made: Path, trace: Path) -> None:
 
 
 def test_another_dtype_is_written_down(made: Path, trace: Path) -> None:
-    options = ChannelOptions(str(trace), "half", str(made / "head"), dtype="bfloat16", reach=REACH)
+    options = ChannelOptions(str(trace), "half", str(made / "head"), dtype="bfloat16", settings=SETTINGS)
     assert add(options).manifest.channels["half"].dtype == "bfloat16"
     check_trace(trace)
 
 
-@pytest.mark.parametrize("candidates", [None, 9])
-def test_a_narrower_cut_is_what_is_recorded_narrower(made: Path, trace: Path, candidates: int | None) -> None:
-    channel(made, trace, "wide", reach=HeadReach(8, 9, candidates))
-    both = channel(made, trace, "narrow", reach=HeadReach(3, 4, candidates))
+@pytest.mark.parametrize("over", [{}, {"candidates": 9}], ids=str)
+def test_a_narrower_cut_is_what_is_recorded_narrower(made: Path, trace: Path, over: dict[str, int]) -> None:
+    channel(made, trace, "wide", previous=8, top_k=9, **over)
+    both = channel(made, trace, "narrow", previous=3, top_k=4, **over)
     for (_, wide), (_, narrow) in zip(rows_of(both, "wide"), rows_of(both, "narrow"), strict=True):
         for one, other in zip(wide.rows(), narrow.rows(), strict=True):
             cut = one.first(3, 4)
@@ -174,14 +173,14 @@ def test_passes_of_few_roots_say_the_same(made: Path, trace: Path, monkeypatch: 
 def test_more_than_the_drafter_has_is_all_it_has(made: Path, trace: Path) -> None:
     everything = options_of(made, made / "given.jsonl", made / "target", made / "drafter", trace.parent / "all")
     record(replace(everything, min_width=tiny_models.VOCAB_SIZE))
-    found = channel(made, trace.parent / "all", reach=HeadReach(200, 300))
+    found = channel(made, trace.parent / "all", previous=200, top_k=300)
     for _, rows in rows_of(found, "flash"):
         assert rows.ids.shape[1] == tiny_models.VOCAB_SIZE
         assert (rows.num_rows[:, 1:] == tiny_models.VOCAB_SIZE).all()
 
 
 def add_both(made: Path, trace: Path) -> None:
-    add(ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH, resume=True))
+    add(ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS, resume=True))
     add(DraftOptions(str(trace), "other", str(made / "other"), min_width=WIDTH, exact_budget=20, resume=True))
 
 
@@ -221,19 +220,35 @@ def test_an_added_drafter_is_what_recording_it_gives(made: Path, trace: Path) ->
     with pytest.raises(TraceError, match="holds dflash, other; choose with --draft-set dflash"):
         channel(made, trace)
     with pytest.raises(ModelError, match="or train a head for this one"):
-        add(ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH, draft_set="other"))
-    add(ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH, draft_set="dflash"))
+        add(ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS, draft_set="other"))
+    add(ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS, draft_set="dflash"))
+
+
+def test_a_resumed_channel_knows_its_draft_set(made: Path, trace: Path) -> None:
+    """From what it was begun with, or from the trace once it is whole; another one is refused as ever."""
+    add(DraftOptions(str(trace), "other", str(made / "other"), min_width=WIDTH, exact_budget=20))
+    begun = ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS, draft_set="dflash")
+    with pytest.MonkeyPatch.context() as patch:
+        kill_after(patch, 6)
+        with pytest.raises(Killed):
+            add(begun)
+    assert (trace / "unfinished" / "channel-flash.json").exists()
+    resumed = replace(begun, draft_set=None, resume=True)
+    with pytest.raises(TraceError, match="choose with --draft-set dflash"):
+        add(replace(resumed, name="second"))
+    assert add(resumed).manifest.channels["flash"].extends == "dflash"
+    assert add(resumed).manifest.channels["flash"].extends == "dflash"
 
 
 def test_a_released_checkpoint_is_a_drafter_and_a_channel_of_it(made: Path, trace: Path) -> None:
     released = make_released(trace.parent / "released", made / "drafter", made / "head")
     with pytest.raises(ModelError, match="belongs to the drafter beside it"):
-        add(ChannelOptions(str(trace), "flash", str(released), reach=REACH))
+        add(ChannelOptions(str(trace), "flash", str(released), settings=SETTINGS))
     add(DraftOptions(str(trace), "released", str(released), min_width=WIDTH, exact_budget=20))
-    both = add(ChannelOptions(str(trace), "flash", str(released), reach=REACH, draft_set="released"))
+    both = add(ChannelOptions(str(trace), "flash", str(released), settings=SETTINGS, draft_set="released"))
     check_trace(trace)
     assert both.manifest.channels["flash"].extends == "released"
-    add(ChannelOptions(str(trace), "same", str(made / "head"), reach=REACH, draft_set="dflash"))
+    add(ChannelOptions(str(trace), "same", str(made / "head"), settings=SETTINGS, draft_set="dflash"))
     ours, theirs = (rows_of(open_trace(trace), *names) for names in (("same", "dflash"), ("flash", "released")))
     for (_, one), (_, other) in zip(ours, theirs, strict=True):
         assert_same(one, other, ("num_rows", "previous", "ids", "log_probs"))
@@ -249,16 +264,18 @@ def refused(options: ChannelOptions | DraftOptions, error: type[SimlabError], sa
 
 
 def test_what_does_not_belong_together_is_refused(made: Path, trace: Path) -> None:
-    head = ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH)
+    head = ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS)
     another = make_head(trace.parent / "another", made / "other")
     refused(replace(head, checkpoint=str(another)), ModelError, "or train a head for this one")
     refused(replace(head, draft=str(made / "other")), ModelError, "give that drafter with --draft")
     refused(replace(head, checkpoint=str(made / "drafter")), ModelError, "has no head")
     target = tiny_models.make_target(trace.parent / "target", seed=5)
     refused(replace(head, target=str(target)), TraceError, "give that target with --target")
-    wide = replace(head, reach=HeadReach(WIDTH + 1, 4))
+    wide = replace(head, settings={"previous": WIDTH + 1, "top_k": 4})
     refused(wide, TraceError, f"add previous={WIDTH} behind .* --min-width {WIDTH + 1}")
-    refused(replace(head, reach=HeadReach(4, 4, WIDTH + 1)), TraceError, f"add candidates={WIDTH}")
+    wide = replace(head, settings={"previous": 4, "top_k": 4, "candidates": WIDTH + 1})
+    refused(wide, TraceError, f"add candidates={WIDTH}")
+    refused(replace(head, settings={"beam": 4}), ModelError, "no setting beam; expected previous, top_k, candidates")
     refused(replace(head, draft_set="dflsh"), TraceError, "did you mean `dflash`")
     other = DraftOptions(str(trace), "other", str(made / "other"))
     refused(replace(other, target=str(target)), TraceError, "give that target with --target")
@@ -269,9 +286,9 @@ def test_what_does_not_belong_together_is_refused(made: Path, trace: Path) -> No
 
 def test_a_name_is_taken_once(made: Path, trace: Path) -> None:
     channel(made, trace)
-    again = ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH)
+    again = ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS)
     refused(again, TraceError, "holds the channel flash already; choose another name")
-    refused(replace(again, reach=HeadReach(4, 6), resume=True), TraceError, "another settings.top_k")
+    refused(replace(again, settings={"previous": 4, "top_k": 6}, resume=True), TraceError, "another settings.top_k")
     add(replace(again, resume=True))
     with pytest.raises(ValueError, match="lower-case"):
         replace(again, name="No Name")
@@ -283,7 +300,7 @@ def test_a_model_that_moved_is_said_to_be_named_by_the_trace(made: Path, trace: 
     base = here.draft_sets["dflash"]
     moved = replace(here, draft_sets={"dflash": replace(base, model=replace(base.model, name="runs/gone"))})
     manifest.write_bytes(moved.to_bytes())
-    options = ChannelOptions(str(trace), "flash", str(made / "head"), reach=REACH)
+    options = ChannelOptions(str(trace), "flash", str(made / "head"), settings=SETTINGS)
     refused(options, ModelError, "the trace names it so, and --draft says where it is now")
     add(replace(options, draft=str(made / "drafter")))
     manifest.write_bytes(replace(here, target=replace(here.target, name="runs/gone")).to_bytes())
@@ -297,7 +314,7 @@ def test_the_functions_of_python_add_the_same(made: Path, trace: Path) -> None:
     add_both(made, trace)
     assert bytes_of(trace) == bytes_of(trace.parent / "second")
     with pytest.raises(SimlabError, match="at most its 4 candidates"):
-        simlab.add_channel(trace, "third", str(made / "head"), candidates=4)
+        simlab.add_channel(trace, "third", str(made / "head"), candidates=4, draft_set="dflash")
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -311,7 +328,7 @@ def test_the_command_adds_and_foresees(made: Path, trace: Path, capsys: pytest.C
     typed = ("--trace", str(trace), "--add-channel", f"flash={made / 'head'},previous=4,top_k=5")
     before = bytes_of(trace)
     foreseen = said(capsys, *typed, "--dry-run")
-    assert "9 rows of 5 tokens at each" in foreseen
+    assert "45 scored tokens at each" in foreseen
     assert "roots           45" in foreseen
     measured = said(capsys, *typed, "--dry-run", "sample")
     assert "expected size" in measured

@@ -1,0 +1,29 @@
+"""TreeFlash heads of random weights, and policies on the rows of a head."""
+
+import torch
+
+from simlab.policies.composition import Composition
+from simlab.policies.orders.lattice_order import LatticeOrder
+from simlab.policies.orders.lattice_sources import TransitionSource
+from simlab.policies.rules.budgets import FixedBudget
+from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.models import Models
+
+FLASH = "flash"
+"""The channel that the policies here read."""
+
+
+def random_head(models: Models, seed: int = 0, inner_size: int = 10) -> TreeFlashHead:
+    """Every weight drawn anew, large enough that each of them matters."""
+    generator = torch.Generator().manual_seed(seed)
+    head = TreeFlashHead(models.drafter.config.hidden_size, inner_size).eval().requires_grad_(False)
+    for parameter in head.parameters():
+        around, spread = (1.0, 0.3) if parameter.dim() == 1 else (0.0, 2.0 * parameter.shape[1] ** -0.5)
+        parameter.copy_(around + spread * torch.randn(parameter.shape, generator=generator))
+    return head.to(models.target.dtype)
+
+
+def flash_policy(budget: int = 8, previous: int = 4, top_k: int = 4) -> Composition:
+    """Best-first on the rows of a head."""
+    source = TransitionSource(FLASH, previous=previous, top_k=top_k)
+    return Composition(LatticeOrder(source), FixedBudget(budget), label=f"flash:budget={budget}")

@@ -1,0 +1,168 @@
+"""Confirmations of policies that read a channel: the network comes from the trace, and its rows are those recorded."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny_models
+import torch
+from confirm_runs import MAX_NEW_TOKENS, Made, make
+from random_heads import FLASH, flash_policy
+
+from simlab.cli.main import main
+from simlab.errors import MissingChannelError, ModelError, SimlabError, TraceError, UsageError
+from simlab.policies.parsing.parse import NamedPolicy
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.checkpoints.files import save_head
+from simlab.real_runner.confirm import confirm as confirming
+from simlab.real_runner.confirm.confirm import finished
+from simlab.real_runner.confirm.log import ConfirmLog
+from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.confirm.setup import load_setup
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
+from simlab.real_runner.record.additions.add import ChannelOptions, add
+from simlab.studies.confirm.confirm import confirm
+from simlab.studies.confirm.run import run_confirmation
+from simlab.studies.inputs.priced_policies import with_references
+
+POLICY = flash_policy(8)
+NAMED = NamedPolicy("flash:budget=8", "flash", {"budget": 8}, POLICY, "flash-8")
+WIDE = NamedPolicy("flash:previous=9", "flash", {"previous": 9}, flash_policy(8, previous=9), "flash-9")
+
+
+def make_head(folder: Path, drafter: Path, seed: int) -> Path:
+    head = TreeFlashHead(tiny_models.HIDDEN_SIZE, 12)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+    save_head(head, folder, checkpoint_digest(drafter), torch.float32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A trace with a channel, its head in ``head``, another one in ``other``."""
+    folder = tmp_path_factory.mktemp("channels")
+    made = make(folder, num_prompts=2)
+    make_head(folder / "head", folder / "drafter", 3)
+    make_head(folder / "other", folder / "drafter", 4)
+    add(ChannelOptions(str(folder / "trace"), FLASH, str(folder / "head"), settings={"previous": 6, "top_k": 5}))
+    return made
+
+
+def policies_of(*more: NamedPolicy) -> list[NamedPolicy]:
+    return [*with_references([]), *(more or (NAMED,))]
+
+
+def test_a_policy_of_a_channel_is_confirmed(made: Made, tmp_path: Path) -> None:
+    options = ConfirmOptions(out=tmp_path / "out", limit=1)
+    found = run_confirmation(options, made.trace, policies_of())
+    assert not found.has_failed
+    setup = load_setup(options, made.trace, policies_of(), made.trace.sequences()[:2])
+    producer = setup.models.channels[FLASH]
+    assert isinstance(producer, TreeFlashProducer)
+    assert (producer.reach.previous, producer.reach.top_k) == (6, 5)
+    assert setup.key()["--channel"] == {FLASH: checkpoint_digest(made.folder / "head")}
+    runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
+    ours = [run for run in runs if run.policy_id == NAMED.policy_id]
+    assert len(ours) == 2
+    assert all(run.unequal == "" and run.totals.drafted > run.totals.rounds for run in ours)
+    assert all(_largest(one) <= 1e-3 for run in ours for one in run.differences)
+
+
+def _largest(difference: Mapping[str, object]) -> float:
+    size = difference.get("size", 0.0)
+    return size if isinstance(size, float) else 0.0
+
+
+def test_another_head_in_rounds_is_among_the_differences(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted behind the check of digests."""
+    other = make_head(tmp_path / "planted", made.folder / "drafter", 9)
+
+    def planted(models, *arguments):  # type: ignore[no-untyped-def]
+        if FLASH in models.channels:
+            from simlab.real_runner.checkpoints.files import load_head
+
+            own = models.channels[FLASH]
+            digest = checkpoint_digest(made.folder / "drafter")
+            head = load_head(other, models.drafter, digest, torch.float32)
+            models = replace(models, channels={FLASH: replace(own, head=head)})
+        return decode(models, *arguments)
+
+    monkeypatch.setattr(confirming, "decode", planted)
+    options = ConfirmOptions(out=tmp_path / "out", limit=1)
+    found = run_confirmation(options, made.trace, policies_of())
+    assert not found.has_failed, "the text is still the target's, and its own rows replay"
+    setup = load_setup(options, made.trace, policies_of(), made.trace.sequences()[:2])
+    runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
+    listed = [one for run in runs for one in run.differences if one["kind"] == "channel"]
+    assert max(map(_largest, listed)) > 0.1
+    assert {one["channel"] for one in listed} == {FLASH}
+    assert any(str(one["says"]).startswith("flash at 0, ") for one in listed)
+
+
+def test_a_checkpoint_that_moved_is_named_by_channel(made: Made, tmp_path: Path) -> None:
+    """The trace's own place is no longer there."""
+    moved = tmp_path / "made"
+    shutil.copytree(made.folder / "trace", moved / "trace")
+    shutil.copytree(made.folder / "head", moved / "elsewhere")
+    manifest = made.trace.manifest
+    info = manifest.channels[FLASH]
+    gone = replace(info, producer=replace(info.producer, name=str(tmp_path / "gone")))
+    (moved / "trace" / "manifest.json").write_bytes(replace(manifest, channels={FLASH: gone}).to_bytes())
+    there = Made(moved)
+    options = ConfirmOptions(out=tmp_path / "out", limit=1)
+
+    def load(**places: str) -> None:
+        load_setup(replace(options, channels=places), there.trace, policies_of(), there.trace.sequences()[:1])
+
+    with pytest.raises(ModelError, match="--channel flash=CHECKPOINT says where it is now"):
+        load()
+    load(flash=str(moved / "elsewhere"))
+    with pytest.raises(TraceError, match="give that checkpoint with --channel flash=CHECKPOINT"):
+        load(flash=str(made.folder / "other"))
+    with pytest.raises(UsageError, match="no policy reads the channel flsh; did you mean `flash`?"):
+        load(flsh=str(moved / "elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "policy", "error", "said"),
+    [
+        ({"batch": 2}, NAMED, MissingChannelError, "one text at a time; leave --batch out"),
+        ({"execution": "compiled"}, NAMED, MissingChannelError, "leave --execution compiled out"),
+        ({}, WIDE, MissingChannelError, "wants previous 9 at least, where 6 was recorded"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_run_is_refused_before_models_are_loaded(
+    made: Made, tmp_path: Path, changed: dict[str, object], policy: NamedPolicy, error: type[SimlabError], said: str
+) -> None:
+    options = replace(ConfirmOptions(out=tmp_path, target="nowhere"), **changed)  # type: ignore[arg-type]
+    with pytest.raises(error, match=said):
+        run_confirmation(options, made.trace, policies_of(policy))
+
+
+def test_a_trace_without_the_channel_is_refused(tmp_path: Path) -> None:
+    other = make(tmp_path, num_prompts=1)
+    with pytest.raises(MissingChannelError, match="holds no channel; record it: .*--add-channel flash=CHECKPOINT"):
+        run_confirmation(ConfirmOptions(out=tmp_path / "out", target="nowhere"), other.trace, policies_of())
+
+
+def test_the_command_reads_channels_places(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["confirm", "--channel", "flash", "--out", str(tmp_path)]) == 2
+    assert "expected NAME=CHECKPOINT" in capsys.readouterr().err
+
+
+def test_python_hands_places_on(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ConfirmOptions] = []
+    monkeypatch.setattr("simlab.studies.confirm.confirm.run_confirmation", lambda options, *_: seen.append(options))
+    confirm(made.trace, ["chain"], channels={FLASH: "elsewhere"}, out=tmp_path, max_new_tokens=None)
+    assert seen[0].channels == {FLASH: "elsewhere"}
+    assert made.trace.manifest.max_new_tokens == MAX_NEW_TOKENS
