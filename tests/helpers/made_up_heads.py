@@ -27,10 +27,8 @@ def made_up_head(hidden_size: int, seed: int = 0) -> TreeFlashHead:
 def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0) -> Models:
     """Models that make the channels of some policies, each with all that the most demanding one declares."""
     drafter, target = models.drafter, models.target
-    num_tokens = drafter.config.draft_vocab_size or drafter.config.vocab_size
-    producers = {}
+    channels = {}
     for need in joint_needs(policies):
         head = made_up_head(drafter.config.hidden_size, seed).to(target.device, target.dtype)
-        reach = HeadReach(**dict(need.least)).within(num_tokens)
-        producers[need.name] = TreeFlashProducer(head, drafter, target, reach)
-    return replace(models, producers=producers)
+        channels[need.name] = TreeFlashProducer(head, drafter, target, HeadReach(**dict(need.least)))
+    return replace(models, channels=channels)

@@ -148,7 +148,7 @@ def check_prompt(
 
     ``on_policy`` is called with each label before its run. Many policies write the same text, which is audited once.
     """
-    if not models.producers:
+    if not models.channels:
         models = with_producers(models, [one.policy for one in policies])
     prompt, runs = record.prompt, []
     audits: dict[bytes, TextLosses] = {}
