@@ -15,15 +15,16 @@ class TreeFlash(Composed):
     """The ``budget`` drafted tokens with the largest path probabilities under a head that knows the token above.
 
     The head corrects the drafter's law of a depth for each of the first ``previous`` tokens of the depth above; of each
-    corrected law the first ``top_k`` tokens are read, and a token that has no law below it ends its path. The release
-    has 16 of both, and its tree size of 64 counts the root: `budget=63,previous=16,top_k=16`. The laws stand in the
-    trace's channel ``channel``; which head made them, and whether it scored the whole vocabulary as published or the
-    drafter's own first candidates alone, is said there (`simlab inspect`).
+    corrected law the first ``top_k`` tokens are read, and a token that has no law below it ends its path. The defaults
+    are what the packaged trace holds. The release has 16 of both, and its tree size of 64 counts the root:
+    `budget=63,previous=16,top_k=16`. The laws stand in the trace's channel ``channel``; which head made them, and
+    whether it scored the whole vocabulary as published or the drafter's own first candidates alone, is said there
+    (`simlab inspect`).
     """
 
     budget: int = 63
-    previous: int = 8
-    top_k: int = 8
+    previous: int = 6
+    top_k: int = 6
     channel: str = "treeflash"
 
     source: ClassVar[str] = "Rheinboldt, Berdoz and Wattenhofer 2026, arXiv 2606.03819"

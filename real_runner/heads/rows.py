@@ -27,7 +27,7 @@ from simlab.traces.format.manifest import BASE_RANK
 
 _LOGITS_PER_PASS = 2**26
 _BYTES_OF_SCORE = 4.48
-"""On disk, of a token of a row with its share of the rest: 4.49 and 4.47 in channels of 4,764 and 4,644 roots, 7 depths,
+"""On disk, of a token of a row with its share of the rest: 4.49 and 4.47 in those of 4,764 and 4,644 roots, 7 depths,
 16 rows and 16 tokens, along answers of SmolLM2-135M to GSM8K and MBPP."""
 
 
