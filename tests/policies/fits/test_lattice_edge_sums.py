@@ -24,7 +24,11 @@ from simlab.policy import ChannelNeed
 from simlab.recorded import RecordedSequence, texts_of
 
 POOL = PoolSource(ChannelNeed("pool", "pool"), depth_price=0.5)
-SOURCES = [TransitionSource("rows", previous=2, top_k=3), TransitionSource("rows", previous=4, top_k=6), POOL]
+SOURCES: list[LatticeSource] = [
+    TransitionSource("rows", previous=2, top_k=3),
+    TransitionSource("rows", previous=4, top_k=6),
+    POOL,
+]
 
 
 def below_at(source: LatticeSource, recorded: RecordedSequence, t: int) -> lattice_oracle.Below:
