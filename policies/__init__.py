@@ -31,6 +31,7 @@ from simlab.policies.named.sequoia import Sequoia
 from simlab.policies.named.spine_gap import SpineGap
 from simlab.policies.named.survival import SurvivalThreshold
 from simlab.policies.named.taps import Taps
+from simlab.policies.named.tree import Tree
 from simlab.policies.named.treeflash import TreeFlash
 from simlab.policy import AnyPolicy
 
@@ -55,6 +56,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "spine-gap": SpineGap,
     "taps": Taps,
     "treeflash": TreeFlash,
+    "tree": Tree,
 }
 
 __all__ = ["POLICIES"]

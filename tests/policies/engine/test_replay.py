@@ -15,6 +15,7 @@ from made_up_costs import filled, random_table
 from one_depth import of_one_depth
 from order_checks import check_columns, check_layer
 
+from simlab.channels import TRANSITIONS
 from simlab.columns import columns_of
 from simlab.cost import price
 from simlab.policies import POLICIES
@@ -22,17 +23,17 @@ from simlab.policies.composition import Composition
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.policy import AnyPolicy
+from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, texts_of
 from simlab.sequence_replay import check_needs, rounds
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, cost_table_of
 from simlab.studies.replay.run import ReplayOptions, replay_trace
-from simlab.testing.made_up_channels import made_up_transitions
+from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
 from simlab.testing.random_texts import random_sequence
 from simlab.totals import COUNTS
 from simlab.traces.adder import add_channel
-from simlab.traces.channels.columns import TransitionColumns
+from simlab.traces.channels.columns import ChannelColumns, PoolColumns, TransitionColumns
 from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.results.rows import channel_ids_text
@@ -173,12 +174,17 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     folder = write_synthetic_trace(tmp_path_factory.mktemp("engine") / "trace", num_sequences=9, length=30)
     trace = open_trace(folder)
     base, producer = ("synthetic", trace.draft_ids["synthetic"]), ModelInfo("synthetic", "", "synthetic-channels")
+    depth, vocab_size = trace.manifest.draft_sets["synthetic"].depth, trace.manifest.vocab_size
     for need in joint_needs(ALL_POLICIES):
-        settings = {"depth": trace.manifest.draft_sets["synthetic"].depth, "order": BASE_RANK, **dict(need.least)}
-        reach = dict(need.least)["previous"], dict(need.least)["top_k"], trace.manifest.vocab_size
+        order = {"order": BASE_RANK} if need.kind == TRANSITIONS else {}
+        settings = {"depth": depth, **order, **dict(need.least), **dict(need.equal)}
 
-        def columns(recorded: RecordedSequence, reach: tuple[int, int, int] = reach) -> TransitionColumns:
-            return TransitionColumns(*made_up_transitions(recorded, *reach))
+        def columns(recorded: RecordedSequence, need: ChannelNeed = need) -> ChannelColumns:
+            least = dict(need.least)
+            if need.kind == TRANSITIONS:
+                rows = made_up_transitions(recorded, least["previous"], least["top_k"], vocab_size)
+                return TransitionColumns(*rows)
+            return PoolColumns.unlabelled(made_up_pools(recorded, depth, 3, vocab_size, dict(need.equal)["beam"]))
 
         add_channel(folder, need.name, ChannelInfo(need.kind, producer, *base, settings, "float32"), columns)
     return open_trace(folder)
