@@ -210,9 +210,13 @@ def test_any_number_of_threads_gives_the_same_rows(trace: Trace) -> None:
         # Beside channels there is no bound of best budgets on the marginals.
         assert any(one.policy.needs.channels for one in fitting)
         assert first.height == 9 * (len(fitting) + 1)
-        read = first.filter(pl.col("channel_ids") != "{}")
-        assert set(read["name"]) == {"treeflash", "hindsight"}
-        assert set(read["channel_ids"]) == {channel_ids_text({"treeflash": trace.channel_ids["treeflash"]})}
+        named = {one.policy_id: [need.name for need in one.policy.needs.channels] for one in fitting}
+        read = dict(first.filter(pl.col("name") != "hindsight").select("policy_id", "channel_ids").iter_rows())
+        ids = trace.channel_ids
+        assert read == {one: channel_ids_text({name: ids[name] for name in names}) for one, names in named.items()}
+        every = dict.fromkeys(name for names in named.values() for name in names)
+        (bound,) = set(first.filter(name="hindsight")["channel_ids"])
+        assert bound == channel_ids_text({name: ids[name] for name in every})
 
 
 def test_every_policy_here_is_named(tmp_path: Path) -> None:
