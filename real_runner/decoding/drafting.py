@@ -66,7 +66,7 @@ class Drafting:
         return marginals.first_ranks(self._own.width) if self._is_cut else marginals
 
     def channels(self) -> dict[str, Channel]:
-        """Its channels, by name, each made here.
+        """The channels of a root, by name, each made here.
 
         Raises:
             ModelError: the numbers of a network are none.

@@ -19,7 +19,7 @@ class Reach(Protocol):
 
     @property
     def kind(self) -> str:
-        """One of `simlab.channels.KINDS`."""
+        """The kind of its channel, one of `simlab.channels.KINDS`."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class Producer(Protocol):
 
     @property
     def kind(self) -> str:
-        """One of `simlab.channels.KINDS`."""
+        """The kind of its channel, one of `simlab.channels.KINDS`."""
         ...
 
     @property

@@ -38,7 +38,7 @@ class TreeFlashProducer:
 
     @property
     def kind(self) -> str:
-        """Transitions."""
+        """The kind of a first-order head's channel."""
         return self.reach.kind
 
     @property

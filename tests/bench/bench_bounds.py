@@ -17,7 +17,7 @@ from torch import Tensor
 
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.draft import Prompt
-from simlab.real_runner.confirm.float32_audit import measured_bound
+from simlab.real_runner.confirm.audit.float32_audit import measured_bound
 from simlab.real_runner.decoding.tree_pass import TreeMask, pass_of
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import dtype_of

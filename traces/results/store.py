@@ -103,6 +103,29 @@ class ResultStore:
         there = _predicted(self._before).filter(_of_channels(channel_ids), **given)
         return there.unique([*_WHAT, "simlab_version"], maintain_order=True)
 
+    def check_channels(
+        self, given: Mapping[str, str], channel_ids: Mapping[str, str], sequences: Collection[int]
+    ) -> None:
+        """Refuse to leave rows of other channels beside new ones of the same policy.
+
+        Args:
+            given: values of columns of what is replayed: of which texts, drafter and version.
+            channel_ids: the column of that name by the id of each policy that is replayed.
+            sequences: of the replay.
+
+        Raises:
+            TraceError: a policy has rows on other sequences, from other channels.
+        """
+        same = [pl.col(name) == value for name, value in given.items() if name != "simlab_version"]
+        elsewhere = pl.col("policy_id").is_in(list(channel_ids)) & ~pl.col("sequence").is_in(sequences)
+        left = _predicted(self._before).filter(elsewhere, ~_of_channels(channel_ids), *same)
+        if not left.is_empty():
+            policy, sequence = left.select("policy", "sequence").row(0)
+            raise TraceError(
+                f"{self._path} holds {policy} on sequence {sequence} with other channels, and all rows of a policy are "
+                "of the same channels; replay the whole trace (without --limit), or give another --out"
+            )
+
     def partners(self, given: Mapping[str, str], channel_ids: Mapping[str, str], sequences: Collection[int]) -> Results:
         """Predicted rows that stay in the file or stand for new ones: not those of another simlab or head made anew.
 

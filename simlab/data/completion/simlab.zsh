@@ -99,6 +99,7 @@ _shtab_simlab_confirm_options=(
   "--json[print JSON]"
   "--target[a folder, or a Hub id (default\: as the trace names it)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default\: as the trace names it)]:D:"
+  "*--channel[where the checkpoint of a channel is now (default\: as the trace names it)\; may be repeated]:NAME=CHECKPOINT:"
   "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as the trace was recorded)]:tap_offset:(auto 0 1)"
   "--dtype[dtype of the models (default float32)]:dtype:(float32 bfloat16 float16)"
   "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 from simlab.analysis.confirm.table import TextFindings
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.real_runner.confirm.audit.verdict import Verdict
 from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
 from simlab.real_runner.confirm.setup import ConfirmSetup
-from simlab.real_runner.confirm.verdict import Verdict
 from simlab.studies.replay.rows import channel_ids_read, columns_of_text, columns_of_trace
 
 

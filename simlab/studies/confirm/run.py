@@ -20,7 +20,7 @@ from simlab.analysis.confirm.table import (
 )
 from simlab.errors import CostError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.real_runner.confirm.audit import audit, bound_of, verdicts
+from simlab.real_runner.confirm.audit.audit import audit, bound_of, verdicts
 from simlab.real_runner.confirm.batch import measure_groups
 from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.entries import FinishedSequence

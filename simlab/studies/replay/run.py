@@ -82,6 +82,7 @@ def replay_trace(
     Raises:
         MissingChannelError: the trace does not hold what a policy reads; nothing was replayed.
         CostError: a policy drafted more tokens than have a price.
+        TraceError: the store holds rows of a policy from other channels that would stay beside the new ones.
     """
     options = ReplayOptions() if options is None else options
     kept = trace.manifest.draft_sets[draft]
@@ -93,6 +94,8 @@ def replay_trace(
         rows += bound_rows(each, kept.exact_budget, kept.depth, options.best_budgets)
     wanted = first_prompts(trace, limit)
     channel_ids = {row.policy_id: row.channel_ids(trace) for row in rows}
+    if options.store is not None:
+        options.store.check_channels(_which(trace, draft), channel_ids, wanted)
     earlier = joined_results([] if options.store is None else [options.store.done(_which(trace, draft), channel_ids)])
     missing = _missing(earlier, _rounds_done(trace, draft, earlier, channel_ids, wanted, options), rows, wanted)
     new = _replayed(trace, draft, missing, options)

@@ -13,8 +13,8 @@ from simlab.cost import StageSeconds
 from simlab.draft import Prompt
 from simlab.errors import TraceError
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm import audit as confirm_audit
 from simlab.real_runner.confirm import batch as confirm_batch
+from simlab.real_runner.confirm.audit import audit as confirm_audit
 from simlab.real_runner.confirm.log import LOG
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.serving import ServedGroup, serve_group

@@ -17,12 +17,12 @@ from simlab.draft import Prompt
 from simlab.errors import TraceError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm import audit as confirm_audit
 from simlab.real_runner.confirm import confirm
-from simlab.real_runner.confirm.audit import audit, verdicts
+from simlab.real_runner.confirm.audit import audit as confirm_audit
+from simlab.real_runner.confirm.audit.audit import audit, verdicts
+from simlab.real_runner.confirm.audit.float32_audit import TextLosses
 from simlab.real_runner.confirm.confirm import finished, measure
 from simlab.real_runner.confirm.entries import FinishedSequence, finished_run
-from simlab.real_runner.confirm.float32_audit import TextLosses
 from simlab.real_runner.confirm.log import LOG, ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode

@@ -22,7 +22,7 @@ from simlab.cli.main import main
 from simlab.draft import Prompt
 from simlab.errors import CostError, ModelError
 from simlab.policies.parsing.parse import parse_policies
-from simlab.real_runner.confirm.float32_audit import TextLosses, audit_text
+from simlab.real_runner.confirm.audit.float32_audit import TextLosses, audit_text
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.timer import clock_of
@@ -319,7 +319,7 @@ def test_a_confirmation_says_how_it_ran(
         audited.append(target)
         return audit_text(target, prompt, text, sampling)
 
-    monkeypatch.setattr("simlab.real_runner.confirm.audit.audit_text", watched)
+    monkeypatch.setattr("simlab.real_runner.confirm.audit.audit.audit_text", watched)
     file, out = prices(made), tmp_path / "out"
     write_cost_file(tmp_path / "eager.json", file)
     write_cost_file(tmp_path / "compiled.json", replace(file, execution=COMPILED))

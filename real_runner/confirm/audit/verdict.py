@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from simlab.arrays import Doubles, Ints
-from simlab.real_runner.confirm.float32_audit import TextLosses
+from simlab.real_runner.confirm.audit.float32_audit import TextLosses
 from simlab.real_runner.decoding.decoded import parting_of
 
 Kind = Literal["exact", "ties", "FAILED"]

@@ -6,13 +6,13 @@ import numpy as np
 from tqdm import tqdm
 
 from simlab.arrays import Ints
+from simlab.real_runner.confirm.audit.float32_audit import TextLosses, audit_text, measured_bound
+from simlab.real_runner.confirm.audit.verdict import Verdict, verdict_of
 from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.entries import FinishedRun, FinishedSequence
-from simlab.real_runner.confirm.float32_audit import TextLosses, audit_text, measured_bound
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import ConfirmSetup
-from simlab.real_runner.confirm.verdict import Verdict, verdict_of
 from simlab.real_runner.execution.executions import AUTO, EAGER
 from simlab.real_runner.models import dtype_of, within_memory
 from simlab.real_runner.targets.hub_files import at_revision

@@ -1,0 +1,1 @@
+"""The audit of a confirmation: is every decoded text the target's own, but for ties? Begin with audit."""
