@@ -166,8 +166,8 @@ class CostTable:
         cost_id: content id of the measurement that the seconds come from.
         contexts: int64 ``[C]``, tokens before the root, ascending.
         seconds: for each of ``STAGES`` float64 ``[C, n_max + 1]``; column ``n`` is that of ``n``
-            drafted tokens, whose pass runs ``n + 1``. ``CHANNEL`` may be left out, and is then 0; `charged` sets it. For
-            ``PLAIN`` float64 ``[C, 1]``.
+            drafted tokens, whose pass runs ``n + 1``. For ``PLAIN`` float64 ``[C, 1]``. ``CHANNEL`` may be left out,
+            and is then 0; `charged` sets it.
         draws: the same prices from samples drawn again, which show how noisy they are; of the same grid. Empty: that is
             not known.
         channels: what making a channel takes, by its name.

@@ -208,14 +208,14 @@ def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | Non
                 seconds.append([1e3 * getattr(stages, name) / summary.totals.rounds for name in STAGE_COLUMNS])
     drawn = figure("milliseconds per round", "", barmode="stack")
     drawn.update_layout(legend={"traceorder": "normal"})
-    for number, place in enumerate(_shown_stages(shown, results)):
+    for rank, place in enumerate(_shown_stages(shown, results)):
         drawn.add_trace(
             go.Bar(
                 y=labels,
                 x=[row[place] for row in seconds],
                 name=_STAGES[place],
                 orientation="h",
-                marker={"color": colour(number)},
+                marker={"color": colour(rank)},
                 hovertemplate=f"{_STAGES[place]} %{{x:.2f}} ms",
             )
         )

@@ -109,12 +109,7 @@ class CostFile:
                 f"{len(self.contexts):,} contexts and {len(self.node_counts):,} node counts make more than "
                 f"{MOST_CELLS:,} cells; take fewer"
             )
-        for name in self.channels:
-            check_name("channel", name)
-        if self.channels and (self.batch > 1 or not self.visits.paired):
-            raise ValueError("channels are timed for one text at a time, and with autoregressive decoding beside them")
-        if len(self.contexts) * sum(len(one.units) for one in self.channels.values()) > MOST_CELLS:
-            raise ValueError(f"contexts and units of channels make more than {MOST_CELLS:,} cells; take fewer")
+        self._check_channels()
         wanted = set(self.cells())
         for cell, seconds in self.samples.items():
             if cell not in wanted:
@@ -123,6 +118,14 @@ class CostFile:
                 )
             if not seconds or not all(0 <= value < float("inf") for value in seconds):
                 raise ValueError(f"samples of {cell} must be one or more finite times; got {seconds}")
+
+    def _check_channels(self) -> None:
+        for name in self.channels:
+            check_name("channel", name)
+        if self.channels and (self.batch > 1 or not self.visits.paired):
+            raise ValueError("channels are timed for one text at a time, and with autoregressive decoding beside them")
+        if len(self.contexts) * sum(len(one.units) for one in self.channels.values()) > MOST_CELLS:
+            raise ValueError(f"contexts and units of channels make more than {MOST_CELLS:,} cells; take fewer")
 
     def cells(self) -> Iterator[Cell]:
         """All that is to be timed: every stage over the whole grid, and plain decoding over the contexts.
@@ -206,7 +209,9 @@ class CostFile:
         values |= self._sampling()
         version = FORMAT_VERSION if self.channels else 2 if self.visits.paired else 1
         values |= {"visit_rounds": self.visits.rounds, "visit_steps": self.visits.steps} if version > 1 else {}
-        values |= {"channels": {name: one.to_json() for name, one in sorted(self.channels.items())}} if version > 2 else {}
+        values |= (
+            {"channels": {name: one.to_json() for name, one in sorted(self.channels.items())}} if version > 2 else {}
+        )
         return {"format": FORMAT, "format_version": version, **values, "samples": rows}
 
     def _verify_setting(self) -> Json:

@@ -36,7 +36,12 @@ class CostChannel:
     units: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
-        if not self.units or self.units[0] < 1 or any(low >= high for low, high in pairwise(self.units)) or self.units[-1] > MOST_COUNT:
+        if (
+            not self.units
+            or self.units[0] < 1
+            or any(low >= high for low, high in pairwise(self.units))
+            or self.units[-1] > MOST_COUNT
+        ):
             raise ValueError(f"units of a channel must rise from 1, up to {MOST_COUNT:,}; got {self.units}")
 
     def difference(self, kind: str, producer: ModelInfo, settings: Mapping[str, object]) -> str | None:
