@@ -322,7 +322,7 @@ def test_a_clipped_round_is_counted(made: Made) -> None:
     prompt = made.trace.sequences()[0].prompt
     tree = DraftTree.chain(5, [6, 7, 8])
     rounds = (Round(0, DraftTree.chain(9, [1]), (), 1, clipped=False), Round(1, tree, (1, 2, 3), 3, clipped=True))
-    seconds = StageSeconds(1e-6, 2e-6, 3e-6, 4e-6)
+    seconds = StageSeconds(1e-6, 5e-6, 2e-6, 3e-6, 4e-6)
     text = np.array([9, 5, 6, 7, 8], np.int32)
     decoded = DecodedText(prompt, text, "length", tuple(DecodedRound(one, None, seconds) for one in rounds))
     run = finished_run("id", decoded, "", ())

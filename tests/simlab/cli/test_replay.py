@@ -21,7 +21,7 @@ from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import write_synthetic_trace
 
 TREES = ("-p", "ddtree:budget=8/16")
-STAGE_COLUMNS = ("draft_s", "select_s", "verify_s", "commit_s")
+STAGE_COLUMNS = ("draft_s", "channel_s", "select_s", "verify_s", "commit_s")
 
 
 @pytest.fixture(scope="module")
