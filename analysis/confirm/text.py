@@ -147,7 +147,7 @@ def _wide(value: float, interval: Interval) -> str:
 def stage_table(policies: Sequence[ConfirmedPolicy]) -> str:
     """Milliseconds of each stage per round, predicted and measured; of channels where a policy reads one."""
     ran = [one for one in policies if one.measured is not None]
-    both = [[stages_per_round(summary) for summary in (one.predicted, one.measured)] for one in ran]
+    both = [(stages_per_round(one.predicted), stages_per_round(one.measured)) for one in ran]
     with_channels = any(seconds[STAGES.index(CHANNEL)] > 0 for one in both for seconds in one)
     shown = [stage for stage in STAGES if with_channels or stage != CHANNEL]
     heading = ["ms per round, predicted / measured", *shown, "all"]

@@ -61,15 +61,18 @@ class ProfileSweeps:
         ]
 
     @property
+    def _all_places(self) -> list[GridPoint | ChannelPoint]:
+        return [*self.places, *self.channel_places]
+
+    @property
     def num_places(self) -> int:
         """Visits of a whole sweep."""
-        return len(self.places) + len(self.channel_places)
+        return len(self._all_places)
 
     @property
     def num_left(self) -> int:
         """Visits that are still wanted."""
-        places = [*self.places, *self.channel_places]
-        return sum(max(self.num_sweeps - self._visits(place), 0) for place in places)
+        return sum(max(self.num_sweeps - self._visits(place), 0) for place in self._all_places)
 
     @property
     def channel_places_left(self) -> list[ChannelPoint]:
@@ -82,7 +85,7 @@ class ProfileSweeps:
 
         Infinite before every cell was visited twice.
         """
-        if min(map(self._visits, [*self.places, *self.channel_places])) < 2:
+        if min(map(self._visits, self._all_places)) < 2:
             return math.inf
         return max(ratio_half_widths(self._samples, self._file.visits).values())
 

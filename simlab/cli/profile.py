@@ -150,7 +150,8 @@ def run(options: argparse.Namespace) -> int:
     if options.units is not None and not names:
         raise UsageError("--units says how much of a channel is timed; name the channel with --channel NAME=CHECKPOINT")
     with needing_models("profile"):
-        from simlab.studies.profile import ProfileChannel, profile  # noqa: PLC0415 - loads torch
+        from simlab.real_runner.profile.options import ProfileChannel  # noqa: PLC0415 - loads torch
+        from simlab.studies.profile import profile  # noqa: PLC0415 - loads torch
     channels = {name: ProfileChannel(place, settings, options.units) for name, place, settings in options.channel}
     keep(f"what was measured is in {options.out}: add --resume to go on")
     table = profile(

@@ -19,7 +19,7 @@ from simlab.policies.costs.what_if import parse_what_if, what_if
 from simlab.policies.engine.replay import Replay
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.treeflash import TreeFlash
-from simlab.policy import ChannelNeed
+from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedTexts, texts_of
 from simlab.sequence_replay import rounds
 from simlab.traces.reader import open_trace
@@ -27,8 +27,8 @@ from simlab.traces.synthetic import write_synthetic_trace
 from simlab.traces.synthetic_channels import add_synthetic_channels
 
 UNITS = (2, 4)
-TREES = [TreeFlash(budget, previous=3, top_k=3, channel=TRANSITIONS) for budget in (1, 4, 9)]
-PLAINER = [DDTree(4), DDTree(9)]
+TREES: list[AnyPolicy] = [TreeFlash(budget, previous=3, top_k=3, channel=TRANSITIONS) for budget in (1, 4, 9)]
+PLAINER: list[AnyPolicy] = [DDTree(4), DDTree(9)]
 
 
 def priced(seed: int, most: int = 9, longest: int = 200) -> CostTable:

@@ -131,7 +131,7 @@ def test_what_makes_no_channel_is_refused(options: ProfileOptions, pair: tuple[P
     assert not options.out.exists()
     for changes in ({"batch": 2}, {"channels": {"No Name": options.channels["flash"]}}):
         with pytest.raises(ValueError, match=r"one text at a time|name of a channel"):
-            replace(options, **changes)  # type: ignore[arg-type]
+            replace(options, **changes)
     with pytest.raises(ValueError, match="units must rise"):
         ProfileChannel("head", {}, (3, 2))
 
