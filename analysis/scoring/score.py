@@ -16,10 +16,11 @@ from simlab.policies.composition import order_of
 from simlab.policies.engine.hindsight import fewest_rounds
 from simlab.policies.engine.replay import stages_paid, sums_of_rounds
 from simlab.policies.fits.edge_sums import EdgeScoring, EdgeSums, add_edges, edge_scoring_of, no_edge_sums
+from simlab.policies.fits.lattice_edge_sums import add_lattice_edges
 from simlab.policies.named.chain import Chain
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.policy import AnyPolicy
+from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import rounds
 from simlab.totals import COMMITTED, ROUNDS
@@ -46,7 +47,10 @@ class EdgeTally:
         """Some more texts; int64 ``[S]``, the prompt of each."""
         if self._sums is None:
             self._sums = no_edge_sums(self._num_prompts, texts.roots.counts.shape[1])
-        add_edges(self._sums, texts, self._edges, self._width, prompts)
+        if self._edges.source is None:
+            add_edges(self._sums, texts, self._edges, self._width, prompts)
+        else:
+            add_lattice_edges(self._sums, texts, self._edges.source, self._width, prompts)
 
     def scored(self) -> ScoredEdges:
         """All of it; there was at least one text."""
@@ -98,10 +102,18 @@ class RunTally:
         policy: the policy.
         cost: what rounds cost; None: nothing is priced.
         num_prompts: P.
+        channels: whose lists the bound may take tokens of, too.
     """
 
-    def __init__(self, label: str, policy: AnyPolicy, cost: CostTable | None, num_prompts: int) -> None:
-        self._label, self._policy, self._cost = label, policy, cost
+    def __init__(
+        self,
+        label: str,
+        policy: AnyPolicy,
+        cost: CostTable | None,
+        num_prompts: int,
+        channels: Sequence[ChannelNeed] = (),
+    ) -> None:
+        self._label, self._policy, self._cost, self._channels = label, policy, cost, tuple(channels)
         self._sums, self._bound = np.zeros((2, num_prompts, NUM_SUMS))
 
     def add(self, texts: RecordedTexts, prompts: Longs) -> None:
@@ -111,7 +123,7 @@ class RunTally:
         cost = None if self._cost is None else self._cost.charged(self._policy)
         own = _sums(columns, texts, cost, stages_paid(self._policy))
         own[:, SIBLINGS] = [wrong_siblings(one) for one in found]
-        bound = _sums(fewest_rounds(texts, self._policy.budget), texts, self._cost, STAGES)
+        bound = _sums(fewest_rounds(texts, self._policy.budget, self._channels), texts, self._cost, STAGES)
         np.add.at(self._sums, prompts, own)
         np.add.at(self._bound, prompts, bound)
 
@@ -214,7 +226,8 @@ def score_trace(
     edges = [EdgeTally(label, one, limits.width, num) for label, one in _edge_models(orders, limits.width)]
     places = PlaceTally(orders, limits.most, limits.caps, num)
     runs = [RunTally("chain", Chain(), cost, num)]
-    runs += [RunTally(one.label, one.policy, cost, num) for one in policies]
+    channels = tuple(dict.fromkeys(need for one in policies for need in one.policy.needs.channels))
+    runs += [RunTally(one.label, one.policy, cost, num, channels) for one in policies]
     tallies: list[EdgeTally | PlaceTally | RunTally] = [*edges, places, *runs]
     for part in texts:
         of_texts = np.array([number[one.prompt.dataset, one.prompt.prompt_id] for one in part.sequences], np.int64)

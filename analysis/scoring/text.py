@@ -37,14 +37,15 @@ _GAP_HEADING = (
 )
 
 _NOTES = (
-    "A node is the root or a node of the true path, which is what the text goes on with. spine: those on the",
-    "greedy path, the root and what first candidates alone reach; off-spine: all other nodes of true paths;",
-    "lost: below a true token that is no candidate; any prefix: all. expected, true: summed probabilities of the",
-    "candidates below a node, and how many of them came true. ECE: expected calibration error a node, less the part",
-    "that few prompts add. Log loss: of whether each candidate comes true, summed a node, in nats; against: less that",
-    "of the first edge model, paired. AUC: how often a node of the true path is before one that is not, in the order's",
-    "own first nodes. excess: how many times as many nodes as an oracle it takes to reach one. overstated: by how much",
-    "summed path probabilities exceed accepted tokens. Gap closed: (policy - chain) / (oracle - chain); the",
+    "A node is the root or a node of the true path, which is what the text goes on with. spine: those on the greedy",
+    "path, the root and what first candidates alone reach; off-spine: all other nodes of true paths; lost: below a",
+    "true token that is no candidate; any prefix: all. expected, true: summed probabilities of the candidates below a",
+    "node, and how many of them came true; of a channel its own lists, as many candidates as the policy reads, and no",
+    "node without a list. ECE: expected calibration error a node, less the part that few prompts add. Log loss: of",
+    "whether each candidate comes true, summed a node, in nats; against: less that of the first edge model, paired,",
+    "where both have the same nodes. AUC: how often a node of the true path is before one that is not, in the order's",
+    "own first nodes. excess: how many times as many nodes as an oracle it takes to reach one. overstated: by how",
+    "much summed path probabilities exceed accepted tokens. Gap closed: (policy - chain) / (oracle - chain); the",
     "oracle upper bound drafts no more than the policy's budget; against first: less the share of the first policy of",
     "the same budget, paired. Of the drafted tokens some are accepted, some are wrong below a true parent, and some",
     "hang below a wrong token. Intervals are 95 %, over prompts; the gap closed in tokens/s has no interval by the",

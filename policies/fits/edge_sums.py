@@ -29,6 +29,8 @@ from simlab.policies.edges.models import EdgeModel
 from simlab.policies.edges.rank_classes import class_of, fill_children
 from simlab.policies.edges.text_counts import count_up_to, longest_text, root_token, token_before
 from simlab.policies.kernels.corrected_step import candidate_cost, parent_context
+from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder
+from simlab.policies.orders.lattice_sources import LatticeSource
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.static_order import StaticOrder
 from simlab.recorded import RecordedTexts, Roots
@@ -76,13 +78,16 @@ class EdgeScoring:
         key: equal keys give equal scores.
         has_probabilities: whether exp(score) is meant as a probability.
         edge: an edge model, or
-        frequencies: float64 ``[D, R]``, one for each rank at each depth.
+        frequencies: float64 ``[D, R]``, one for each rank at each depth; or
+        source: of the lists of a channel, whose scores are probabilities; see
+            `simlab.policies.fits.lattice_edge_sums`.
     """
 
     key: str
     has_probabilities: bool
     edge: EdgeModel | None
     frequencies: Doubles | None
+    source: LatticeSource | None = None
 
     @property
     def reads_prefix(self) -> bool:
@@ -94,6 +99,10 @@ def edge_scoring_of(order: NodeOrder) -> EdgeScoring | None:
     """What scores the edges of an order; None where it takes candidates by something else."""
     if isinstance(order, StaticOrder):
         return EdgeScoring(order.key, order.has_probabilities, None, order.frequencies)
+    if isinstance(order, LatticeOrder):
+        # A 3-gram on top is scored by no list, and families enter whole whatever their scores are.
+        source = order.source.with_probabilities
+        return EdgeScoring(source.key, True, None, None, source) if order.shape == BestPaths() else None
     edge = getattr(order, "edge", None)
     return None if edge is None else EdgeScoring(edge.key, edge.has_probabilities, edge, None)
 
@@ -218,11 +227,11 @@ def _add_node(
         above = parent_context(children, correction, before, token, kind, depth)
         for at in range(first, last):
             cost = candidate_cost(children, correction, above, at, EVERY_COST)
-            _count(sums, prompt, place, depth, children.ranks[at], cost, children.ranks[at] == true_rank)
+            count_candidate(sums, prompt, place, depth, children.ranks[at], cost, children.ranks[at] == true_rank)
     else:
         for at in range(first, last):
             is_true = children.ranks[at] == true_rank
-            _count(sums, prompt, place, depth, children.ranks[at], children.costs[at], is_true)
+            count_candidate(sums, prompt, place, depth, children.ranks[at], children.costs[at], is_true)
 
 
 @kernel
@@ -237,8 +246,8 @@ def _score_by_table(costs: Ints, starts: Ints, ends: Ints, table: Ints) -> None:
 
 
 @kernel
-def _count(sums: EdgeSums, prompt: int, place: int, depth: int, rank: int, cost: int, is_true: bool) -> None:
-    """Add one candidate to the sums."""
+def count_candidate(sums: EdgeSums, prompt: int, place: int, depth: int, rank: int, cost: int, is_true: bool) -> None:
+    """Add one candidate to the sums: how it was scored, in grid steps below 0, and whether it came true."""
     log_prob, group = cost / -STEPS_PER_NAT, min(class_of(rank), 4)
     prob = math.exp(log_prob)
     log_miss = math.log1p(-min(prob, 1.0 - _SURE))

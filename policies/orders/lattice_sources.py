@@ -1,7 +1,7 @@
 """What fills the lattice at a root: the channel that a policy reads, and how much of it."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -62,6 +62,11 @@ class LatticeSource(Protocol):
     @property
     def has_probabilities(self) -> bool: ...
 
+    @property
+    def with_probabilities(self) -> "LatticeSource":
+        """The source of the same lists, scored by probabilities."""
+        ...
+
     def at_root(self, draft: Draft) -> ChannelLists:
         """The lists of one root.
 
@@ -116,6 +121,11 @@ class TransitionSource:
     def has_probabilities(self) -> bool:
         """Every row is a law of the next token."""
         return True
+
+    @property
+    def with_probabilities(self) -> "TransitionSource":
+        """The source itself."""
+        return self
 
     def at_root(self, draft: Draft) -> ChannelLists:
         """The lists of one root."""
@@ -177,6 +187,11 @@ class PoolSource:
     def has_probabilities(self) -> bool:
         """Not with a price on depths."""
         return self.depth_price == 0.0
+
+    @property
+    def with_probabilities(self) -> "PoolSource":
+        """Without the price on depths."""
+        return replace(self, depth_price=0.0)
 
     def at_root(self, draft: Draft) -> ChannelLists:
         """The lists of one root."""

@@ -8,6 +8,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.layouts import layout_of
 from simlab.real_runner.checkpoints.parts import parts_of
+from simlab.real_runner.checkpoints.taps import ScorerConfig
 from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD
 from simlab.real_runner.checkpoints.treeflash import HeadConfig
 from simlab.real_runner.drafters.config import DFlashConfig
@@ -58,11 +59,15 @@ def explain_checkpoint(
     return CheckpointSummary(layout.name, config, problem, tuple(lines))
 
 
-def _head_lines(head: HeadConfig) -> list[tuple[str, str]]:
+def _head_lines(head: HeadConfig | ScorerConfig) -> list[tuple[str, str]]:
+    extends = ("extends", f"the drafter whose files have the sha256 {head.extends}, and no other")
+    if isinstance(head, ScorerConfig):
+        reach = f"pools of a beam of {head.reach.beam}, extended by {head.reach.extensions} candidates"
+        return [("scorer", f"a node given its path, in {reach}; {head.sizes.depth} depths"), extends]
     what = f"first-order: a token given the one before it; {head.hidden_size} wide, {head.inner_size} inside"
     if head.extends is None:
         return [("head", what)]
-    return [("head", what), ("extends", f"the drafter whose files have the sha256 {head.extends}, and no other")]
+    return [("head", what), extends]
 
 
 def _lines(config: DFlashConfig, names: Collection[str]) -> list[tuple[str, str]]:

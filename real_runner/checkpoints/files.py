@@ -16,12 +16,15 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields, stored_tensors
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.parts import CheckpointParts, parts_of
+from simlab.real_runner.checkpoints.taps import ScorerConfig, scorer_to_json
 from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.treeflash import HEAD_PREFIX, HeadConfig, head_to_json
 from simlab.real_runner.checkpoints.weights import draft_ids
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.real_runner.heads.taps import TapsScorer
+from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.targets.hub_files import CONFIG, WHOLE, ModelFiles, fetch_drafter, is_hub_id
 from simlab.traces.format.files import write_beside
@@ -61,14 +64,17 @@ PACKAGED = "dflash-smollm2-135m"
 PACKAGED_HEAD = "treeflash-smollm2-135m"
 """The first-order head for it."""
 
+PACKAGED_SCORER = "taps-smollm2-135m"
+"""The TAPS scorer for it."""
+
 
 def find_drafter(name: str) -> ModelFiles:
-    """The files of a packaged drafter or head, of a local one, or of one fetched from the hub.
+    """The files of a packaged drafter, head or scorer, of a local one, or of one fetched from the hub.
 
     Raises:
         ModelError: there is none of that name.
     """
-    if name in (PACKAGED, PACKAGED_HEAD):
+    if name in (PACKAGED, PACKAGED_HEAD, PACKAGED_SCORER):
         return ModelFiles(Path(str(files("simlab.real_runner"))) / "data" / name, "")
     if Path(name).is_dir() or name.endswith(".safetensors"):
         return ModelFiles(Path(name), "")
@@ -99,7 +105,8 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
     config, stored = parts.drafter, parts.drafter_tensors
     if config is None:
         raise ModelError(
-            f"{folder} holds a head alone, which drafts beside the drafter that it was trained for; name that drafter"
+            f"{folder} holds a head or scorer alone, which drafts beside the drafter that it was trained for; name "
+            "that drafter"
         )
     drafter = DFlashDrafter(config if tap_offset is None else config.with_tap_offset(tap_offset))
     tensors = _loaded(folder, {name: one for name, one in stored.items() if name not in {*IGNORED, OFFSETS, MASK}})
@@ -137,14 +144,11 @@ def load_head(
         ModelError: files are missing or damaged, there is no head, or it belongs to another drafter.
     """
     parts = _checked_parts(place)
-    if parts.head is None:
+    if not isinstance(parts.head, HeadConfig):
         raise ModelError(f"{place} has no head: it is a drafter alone, whose candidates stand in its draft set")
     if (parts.head.extends or checkpoint_digest(place)) != digest:
         own = "the drafter beside it" if parts.head.extends is None else f"the drafter of sha256 {parts.head.extends}"
-        raise ModelError(
-            f"the head in {place} belongs to {own}, and the drafter here has the sha256 {digest}; give that drafter, "
-            "or train a head for this one"
-        )
+        raise _foreign("head", place, own, digest)
     if parts.head.hidden_size != drafter.config.hidden_size:
         raise ModelError(
             f"the head in {place} is {parts.head.hidden_size} wide and its drafter {drafter.config.hidden_size}; train "
@@ -170,6 +174,59 @@ def save_head(head: TreeFlashHead, folder: Path, digest: str, dtype: torch.dtype
     }
     write_tensors(folder / WHOLE, tensors, ("format", "pt"))
     write_json(folder / CONFIG, head_to_json(HeadConfig(head.hidden_size, head.inner_size, digest)))
+
+
+def load_scorer(place: Path, drafter: DFlashDrafter, digest: str, device: str = "cpu") -> tuple[TapsScorer, PoolReach]:
+    """Read a TAPS scorer, float32, and of which pools it was trained.
+
+    Args:
+        place: as `load_drafter` takes it.
+        drafter: whose candidates it is to score.
+        digest: `checkpoint_digest` of that drafter's checkpoint.
+        device: as torch names it.
+
+    Raises:
+        ModelError: files are missing or damaged, there is no scorer, or it belongs to another drafter.
+    """
+    parts = _checked_parts(place)
+    config = parts.head
+    if not isinstance(config, ScorerConfig):
+        raise ModelError(f"{place} has no TAPS scorer; `simlab inspect {place}` says what it is")
+    if config.extends != digest:
+        raise _foreign("scorer", place, f"the drafter of sha256 {config.extends}", digest)
+    theirs = drafter.config.hidden_size, drafter.config.depth
+    if (config.sizes.hidden_size, config.sizes.depth) != theirs:
+        raise ModelError(
+            f"the scorer in {place} is {config.sizes.hidden_size} wide and {config.sizes.depth} deep, and its drafter "
+            f"{theirs[0]} and {theirs[1]}; train it again"
+        )
+    scorer = TapsScorer(config.sizes)
+    scorer.load_state_dict(_loaded(place, parts.head_tensors))
+    return scorer.float().to(device).eval().requires_grad_(False), config.reach
+
+
+def save_scorer(scorer: TapsScorer, folder: Path, digest: str, reach: PoolReach) -> None:
+    """Write a scorer, float32; each file is written beside and renamed.
+
+    Args:
+        scorer: to be written.
+        folder: which is made.
+        digest: `checkpoint_digest` of its drafter's checkpoint.
+        reach: of the pools that it was trained on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in scorer.state_dict().items()
+    }
+    write_tensors(folder / WHOLE, tensors, ("format", "pt"))
+    write_json(folder / CONFIG, scorer_to_json(ScorerConfig(scorer.sizes, reach, digest)))
+
+
+def _foreign(what: str, place: Path, own: str, digest: str) -> ModelError:
+    return ModelError(
+        f"the {what} in {place} belongs to {own}, and the drafter here has the sha256 {digest}; give that drafter, "
+        f"or train a {what} for this one"
+    )
 
 
 def _checked_parts(place: Path) -> CheckpointParts:

@@ -21,7 +21,7 @@ class Layout:
         reads: the configuration that the fields describe; raises `ModelError` where simlab cannot run that drafter.
         named_target: the target that the checkpoint was made for, as it names it; None where it does not.
         described: the layout of these fields in words, with its version where they name one.
-        tap_offset: what must be added to its layer numbers, see `DFlashConfig`.
+        tap_offset: what must be added to its layer numbers, see `DFlashConfig`; None: it has no drafter.
         counting: how it numbers the target's layers, in words that follow the offset.
         prefix: what stands before the names of the drafter's tensors.
     """
@@ -32,6 +32,6 @@ class Layout:
     reads: Callable[[Fields], DFlashConfig]
     named_target: Callable[[Fields], str | None]
     described: Callable[[Fields], str]
-    tap_offset: int
+    tap_offset: int | None
     counting: str
     prefix: str = ""

@@ -3,13 +3,16 @@
 Nothing here imports torch, so that the command line can list and explain them.
 """
 
+from operator import itemgetter
+
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.speculators import SPECULATORS
+from simlab.real_runner.checkpoints.taps import TAPS
 from simlab.real_runner.checkpoints.treeflash import TREEFLASH
 from simlab.real_runner.checkpoints.zlab import ZLAB
 from simlab.real_runner.drafters.config import DFlashConfig
 
-LAYOUTS: tuple[Layout, ...] = (SPECULATORS, TREEFLASH, ZLAB)
+LAYOUTS: tuple[Layout, ...] = (SPECULATORS, TREEFLASH, TAPS, ZLAB)
 """The first that recognises a ``config.json`` reads it. z-lab's has no mark of its own, so it comes last."""
 
 _ANY_LAYOUT = ("block_size",)
@@ -42,5 +45,7 @@ def is_drafter(fields: Fields) -> bool:
 
 def tap_offset_help() -> str:
     """How each layout numbers the target's layers, for the help of an option."""
-    by_offset = sorted(LAYOUTS, key=lambda layout: layout.tap_offset)
-    return ", ".join(f"{layout.tap_offset} {layout.counting}, as {layout.name} does" for layout in by_offset)
+    by_offset = sorted(
+        ((layout.tap_offset, layout) for layout in LAYOUTS if layout.tap_offset is not None), key=itemgetter(0)
+    )
+    return ", ".join(f"{offset} {layout.counting}, as {layout.name} does" for offset, layout in by_offset)

@@ -1,4 +1,4 @@
-"""The parts of a checkpoint: a drafter, a head on a drafter's states, or both.
+"""The parts of a checkpoint: a drafter, a head or scorer on a drafter's states, or drafter and head.
 
 The loaders and `simlab inspect` take them apart and check them here; nothing here needs torch.
 """
@@ -10,6 +10,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.layouts import layout_of
+from simlab.real_runner.checkpoints.taps import ScorerConfig, scorer_from_json
 from simlab.real_runner.checkpoints.treeflash import HEAD_PREFIX, HeadConfig, head_from_json, is_head_alone
 from simlab.real_runner.checkpoints.weights import check_head_weights, check_weights
 from simlab.real_runner.drafters.config import DFlashConfig
@@ -24,13 +25,13 @@ class CheckpointParts:
     Attributes:
         drafter: None where it is a head alone.
         drafter_tensors: by the names that DFlash has for them.
-        head: None where it is a drafter alone.
+        head: or a scorer; None where it is a drafter alone.
         head_tensors: by the names within the head.
     """
 
     drafter: DFlashConfig | None
     drafter_tensors: Tensors
-    head: HeadConfig | None
+    head: HeadConfig | ScorerConfig | None
     head_tensors: Tensors
 
     def check(self, place: object) -> None:
@@ -55,6 +56,9 @@ def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
     Raises:
         ModelError: the configuration is none that simlab runs, or a tensor belongs to no part.
     """
+    scorer = scorer_from_json(fields)
+    if scorer is not None:
+        return CheckpointParts(None, {}, scorer, tensors)
     layout, head = layout_of(fields), head_from_json(fields)
     drafter = None if is_head_alone(fields) else layout.reads(fields)
     in_head = {name for name in tensors if head is not None and name.startswith(HEAD_PREFIX)}

@@ -1,17 +1,22 @@
 """Which network a checkpoint holds that makes a channel: the one place that decides and loads it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from simlab.channels.rows import EXACT_NODES
 from simlab.errors import ModelError, named_or_listed
-from simlab.real_runner.checkpoints.files import load_head
+from simlab.real_runner.checkpoints.contents import config_file, read_fields
+from simlab.real_runner.checkpoints.files import load_head, load_scorer
 from simlab.real_runner.checkpoints.layout import Fields
+from simlab.real_runner.checkpoints.taps import is_scorer, scorer_from_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.producer import Producer, Reach
 from simlab.real_runner.heads.rows import HeadReach
+from simlab.real_runner.heads.taps_pool import PoolReach
+from simlab.real_runner.heads.taps_producer import TapsProducer
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.targets.model import Target
 
@@ -19,6 +24,7 @@ WithModels = Callable[[DFlashDrafter, Target], Producer]
 """From a drafter and a target, on the device where they run, to the producer there."""
 
 _OF_HEADS = ("previous", "top_k", "candidates")
+_OF_SCORERS = ("beam", "extensions")
 _OF_DRAFTERS = ("depth", "order", EXACT_NODES)
 """Settings in a manifest that a network does not choose."""
 
@@ -38,21 +44,25 @@ def load_producer(
     Raises:
         ModelError: there is no such network, it belongs to another drafter, or the settings are not its own.
     """
+    fields = read_fields(config_file(place))
+    if is_scorer(fields):
+        scorer, pools = load_scorer(place, drafter, digest)[0], scorer_reach(fields, settings)
+        return lambda its, target: TapsProducer(scorer.to(target.device), its, target, pools)
     head, reach = load_head(place, drafter, digest, dtype), head_reach(settings)
     return lambda its, target: TreeFlashProducer(head.to(target.device), its, target, reach)
 
 
-def reach_of(_fields: Fields, settings: Mapping[str, object]) -> Reach:
+def reach_of(fields: Fields, settings: Mapping[str, object]) -> Reach:
     """How far a channel of a checkpoint reaches, without loading it.
 
     Args:
-        _fields: of its ``config.json``, by which it would be told from others; heads are the only ones so far.
+        fields: of its ``config.json``.
         settings: as typed behind the checkpoint, or as a manifest has them; what is not there is as its kind has it.
 
     Raises:
         ModelError: the settings are not those of its kind.
     """
-    return head_reach(settings)
+    return scorer_reach(fields, settings) if is_scorer(fields) else head_reach(settings)
 
 
 def head_reach(settings: Mapping[str, object]) -> HeadReach:
@@ -61,12 +71,35 @@ def head_reach(settings: Mapping[str, object]) -> HeadReach:
     Raises:
         ModelError: the settings are not those of a head.
     """
-    own = {key: value for key, value in settings.items() if key not in _OF_DRAFTERS}
-    for key in own:
-        if key not in _OF_HEADS:
-            asked = named_or_listed(key, _OF_HEADS, f"expected {', '.join(_OF_HEADS)}")
-            raise ModelError(f"a TreeFlash head has no setting {key}{asked}")
     try:
-        return HeadReach(**{key: value for key, value in own.items() if isinstance(value, int)})
+        return HeadReach(**_own("TreeFlash head", settings, _OF_HEADS))
     except ValueError as error:
         raise ModelError(str(error)) from error
+
+
+def scorer_reach(fields: Fields, settings: Mapping[str, object]) -> PoolReach:
+    """The reach of a TAPS scorer: that of the pools that it was trained on, but for what the settings say.
+
+    Raises:
+        ModelError: the settings are not those of a scorer, or its ``config.json`` is damaged.
+    """
+    config = scorer_from_json(fields)
+    assert config is not None
+    try:
+        return replace(config.reach, **_own("TAPS scorer", settings, _OF_SCORERS))
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+
+
+def _own(what: str, settings: Mapping[str, object], names: Sequence[str]) -> dict[str, int]:
+    """Those of the settings that a network of this kind chooses.
+
+    Raises:
+        ModelError: there is another one.
+    """
+    own = {key: value for key, value in settings.items() if key not in _OF_DRAFTERS}
+    for key in own:
+        if key not in names:
+            asked = named_or_listed(key, names, f"expected {', '.join(names)}")
+            raise ModelError(f"a {what} has no setting {key}{asked}")
+    return {key: value for key, value in own.items() if isinstance(value, int)}

@@ -10,6 +10,7 @@ import numpy as np
 from simlab.arrays import Longs
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.headers import StoredTensor
+from simlab.real_runner.checkpoints.taps import ScorerConfig, scorer_shapes
 from simlab.real_runner.checkpoints.tensor_names import (
     EMBEDDING,
     HEAD,
@@ -59,18 +60,18 @@ def check_weights(config: DFlashConfig, tensors: Mapping[str, StoredTensor], pla
     draft_ids(config, tensors, place)
 
 
-def check_head_weights(config: HeadConfig, tensors: Mapping[str, StoredTensor], place: object) -> None:
+def check_head_weights(config: HeadConfig | ScorerConfig, tensors: Mapping[str, StoredTensor], place: object) -> None:
     """Likewise for a head on a drafter's states.
 
     Args:
-        config: of the head.
+        config: of the head or scorer.
         tensors: by their names within the head.
         place: where it lies, for the message.
 
     Raises:
         ModelError: as `check_weights` does.
     """
-    shapes = dict(head_shapes(config))
+    shapes = dict(head_shapes(config) if isinstance(config, HeadConfig) else scorer_shapes(config.sizes))
     if wrong := sorted(set(shapes) ^ set(tensors)):
         what = "lacks" if set(shapes) - set(tensors) else "holds, beside its own tensors,"
         raise ModelError(f"the head in {place} {what} {', '.join(wrong[:3])}; fetch or train it again")

@@ -133,13 +133,11 @@ class TrainOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadOptions:
-    """The run of a first-order head on a drafter that stays as it is.
+class NetworkOptions:
+    """The run of a network on a drafter that stays as it is.
 
     Attributes:
         draft: the drafter's name or folder.
-        inner_size: I, between the head's matrices; None takes the drafter's intermediate size.
-        dropout: share of the head's inputs that a step leaves out.
         held_out: share of the texts that are not learnt from, and choose the step that is kept.
         patience: evaluations in a row without a better held-out loss that end the run; 0: none does.
     """
@@ -149,8 +147,6 @@ class HeadOptions:
     out: Path
     plan: TrainingPlan
     texts: TextOptions
-    inner_size: int | None = None
-    dropout: float = 0.1
     held_out: float = 0.1
     patience: int = 5
     eval_every: int = 25
@@ -159,14 +155,51 @@ class HeadOptions:
 
     def __post_init__(self) -> None:
         _check_positive(self, "eval_every")
-        if self.inner_size is not None:
-            _check_positive(self, "inner_size")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be from 0 to below 1; got {self.dropout}")
         if not 0 < self.held_out < 1:
             raise ValueError(f"the held-out share must be between 0 and 1; got {self.held_out}")
         if self.patience < 0:
             raise ValueError(f"patience must not be negative; got {self.patience}")
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOptions(NetworkOptions):
+    """The run of a first-order head.
+
+    Attributes:
+        inner_size: I, between the head's matrices; None takes the drafter's intermediate size.
+        dropout: share of the head's inputs that a step leaves out.
+    """
+
+    inner_size: int | None = None
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        NetworkOptions.__post_init__(self)
+        if self.inner_size is not None:
+            _check_positive(self, "inner_size")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be from 0 to below 1; got {self.dropout}")
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerOptions(NetworkOptions):
+    """The run of a TAPS scorer.
+
+    Attributes:
+        beam: nodes of each depth of the pools that it learns from.
+        extensions: the drafter's candidates of the next depth that are looked at below each.
+        reach_weight: of the loss on whole paths, beside that below single nodes.
+    """
+
+    beam: int = 48
+    extensions: int = 64
+    reach_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        NetworkOptions.__post_init__(self)
+        _check_positive(self, "beam", "extensions")
+        if not 0 <= self.reach_weight < math.inf:
+            raise ValueError(f"reach_weight must be at least 0; got {self.reach_weight}")
 
 
 def _check_positive(options: object, *names: str) -> None:

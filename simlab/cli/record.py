@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _CONFIGS, _SAMPLE = "configs", "sample"
 
-_SETTINGS = ("previous", "top_k", "candidates")
+_SETTINGS = ("previous", "top_k", "candidates", "beam", "extensions")
 """Of a channel, behind its checkpoint."""
 
 _OF_TEXTS = (
@@ -49,7 +49,7 @@ are a name that comes with simlab, a folder, or an id on the Hugging Face Hub su
     --hidden-states dumped --hidden-layers 2,10,18,26,34,36 --out runs/served
   simlab replay --trace runs/mine -p ddtree:budget=16/32/64
 
-A head of TreeFlash, or another drafter, is added to a finished trace along its own texts:
+A head of TreeFlash, a scorer of TAPS, or another drafter, is added to a finished trace along its own texts:
 
   simlab record --trace runs/mine --add-channel treeflash=runs/head,previous=16,top_k=16
   simlab record --trace runs/mine --add-draft other=runs/drafter"""
@@ -130,7 +130,8 @@ def _add_additions(group: argparse._ArgumentGroup) -> None:
         type=channel_checkpoint,
         metavar="NAME=CHECKPOINT[,KEY=N...]",
         help="a TreeFlash head, by previous (tokens of each depth that have a row, default 16), top_k (tokens of a "
-        "row, default 16) and candidates (score the drafter's first N alone; default: the whole vocabulary)",
+        "row, default 16) and candidates (score the drafter's first N alone; default: the whole vocabulary); or a TAPS "
+        "scorer, by beam (nodes of each depth) and extensions (candidates looked at below each; default: as trained)",
     )
     what.add_argument("--add-draft", type=named_checkpoint, metavar="NAME=CHECKPOINT", help="another drafter")
     group.add_argument(
@@ -223,7 +224,7 @@ def _addition(options: argparse.Namespace) -> "ChannelOptions | DraftOptions":
     if options.add_channel is not None:
         name, checkpoint, settings = options.add_channel
         return channel_options(
-            options.trace, name, checkpoint, **settings, draft=options.draft, draft_set=options.draft_set, **running
+            options.trace, name, checkpoint, settings, draft=options.draft, draft_set=options.draft_set, **running
         )
     name, checkpoint = options.add_draft
     return draft_options(

@@ -13,7 +13,14 @@ from simlab.cli.parser import Parser, add_command, not_negative, positive, seed
 from simlab.errors import UsageError, at_the_door, needing_models
 from simlab.limits.typed_numbers import whole_number
 from simlab.real_runner.record.options import parse_template_kwargs
-from simlab.real_runner.train.options import HeadOptions, LossWeights, TextOptions, TrainingPlan, TrainOptions
+from simlab.real_runner.train.options import (
+    HeadOptions,
+    LossWeights,
+    ScorerOptions,
+    TextOptions,
+    TrainingPlan,
+    TrainOptions,
+)
 from simlab.studies.fit_ngram import fit_ngram
 from simlab.studies.fit_tables import CalibrationFit, PriceFit, RankFit, fit_calibration, fit_price, fit_ranks
 from simlab.studies.inputs.models import DRAFTER, TARGET
@@ -23,6 +30,9 @@ DETAILS = ""
 _DRAFTER_PLAN = TrainingPlan(steps=5000)
 _HEAD_PLAN = TrainingPlan(
     steps=600, num_sequences=16, num_roots=16, warmup_steps=50, weight_decay=0.1, head_tokens=4096
+)
+_SCORER_PLAN = TrainingPlan(
+    steps=400, num_sequences=16, num_roots=16, learning_rate=3e-3, warmup_steps=20, weight_decay=1e-4, head_tokens=0
 )
 
 _DFLASH = """The text is a Parquet table of token ids (columns prompt_ids, text_ids), a JSONL file of prompts
@@ -47,6 +57,19 @@ is. Give text that the drafter was not trained on: on its own text a drafter is 
 
   simlab train treeflash --prompts fresh.jsonl --out runs/head
   simlab train treeflash --text text.parquet --draft runs/drafter --steps 2000 --patience 0 --out runs/head
+
+Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
+lowest, and the run ends early when it no longer falls. It belongs to this drafter: beside another
+it is refused. --resume goes on after an interruption, as with a drafter."""
+
+
+_TAPS = """A scorer (after TAPS, arXiv 2606.00487) says how probable a node of a draft tree is once its parent is right.
+Its nodes are those of a beam over the drafter's candidates; the drafter stays as it is. It learns from
+the same kinds of text as a head does, and from its own path: below each node that the text goes through,
+which token came.
+
+  simlab train taps --prompts fresh.jsonl --out runs/scorer
+  simlab record --trace runs/mine --add-channel taps=runs/scorer
 
 Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
 lowest, and the run ends early when it no longer falls. It belongs to this drafter: beside another
@@ -102,25 +125,65 @@ def _add_dflash(parser: Parser) -> None:
     )
     _add_answers(parser.add_argument_group("text"))
     _add_sizes(parser.add_argument_group("drafter"))
-    _add_plan(parser.add_argument_group("plan"), _DRAFTER_PLAN, eval_every=500)
+    plan = parser.add_argument_group("plan")
+    _add_plan(plan, _DRAFTER_PLAN, eval_every=500)
+    _add_head_tokens(plan, _DRAFTER_PLAN)
     _add_loss(parser.add_argument_group("loss"))
 
 
-def _add_treeflash(parser: Parser) -> None:
-    _add_run(parser)
-    parser.add_argument(
-        "--draft", default=DRAFTER, metavar="D", help=f"the drafter: its name or folder (default {DRAFTER})"
+def _add_taps(parser: Parser) -> None:
+    _add_network(parser)
+    pools = parser.add_argument_group("pools")
+    pools.add_argument("--beam", type=positive, default=48, metavar="N", help="nodes of each depth (default 48)")
+    pools.add_argument(
+        "--extensions",
+        type=positive,
+        default=64,
+        metavar="N",
+        help="the drafter's candidates of the next depth that are looked at below each (default 64)",
     )
-    _add_answers(parser.add_argument_group("text"))
+    _add_network_plan(parser.add_argument_group("plan"), _SCORER_PLAN)
+    parser.set_defaults(head_tokens=_SCORER_PLAN.head_tokens)
+    parser.add_argument_group("loss").add_argument(
+        "--reach-weight",
+        type=float,
+        default=0.5,
+        metavar="X",
+        help="of the loss on whole paths, beside that below single nodes (default 0.5)",
+    )
+
+
+def _add_treeflash(parser: Parser) -> None:
+    _add_network(parser)
     head = parser.add_argument_group("head")
     head.add_argument("--inner-size", type=positive, metavar="N", help="between its matrices (default: the drafter's)")
     head.add_argument(
         "--dropout", type=float, default=0.1, metavar="X", help="share of its inputs that a step omits (default 0.1)"
     )
     plan = parser.add_argument_group("plan")
-    _add_plan(plan, _HEAD_PLAN, eval_every=25)
+    _add_network_plan(plan, _HEAD_PLAN)
+    _add_head_tokens(plan, _HEAD_PLAN)
+    _add_decay(parser.add_argument_group("loss"))
+
+
+def _add_network(parser: Parser) -> None:
+    """Add the target, the drafter that stays as it is, the text, and the folder of the run."""
+    _add_run(parser)
+    parser.add_argument(
+        "--draft", default=DRAFTER, metavar="D", help=f"the drafter: its name or folder (default {DRAFTER})"
+    )
+    _add_answers(parser.add_argument_group("text"))
+
+
+def _add_network_plan(plan: Options, defaults: TrainingPlan) -> None:
+    """Add the plan, and when it ends early."""
+    _add_plan(plan, defaults, eval_every=25)
     plan.add_argument(
-        "--weight-decay", type=float, default=_HEAD_PLAN.weight_decay, metavar="X", help="of AdamW (default 0.1)"
+        "--weight-decay",
+        type=float,
+        default=defaults.weight_decay,
+        metavar="X",
+        help=f"of AdamW (default {defaults.weight_decay:g})",
     )
     plan.add_argument(
         "--held-out", type=float, default=0.1, metavar="SHARE", help="of the texts, not learnt from (default 0.1)"
@@ -132,7 +195,6 @@ def _add_treeflash(parser: Parser) -> None:
         metavar="N",
         help="evaluations in a row without a better held-out loss that end the run; 0: none (default 5)",
     )
-    _add_decay(parser.add_argument_group("loss"))
 
 
 def _add_run(parser: Parser) -> None:
@@ -180,6 +242,16 @@ def _add_sizes(group: Options) -> None:
     )
 
 
+def _add_head_tokens(group: Options, usual: TrainingPlan) -> None:
+    group.add_argument(
+        "--head-tokens",
+        type=not_negative,
+        default=usual.head_tokens,
+        metavar="N",
+        help=f"commonest tokens that the loss is taken over; 0: all (default {usual.head_tokens})",
+    )
+
+
 def _add_plan(group: Options, usual: TrainingPlan, eval_every: int) -> None:
     group.add_argument(
         "--steps",
@@ -202,20 +274,19 @@ def _add_plan(group: Options, usual: TrainingPlan, eval_every: int) -> None:
         metavar="N",
         help=f"random blocks in each of them (default {usual.num_roots})",
     )
-    group.add_argument("--learning-rate", type=float, default=1e-3, metavar="X", help="at its highest (default 1e-3)")
+    group.add_argument(
+        "--learning-rate",
+        type=float,
+        default=usual.learning_rate,
+        metavar="X",
+        help=f"at its highest (default {usual.learning_rate:g})",
+    )
     group.add_argument(
         "--warmup-steps",
         type=not_negative,
         default=usual.warmup_steps,
         metavar="N",
         help=f"steps of rising learning rate (default {usual.warmup_steps})",
-    )
-    group.add_argument(
-        "--head-tokens",
-        type=not_negative,
-        default=usual.head_tokens,
-        metavar="N",
-        help=f"commonest tokens that the loss is taken over; 0: all (default {usual.head_tokens})",
     )
     group.add_argument(
         "--seed",
@@ -310,7 +381,7 @@ def _run_dflash(options: argparse.Namespace) -> int:
 def _run_treeflash(options: argparse.Namespace) -> int:
     """Train a head, and say where it is."""
     with needing_models("train"):
-        from simlab.real_runner.train.treeflash.run import train_head  # noqa: PLC0415 - loads torch
+        from simlab.real_runner.train.networks.treeflash import train_head  # noqa: PLC0415 - loads torch
     with at_the_door():
         chosen = HeadOptions(
             target=options.target,
@@ -328,6 +399,31 @@ def _run_treeflash(options: argparse.Namespace) -> int:
         )
     keep(f"the same command with --resume goes on with {chosen.out}")
     print(f"The head is in {train_head(chosen)}")
+    return 0
+
+
+def _run_taps(options: argparse.Namespace) -> int:
+    """Train a scorer, and say where it is."""
+    with needing_models("train"):
+        from simlab.real_runner.train.networks.taps import train_scorer  # noqa: PLC0415 - loads torch
+    with at_the_door():
+        chosen = ScorerOptions(
+            target=options.target,
+            draft=options.draft,
+            out=options.out,
+            plan=_plan(options, LossWeights(0.0, focal=0.0, chain=0.0), options.weight_decay),
+            texts=_texts(options),
+            beam=options.beam,
+            extensions=options.extensions,
+            reach_weight=options.reach_weight,
+            held_out=options.held_out,
+            patience=options.patience,
+            eval_every=options.eval_every,
+            resume=options.resume,
+            device=options.device,
+        )
+    keep(f"the same command with --resume goes on with {chosen.out}")
+    print(f"The scorer is in {train_scorer(chosen)}")
     return 0
 
 
@@ -429,6 +525,7 @@ class _Kind:
 KINDS = {
     "dflash": _Kind("Train a block-diffusion drafter.", _DFLASH, _add_dflash, _run_dflash),
     "treeflash": _Kind("Train a first-order head for a drafter.", _TREEFLASH, _add_treeflash, _run_treeflash),
+    "taps": _Kind("Train a scorer of draft trees for a drafter.", _TAPS, _add_taps, _run_taps),
     "calibration": _Kind("Calibrate the probabilities of a drafter.", _CALIBRATION, _add_table, _run_calibration),
     "ranks": _Kind("Count how often a drafter's candidate of each rank is right.", _RANKS, _add_table, _run_ranks),
     "price": _Kind(

@@ -177,10 +177,8 @@ def add_channel(
     trace: str | Path,
     name: str,
     checkpoint: str,
+    settings: Mapping[str, int] | None = None,
     *,
-    previous: int | None = None,
-    top_k: int | None = None,
-    candidates: int | None = None,
     draft: str | None = None,
     draft_set: str | None = None,
     target: str | None = None,
@@ -189,23 +187,26 @@ def add_channel(
     device_map: str | None = None,
     resume: bool = False,
 ) -> Trace:
-    """Add what a TreeFlash head says along the texts of a finished trace, as a channel; the trace with it.
+    """Add what a TreeFlash head or a TAPS scorer says along the texts of a finished trace, as a channel.
 
     Args:
         trace: its folder.
         name: of the channel.
-        checkpoint: of the head: a folder, file of weights or Hub id.
-        previous: tokens of each depth that have a row below them; None: 16.
-        top_k: tokens of a row; None: 16.
-        candidates: None scores the whole vocabulary, as published; else the drafter's own first candidates of a depth
-            alone.
-        draft: the drafter below the head; None: as the trace names it.
+        checkpoint: of the head or scorer: a name, folder, file of weights or Hub id.
+        settings: how far it reaches. Of a head: ``previous``, tokens of each depth that have a row below them (16);
+            ``top_k``, tokens of a row (16); ``candidates``, to score the drafter's own first candidates of a depth
+            alone (the whole vocabulary, as published). Of a scorer: ``beam`` and ``extensions`` (those it was trained
+            for).
+        draft: the drafter below it; None: as the trace names it.
         draft_set: what that drafter recorded; None: the only draft set.
         target: None: as the trace names it.
         dtype: of the models' arithmetic; None: that of the trace.
         device: as torch names it.
         device_map: ``auto`` spreads a target over devices that is too large for one.
         resume: go on where an interrupted addition stopped.
+
+    Returns:
+        The trace with the channel.
 
     Raises:
         SimlabError: trace or models cannot be used, or do not fit each other; what was finished stays.
@@ -215,9 +216,7 @@ def add_channel(
             trace,
             name,
             checkpoint,
-            previous=previous,
-            top_k=top_k,
-            candidates=candidates,
+            settings,
             draft=draft,
             draft_set=draft_set,
             target=target,
@@ -233,10 +232,8 @@ def channel_options(
     trace: str | Path,
     name: str,
     checkpoint: str,
+    settings: Mapping[str, int] | None = None,
     *,
-    previous: int | None = None,
-    top_k: int | None = None,
-    candidates: int | None = None,
     draft: str | None = None,
     draft_set: str | None = None,
     target: str | None = None,
@@ -250,7 +247,6 @@ def channel_options(
     Raises:
         UsageError: a value is out of its range.
     """
-    typed = {"previous": previous, "top_k": top_k, "candidates": candidates}
     with at_the_door():
         return ChannelOptions(
             str(trace),
@@ -261,7 +257,7 @@ def channel_options(
             device,
             device_map,
             resume,
-            {key: value for key, value in typed.items() if value is not None},
+            dict(settings or {}),
             draft,
             draft_set,
         )

@@ -1,18 +1,24 @@
-"""Heads with made-up weights, for whatever channels policies read: bold, and functions of the text."""
+"""Heads and scorers with made-up weights, for whatever channels policies read: bold, and functions of the text."""
 
 from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
 from channel_texts import joint_needs
+from random_heads import random_scorer
 
+from simlab.channels import POOL
 from simlab.policy import AnyPolicy
+from simlab.real_runner.heads.producer import Producer
 from simlab.real_runner.heads.rows import HeadReach
+from simlab.real_runner.heads.taps_pool import PoolReach
+from simlab.real_runner.heads.taps_producer import TapsProducer
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.models import Models
 
 INNER_SIZE = 16
+EXTENSIONS = 12
 
 
 def made_up_head(hidden_size: int, seed: int = 0) -> TreeFlashHead:
@@ -27,8 +33,12 @@ def made_up_head(hidden_size: int, seed: int = 0) -> TreeFlashHead:
 def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0) -> Models:
     """Models that make the channels of some policies, each with all that the most demanding one declares."""
     drafter, target = models.drafter, models.target
-    channels = {}
+    channels: dict[str, Producer] = {}
     for need in joint_needs(policies):
+        if need.kind == POOL:
+            scorer, beam = random_scorer(models, seed), dict(need.equal)["beam"]
+            channels[need.name] = TapsProducer(scorer, drafter, target, PoolReach(beam, EXTENSIONS))
+            continue
         head = made_up_head(drafter.config.hidden_size, seed).to(target.device, target.dtype)
         channels[need.name] = TreeFlashProducer(head, drafter, target, HeadReach(**dict(need.least)))
     return replace(models, channels=channels)

@@ -1,4 +1,4 @@
-"""TreeFlash heads of random weights, and policies on the rows of a head."""
+"""TreeFlash heads and TAPS scorers of random weights, and policies on the rows of a head."""
 
 import torch
 
@@ -6,6 +6,8 @@ from simlab.policies.composition import Composition
 from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import TransitionSource
 from simlab.policies.rules.budgets import FixedBudget
+from simlab.real_runner.heads.taps import TapsScorer
+from simlab.real_runner.heads.taps_pool import ScorerSizes
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.models import Models
 
@@ -21,6 +23,17 @@ def random_head(models: Models, seed: int = 0, inner_size: int = 10) -> TreeFlas
         around, spread = (1.0, 0.3) if parameter.dim() == 1 else (0.0, 2.0 * parameter.shape[1] ** -0.5)
         parameter.copy_(around + spread * torch.randn(parameter.shape, generator=generator))
     return head.to(models.target.dtype)
+
+
+def random_scorer(models: Models, seed: int = 0) -> TapsScorer:
+    """Every weight drawn anew, so that each of them matters; float32, as scorers run."""
+    generator = torch.Generator().manual_seed(seed)
+    config = models.drafter.config
+    scorer = TapsScorer(ScorerSizes(config.hidden_size, config.depth, rank=5, depth_size=3, inner_size=11))
+    for parameter in scorer.eval().requires_grad_(False).parameters():
+        around, spread = (0.3, 0.3) if parameter.dim() == 1 else (0.0, 1.5 * parameter.shape[1] ** -0.5)
+        parameter.copy_(around + spread * torch.randn(parameter.shape, generator=generator))
+    return scorer.to(models.target.device)
 
 
 def flash_policy(budget: int = 8, previous: int = 4, top_k: int = 4) -> Composition:

@@ -1,4 +1,4 @@
-"""Runs of ``simlab train dflash`` and ``treeflash`` for tests: their texts, their arguments, their bytes, their ends.
+"""Runs of ``simlab train dflash``, ``treeflash`` and ``taps`` for tests: texts, arguments, bytes, ends.
 
 As a program (``python tests/helpers/training_runs.py RUNS SEED ARGUMENT...``) it makes one run that nothing
 interrupts and one that is killed again and again, each in a process of its own.
@@ -58,6 +58,14 @@ def head_arguments(folder: Path, out: Path, *more: str, steps: int = 12) -> list
     sizes = ["--out", str(out), "--inner-size", "24", "--steps", str(steps), "--eval-every", "3", "--held-out", "0.25"]
     plan = ["--sequences", "2", "--roots", "6", "--warmup-steps", "2", "--head-tokens", "60"]
     return ["train", "treeflash", *models, *sizes, *plan, *more]
+
+
+def scorer_arguments(folder: Path, out: Path, *more: str, steps: int = 12) -> list[str]:
+    """A run of seconds of a scorer, on the models and texts of `make_files`."""
+    models = ["--target", str(folder / "target"), "--draft", str(folder / "drafter"), *texts(folder)]
+    sizes = ["--out", str(out), "--beam", "4", "--extensions", "6", "--steps", str(steps), "--eval-every", "3"]
+    plan = ["--sequences", "2", "--roots", "6", "--warmup-steps", "2", "--held-out", "0.25"]
+    return ["train", "taps", *models, *sizes, *plan, *more]
 
 
 def make_files(folder: Path) -> Path:

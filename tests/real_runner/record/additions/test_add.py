@@ -309,12 +309,12 @@ def test_a_model_that_moved_is_said_to_be_named_by_the_trace(made: Path, trace: 
 
 def test_the_functions_of_python_add_the_same(made: Path, trace: Path) -> None:
     shutil.copytree(trace, trace.parent / "second")
-    simlab.add_channel(trace.parent / "second", "flash", str(made / "head"), previous=4, top_k=5)
+    simlab.add_channel(trace.parent / "second", "flash", str(made / "head"), {"previous": 4, "top_k": 5})
     simlab.add_draft(trace.parent / "second", "other", str(made / "other"), min_width=WIDTH, exact_budget=20)
     add_both(made, trace)
     assert bytes_of(trace) == bytes_of(trace.parent / "second")
     with pytest.raises(SimlabError, match="at most its 4 candidates"):
-        simlab.add_channel(trace, "third", str(made / "head"), candidates=4, draft_set="dflash")
+        simlab.add_channel(trace, "third", str(made / "head"), {"candidates": 4}, draft_set="dflash")
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""The model card of a trained head: facts in, Markdown out."""
+"""The model card of a network that was trained beside a drafter: facts in, Markdown out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,17 +16,43 @@ from simlab.real_runner.train.model_card import (
 
 
 @dataclass(frozen=True, slots=True)
-class HeadFacts:
+class NetworkWords:
+    """What the card of one kind of network says.
+
+    Attributes:
+        kind: such as ``head``.
+        what: it is, with its source, in words that follow an article.
+        command: that trains it.
+        does: a sentence.
+        sizes: by name.
+        borrowed: a sentence on what is the drafter's or the target's.
+        start: what it says before the first step.
+        asked: what its cross-entropies are of.
+    """
+
+    kind: str
+    what: str
+    command: str
+    does: str
+    sizes: Mapping[str, int]
+    borrowed: str
+    start: str
+    asked: str
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFacts:
     """Everything that the card says.
 
     Attributes:
-        draft: the drafter that the head belongs to, as it was named.
+        draft: the drafter that the network belongs to, as it was named.
         digest: of that drafter's checkpoint.
         depth: D, of the drafter.
         data: without the texts that were held out.
         plan: settings of the run by name; may be nested once.
         curve: with held-out scores.
         best_step: whose weights the checkpoint has.
+        words: on networks of its kind.
     """
 
     name: str
@@ -34,53 +60,53 @@ class HeadFacts:
     draft: str
     digest: str
     depth: int
-    inner_size: int
     num_parameters: int
     data: TrainingData
     num_held_out: int
     plan: Mapping[str, object]
     curve: tuple[CurvePoint, ...]
     best_step: int
+    words: NetworkWords
 
 
-def head_card(facts: HeadFacts) -> str:
+def network_card(facts: NetworkFacts) -> str:
     """The card, a function of the facts alone."""
     parts = [
         f"# {facts.name}",
         _summary(facts),
-        _head(facts),
+        _network(facts),
         data_section(facts.data, facts.plan, facts.curve, facts.depth),
         f"{facts.num_held_out:,} further texts were held out.",
-        plan_section("the drafter's own marginals: the head adds nothing", facts.plan),
+        plan_section(facts.words.start, facts.plan),
         _curve(facts),
         _depths(facts),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _summary(facts: HeadFacts) -> str:
+def _summary(facts: NetworkFacts) -> str:
+    words = facts.words
     return (
-        f"A first-order head (TreeFlash, arXiv 2606.03819) for the drafter `{facts.draft}` of `{facts.target}`, "
-        "trained with `simlab train treeflash`. It corrects what the drafter says of a depth for the token at the "
-        "depth above; the drafter itself was not changed."
+        f"{words.what} for the drafter `{facts.draft}` of `{facts.target}`, trained with `{words.command}`. "
+        f"{words.does} The drafter itself was not changed."
     )
 
 
-def _head(facts: HeadFacts) -> str:
+def _network(facts: NetworkFacts) -> str:
     rows = [
         ("drafter, sha256 of its files", facts.digest),
         ("depths", facts.depth),
-        ("inner size", facts.inner_size),
+        *facts.words.sizes.items(),
         ("own parameters", f"{facts.num_parameters:,}"),
     ]
-    return f"## Head\n\n{table(('', ''), rows)}\n\nEmbedding, last norm and output head are those of the drafter."
+    return f"## {facts.words.kind.capitalize()}\n\n{table(('', ''), rows)}\n\n{facts.words.borrowed}"
 
 
-def _held(facts: HeadFacts) -> list[tuple[CurvePoint, HeldOut]]:
+def _held(facts: NetworkFacts) -> list[tuple[CurvePoint, HeldOut]]:
     return [(point, point.held_out) for point in facts.curve if point.held_out is not None]
 
 
-def _curve(facts: HeadFacts) -> str:
+def _curve(facts: NetworkFacts) -> str:
     losses = {point.step: held.loss for point, held in _held(facts)}
     rows = [
         (point.step, "" if point.loss is None else f"{point.loss:.3f}", f"{losses[point.step]:.3f}")
@@ -92,14 +118,13 @@ def _curve(facts: HeadFacts) -> str:
     )
 
 
-def _depths(facts: HeadFacts) -> str:
+def _depths(facts: NetworkFacts) -> str:
     scores = {point.step: held for point, held in _held(facts)}
-    named = {"drafter alone": scores[0], "with the head": scores[facts.best_step]}
+    named = {"drafter alone": scores[0], f"with the {facts.words.kind}": scores[facts.best_step]}
     head = ("held-out texts", *range(1, facts.depth + 1))
     entropies = [(name, *(f"{value:.3f}" for value in one.cross_entropy)) for name, one in named.items()]
     agreement = [(name, *map(percent, one.agreement)) for name, one in named.items()]
     return (
-        "## By depth\n\nCross-entropy of the true token, the true token above it known; nats, over the tokens that the "
-        f"loss is taken over.\n\n{table(head, entropies)}\n\nShare of these where the most probable token is the true "
-        f"one.\n\n{table(head, agreement)}"
+        f"## By depth\n\nCross-entropy of {facts.words.asked}; nats.\n\n{table(head, entropies)}\n\nShare of these "
+        f"where the most probable one is the true one.\n\n{table(head, agreement)}"
     )

@@ -19,8 +19,8 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import load_drafter, load_head
 from simlab.real_runner.train import features
 from simlab.real_runner.train.curve import CurvePoint, HeldOut, point_of, row_of
-from simlab.real_runner.train.treeflash.loss import HeadLoss
-from simlab.real_runner.train.treeflash.run import Best, best_of
+from simlab.real_runner.train.networks.run import Best, best_of
+from simlab.real_runner.train.networks.treeflash import HeadLoss
 from simlab.traces.format.json_fields import json_fields
 
 

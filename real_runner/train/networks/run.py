@@ -1,37 +1,72 @@
-"""``simlab train treeflash``: from text and a drafter to a head, in one folder that can be taken up again."""
+"""A training run of a network beside a drafter: from text to a checkpoint, in one folder that can be taken up again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
+from torch import Tensor, nn
 
 from simlab.errors import PromptError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import find_drafter, load_drafter, save_head, write_json, write_text
-from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.checkpoints.files import find_drafter, load_drafter, write_json, write_text
+from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.models import check_fit
 from simlab.real_runner.targets.loading import load_target
-from simlab.real_runner.train.curve import CurvePoint, row_of
+from simlab.real_runner.targets.model import Target
+from simlab.real_runner.train.curve import CurvePoint, HeldOut, row_of
 from simlab.real_runner.train.data import FeatureStore
-from simlab.real_runner.train.options import HeadOptions
+from simlab.real_runner.train.networks.card import NetworkFacts, NetworkWords, network_card
+from simlab.real_runner.train.options import NetworkOptions
 from simlab.real_runner.train.setup import check_start, store_of, training_data
 from simlab.real_runner.train.state import STATE, load_state, save_state
 from simlab.real_runner.train.trainer import Trainer, train_through, training_dtype
-from simlab.real_runner.train.treeflash.card import HeadFacts, head_card
-from simlab.real_runner.train.treeflash.loss import HeadLoss
 from simlab.traces.format.alone import writing_alone
 
 
-def train_head(options: HeadOptions) -> Path:
-    """Train a head; the checkpoint of its best step, its card, its state and its curve are in the folder.
+class Learner(Protocol):
+    """A network and what it learns."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The network whose weights learn."""
+        ...
+
+    def __call__(self, step: int) -> Tensor:
+        """The loss of a step, a scalar: a function of plan and step, and of the network's weights."""
+        ...
+
+    def held_out(self, store: FeatureStore) -> HeldOut:
+        """The network on other texts, at the same roots each time, with its weights as they will be shipped."""
+        ...
+
+    def settings(self) -> dict[str, object]:
+        """What must agree, beside the plan, when the run is taken up again."""
+        ...
+
+    def save(self, folder: Path, digest: str) -> None:
+        """Write its checkpoint; ``digest`` is that of the drafter's."""
+        ...
+
+    def described(self) -> NetworkWords:
+        """What the card says of it."""
+        ...
+
+
+Begun = Callable[[DFlashDrafter, Target, FeatureStore], Learner]
+"""From a drafter in the target's dtype, the target, and the texts that are learnt from, to a network at its start."""
+
+
+def train_network(options: NetworkOptions, begun: Begun) -> Path:
+    """Train a network; the checkpoint of its best step, its card, its state and its curve are in the folder.
 
     Raises:
         SimlabError: text, models or folder cannot be used.
     """
     with writing_alone(options.out / STATE):
         check_start(options.out, options.texts.files, options.device, options.resume)
-        return _Run(options).finished()
+        return _Run(options, begun).finished()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +92,7 @@ def best_of(curve: Sequence[CurvePoint]) -> Best:
 class _Run:
     """Models, texts and trainer of one run, and its curve so far."""
 
-    def __init__(self, options: HeadOptions) -> None:
+    def __init__(self, options: NetworkOptions, begun: Begun) -> None:
         self.options = options
         target = load_target(options.target, training_dtype(options.device), options.device)
         folder = find_drafter(options.draft).folder
@@ -68,17 +103,13 @@ class _Run:
             store_of(options.out, options.texts, options.plan.seed, target, self.config), options.held_out
         )
         torch.manual_seed(options.plan.seed)
-        inner_size = options.inner_size or self.config.intermediate_size
-        self.head = TreeFlashHead(self.config.hidden_size, inner_size, options.dropout).to(target.device)
-        self.loss = HeadLoss(self.head, drafter, target, self.texts, options.plan)
-        self.trainer = Trainer(self.head, self.loss, options.plan, self._settings(str(target.dtype)))
+        self.learner = begun(drafter, target, self.texts)
+        self.trainer = Trainer(self.learner.network, self.learner, options.plan, self._settings(str(target.dtype)))
         self.curve = load_state(self.trainer, options.out) if (options.out / STATE).exists() else list[CurvePoint]()
 
     def _settings(self, dtype: str) -> dict[str, object]:
-        """What must agree, beside the plan, when the run is taken up again."""
-        chosen = {"inner_size": self.head.inner_size, "dropout": self.options.dropout}
         stop = {"held_out": self.options.held_out, "patience": self.options.patience}
-        return {"head": {"extends": self.digest, **chosen, **stop}, "dtype": dtype}
+        return {"head": {"extends": self.digest, **self.learner.settings(), **stop}, "dtype": dtype}
 
     def finished(self) -> Path:
         """Train to the end, or until nothing gets better, and describe the result."""
@@ -89,11 +120,11 @@ class _Run:
         self._keep_if_best()
         train_through(trainer, options.out, options.eval_every, self._evaluate, self._is_over)
         write_json(options.out / "curve.json", [row_of(point) for point in self.curve])
-        write_text(options.out / "README.md", head_card(self._facts()))
+        write_text(options.out / "README.md", network_card(self._facts()))
         return options.out
 
     def _evaluate(self, loss: float | None) -> Mapping[str, float]:
-        held_out = self.loss.held_out(self.held_out)
+        held_out = self.learner.held_out(self.held_out)
         self.curve.append(CurvePoint(self.trainer.step, loss, {}, held_out))
         save_state(self.trainer, self.curve, self.options.out)
         self._keep_if_best()
@@ -103,26 +134,26 @@ class _Run:
     def _keep_if_best(self) -> None:
         """Write the checkpoint, unless an earlier step's is the one to keep."""
         if best_of(self.curve).step == self.trainer.step:
-            save_head(self.head, self.options.out, self.digest)
+            self.learner.save(self.options.out, self.digest)
 
     def _is_over(self) -> bool:
         return 0 < self.options.patience <= best_of(self.curve).num_since
 
-    def _facts(self) -> HeadFacts:
+    def _facts(self) -> NetworkFacts:
         options = self.options
-        return HeadFacts(
+        return NetworkFacts(
             name=options.out.resolve().name,
             target=options.target,
             draft=options.draft,
             digest=self.digest,
             depth=self.config.depth,
-            inner_size=self.head.inner_size,
-            num_parameters=sum(parameter.numel() for parameter in self.head.parameters()),
+            num_parameters=sum(parameter.numel() for parameter in self.learner.network.parameters()),
             data=training_data(options.texts, self.texts),
             num_held_out=len(self.held_out.usable),
-            plan=asdict(options.plan) | {"dropout": options.dropout, "patience": options.patience},
+            plan=asdict(options.plan) | self.learner.settings() | {"patience": options.patience},
             curve=tuple(self.curve),
             best_step=best_of(self.curve).step,
+            words=self.learner.described(),
         )
 
 

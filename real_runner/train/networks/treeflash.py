@@ -1,4 +1,4 @@
-"""What a first-order head learns: the target's token at every slot, given the true token above it.
+"""Training a first-order head, ``simlab train treeflash``: the target's token at every slot, given the true one above.
 
 The drafter and the target's head stay as they are. All depths of a block are learnt at once: the token above is the
 text's own, so no depth waits for another.
@@ -6,11 +6,13 @@ text's own, so no depth waits for another.
 
 import copy
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from simlab.real_runner.checkpoints.files import save_head
 from simlab.real_runner.drafters.dense import block_states, embedded_tokens, finished_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.treeflash import TreeFlashHead
@@ -18,7 +20,9 @@ from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.curve import HeldOut
 from simlab.real_runner.train.data import FeatureStore, TrainingBatch
 from simlab.real_runner.train.losses import block_loss
-from simlab.real_runner.train.options import TrainingPlan
+from simlab.real_runner.train.networks.card import NetworkWords
+from simlab.real_runner.train.networks.run import train_network
+from simlab.real_runner.train.options import HeadOptions, TrainingPlan
 from simlab.real_runner.train.trainer import commonest, places_of
 
 
@@ -29,6 +33,21 @@ class _Scored:
     best: Tensor
     of_truth: Tensor
     known: Tensor
+
+
+def train_head(options: HeadOptions) -> Path:
+    """Train a head; see `train_network`.
+
+    Raises:
+        SimlabError: text, models or folder cannot be used.
+    """
+
+    def begun(drafter: DFlashDrafter, target: Target, store: FeatureStore) -> HeadLoss:
+        inner_size = options.inner_size or drafter.config.intermediate_size
+        head = TreeFlashHead(drafter.config.hidden_size, inner_size, options.dropout).to(target.device)
+        return HeadLoss(head, drafter, target, store, options.plan)
+
+    return train_network(options, begun)
 
 
 class HeadLoss:
@@ -46,7 +65,7 @@ class HeadLoss:
             store: the texts that are learnt from.
             plan: of the run.
         """
-        self.head, self.drafter, self.target, self.store, self.plan = head, drafter, target, store, plan
+        self.network, self.drafter, self.target, self.store, self.plan = head, drafter, target, store, plan
         kept, own, output = commonest(store, target.vocab_size, plan.head_tokens), drafter.vocabulary, target.head
         rows = kept
         if own is not None and drafter.lm_head is not None:
@@ -63,14 +82,14 @@ class HeadLoss:
         plan, size = self.plan, self.drafter.config.block_size
         # What dropout leaves out is a function of the step too, so that a resumed run is the same run.
         torch.manual_seed(int(np.random.default_rng([plan.seed, step, 4]).integers(2**63)))
-        scored = self._scored(self.head, self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size))
+        scored = self._scored(self.network, self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size))
         return block_loss(scored.best, scored.of_truth, scored.known, plan.loss)
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
         """The head on other texts, at the same roots each time, with its weights rounded as they will be shipped."""
         plan, size = self.plan, self.drafter.config.block_size
-        fixed = copy.deepcopy(self.head).to(torch.bfloat16).float().eval()
+        fixed = copy.deepcopy(self.network).to(torch.bfloat16).float().eval()
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
         parts = [self._scored(fixed, batch) for batch in batches]
         scored = _Scored(*(torch.cat([getattr(one, entry.name) for one in parts]) for entry in fields(_Scored)))
@@ -81,6 +100,27 @@ class HeadLoss:
             round(float(block_loss(scored.best, scored.of_truth, scored.known, plan.loss)), 6),
             tuple(round(value, 4) for value in entropies.tolist()),
             tuple(round(value, 4) for value in right.tolist()),
+        )
+
+    def settings(self) -> dict[str, object]:
+        """Sizes and dropout of the head."""
+        return {"inner_size": self.network.inner_size, "dropout": self.network.dropout.p}
+
+    def save(self, folder: Path, digest: str) -> None:
+        """Write the head alone."""
+        save_head(self.network, folder, digest)
+
+    def described(self) -> NetworkWords:
+        """What the card says of a head."""
+        return NetworkWords(
+            kind="head",
+            what="A first-order head (TreeFlash, arXiv 2606.03819)",
+            command="simlab train treeflash",
+            does="It corrects what the drafter says of a depth for the token at the depth above.",
+            sizes={"inner size": self.network.inner_size},
+            borrowed="Embedding, last norm and output head are those of the drafter.",
+            start="the drafter's own marginals: the head adds nothing",
+            asked="the true token, the true token above it known, over the tokens that the loss is taken over",
         )
 
     def _scored(self, head: TreeFlashHead, batch: TrainingBatch) -> _Scored:

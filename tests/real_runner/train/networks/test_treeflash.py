@@ -17,9 +17,9 @@ from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.data import FeatureStore
 from simlab.real_runner.train.features import read_features
+from simlab.real_runner.train.networks.treeflash import HeadLoss
 from simlab.real_runner.train.options import LossWeights, TrainingPlan
 from simlab.real_runner.train.text import given_texts
-from simlab.real_runner.train.treeflash.loss import HeadLoss
 
 PLAN = TrainingPlan(
     steps=5, num_sequences=3, num_roots=4, head_tokens=0, loss=LossWeights(decay=4.0, focal=0.0, chain=0.0)
@@ -58,7 +58,7 @@ def test_the_loss_is_that_of_the_plain_head(
     plan = replace(PLAN, head_tokens=head_tokens)
     loss = loss_of(folder, target, store, plan)
     drafter, batch = loss.drafter, store.batch(2, plan.seed, plan.num_sequences, plan.num_roots, 4)
-    weights = {name: tensor.detach().double().numpy() for name, tensor in loss.head.state_dict().items()}
+    weights = {name: tensor.detach().double().numpy() for name, tensor in loss.network.state_dict().items()}
     assert isinstance(target.head.weight, torch.Tensor)
     matrix, embedding = target.head.weight.double().numpy(), target.embedding.weight.double().numpy()
     counts = store.token_counts(VOCAB_SIZE).numpy()
@@ -84,7 +84,7 @@ def test_the_loss_is_that_of_the_plain_head(
 def test_only_the_head_learns(folder: Path, target: Target, store: FeatureStore) -> None:
     loss = loss_of(folder, target, store, PLAN)
     loss(0).backward()
-    assert all(parameter.grad is not None for parameter in loss.head.parameters())
+    assert all(parameter.grad is not None for parameter in loss.network.parameters())
     assert all(parameter.grad is None for parameter in loss.drafter.parameters())
     assert all(parameter.grad is None for parameter in target.model.parameters())
 

@@ -1,0 +1,147 @@
+"""The pools of a TAPS scorer: nodes chosen by marginals, each scored given its path.
+
+One arithmetic serves training, the dense record, with many roots, and a round, with one.
+
+Letters: N roots, D depths, n nodes of a pool, P of them that may have children, the root counted, H hidden size.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.arrays import Doubles, Ints
+from simlab.channels import PoolRows
+from simlab.errors import ModelError
+from simlab.grid import to_grid
+from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.drafters.draft_rows import blocks_per_pass
+from simlab.real_runner.drafters.ranked import NO_LAWS
+from simlab.real_runner.heads.base import BaseCandidates, base_candidates
+from simlab.real_runner.heads.taps import ScorerInputs, TapsScorer
+from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, beam_nodes, pools_of
+from simlab.real_runner.targets.model import Target
+from simlab.recorded import DraftRows
+from simlab.traces.channels.columns import PoolColumns
+
+_NUMBERS_PER_PASS = 2**26
+"""A pass holds a few copies of so many numbers of embeddings."""
+
+
+def scorer_inputs(
+    drafter: DFlashDrafter,
+    target: Target,
+    states: BlockStates,
+    root_tokens: Ints,
+    base: BaseCandidates,
+    nodes: BeamNodes,
+) -> ScorerInputs:
+    """What a scorer reads of the pools at some roots.
+
+    Args:
+        drafter: and its target, whose embedding it borrows.
+        target: see there.
+        states: of the drafter's pass, of N roots.
+        root_tokens: int32 ``[N]``.
+        base: the candidates that the nodes were chosen from.
+        nodes: of the pools.
+    """
+    device = states.after.device
+    tokens = np.concatenate([root_tokens[:, None], nodes.tokens], axis=1).astype(np.int64)
+    return ScorerInputs(
+        parents=torch.from_numpy(nodes.parents.astype(np.int64)).to(device),
+        depths=torch.from_numpy(nodes.depths).to(device),
+        log_probs=torch.from_numpy(nodes.log_probs).to(device),
+        spread=torch.from_numpy(_spread(base)).float().to(device),
+        states=states.after.float(),
+        embedded=embedded_tokens(drafter, target, torch.from_numpy(tokens).to(device)).float(),
+    )
+
+
+def _spread(base: BaseCandidates) -> Doubles:
+    """float64 ``[N, D, 3]``: entropy and top gap of the candidates that are read, in nats, and their mass."""
+    log_probs = base.log_probs.astype(np.float64)
+    probs = np.exp(log_probs)
+    gap = log_probs[..., 0] - log_probs[..., min(1, base.width - 1)]
+    return np.stack([-(probs * log_probs).sum(-1), gap, probs.sum(-1)], axis=-1)
+
+
+@torch.inference_mode()
+def scored_pools(
+    scorer: TapsScorer,
+    drafter: DFlashDrafter,
+    target: Target,
+    states: BlockStates,
+    root_tokens: Ints,
+    base: BaseCandidates,
+    reach: PoolReach,
+) -> PoolRows:
+    """The pools below some roots.
+
+    Args:
+        scorer: and its drafter and target, whose embedding it borrows.
+        drafter: see there.
+        target: see there.
+        states: of the drafter's pass, of N roots.
+        root_tokens: int32 ``[N]``.
+        base: the drafter's first candidates below these roots, ``reach.width`` of each depth.
+        reach: of the pools; no more than the drafter has.
+
+    Raises:
+        ModelError: the scores are not numbers.
+    """
+    nodes = beam_nodes(base, reach)
+    scores, _ = scorer(scorer_inputs(drafter, target, states, root_tokens, base, nodes))
+    log_probs = scores.cpu().numpy()
+    if not np.isfinite(log_probs).all():
+        raise ModelError(NO_LAWS)
+    # Marginals are rounded to the grid, so that all children of a node may have a hair more than 1.
+    return pools_of(nodes, to_grid(np.minimum(log_probs, 0.0)))
+
+
+def pool_columns(
+    scorer: TapsScorer,
+    drafter: DFlashDrafter,
+    target: Target,
+    features: Tensor,
+    tokens: Tensor,
+    rows: DraftRows,
+    reach: PoolReach,
+) -> PoolColumns:
+    """The pools below every root of one text.
+
+    Args:
+        scorer: and its drafter and target.
+        drafter: see there.
+        target: see there.
+        features: ``[C, taps x H]``, tapped target states from position 0 on.
+        tokens: int64 ``[P + T]``, prompt and text.
+        rows: the recorded candidates at its ``T - 1`` roots.
+        reach: of the pools; no more than the drafter has.
+
+    Raises:
+        ModelError: the rows keep fewer candidates than are read, or the scores are not numbers.
+    """
+    config, num_roots, last = drafter.config, len(rows.counts), len(tokens) - 1
+    base = base_candidates(rows.ids, rows.log_probs, rows.counts, reach.width)
+    roots = torch.arange(last - num_roots, last, device=tokens.device)
+    ids = tokens.cpu().numpy().astype(np.int32)
+    per_pass = min(
+        blocks_per_pass(config.num_attention_heads, config.block_size, len(tokens)),
+        max(1, _NUMBERS_PER_PASS // (reach.num_scores(config.depth) * config.hidden_size)),
+    )
+    parts, first = list[PoolRows](), 0
+    for some, states in draft_states(drafter, target, features, tokens, roots, per_pass):
+        part = base.part(first, first + len(some))
+        parts.append(scored_pools(scorer, drafter, target, states, ids[some.cpu().numpy()], part, reach))
+        first += len(some)
+    return PoolColumns.unlabelled(_joined(parts))
+
+
+def _joined(parts: list[PoolRows]) -> PoolRows:
+    empty = (np.empty(0, dtype) for dtype in (np.int64, np.int32, np.int32, np.float32, np.bool_))
+    names = ("sizes", "tokens", "parents", "log_probs", "expanded")
+    arrays = (
+        np.concatenate([none, *(getattr(one, name) for one in parts)]) for none, name in zip(empty, names, strict=True)
+    )
+    return PoolRows(*arrays)

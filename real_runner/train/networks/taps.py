@@ -1,0 +1,211 @@
+"""Training a TAPS scorer, ``simlab train taps``: which outcome below each node of a true path is the target's.
+
+Of every drawn root the drafter's pool is made as in a round. Labels are on the path, ours: below each node of the pool
+that the text goes through, the text's own token, or another outcome where the pool does not hold it. (The release takes
+the target's probabilities at all nodes, which cost a pass of the target for each pool.)
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.grid import to_grid
+from simlab.real_runner.checkpoints.files import save_scorer
+from simlab.real_runner.drafters.dense import block_states, logits_of
+from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.drafters.ranked import first_candidates
+from simlab.real_runner.heads.base import BaseCandidates
+from simlab.real_runner.heads.taps import TapsScorer
+from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, ScorerSizes, beam_nodes
+from simlab.real_runner.heads.taps_rows import scorer_inputs
+from simlab.real_runner.targets.model import Target
+from simlab.real_runner.train.curve import HeldOut
+from simlab.real_runner.train.data import FeatureStore, TrainingBatch
+from simlab.real_runner.train.networks.card import NetworkWords
+from simlab.real_runner.train.networks.run import train_network
+from simlab.real_runner.train.options import ScorerOptions
+
+_LEAST_MISS = 1e-7
+"""A path is never sure, so that the loss of one that was not taken is finite."""
+
+
+def train_scorer(options: ScorerOptions) -> Path:
+    """Train a scorer; see `train_network`.
+
+    Raises:
+        SimlabError: text, models or folder cannot be used.
+    """
+
+    def begun(drafter: DFlashDrafter, target: Target, store: FeatureStore) -> ScorerLoss:
+        config = drafter.config
+        reach = PoolReach(options.beam, options.extensions).within(config.draft_vocab_size or config.vocab_size)
+        scorer = TapsScorer(ScorerSizes(config.hidden_size, config.depth)).to(target.device)
+        return ScorerLoss(scorer, drafter, target, store, options, reach)
+
+    return train_network(options, begun)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scored:
+    """Some pools of n nodes, D deep.
+
+    Attributes:
+        of_truth: float64 ``[N, D]``, log-probability of what came below the true node of the depth above.
+        best: float64 ``[N, D]``, that of the most probable outcome there.
+        asked: bool ``[N, D]``, whether that node is in the pool and the text goes on.
+        missed: float64 ``[N, D]``, the loss on whole paths, summed over the nodes of a depth.
+        known: bool ``[N, D]``, whether the text goes on.
+    """
+
+    of_truth: Tensor
+    best: Tensor
+    asked: Tensor
+    missed: Tensor
+    known: Tensor
+
+
+class ScorerLoss:
+    """The loss of a step: a function of plan and step, and of the scorer's weights."""
+
+    def __init__(
+        self,
+        scorer: TapsScorer,
+        drafter: DFlashDrafter,
+        target: Target,
+        store: FeatureStore,
+        options: ScorerOptions,
+        reach: PoolReach,
+    ) -> None:
+        """Hold on to what a step needs.
+
+        Args:
+            scorer: that learns.
+            drafter: that does not, in the target's dtype.
+            target: of both.
+            store: the texts that are learnt from.
+            options: of the run.
+            reach: of the pools; no more than the drafter has.
+        """
+        self.network, self.drafter, self.target, self.store = scorer, drafter, target, store
+        self.options, self.reach = options, reach
+
+    def __call__(self, step: int) -> Tensor:
+        """The loss of the step's batch, a scalar."""
+        plan, size = self.options.plan, self.drafter.config.block_size
+        batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size)
+        return self._loss(self._scored(self.network, batch))
+
+    @torch.no_grad()
+    def held_out(self, store: FeatureStore) -> HeldOut:
+        """The scorer on other texts, at the same roots each time."""
+        plan, size = self.options.plan, self.drafter.config.block_size
+        fixed = copy.deepcopy(self.network).eval()
+        batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
+        parts = [self._scored(fixed, batch) for batch in batches]
+        scored = _Scored(*(torch.cat([getattr(one, name) for one in parts]) for name in _Scored.__slots__))
+        counted = scored.asked.sum(0).clamp(min=1)
+        entropies = -(scored.of_truth * scored.asked).sum(0) / counted
+        right = ((scored.of_truth >= scored.best) & scored.asked).sum(0) / counted
+        return HeldOut(
+            round(float(self._loss(scored)), 6),
+            tuple(round(value, 4) for value in entropies.tolist()),
+            tuple(round(value, 4) for value in right.tolist()),
+        )
+
+    def settings(self) -> dict[str, object]:
+        """The pools that are learnt from, and how whole paths weigh."""
+        return {
+            "beam": self.reach.beam,
+            "extensions": self.reach.extensions,
+            "reach_weight": self.options.reach_weight,
+        }
+
+    def save(self, folder: Path, digest: str) -> None:
+        """Write the scorer."""
+        save_scorer(self.network, folder, digest, self.reach)
+
+    def described(self) -> NetworkWords:
+        """What the card says of a scorer."""
+        sizes = self.network.sizes
+        return NetworkWords(
+            kind="scorer",
+            what="A scorer of pools (after TAPS, arXiv 2606.00487; residual on the marginals, and with labels on the "
+            "path, which are ours)",
+            command="simlab train taps",
+            does="It says how probable each node of a beam over the drafter's marginals is once its parent is right.",
+            sizes={
+                "beam": self.reach.beam,
+                "extensions": self.reach.extensions,
+                "projections": sizes.rank,
+                "inner size": sizes.inner_size,
+            },
+            borrowed="The embedding is the target's.",
+            start="the drafter's own marginals, as far as the pool holds them: the scorer corrects nothing",
+            asked="what came below a node of the true path that is in the pool: one of its children there, or another "
+            "outcome",
+        )
+
+    def _loss(self, scored: _Scored) -> Tensor:
+        below = -(scored.of_truth * scored.asked).sum() / scored.asked.sum().clamp(min=1)
+        paths = (scored.missed * scored.known).sum() / scored.known.sum().clamp(min=1)
+        return (below + self.options.reach_weight * paths).float()
+
+    def _scored(self, scorer: TapsScorer, batch: TrainingBatch) -> _Scored:
+        drafter, target, device = self.drafter, self.target, self.target.device
+        tokens, roots = batch.tokens.to(device), batch.roots.to(device)
+        depths = torch.arange(drafter.config.depth, device=device)
+        with torch.no_grad():
+            context = drafter.context(batch.features.to(device, target.dtype))
+            root_tokens = tokens.gather(1, roots).flatten()
+            states = block_states(drafter, target, root_tokens, roots.flatten(), context)
+            base = self._base(logits_of(drafter, target, states.after).log_softmax(-1))
+        nodes = beam_nodes(base, self.reach)
+        above = root_tokens.cpu().numpy().astype(np.int32)
+        conditional, rest = scorer(scorer_inputs(drafter, target, states, above, base, nodes))
+        truth = tokens.gather(1, (roots[..., None] + depths + 1).flatten(1)).view(-1, len(depths))
+        return _along(nodes, conditional, rest, truth)
+
+    def _base(self, log_probs: Tensor) -> BaseCandidates:
+        """The first candidates of laws ``[N, D, V]``."""
+        num, depth, _ = log_probs.shape
+        ids, _ = first_candidates(log_probs.flatten(0, 1), self.reach.width)
+        kept = log_probs.flatten(0, 1).gather(-1, torch.from_numpy(ids.astype(np.int64)).to(log_probs.device))
+        own = self.drafter.vocabulary
+        whole = ids if own is None else own.to_target(ids)
+        shape = num, depth, self.reach.width
+        return BaseCandidates(whole.astype(np.int32).reshape(shape), to_grid(kept.cpu().numpy()).reshape(shape))
+
+
+def _along(nodes: BeamNodes, conditional: Tensor, rest: Tensor, truth: Tensor) -> _Scored:
+    """What a scorer says along the true paths ``[N, D]`` of some pools; a token of -1 is not known."""
+    device, num = conditional.device, len(conditional)
+    parents = torch.from_numpy(nodes.parents.astype(np.int64)).to(device)
+    ids = torch.from_numpy(nodes.tokens.astype(np.int64)).to(device)
+    known = (truth >= 0).cumprod(1).bool()
+    on = at_parent = torch.ones(num, 1, dtype=torch.bool, device=device)
+    reached = conditional.new_zeros(num, 1)
+    columns: list[tuple[Tensor, ...]] = []
+    first, below = 0, 0
+    for depth, size in enumerate(nodes.sizes):
+        some = slice(first, first + size)
+        above = parents[:, some]
+        true_above = on.gather(1, above)
+        hit = true_above & (ids[:, some] == truth[:, depth, None])
+        # At most one node of a depth is on the true path, and so one parent above.
+        other = rest[:, below : below + at_parent.shape[1]]
+        is_asked = at_parent.any(1) & known[:, depth]
+        missing = (other * at_parent).sum(1)
+        of_truth = torch.where(hit.any(1), (conditional[:, some] * hit).sum(1), missing)
+        children = conditional[:, some].detach().masked_fill(~true_above, -torch.inf).amax(1)
+        reached = torch.cat([reached, reached.gather(1, above) + conditional[:, some]], 1)
+        paths = reached[:, 1 + first : 1 + first + size]
+        misses = torch.log1p(-paths.exp().clamp(max=1 - _LEAST_MISS))
+        missed = -torch.where(hit, paths, misses).sum(1)
+        columns.append((of_truth, torch.maximum(children, missing.detach()), is_asked, missed, known[:, depth]))
+        on, at_parent = torch.cat([on, hit], 1), hit
+        first, below = first + size, 1 + first
+    return _Scored(*(torch.stack(column, 1) for column in zip(*columns, strict=True)))
