@@ -19,6 +19,9 @@ _NO_FILE = (
     "No speeds: simlab ships no latency profile for these models and this block; measure one with `simlab profile`."
 )
 
+_TYPED = ("previous", "top_k", "candidates", "beam", "extensions")
+"""Settings of a channel that are typed behind its checkpoint."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:
@@ -210,7 +213,7 @@ def _unpriced(file: CostFile, cost_id: str, trace: Trace) -> dict[str, str]:
 
 def _typed(settings: Mapping[str, object]) -> str:
     """The settings that are typed behind a checkpoint, as a channel of a trace has them."""
-    return "".join(f",{key}={settings[key]}" for key in ("previous", "top_k", "candidates") if key in settings)
+    return "".join(f",{key}={settings[key]}" for key in _TYPED if key in settings)
 
 
 def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:

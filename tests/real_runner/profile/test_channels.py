@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 import tiny_models
 import torch
+from random_heads import random_scorer
 
 from simlab.cli.main import main
 from simlab.cost import StageSeconds
 from simlab.errors import CostError, ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import save_head
+from simlab.real_runner.checkpoints.files import save_head, save_scorer
 from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.speculation import Speculation
+from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.models import load_models
 from simlab.real_runner.profile.options import ProfileChannel, ProfileOptions, settings_of
 from simlab.real_runner.profile.profile import profile
 from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS
@@ -192,3 +195,19 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     assert code == 2
     assert said in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_pool_has_one_price(options: ProfileOptions, pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """Two networks at once; what is made whole takes no units."""
+    target, drafter, _ = pair
+    models = load_models(str(target), str(drafter), "float32", "cpu")
+    save_scorer(random_scorer(models), tmp_path / "scorer", checkpoint_digest(drafter), PoolReach(3, 5))
+    both = {**options.channels, "taps": ProfileChannel(str(tmp_path / "scorer"))}
+    file = profile(replace(options, channels=both)).file
+    assert file.is_complete
+    assert (file.channels["taps"].kind, file.channels["taps"].units) == ("pool", (1,))
+    assert file.channels["taps"].settings == {"depth": DEPTH, "beam": 3, "extensions": 5}
+    assert set(cost_table_of(file).channels) == {"flash", "taps"}
+    whole = ProfileChannel(str(tmp_path / "scorer"), {}, (2,))
+    with pytest.raises(ModelError, match="makes a pool, which is timed whole; leave --units out"):
+        profile(replace(options, out=tmp_path / "other.json", channels={"taps": whole}))
