@@ -91,6 +91,7 @@ def test_a_policy_of_a_channel_is_predicted_with_its_price(made: Made, tmp_path:
     profile(*models, out=cost, node_counts=grid[0], contexts=grid[1], repeats=6, channels={FLASH: channel})
     options = ConfirmOptions(out=tmp_path / "out", repeats=3)
     found = run_confirmation(options, made.trace, policies_of(), cost=cost, reprice=tmp_path / "again.json")
+    assert "No seconds of" not in found.text()
     rows = {str(row["name"]): row for row in found.to_json()["rows"]}  # type: ignore[attr-defined]
     for name in ("ar", "chain"):
         assert rows[name]["predicted_channel_s_per_round"] == rows[name]["measured_channel_s_per_round"] == 0
@@ -104,6 +105,19 @@ def test_a_policy_of_a_channel_is_predicted_with_its_price(made: Made, tmp_path:
     assert found.stale is not None
     before, after = (cost_table_of(one).channels[FLASH].seconds for one in (file, again))
     assert after == pytest.approx(before * found.stale.channel)
+
+
+def test_a_policy_whose_channel_has_no_price_is_measured_and_not_predicted(made: Made, tmp_path: Path) -> None:
+    cost = tmp_path / "cost.json"
+    longest = max(len(one.prompt.token_ids) + len(one.text) for one in made.trace.sequences())
+    models = str(made.folder / "target"), str(made.folder / "drafter")
+    profile(*models, out=cost, node_counts=(0, 4, 16), contexts=(8, longest), repeats=3)
+    found = run_confirmation(ConfirmOptions(out=tmp_path / "out", limit=1), made.trace, policies_of(), cost=cost)
+    rows = {str(row["name"]): row for row in found.to_json()["rows"]}  # type: ignore[attr-defined]
+    assert rows["flash"]["predicted_speedup"] is None
+    assert rows["flash"]["measured_channel_s_per_round"] > 0
+    assert rows["chain"]["predicted_speedup"] > 0
+    assert f"No seconds of {NAMED.label}: the cost file" in found.text()
 
 
 def _largest(difference: Mapping[str, object]) -> float:
