@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from simlab.cost import CostTable
+from simlab.cost import CHANNEL, CostTable
 from simlab.draft import Draft, Marginals
 from simlab.errors import PolicyError
 from simlab.grid import STEPS_PER_NAT
@@ -49,7 +49,7 @@ def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterato
 def stages_of(policy: AnyPolicy) -> tuple[str, ...]:
     """The stages whose seconds a policy weighs; none for a policy without prices."""
     priced = _prices(policy)
-    return () if priced is None else priced[1]
+    return () if priced is None else tuple(one for one in priced[1] if one != CHANNEL or policy.needs.channels)
 
 
 def _given(policy: AnyPolicy, draft: Draft) -> Json:

@@ -1,7 +1,8 @@
 """What rounds cost: measured stage seconds as a table, and rounds priced with it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,13 +11,42 @@ from simlab.arrays import Doubles, Longs, read_only
 from simlab.columns import RoundColumns
 from simlab.errors import CostError
 from simlab.jit import borrowing_kernel, kernel
-from simlab.policy import AnyPolicy, is_plain_decoding
+from simlab.policy import AnyPolicy, ChannelNeed, is_plain_decoding
 
-STAGES = ("draft", "select", "verify", "commit")
+STAGES = ("draft", "channel", "select", "verify", "commit")
 """The stages of a round, in order."""
+
+CHANNEL = "channel"
+"""Making the channels that a policy reads; a policy without channels pays nothing for it."""
+
+GRID_STAGES = tuple(stage for stage in STAGES if stage != CHANNEL)
+"""Stages that are timed by drafted tokens, whatever the policy; what a channel takes goes by its units."""
 
 PLAIN = "plain"
 """One token of plain decoding on its own fastest path; it stands in a table beside the stages."""
+
+
+def channel_stage(name: str) -> str:
+    """The stage of a cost file that makes one channel.
+
+    >>> channel_stage("treeflash")
+    'channel:treeflash'
+    """
+    return f"{CHANNEL}:{name}"
+
+
+def is_plain(stage: str) -> bool:
+    """Whether samples of a cost file are of plain decoding, beside whatever they were taken."""
+    return stage == PLAIN or stage.startswith(f"{PLAIN}:")
+
+
+def plain_beside(stage: str) -> str:
+    """Under which stage a cost file keeps the plain decoding that was timed beside another stage.
+
+    >>> plain_beside("verify"), plain_beside("channel:treeflash")
+    ('plain', 'plain:treeflash')
+    """
+    return f"{PLAIN}:{stage.removeprefix(f'{CHANNEL}:')}" if stage.startswith(f"{CHANNEL}:") else PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +58,27 @@ class StageSeconds:
     """
 
     draft_s: float = 0.0
+    channel_s: float = 0.0
     select_s: float = 0.0
     verify_s: float = 0.0
     commit_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if not all(value >= 0 for value in (self.draft_s, self.select_s, self.verify_s, self.commit_s)):
+        if not all(value >= 0 for value in self.by_stage):
             raise ValueError(f"a stage took negative time: {self!r}")
 
     def __add__(self, other: "StageSeconds") -> "StageSeconds":
-        return StageSeconds(
-            self.draft_s + other.draft_s,
-            self.select_s + other.select_s,
-            self.verify_s + other.verify_s,
-            self.commit_s + other.commit_s,
-        )
+        return StageSeconds(*(one + more for one, more in zip(self.by_stage, other.by_stage, strict=True)))
+
+    @property
+    def by_stage(self) -> tuple[float, ...]:
+        """The seconds of each of ``STAGES``."""
+        return self.draft_s, self.channel_s, self.select_s, self.verify_s, self.commit_s
 
     @property
     def total_s(self) -> float:
         """Seconds of all stages together."""
-        return self.draft_s + self.select_s + self.verify_s + self.commit_s
+        return self.draft_s + self.channel_s + self.select_s + self.verify_s + self.commit_s
 
 
 class StageTable(NamedTuple):
@@ -93,6 +124,41 @@ NO_STAGES = StageTable(np.zeros(1, np.int64), np.zeros((1, 1, 0), np.float64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ChannelSeconds:
+    """What making one channel takes, by its units: see `simlab.policy.ChannelNeed.units`.
+
+    Attributes:
+        units: int64 ``[U]``, those that were measured, ascending from 1 or above.
+        seconds: float64 ``[C, U]``, by context and units.
+
+    Raises:
+        ValueError: units do not rise, the shape does not fit, or seconds are negative or not finite.
+    """
+
+    units: Longs
+    seconds: Doubles
+
+    def __post_init__(self) -> None:
+        units, seconds = np.array(self.units, np.int64), np.array(self.seconds, np.float64)
+        if units.ndim != 1 or len(units) == 0 or units[0] < 1 or np.any(np.diff(units) <= 0):
+            raise ValueError(f"units of a channel must rise from 1 or above; got {units.tolist()}")
+        if seconds.ndim != 2 or seconds.shape[1] != len(units):
+            raise ValueError(f"seconds of a channel must have a column for each of its units; got {seconds.shape}")
+        if not np.all(np.isfinite(seconds) & (seconds >= 0)):
+            raise ValueError("seconds of a channel must be finite and not negative")
+        object.__setattr__(self, "units", read_only(units))
+        object.__setattr__(self, "seconds", read_only(seconds))
+
+    def at(self, units: int) -> Doubles:
+        """Seconds at each context, float64 ``[C]``; linear between units, which lie within those measured."""
+        return np.array([np.interp(units, self.units, row) for row in self.seconds], np.float64)
+
+    def times(self, factor: float) -> "ChannelSeconds":
+        """With all seconds multiplied."""
+        return ChannelSeconds(self.units, self.seconds * factor)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
     """Seconds of each stage by context length and number of drafted tokens, for one text at a time.
 
@@ -100,9 +166,11 @@ class CostTable:
         cost_id: content id of the measurement that the seconds come from.
         contexts: int64 ``[C]``, tokens before the root, ascending.
         seconds: for each of ``STAGES`` float64 ``[C, n_max + 1]``; column ``n`` is that of ``n``
-            drafted tokens, whose pass runs ``n + 1``. For ``PLAIN`` float64 ``[C, 1]``.
+            drafted tokens, whose pass runs ``n + 1``. For ``PLAIN`` float64 ``[C, 1]``. ``CHANNEL`` may be left out,
+            and is then 0; `charged` sets it.
         draws: the same prices from samples drawn again, which show how noisy they are; of the same grid. Empty: that is
             not known.
+        channels: what making a channel takes, by its name.
 
     Raises:
         ValueError: a stage is missing or unknown, a shape does not fit, contexts do not rise, seconds are negative or
@@ -113,14 +181,18 @@ class CostTable:
     contexts: Longs
     seconds: Mapping[str, Doubles]
     draws: tuple["CostTable", ...] = ()
+    channels: Mapping[str, ChannelSeconds] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         contexts = np.array(self.contexts, np.int64)
         if contexts.ndim != 1 or len(contexts) == 0 or contexts[0] < 0 or np.any(np.diff(contexts) <= 0):
             raise ValueError(f"contexts must rise from 0 or above; got {contexts.tolist()}")
-        if set(self.seconds) != {*STAGES, PLAIN}:
-            raise ValueError(f"seconds must be given for {', '.join(STAGES)} and {PLAIN}; got {sorted(self.seconds)}")
+        if {*self.seconds, CHANNEL} != {*STAGES, PLAIN}:
+            raise ValueError(
+                f"seconds must be given for {', '.join(GRID_STAGES)} and {PLAIN}; got {sorted(self.seconds)}"
+            )
         seconds = {stage: np.array(values, np.float64) for stage, values in self.seconds.items()}
+        seconds.setdefault(CHANNEL, np.zeros_like(seconds["verify"]))
         width = seconds["verify"].shape[-1] if seconds["verify"].ndim == 2 else 0
         for stage, values in seconds.items():
             shape = (len(contexts), 1 if stage == PLAIN else width)
@@ -130,6 +202,8 @@ class CostTable:
                 raise ValueError(f"seconds of {stage} must be finite and not negative")
         if any(not np.array_equal(one.contexts, contexts) or one.most_drafted != width - 1 for one in self.draws):
             raise ValueError("prices from samples drawn again must be of the same contexts and drafted tokens")
+        if any(len(one.seconds) != len(contexts) for one in self.channels.values()):
+            raise ValueError(f"seconds of a channel must be given for each of the {len(contexts)} contexts")
         object.__setattr__(self, "contexts", read_only(contexts))
         object.__setattr__(self, "seconds", {stage: read_only(values) for stage, values in seconds.items()})
 
@@ -145,6 +219,17 @@ class CostTable:
     def longest_context(self) -> int:
         """The most tokens before the root that have a price."""
         return int(self.contexts[-1])
+
+    def charged(self, policy: AnyPolicy) -> "CostTable":
+        """This table for the rounds of one policy: what its channels take is in each of them, as the stage ``CHANNEL``.
+
+        A policy without channels has this table itself.
+
+        Raises:
+            CostError: a channel of the policy has no price, or none of as many units.
+        """
+        needs = policy.needs.channels
+        return _charged(self, needs) if needs else self
 
     def curve(self, stage: str, context: int, batch: int = 1) -> Doubles:
         """Seconds of a stage by the number of drafted tokens.
@@ -252,6 +337,32 @@ class CostTable:
         return self.seconds[stage]
 
 
+@lru_cache(maxsize=64)  # one table for all policies that read the same, so that they are priced together
+def _charged(cost: CostTable, needs: tuple[ChannelNeed, ...]) -> CostTable:
+    each_context = np.sum([_channel_seconds(cost, need) for need in needs], axis=0)
+    column = np.repeat(each_context[:, None], cost.most_drafted + 1, axis=1)
+    draws = tuple(_charged(one, needs) for one in cost.draws)
+    return replace(cost, seconds={**cost.seconds, CHANNEL: column}, draws=draws)
+
+
+def _channel_seconds(cost: CostTable, need: ChannelNeed) -> Doubles:
+    """What a channel takes at each context, float64 ``[C]``."""
+    measure = f"measure it with `simlab profile --channel {need.name}=CHECKPOINT"
+    found = cost.channels.get(need.name)
+    if found is None:
+        raise CostError(
+            f"the cost file {cost.cost_id} does not say what the channel {need.name} takes; {measure} --resume --out "
+            "FILE`, which adds it to a file of this machine."
+        )
+    if not found.units[0] <= need.units <= found.units[-1]:
+        raise CostError(
+            f"the channel {need.name} is read with {need.units} {need.units_of}, and the cost file {cost.cost_id} has "
+            f"latencies of {', '.join(map(str, found.units.tolist()))}; {measure} --units {need.units} --resume --out "
+            "FILE`."
+        )
+    return found.at(need.units)
+
+
 @borrowing_kernel
 def add_seconds(table: StageTable, context: int, num_drafted: int, sums: Doubles) -> None:
     """Add what one round costs.
@@ -287,7 +398,7 @@ def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: Cos
     """What the rounds of one text cost, summed.
 
     Plain decoding pays the seconds of its own fastest path, all of them as ``verify_s``; a policy
-    that needs no drafter pays no ``draft_s``. Prefill is not in it.
+    that needs no drafter pays no ``draft_s``, and one that reads no channel no ``channel_s``. Prefill is not in it.
 
     Args:
         policy: whose rounds they are.
@@ -296,12 +407,12 @@ def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: Cos
         cost: what a stage costs.
 
     Raises:
-        CostError: a round has a longer context or a larger tree than was measured.
+        CostError: a round has a longer context or a larger tree than was measured, or a channel has no price.
     """
     if is_plain_decoding(policy):
         sums = cost.sums((PLAIN,), rounds.positions + prompt_length, rounds.num_drafted)
         return StageSeconds(verify_s=float(sums[0, 0]))
-    return price_rounds(rounds, prompt_length, cost, with_draft=policy.needs.draft)
+    return price_rounds(rounds, prompt_length, cost.charged(policy), with_draft=policy.needs.draft)
 
 
 def price_rounds(rounds: RoundColumns, prompt_length: int, cost: CostTable, with_draft: bool) -> StageSeconds:

@@ -17,6 +17,10 @@ CUT = {TRANSITIONS: ("previous", "top_k"), POOL: ("depth", EXACT_NODES)}
 """Settings of which a recording with more holds all that one with fewer does, by the kind of the channel."""
 
 
+UNITS = {TRANSITIONS: "previous"}
+"""The setting that the price of a channel goes by, by its kind; a channel of another kind has one price."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelNeed:
     """A channel that a policy reads, and how it must have been made.
@@ -52,6 +56,16 @@ class ChannelNeed:
                     f"{self.kind} that were recorded with more {key} do not hold those with less; declare it as equal "
                     f"(at least: {', '.join(may)})"
                 )
+
+    @property
+    def units(self) -> int:
+        """How much is made of it, as its price goes by: of transitions ``previous``, else 1."""
+        return dict((*self.least, *self.equal)).get(UNITS.get(self.kind, ""), 1)
+
+    @property
+    def units_of(self) -> str:
+        """What is counted by ``units``, as it stands behind their number."""
+        return UNITS.get(self.kind, "units")
 
 
 @dataclass(frozen=True, slots=True)

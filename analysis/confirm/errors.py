@@ -15,11 +15,12 @@ from simlab.analysis.table.price_draws import log_seconds_at_draws
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import BASELINE, Scalar
 from simlab.arrays import Doubles
+from simlab.cost import STAGES
 
 TOLERANCE = 0.05
 """A prediction of a speedup is good when it is within this of the measured one."""
 
-PARTS = ("rounds", "draft", "select", "verify", "commit")
+PARTS = ("rounds", *STAGES)
 """What the error of a speedup is split into: how many tokens a round commits, and the seconds of each stage."""
 
 _SEQUENCE = ("dataset", "prompt_id", "turn", "sample", "sequence")

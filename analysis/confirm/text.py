@@ -9,7 +9,7 @@ from simlab.analysis.confirm.table import FAILED, ConfirmedPolicy, WinnerCompari
 from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
 from simlab.analysis.table.summaries import BASELINE
 from simlab.analysis.table.text import aligned, ends, is_known, number, with_interval
-from simlab.cost import STAGES
+from simlab.cost import CHANNEL, STAGES
 
 MOST_DIFFERENCES = 20
 """Differences from the trace that are written out; all are in the JSON and in the log."""
@@ -34,14 +34,6 @@ ERROR_NOTES = (
     "Within noise: the measured speedup lies within the intervals of prompts and of the profile's noise together."
 )
 
-_ERROR_HEADINGS = (
-    ("prediction error", ""),
-    ("speedup", "[95 %]"),
-    ("within", "noise"),
-    *((f"{'of it ' if place == 0 else ''}{name}", "") for place, name in enumerate(PARTS)),
-    ("tokens/s", "[95 %]"),
-    ("acceptance length", "[95 %]"),
-)
 _ERROR_LEFT = {"prediction error", "speedup", "within", "tokens/s", "acceptance length"}
 
 
@@ -153,16 +145,19 @@ def _wide(value: float, interval: Interval) -> str:
 
 
 def stage_table(policies: Sequence[ConfirmedPolicy]) -> str:
-    """Milliseconds of each stage per round, predicted and measured."""
+    """Milliseconds of each stage per round, predicted and measured; of channels where a policy reads one."""
     ran = [one for one in policies if one.measured is not None]
-    heading = ["ms per round, predicted / measured", *STAGES, "all"]
-    cells = [[one.policy, *_stage_cells(one)] for one in ran]
+    both = [(stages_per_round(one.predicted), stages_per_round(one.measured)) for one in ran]
+    with_channels = any(seconds[STAGES.index(CHANNEL)] > 0 for one in both for seconds in one)
+    shown = [stage for stage in STAGES if with_channels or stage != CHANNEL]
+    heading = ["ms per round, predicted / measured", *shown, "all"]
+    cells = [[one.policy, *_stage_cells(*seconds, shown)] for one, seconds in zip(ran, both, strict=True)]
     return aligned([heading, *cells], [True, *[False] * (len(heading) - 1)])
 
 
-def _stage_cells(policy: ConfirmedPolicy) -> list[str]:
-    predicted, measured = (stages_per_round(summary) for summary in (policy.predicted, policy.measured))
-    pairs = [*zip(predicted, measured, strict=True), (sum(predicted), sum(measured))]
+def _stage_cells(predicted: Sequence[float], measured: Sequence[float], shown: Sequence[str]) -> list[str]:
+    pairs = [(predicted[place], measured[place]) for place in map(STAGES.index, shown)]
+    pairs.append((sum(predicted), sum(measured)))
     return [f"{_milliseconds(foreseen)} / {_milliseconds(seen)}" for foreseen, seen in pairs]
 
 
@@ -253,8 +248,18 @@ def error_table(errors: Sequence[PredictionErrors]) -> str:
     known = [one for one in errors if not math.isnan(one.errors["tokens_per_s"].value)]
     if not known:
         return ""
-    cells = [list(heading) for heading in zip(*_ERROR_HEADINGS, strict=True)] + [_error_cells(one) for one in known]
-    return aligned(cells, [first in _ERROR_LEFT for first, _ in _ERROR_HEADINGS])
+    # Beside policies that read no channel its part is 0.
+    parts = [name for name in PARTS if name != CHANNEL or any(abs(one.parts[name]) > 0 for one in known)]
+    headings = (
+        ("prediction error", ""),
+        ("speedup", "[95 %]"),
+        ("within", "noise"),
+        *((f"{'of it ' if place == 0 else ''}{name}", "") for place, name in enumerate(parts)),
+        ("tokens/s", "[95 %]"),
+        ("acceptance length", "[95 %]"),
+    )
+    cells = [list(heading) for heading in zip(*headings, strict=True)] + [_error_cells(one, parts) for one in known]
+    return aligned(cells, [first in _ERROR_LEFT for first, _ in headings])
 
 
 def _noise(errors: Sequence[PredictionErrors]) -> str:
@@ -282,8 +287,9 @@ def _percent(value: float) -> str:
     return f"{value:.1f}".replace("-0.0", "0.0")
 
 
-def _error_cells(errors: PredictionErrors) -> list[str]:
-    parts = ["-" if math.isnan(part) or errors.is_plain else f"{100 * part:+.1f}" for part in errors.parts.values()]
+def _error_cells(errors: PredictionErrors, names: Sequence[str]) -> list[str]:
+    values = [errors.parts[name] for name in names]
+    parts = ["-" if math.isnan(part) or errors.is_plain else f"{100 * part:+.1f}" for part in values]
     speedup = "-" if errors.is_plain else _signed(errors.errors["speedup"])
     within = errors.is_within_noise
     return [

@@ -14,7 +14,8 @@ from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import NO_PRICES, PRICES, ends, is_known, number
 
-_STAGES = ("drafting", "selecting", "verifying", "committing")
+_STAGES = ("drafting", "making channels", "selecting", "verifying", "committing")
+"""In the order of ``STAGE_COLUMNS``; channels stand there where a policy reads one."""
 
 _ERRORS = (
     "Prediction over measurement, less one, on the same texts; positive: predicted too high.",
@@ -207,15 +208,15 @@ def stage_chart(results: ReportResults, shown: Sequence[Summary]) -> Chart | Non
                 seconds.append([1e3 * getattr(stages, name) / summary.totals.rounds for name in STAGE_COLUMNS])
     drawn = figure("milliseconds per round", "", barmode="stack")
     drawn.update_layout(legend={"traceorder": "normal"})
-    for place, name in enumerate(_STAGES):
+    for rank, place in enumerate(_shown_stages(shown, results)):
         drawn.add_trace(
             go.Bar(
                 y=labels,
                 x=[row[place] for row in seconds],
-                name=name,
+                name=_STAGES[place],
                 orientation="h",
-                marker={"color": colour(place)},
-                hovertemplate=f"{name} %{{x:.2f}} ms",
+                marker={"color": colour(rank)},
+                hovertemplate=f"{_STAGES[place]} %{{x:.2f}} ms",
             )
         )
     drawn.update_yaxes(autorange="reversed", automargin=True)
@@ -229,24 +230,32 @@ def stage_table(results: ReportResults, shown: Sequence[Summary]) -> Grid | None
         return None
     texts = results.measured["sequence"].unique().to_list()
     alike = {one.policy_id: one for one in summarise(results.predicted.filter(pl.col("sequence").is_in(texts)))}
-    rows = []
+    rows, places = [], _shown_stages(shown, results)
     plain = [one for one in results.found if one.name == BASELINE]
     for summary in (*plain, *shown):
         ran, predicted = results.ran.get(summary.policy_id), alike.get(summary.policy_id)
         if ran is not None and predicted is not None:
-            rows.append([summary.policy, *_errors(predicted, ran)])
-    heads = ["policy", "tokens/s", "speedup", "acceptance length", *(f"{name}, s per round" for name in _STAGES)]
-    return Grid(heads, rows, _ERRORS)
+            rows.append([summary.policy, *_errors(predicted, ran, places)])
+    heads = ["policy", "tokens/s", "speedup", "acceptance length"]
+    return Grid([*heads, *(f"{_STAGES[place]}, s per round" for place in places)], rows, _ERRORS)
 
 
-def _errors(predicted: Summary, ran: Summary) -> list[str]:
+def _shown_stages(shown: Sequence[Summary], results: ReportResults) -> list[int]:
+    """The places of the stages that are shown: all, but for channels that no policy reads."""
+    summaries = [*shown, *(results.ran.get(one.policy_id) for one in shown)]
+    seconds = [one.speed.seconds for one in summaries if one is not None and one.speed.seconds is not None]
+    with_channels = any(one.channel_s > 0 for one in seconds)
+    return [place for place, name in enumerate(STAGE_COLUMNS) if with_channels or name != "channel_s"]
+
+
+def _errors(predicted: Summary, ran: Summary, places: Sequence[int]) -> list[str]:
     pairs = [
         (predicted.speed.tokens_per_s, ran.speed.tokens_per_s),
         (predicted.speed.speedup, ran.speed.speedup),
         (predicted.totals.acceptance_length, ran.totals.acceptance_length),
     ]
     ours, theirs = predicted.speed.seconds, ran.speed.seconds
-    for name in STAGE_COLUMNS:
+    for name in (STAGE_COLUMNS[place] for place in places):
         values = [getattr(side, name) if side is not None else math.nan for side in (ours, theirs)]
         pairs.append((values[0] / max(predicted.totals.rounds, 1), values[1] / max(ran.totals.rounds, 1)))
     return ["-" if not b or math.isnan(a / b) else f"{100 * (a / b - 1):+.1f} %" for a, b in pairs]

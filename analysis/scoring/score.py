@@ -120,7 +120,8 @@ class RunTally:
         """Some more texts; int64 ``[S]``, the prompt of each."""
         found = [list(rounds(self._policy, one)) for one in texts.sequences]
         columns = rounds_of_texts([columns_of(one) for one in found], texts)
-        own = _sums(columns, texts, self._cost, stages_paid(self._policy))
+        cost = None if self._cost is None else self._cost.charged(self._policy)
+        own = _sums(columns, texts, cost, stages_paid(self._policy))
         own[:, SIBLINGS] = [wrong_siblings(one) for one in found]
         bound = _sums(fewest_rounds(texts, self._policy.budget, self._channels), texts, self._cost, STAGES)
         np.add.at(self._sums, prompts, own)

@@ -11,8 +11,10 @@ from simlab.analysis.statistics.price_intervals import price_interval
 from simlab.analysis.table.price_draws import log_seconds_at_draws
 from simlab.arrays import Doubles
 from simlab.cost import StageSeconds
+from simlab.traces.results.rows import SECONDS
 
-STAGE_COLUMNS = ("draft_s", "select_s", "verify_s", "commit_s")
+STAGE_COLUMNS = SECONDS
+"""The columns of result rows that are summed, a stage each."""
 
 _SEQUENCE = ("dataset", "prompt_id", "turn", "sample", "sequence")
 

@@ -17,14 +17,14 @@ import numpy as np
 from scipy.special import stdtrit
 
 from simlab.arrays import Doubles
-from simlab.cost import PLAIN, STAGES, Visits
+from simlab.cost import GRID_STAGES, PLAIN, Visits, is_plain, plain_beside
 
 Cell = tuple[str, int, int]
 """Stage, drafted tokens and context."""
 
 CostSamples = Mapping[Cell, Sequence[float]]
 """Seconds by stage, number of drafted tokens and context; ``plain`` has no drafted token, or where plain decoding was
-timed at every visit, those of the rounds beside it."""
+timed at every visit, those of the rounds beside it. The stage of a channel has its units in place of drafted tokens."""
 
 NUM_DRAWS = 32
 """So many times samples are drawn again."""
@@ -89,8 +89,8 @@ def drawn_rounds(drawn: Mapping[Cell, Doubles]) -> dict[tuple[int, int], Doubles
     Returns:
         float64 ``[NUM_DRAWS]`` each.
     """
-    places = sorted({(n, context) for stage, n, context in drawn if stage != PLAIN})
-    return {place: np.sum([drawn[stage, *place] for stage in STAGES], axis=0) for place in places}
+    places = sorted({(n, context) for stage, n, context in drawn if stage in GRID_STAGES})
+    return {place: np.sum([drawn[stage, *place] for stage in GRID_STAGES], axis=0) for place in places}
 
 
 def half_width(drawn: Doubles, visited: int = NUM_DRAWS) -> Doubles:
@@ -125,13 +125,13 @@ def num_visits(stage: str, seconds: Sequence[float], visits: Visits) -> int:
         seconds: its samples.
         visits: how they were taken.
     """
-    return len(_by_visit(seconds, visits.steps if stage == PLAIN else visits.rounds))
+    return len(_by_visit(seconds, visits.steps if is_plain(stage) else visits.rounds))
 
 
 def _prices(samples: CostSamples, visits: Visits, uniform: Doubles | None) -> dict[Cell, Doubles]:
     """Prices of each cell: as they are, ``[1]``, or once for each row of ``uniform``."""
     plain = _plain_prices(samples, visits, uniform)
-    rounds = {cell: seconds for cell, seconds in samples.items() if cell[0] != PLAIN}
+    rounds = {cell: seconds for cell, seconds in samples.items() if not is_plain(cell[0])}
     found = {cell: plain[cell[2]] for cell in samples if cell[0] == PLAIN}
     if not visits.paired:
         return found | {cell: _lower_quartiles(drawn) for cell, drawn in _drawn(rounds, visits.rounds, uniform)}
@@ -149,11 +149,15 @@ def _plain_prices(samples: CostSamples, visits: Visits, uniform: Doubles | None)
 
 
 def _ratios(cell: Cell, samples: CostSamples, visits: Visits) -> list[float]:
-    """Seconds of a stage, in the fastest round of each visit to a cell, over the fastest step of plain decoding."""
-    _, num_drafted, context = cell
-    plain = _by_visit(samples[PLAIN, num_drafted, context], visits.steps)
+    """Seconds of a stage, in the fastest round of each visit to a cell, over the fastest step of plain decoding.
+
+    Of a round with a channel the channel's seconds alone are kept, and the fastest is that in which they are the least.
+    """
+    stage, num_drafted, context = cell
+    plain = _by_visit(samples[plain_beside(stage), num_drafted, context], visits.steps)
     of_stage = _by_visit(samples[cell], visits.rounds)
-    stages = [samples[stage, num_drafted, context] for stage in STAGES if (stage, num_drafted, context) in samples]
+    whole = GRID_STAGES if stage in GRID_STAGES else (stage,)
+    stages = [samples[one, num_drafted, context] for one in whole if (one, num_drafted, context) in samples]
     num = min(len(plain), *(len(_by_visit(seconds, visits.rounds)) for seconds in stages))
     rounds = sum(_by_visit(seconds, visits.rounds)[:num] for seconds in stages)
     fastest = np.argmin(rounds, axis=1)

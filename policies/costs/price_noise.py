@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from simlab.cost import PLAIN, Visits
+from simlab.cost import Visits, is_plain
 from simlab.policies.costs.cell_prices import (
     Cell,
     CostSamples,
@@ -43,7 +43,7 @@ def neighbour_half_widths(samples: CostSamples, visits: Visits) -> dict[tuple[in
 
 def fewest_samples(samples: CostSamples) -> int:
     """Samples of a stage in the cell that has the fewest, plain decoding left out; 0 where there are none."""
-    return min((len(seconds) for (stage, _, _), seconds in samples.items() if stage != PLAIN), default=0)
+    return min((len(seconds) for (stage, _, _), seconds in samples.items() if not is_plain(stage)), default=0)
 
 
 def samples_needed(half_width_now: float, samples_now: int, wanted: float, visits: Visits) -> int:
@@ -76,7 +76,7 @@ def half_samples(samples: CostSamples, visits: Visits, half: int) -> dict[Cell, 
     """
     found = {}
     for cell, seconds in samples.items():
-        at_once = visits.steps if cell[0] == PLAIN else visits.rounds
+        at_once = visits.steps if is_plain(cell[0]) else visits.rounds
         kept = [one for place, one in enumerate(seconds) if place // at_once % 2 == half]
         if kept:
             found[cell] = tuple(kept)

@@ -6,11 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from simlab.arrays import Doubles
-from simlab.cost import CostTable
+from simlab.cost import STAGES, CostTable
 from simlab.jit import kernel
 
-MODEL_STAGES = ("draft", "verify")
-ALL_STAGES = ("draft", "select", "verify", "commit")
+MODEL_STAGES = ("draft", "channel", "verify")
+"""What networks take; a channel takes something only in a table that is charged with it."""
+ALL_STAGES = STAGES
 
 
 class RoundCosts(NamedTuple):

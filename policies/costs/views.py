@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from simlab.arrays import Doubles, read_only
-from simlab.cost import PLAIN, CostTable
+from simlab.cost import CHANNEL, PLAIN, CostTable
 from simlab.errors import PolicyError
 from simlab.ids import content_id
 from simlab.limits.memory import check_memory
@@ -30,16 +30,17 @@ VIEWS = (RAW, CONVEX)
 
 @lru_cache(maxsize=64)
 def convex_view(cost: CostTable) -> CostTable:
-    """The convex view of each stage at each context; plain decoding keeps its price.
+    """The convex view of each stage at each context; plain decoding and channels keep their prices.
 
     A sum of convex curves is convex, and so is what lies between two contexts: whatever stages count and wherever a
     root is, a round's seconds are convex in the drafted tokens. Its content id names the prices and the view.
     """
     seconds = {
-        stage: values if stage == PLAIN else np.stack([closest_convex(row) for row in values])
+        stage: values if stage in (CHANNEL, PLAIN) else np.stack([closest_convex(row) for row in values])
         for stage, values in cost.seconds.items()
     }
-    return CostTable(content_id({"cost": cost.cost_id, "view": CONVEX}), cost.contexts, seconds)
+    cost_id = content_id({"cost": cost.cost_id, "view": CONVEX})
+    return CostTable(cost_id, cost.contexts, seconds, channels=cost.channels)
 
 
 def closest_convex(seconds: Doubles) -> Doubles:

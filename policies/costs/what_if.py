@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simlab.arrays import Doubles
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import CHANNEL, PLAIN, STAGES, CostTable
 from simlab.errors import CostError, named_or_listed
 from simlab.ids import content_id
 from simlab.limits.typed_numbers import whole_number
@@ -128,7 +128,8 @@ def what_if(cost: CostTable, change: WhatIf) -> CostTable:
     round's seconds are those in which each of so many texts goes one round further: its pass runs ``batch`` times as
     many tokens. A pass of plain decoding, of one token for each text, costs as many seconds more as a verification of
     as many tokens, in tiles, does over one of 1 token without. What a text's own context adds to a shared pass is not
-    in it, and drafting, selecting and committing take as long as for one text: scale them where that is too kind.
+    in it, and drafting, making channels, selecting and committing take as long as for one text: scale them where that
+    is too kind. A factor of ``CHANNEL`` is that of every channel, whatever its units.
 
     Raises:
         CostError: the prices do not reach as many tokens as the texts of a batch have together.
@@ -151,7 +152,8 @@ def _changed(cost: CostTable, change: WhatIf) -> CostTable:
     seconds[PLAIN] = seconds[PLAIN] + more
     # Result rows, tables and comparisons name a machine by its id alone, so the id says that there is none.
     what = {"cost": cost.cost_id, "what_if": change.label, "rules": _RULES}
-    return CostTable(f"{WHAT_IF}{content_id(what)}", cost.contexts, seconds)
+    channels = {name: one.times(factors.get(CHANNEL, 1.0)) for name, one in cost.channels.items()}
+    return CostTable(f"{WHAT_IF}{content_id(what)}", cost.contexts, seconds, channels=channels)
 
 
 def in_tiles(verify: Doubles, tile: int) -> Doubles:

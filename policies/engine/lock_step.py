@@ -50,7 +50,7 @@ class ServedRounds:
         return TextRounds(self.roots[order], self.num_drafted[order], self.num_accepted[order], ends.astype(np.int64))
 
     def seconds(self, texts: RecordedTexts, cost: CostTable, paid: tuple[str, ...]) -> Doubles:
-        """What each text waited, float64 ``[S, 4]``: the whole of each round of the batch that it was in.
+        """What each text waited, float64 ``[S, 5]``: the whole of each round of the batch that it was in.
 
         A round costs what one costs in which every text has the mean number of drafted tokens, linear between whole
         numbers, and the mean context.
@@ -97,6 +97,7 @@ def served_sums(policy: AnyPolicy, texts: RecordedTexts, batch: int, cost: CostT
     sums, paid = empty_replay_sums(1, len(texts.sequences)), stages_paid(policy)
     sums.counts[0] = counts_of_rounds(served.text_rounds(texts), texts)
     if cost is not None:
+        cost = cost.charged(policy)
         sums.seconds[0] = served.seconds(texts, cost, paid)
     if cost is not None and cost.draws:
         sums.draws_s[0] = np.stack([served.seconds(texts, one, paid).sum(axis=1) for one in cost.draws], axis=-1)

@@ -34,7 +34,7 @@ class ReplaySums:
 
     Attributes:
         counts: int64 ``[P, S, C]``, the `simlab.totals.COUNTS`.
-        seconds: float64 ``[P, S, 4]``, of each of `simlab.cost.STAGES`; NaN for a policy without prices.
+        seconds: float64 ``[P, S, 5]``, of each of `simlab.cost.STAGES`; NaN for a policy without prices.
         draws_s: float64 ``[P, S, B]``, all stages together at each of the ``draws`` of the prices; NaN where prices
             have none.
     """
@@ -97,10 +97,13 @@ class Replay:
 
     Args:
         priced: the policies.
+
+    Raises:
+        CostError: a channel of a policy has no price.
     """
 
     def __init__(self, priced: Sequence[PricedPolicy]) -> None:
-        self._priced = list(priced)
+        self._priced = [(policy, None if cost is None else cost.charged(policy)) for policy, cost in priced]
         compositions = {place: composition_of(policy) for place, (policy, _) in enumerate(self._priced)}
         self._composed = {place: one for place, one in compositions.items() if one is not None}
         self._loose = [place for place, one in compositions.items() if one is None]
@@ -110,18 +113,14 @@ class Replay:
         self._groups = [self._group(group) for group in by_order.values()]
 
     def _group(self, group: dict[int, Composition]) -> _Group:
-        fixed: dict[str | None, list[int]] = {}
+        fixed: dict[CostTable | None, list[int]] = {}
         for place, one in group.items():
             cost = self._priced[place][1]
             if isinstance(one.rule, FixedBudget) and (cost is None or one.rule.most <= cost.most_drafted):
-                fixed.setdefault(None if cost is None else cost.cost_id, []).append(place)
+                fixed.setdefault(cost, []).append(place)
         alike = [
-            _Fixed(
-                self._priced[places[0]][1],
-                np.array(places, np.int64),
-                np.array([group[place].rule.most for place in places], np.int32),
-            )
-            for places in fixed.values()
+            _Fixed(cost, np.array(places, np.int64), np.array([group[place].rule.most for place in places], np.int32))
+            for cost, places in fixed.items()
         ]
         listed = {place for places in fixed.values() for place in places}
         others = tuple(place for place in group if place not in listed)
@@ -207,7 +206,7 @@ def sums_of_rounds(played: TextRounds, texts: RecordedTexts, cost: CostTable | N
     Args:
         played: the rounds.
         texts: the texts.
-        cost: what they cost; None: nothing is priced.
+        cost: what they cost, charged with the policy's channels; None: nothing is priced.
         paid: stages that are; plain decoding's seconds count as those of verifying.
 
     Raises:

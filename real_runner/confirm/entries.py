@@ -8,7 +8,7 @@ import numpy as np
 
 from simlab.arrays import Longs
 from simlab.columns import RoundColumns
-from simlab.cost import STAGES, StageSeconds
+from simlab.cost import CHANNEL, STAGES, StageSeconds
 from simlab.ids import content_id
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.totals import Totals
@@ -28,7 +28,7 @@ class FinishedRun:
     Attributes:
         text: token ids.
         stop_reason: ``stop`` or ``length``.
-        rounds: int64 ``[R, 8]``, the columns of ``ROUND_COLUMNS``.
+        rounds: int64 ``[R, 9]``, the columns of ``ROUND_COLUMNS``.
         seconds: sums over the rounds.
         unequal: how its rounds differ from a replay of its own rows on its own text; empty: not at all.
         differences: from the recorded trace, where they were looked for.
@@ -71,7 +71,7 @@ def finished_run(policy_id: str, decoded: DecodedText, unequal: str, differences
     rounds = [
         (
             *(ran.round.position, ran.round.num_drafted, ran.round.num_accepted, ran.round.num_committed),
-            *(round(1e6 * seconds) for seconds in stage_seconds(ran.seconds)),
+            *(round(1e6 * seconds) for seconds in ran.seconds.by_stage),
         )
         for ran in decoded.rounds
     ]
@@ -86,11 +86,6 @@ def finished_run(policy_id: str, decoded: DecodedText, unequal: str, differences
         unequal=unequal,
         differences=tuple(differences),
     )
-
-
-def stage_seconds(seconds: StageSeconds) -> tuple[float, ...]:
-    """The seconds of each stage, in the order of ``STAGES``."""
-    return tuple(getattr(seconds, f"{stage}_s") for stage in STAGES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,14 +112,22 @@ def finished_sequence(entry: JsonFields) -> FinishedSequence:
 
 
 def _run(fields: JsonFields) -> FinishedRun:
-    rounds = np.array(fields.values["rounds"], np.int64).reshape(-1, len(ROUND_COLUMNS))
     seconds = fields.inner("seconds")
+    rounds = np.array(fields.values["rounds"], np.int64)
+    if f"{CHANNEL}_s" not in seconds.values:
+        rounds, seconds = _with_channel(rounds.reshape(-1, len(ROUND_COLUMNS) - 1), seconds)
     return FinishedRun(
         policy_id=fields.text("policy_id"),
         text=fields.integers("text"),
         stop_reason=fields.text("stop_reason"),
-        rounds=rounds,
+        rounds=rounds.reshape(-1, len(ROUND_COLUMNS)),
         seconds=StageSeconds(**{f"{stage}_s": seconds.number(f"{stage}_s") for stage in STAGES}),
         unequal=fields.text("unequal"),
         differences=tuple(cast(Difference, one.values) for one in fields.objects("differences")),
     )
+
+
+def _with_channel(rounds: Longs, seconds: JsonFields) -> tuple[Longs, JsonFields]:
+    """A run from a log of an older simlab, in which making channels was no stage."""
+    column = np.insert(rounds, ROUND_COLUMNS.index(f"{CHANNEL}_us"), 0, axis=1)
+    return column, JsonFields({**seconds.values, f"{CHANNEL}_s": 0.0}, seconds.where)

@@ -138,7 +138,8 @@ class BatchedSpeculation:
         for row, (tree, verified) in enumerate(zip(trees, verified_trees, strict=True)):
             self._commit(row, tree, verified)
         times.append(self._clock())
-        seconds = StageSeconds(*np.diff(times).tolist())
+        draft_s, *others = np.diff(times).tolist()
+        seconds = StageSeconds(draft_s, 0.0, *others)
         rounds = []
         for text, position, tree, drafted, verified in zip(
             self.running, positions, trees, marginals, verified_trees, strict=True

@@ -127,7 +127,8 @@ class GraphSpeculation:
         # What is neither the policy's nor a pass of a model is the host's: launches, copies, following the tree.
         total_s = time.perf_counter() - began - (graphed.graphs.seconds - captured)
         commit_s = max(keep_s, total_s - draft_s - select_s - verify_s)
-        return DecodedRound(ran, marginals, StageSeconds(draft_s, select_s, verify_s, commit_s))
+        stages = StageSeconds(draft_s=draft_s, select_s=select_s, verify_s=verify_s, commit_s=commit_s)
+        return DecodedRound(ran, marginals, stages)
 
     @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:

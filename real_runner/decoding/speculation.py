@@ -117,7 +117,7 @@ class Speculation:
         times.append(self._clock())
         clipped = len(verified.path) == len(verified.committed)
         ran = Round(position - self._start, tree, verified.path, len(verified.committed), clipped)
-        return DecodedRound(ran, draft.marginals, _stages(*np.diff(times).tolist()), draft.channels)
+        return DecodedRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()), draft.channels)
 
     @torch.inference_mode()
     def rewind(self, context_length: int, root_token: int) -> None:
@@ -207,10 +207,6 @@ class Speculation:
     def _append(self, tokens: tuple[int, ...]) -> None:
         self._tokens[self._length : self._length + len(tokens)] = tokens
         self._length += len(tokens)
-
-
-def _stages(draft_s: float, channel_s: float, select_s: float, verify_s: float, commit_s: float) -> StageSeconds:
-    return StageSeconds(draft_s + channel_s, select_s, verify_s, commit_s)
 
 
 def check_drafted(policy: AnyPolicy, tree: DraftTree, root_token: int, vocab_size: int) -> None:

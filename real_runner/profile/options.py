@@ -1,7 +1,7 @@
 """What a person asks of a profile."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,9 +10,32 @@ from simlab.real_runner.execution.graph_sizes import node_counts_at_steps
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import MOST_CELLS, CostFile
+from simlab.traces.format.manifest import check_name
 
 NODE_COUNTS = (0, 1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 CONTEXTS = (128, 256, 512, 1024, 2048)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileChannel:
+    """A channel that is to be timed.
+
+    Attributes:
+        checkpoint: of its network: a name, folder or hub id.
+        settings: how far it reaches, as typed behind the checkpoint; what is left out is as its kind has it.
+        units: rising; None: that of its settings.
+
+    Raises:
+        ValueError: units do not rise from 1 or above.
+    """
+
+    checkpoint: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    units: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.units is not None and (not _rise(self.units) or self.units[0] < 1):
+            raise ValueError(f"units must rise from 1 or above; got {_listed(self.units)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +56,7 @@ class ProfileOptions:
             this share, by 95 % intervals; None: when every cell has its repeats.
         time_limit_s: end after so many seconds of measuring, once every cell has been visited.
         device_map: ``auto`` spreads the target over devices; None: one has it.
+        channels: what else is timed, by the channel's name, in rounds of its own.
     """
 
     target: str
@@ -55,6 +79,7 @@ class ProfileOptions:
     until_interval: float | None = None
     time_limit_s: float | None = None
     device_map: str | None = None
+    channels: Mapping[str, ProfileChannel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.text:
@@ -76,6 +101,13 @@ class ProfileOptions:
             raise ValueError(f"until_interval is a share, above 0 and below 1; got {self.until_interval:g}")
         if self.time_limit_s is not None and not self.time_limit_s >= 0:
             raise ValueError(f"the time limit must not be negative; got {self.time_limit_s:g} s")
+        for name in self.channels:
+            check_name("channel", name)
+        if self.channels and (self.batch != 1 or self.execution != EAGER):
+            raise ValueError(
+                f"channels are made for one text at a time, by {EAGER} passes; leave --batch and --execution out, or "
+                "--channel"
+            )
         check_execution(self.execution, self.batch, self.device)
         others = {f"--execution {self.execution}": self.execution != EAGER, f"--batch {self.batch}": self.batch != 1}
         check_device_map(self.device_map, others)
@@ -104,6 +136,7 @@ class ProfileSettings:
 
     Attributes:
         node_counts: None: those that go with the execution; see `node_counts_for`.
+        channels: by name; their networks lie where the file says.
     """
 
     target: str
@@ -118,6 +151,7 @@ class ProfileSettings:
     dtype: str = "float32"
     threads: int | None = None
     execution: str = EAGER
+    channels: Mapping[str, ProfileChannel] = field(default_factory=dict)
 
 
 def settings_of(file: CostFile) -> ProfileSettings:
@@ -135,6 +169,10 @@ def settings_of(file: CostFile) -> ProfileSettings:
         dtype=file.dtype,
         threads=file.threads,
         execution=file.execution,
+        channels={
+            name: ProfileChannel(at_revision(one.producer.name, one.producer.revision), one.settings, one.units)
+            for name, one in file.channels.items()
+        },
     )
 
 

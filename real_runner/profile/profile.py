@@ -18,6 +18,7 @@ from simlab.errors import CostError, PromptError
 from simlab.real_runner.decoding.timer import Clock, clock_of
 from simlab.real_runner.models import Models, load_models, within_memory
 from simlab.real_runner.profile.batches import BatchPlainStepTimer, BatchRoundTimer
+from simlab.real_runner.profile.channels import TimedChannel, load_channels, with_channels
 from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.profile.rounds import (
     FIRST_UNMEASURED,
@@ -27,7 +28,7 @@ from simlab.real_runner.profile.rounds import (
     check_grid,
 )
 from simlab.real_runner.profile.setting import check_same, empty_file
-from simlab.real_runner.profile.sweeps import GridPoint, ProfileSweeps
+from simlab.real_runner.profile.sweeps import ChannelPoint, GridPoint, ProfileSweeps
 from simlab.real_runner.tap_offset import AUTO, PromptAndText, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.model import Target
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
@@ -77,13 +78,14 @@ def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult
     if options.tap_offset == AUTO:
         settle_tap_offset(models, options.tap_offset, _samples(models.target, options.text))
     check_grid(models, options.contexts[-1], options.node_counts[-1])
-    file = empty_file(options, models)
+    channels = load_channels(options.channels, models)
+    file = empty_file(options, models, {name: one.entry for name, one in channels.items()})
     if earlier is not None:
         check_same(options.out, earlier, file)
-        file = replace(earlier, repeats=max(earlier.repeats, options.repeats))
+        file = replace(with_channels(options.out, earlier, channels), repeats=max(earlier.repeats, options.repeats))
     todo = ProfileSweeps(file, MOST_REPEATS if options.may_stop else options.repeats)
     if todo.num_left:
-        _measure(options, models, todo)
+        _measure(options, models, channels, todo)
     return ProfileResult(todo.file, todo.num_visits)
 
 
@@ -100,7 +102,9 @@ def _earlier(out: Path, resume: bool) -> CostFile | None:
     return earlier
 
 
-def _measure(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> None:
+def _measure(
+    options: ProfileOptions, models: Models, channels: Mapping[str, TimedChannel], todo: ProfileSweeps
+) -> None:
     """All sweeps, written on the way and at the end, however that comes."""
     written, saved = time.monotonic(), 0
 
@@ -111,21 +115,23 @@ def _measure(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> No
             written, saved = time.monotonic(), todo.num_visits
 
     try:
-        for swept in _visits(options, models, todo):
+        for swept in _visits(options, models, channels, todo):
             if swept or time.monotonic() - written >= SECONDS_BETWEEN_WRITINGS:
                 save()
     finally:
         save()
 
 
-def _visits(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> Iterator[bool]:
+def _visits(
+    options: ProfileOptions, models: Models, channels: Mapping[str, TimedChannel], todo: ProfileSweeps
+) -> Iterator[bool]:
     """Visit cell after cell; after each, whether it was the last of its sweep."""
     begun, num_left = time.monotonic(), todo.num_left
-    done = len(todo.places) * todo.num_sweeps - num_left
+    done = todo.num_places * todo.num_sweeps - num_left
     layout = _OPEN_LAYOUT if options.may_stop else _LAYOUT
     fewest = math.ceil(options.repeats / todo.file.visits.rounds)
     with tqdm(total=done + num_left, initial=done, desc="reading the text", bar_format=layout, smoothing=0) as bar:
-        visit = _visitor(options, models, todo)
+        visit = _visitor(options, models, channels, todo)
         bar.set_description_str("profiling", refresh=False)
         for number in range(todo.num_sweeps):
             places = todo.sweep(number)
@@ -158,20 +164,27 @@ def _sweep_text(options: ProfileOptions, todo: ProfileSweeps, number: int) -> st
     return f"sweep {number + 1}" + (f", widest interval ±{100 * known:.1f} %" if known < math.inf else "")
 
 
-def _visitor(options: ProfileOptions, models: Models, todo: ProfileSweeps) -> Callable[[GridPoint, bool], None]:
+def _visitor(
+    options: ProfileOptions, models: Models, channels: Mapping[str, TimedChannel], todo: ProfileSweeps
+) -> Callable[[GridPoint | ChannelPoint, bool], None]:
     """Read the text at every context, once; what is returned visits a cell, rounds or plain decoding first."""
     clock = clock_of(models.target.device)
     longest, most = options.contexts[-1], options.node_counts[-1]
     token_ids = _token_ids(models.target, options.text, longest)
     plain, rounds = _begun(options, models, token_ids, clock)
-    visited: set[GridPoint] = set()
+    of_channels = _with_channels(options, models, channels, todo, token_ids, clock)
+    middle = options.node_counts[len(options.node_counts) // 2]
+    visited: set[GridPoint | ChannelPoint] = set()
 
-    def visit(place: GridPoint, plain_first: bool) -> None:
-        num_drafted, context = place
+    def visit(place: GridPoint | ChannelPoint, plain_first: bool) -> None:
+        context = place[-1]
         num_unmeasured = UNMEASURED if place in visited else FIRST_UNMEASURED
         visited.add(place)
         before = plain.visit(context, num_unmeasured) if plain_first else None
-        timed = rounds[context].visit(num_drafted, num_unmeasured)
+        if isinstance(place, ChannelPoint):
+            timed = of_channels[place].visit(middle, num_unmeasured)
+        else:
+            timed = rounds[context].visit(place[0], num_unmeasured)
         todo.add(place, timed, plain.visit(context, num_unmeasured) if before is None else before)
 
     # The first passes of a process start threads and compile; the largest tree also shows what memory it takes.
@@ -201,6 +214,24 @@ def _begun(
         context: BatchRoundTimer(models, most, token_ids, context, sampling, clock, batch)
         for context in options.contexts
     }
+
+
+def _with_channels(
+    options: ProfileOptions,
+    models: Models,
+    channels: Mapping[str, TimedChannel],
+    todo: ProfileSweeps,
+    token_ids: Ints,
+    clock: Clock,
+) -> dict[ChannelPoint, RoundTimer]:
+    """Rounds in which a channel is made, at each of its places that is still to be visited."""
+    most, sampling, found = options.node_counts[-1], options.sampling, {}
+    for place in todo.channel_places_left:
+        channel = channels[place.channel]
+        making = replace(models, channels={place.channel: channel.producer})
+        needs = (channel.need(place.channel, place.units),)
+        found[place] = RoundTimer(making, most, token_ids, place.context, sampling, clock, needs)
+    return found
 
 
 def _token_ids(target: Target, text: str, num: int) -> Ints:

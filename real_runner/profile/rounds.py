@@ -15,7 +15,7 @@ from simlab.cost import StageSeconds, Visits
 from simlab.draft import Draft, Prompt
 from simlab.errors import ModelError
 from simlab.policies.named.ddtree import DDTree
-from simlab.policy import Needs, Stateless
+from simlab.policy import ChannelNeed, Needs, Stateless
 from simlab.real_runner.decoding.text_runners import plain_decoding, speculation, with_own_graphs
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
@@ -41,16 +41,17 @@ class TreesOfSize(Stateless):
     """Best-first trees of a size that is set from outside; 0 drafts, and verifies the root alone.
 
     The drafter gives as many candidates as the largest size reads, as it does for a policy that
-    chooses its budget round by round.
+    chooses its budget round by round. Channels are made, and trees do not depend on them.
     """
 
     num_drafted: int
     most: int
+    channels: tuple[ChannelNeed, ...] = ()
 
     @property
     def needs(self) -> Needs:
-        """Every candidate of the drafter."""
-        return Needs(top_k=None)
+        """Every candidate of the drafter, and the channels."""
+        return Needs(top_k=None, channels=self.channels)
 
     @property
     def budget(self) -> int:
@@ -68,19 +69,27 @@ class RoundTimer:
     """Rounds with contexts of about one length."""
 
     def __init__(
-        self, models: Models, most_drafted: int, token_ids: Ints, context: int, sampling: Sampling, clock: Clock
+        self,
+        models: Models,
+        most_drafted: int,
+        token_ids: Ints,
+        context: int,
+        sampling: Sampling,
+        clock: Clock,
+        channels: tuple[ChannelNeed, ...] = (),
     ) -> None:
         """Read the text before the rounds.
 
         Args:
-            models: a target and a drafter that fits it.
+            models: a target and a drafter that fits it, and what makes the channels.
             most_drafted: the largest number of drafted tokens.
             token_ids: int32, at least ``context`` of them.
             context: tokens before the root, give or take a few.
             sampling: how the target chooses.
             clock: of the models' device.
+            channels: that are made in every round.
         """
-        self._trees = TreesOfSize(0, most_drafted)
+        self._trees = TreesOfSize(0, most_drafted, channels)
         self._window = window_of(context)
         self._start, max_new_tokens = first_position(models, context)
         own = with_own_graphs(_never_stopping(models))

@@ -1,6 +1,6 @@
 """The setting of a cost file: what it says of the models and the machine, and whether another one says the same."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from simlab.real_runner.profile.rounds import VISITS
 from simlab.real_runner.targets.hub_files import repository_of
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CostFile
+from simlab.traces.artefacts.cost_channel import CostChannel
 from simlab.traces.format.manifest import ModelInfo
 
 SETTING = (
@@ -39,9 +40,11 @@ SETTING = (
 GRID = ("contexts", "node_counts", "visits")
 """Where samples are taken, and how."""
 
+NO_CHANNELS: Mapping[str, CostChannel] = {}
 
-def empty_file(options: ProfileOptions, models: Models) -> CostFile:
-    """A cost file of these models on this machine, without samples."""
+
+def empty_file(options: ProfileOptions, models: Models, channels: Mapping[str, CostChannel] = NO_CHANNELS) -> CostFile:
+    """A cost file of these models and channels on this machine, without samples."""
     setting = setting_of(models, options.draft, options.dtype, options.device, options.sampling)
     return replace(
         setting,
@@ -50,6 +53,7 @@ def empty_file(options: ProfileOptions, models: Models) -> CostFile:
         repeats=options.repeats,
         batch=options.batch,
         visits=VISITS,
+        channels=channels,
     )
 
 

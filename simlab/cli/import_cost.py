@@ -6,14 +6,14 @@ from pathlib import Path
 
 from simlab.cli.options import add_draft_set, add_json, check_file_to_write
 from simlab.cli.parser import Parser, positive
-from simlab.cost import PLAIN, STAGES
+from simlab.cost import GRID_STAGES, PLAIN
 from simlab.errors import UsageError
 from simlab.studies.inputs.trace import opened
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.artefacts.cost_import import ImportedFor, imported_cost_file, read_timings
 
 _COUNTS = ("root-included", "drafted-only")
-_GIVEN = tuple(stage for stage in (*STAGES, PLAIN) if stage != "verify")
+_GIVEN = tuple(stage for stage in (*GRID_STAGES, PLAIN) if stage != "verify")
 
 DETAILS = """TIMINGS is CSV with a line of names, or a JSON list of objects: nodes, context, seconds, and batch where it
 is not 1; several rows of the same sizes are repeated measurements. The seconds are those of the target's pass. Engines

@@ -17,7 +17,8 @@ from simlab.cli.model_options import (
 )
 from simlab.cli.options import add_json
 from simlab.cli.parser import Parser, between, positive
-from simlab.errors import needing_models
+from simlab.cli.record import channel_checkpoint
+from simlab.errors import UsageError, needing_models
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
 
 _HIGHEST, _MOST_NUMBERS, _MOST_REPEATS = 1_000_000, 10_000, 100_000
@@ -28,7 +29,8 @@ decoding beside them. Writes the seconds of each stage to one cost file, the lat
 
   simlab profile --dtype bfloat16 --out runs/cost.json
   simlab profile --batch 4 --out runs/cost4.json      for simlab replay --batch 4 --cost runs/cost4.json
-  simlab profile --out runs/cost.json --resume        continue, under the options it was begun with"""
+  simlab profile --out runs/cost.json --resume        continue, under the options it was begun with
+  simlab profile --out runs/cost.json --resume --channel treeflash=treeflash-smollm2-135m --units 4,8,16"""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -91,6 +93,22 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="texts at a time, each with as many drafted tokens and as long a context (default 1)",
     )
+    group.add_argument(
+        "--channel",
+        type=channel_checkpoint,
+        action="append",
+        default=[],
+        metavar="NAME=CHECKPOINT[,KEY=N...]",
+        help="time a channel too, made by this network, with the settings of `simlab record --add-channel`; may be "
+        "repeated. With --resume it is added to the file",
+    )
+    group.add_argument(
+        "--units",
+        type=_contexts,
+        metavar="LIST",
+        help="how much of a channel is made, such as 4,8,16: of a TreeFlash head its `previous` (default: as its "
+        "settings have it)",
+    )
 
 
 _number = between(0, _HIGHEST)
@@ -126,8 +144,15 @@ def run(options: argparse.Namespace) -> int:
     """Measure, and print a short report."""
     law = AnswerOptions(temperature=options.temperature, top_p=options.top_p, top_k=options.top_k)
     _ = law.sampling
+    names = [name for name, _, _ in options.channel]
+    if len(set(names)) < len(names):
+        raise UsageError("--channel is there twice with one name; leave one out, or name another channel")
+    if options.units is not None and not names:
+        raise UsageError("--units says how much of a channel is timed; name the channel with --channel NAME=CHECKPOINT")
     with needing_models("profile"):
+        from simlab.real_runner.profile.options import ProfileChannel  # noqa: PLC0415 - loads torch
         from simlab.studies.profile import profile  # noqa: PLC0415 - loads torch
+    channels = {name: ProfileChannel(place, settings, options.units) for name, place, settings in options.channel}
     keep(f"what was measured is in {options.out}: add --resume to go on")
     table = profile(
         options.target,
@@ -149,6 +174,7 @@ def run(options: argparse.Namespace) -> int:
         until_interval=options.until_interval,
         time_limit=options.time_limit,
         resume=options.resume,
+        channels=channels,
     )
     if table.num_visits == 0:
         print(f"{options.out} has {table.file.repeats} samples of everything; nothing was measured", file=sys.stderr)

@@ -127,7 +127,7 @@ def _add_additions(group: argparse._ArgumentGroup) -> None:
     what = group.add_mutually_exclusive_group()
     what.add_argument(
         "--add-channel",
-        type=_channel,
+        type=channel_checkpoint,
         metavar="NAME=CHECKPOINT[,KEY=N...]",
         help="a TreeFlash head, by previous (tokens of each depth that have a row, default 16), top_k (tokens of a "
         "row, default 16) and candidates (score the drafter's first N alone; default: the whole vocabulary); or a TAPS "
@@ -153,8 +153,12 @@ def _devices(text: str) -> tuple[str, ...]:
     return found
 
 
-def _channel(text: str) -> tuple[str, str, dict[str, int]]:
-    """Name, checkpoint and settings of ``NAME=CHECKPOINT,key=value``."""
+def channel_checkpoint(text: str) -> tuple[str, str, dict[str, int]]:
+    """Name, checkpoint and settings of ``NAME=CHECKPOINT,key=value``.
+
+    Raises:
+        ArgumentTypeError: it is none, or a setting is unknown, there twice, or no number.
+    """
     named, *typed = text.split(",")
     settings: dict[str, int] = {}
     for one in typed:

@@ -9,10 +9,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
 
-from simlab.cost import PLAIN, STAGES
+from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.errors import at_the_door
 from simlab.policies.costs.cell_prices import Cell, cell_prices, ratio_half_widths
-from simlab.real_runner.profile.options import ProfileOptions, ProfileSettings, node_counts_for, settings_of
+from simlab.policies.costs.price_noise import fewest_samples
+from simlab.policy import UNITS
+from simlab.real_runner.profile.options import (
+    ProfileChannel,
+    ProfileOptions,
+    ProfileSettings,
+    node_counts_for,
+    settings_of,
+)
 from simlab.real_runner.profile.profile import profile as run_profile
 from simlab.studies.inputs.models import DRAFTER, TARGET, value_or
 from simlab.studies.inspect.cost import cost_json
@@ -67,6 +75,7 @@ class ProfileTable(StudyResult):
                 "",
                 _stages_table(file, prices, context),
                 "",
+                *_channel_tables(file, prices),
                 f"{self._how_known()} {_ONE_MORE}",
                 f"Cost file: {self.path} (cost {file.cost_id}); `simlab inspect {path}` shows all of it.",
                 f"Predict speeds with `simlab replay {batch}--cost {path} -p ddtree:budget=16/32/64`.",
@@ -76,8 +85,7 @@ class ProfileTable(StudyResult):
     def _how_known(self) -> str:
         """How many visits there were, and how well prices are known."""
         file = self.file
-        rounds = [len(seconds) for (stage, _, _), seconds in file.samples.items() if stage != PLAIN]
-        fewest = min(rounds) // file.visits.rounds
+        fewest = fewest_samples(file.samples) // file.visits.rounds
         first = f"Each cell was visited {fewest} times or more"
         if fewest < 2:
             return (
@@ -109,6 +117,7 @@ def profile(
     until_interval: float | None = None,
     time_limit: float | None = None,
     resume: bool = False,
+    channels: Mapping[str, ProfileChannel] | None = None,
 ) -> ProfileTable:
     """Measure what rounds cost on this machine, and write it to a cost file.
 
@@ -136,6 +145,7 @@ def profile(
             it, by 95 % intervals; None: until every cell has its repeats.
         time_limit: end after so many minutes of measuring, once every cell has been measured.
         resume: go on with the file at ``out``, if there is one.
+        channels: what else is timed, by the channel's name; with ``resume`` besides those that the file has.
 
     Raises:
         SimlabError: options do not fit each other, models cannot be used, or the file at ``out`` is of another
@@ -169,6 +179,7 @@ def profile(
             execution=chosen_execution,
             until_interval=until_interval,
             time_limit_s=None if time_limit is None else 60 * time_limit,
+            channels={**begun.channels, **(channels or {})},
         )
     done = run_profile(options)
     return ProfileTable(path, done.file, done.num_visits)
@@ -192,18 +203,31 @@ def _rounds_table(file: CostFile, prices: Mapping[Cell, float]) -> str:
     counts = _shown_counts(file.node_counts)
     rows = [["context", PLAIN, *map(str, counts)]]
     for context in file.contexts:
-        sums = [sum(prices[stage, n, context] for stage in STAGES) for n in counts]
+        sums = [sum(prices[stage, n, context] for stage in GRID_STAGES) for n in counts]
         rows.append([f"{context:,}", *(f"{1e3 * s:.2f}" for s in (prices[PLAIN, 0, context], *sums))])
     return _aligned(rows)
 
 
 def _stages_table(file: CostFile, prices: Mapping[Cell, float], context: int) -> str:
     """Milliseconds of each stage at one context, drafted tokens down."""
-    rows = [["drafted", *STAGES, "round"]]
+    rows = [["drafted", *GRID_STAGES, "round"]]
     for n in _shown_counts(file.node_counts):
-        values = [prices[stage, n, context] for stage in STAGES]
+        values = [prices[stage, n, context] for stage in GRID_STAGES]
         rows.append([str(n), *(f"{1e3 * s:.2f}" for s in (*values, sum(values)))])
     return _aligned(rows)
+
+
+def _channel_tables(file: CostFile, prices: Mapping[Cell, float]) -> list[str]:
+    """Milliseconds that making each channel takes in a round, contexts down and units across."""
+    found = []
+    for name, one in sorted(file.channels.items()):
+        rows = [["context", *map(str, one.units)]]
+        for context in file.contexts:
+            seconds = (prices[channel_stage(name), units, context] for units in one.units)
+            rows.append([f"{context:,}", *(f"{1e3 * s:.2f}" for s in seconds)])
+        counted = UNITS.get(one.kind, "units")
+        found += [f"Milliseconds of the channel {name} ({one.producer.name}), by {counted}:", "", _aligned(rows), ""]
+    return found
 
 
 def _shown_counts(counts: Sequence[int]) -> list[int]:

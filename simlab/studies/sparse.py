@@ -254,10 +254,9 @@ class _Gathered:
 
     def _results(self, found: Sequence[TextRounds], texts: RecordedTexts) -> Results:
 
-        cost, policies = self._inputs.prices.cost, self._inputs.policies
         sums = [
-            sums_of_rounds(rounds, texts, cost, stages_paid(one.policy))
-            for one, rounds in zip(policies, found, strict=True)
+            sums_of_rounds(rounds, texts, row.cost, stages_paid(one.policy))
+            for one, row, rounds in zip(self._inputs.policies, self._rows, found, strict=True)
         ]
         together = empty_replay_sums(len(sums), len(texts.sequences))
         for place, one in enumerate(sums):

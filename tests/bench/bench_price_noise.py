@@ -16,7 +16,7 @@ from simlab.analysis.curves.price_noise import KEPT_SHARE, drawn_regrets, with_p
 from simlab.analysis.curves.rows import CurveRoots, curve_rows
 from simlab.analysis.statistics.intervals import Interval
 from simlab.arrays import Doubles, Longs
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.policies.costs.cell_prices import cell_prices
 from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.price_noise import half_samples
@@ -52,7 +52,8 @@ def shape_of_noise(file: CostFile) -> Doubles:
     return np.concatenate(
         [
             np.stack(
-                [np.reshape(file.samples[stage, n, at], (-1, rounds)) / prices[stage, n, at] for stage in STAGES], 1
+                [np.reshape(file.samples[stage, n, at], (-1, rounds)) / prices[stage, n, at] for stage in GRID_STAGES],
+                1,
             )
             for at in file.contexts
             for n in file.node_counts
@@ -69,7 +70,7 @@ def made_up(
         samples[PLAIN, 0, at] = np.resize(file.samples[PLAIN, 0, at], visits * file.visits.steps).tolist()
         for n in file.node_counts:
             drawn = noise[generator.integers(len(noise), size=visits)]
-            for number, stage in enumerate(STAGES):
+            for number, stage in enumerate(GRID_STAGES):
                 samples[stage, n, at] = (true.seconds[stage][place, n] * drawn[:, number]).ravel().tolist()
     return samples
 

@@ -58,7 +58,7 @@ def at(cost: CostTable, stage: str, context: int, num_drafted: float) -> float:
 def foreseen_seconds(policy: AnyPolicy, texts: Sequence[RecordedSequence], cost: CostTable) -> list[list[float]]:
     """Seconds of each stage that each text of a group waits, from each text's own rounds in `turns_of`."""
     own = [list(rounds(policy, text)) for text in texts]
-    found, seen = [[0.0] * 4 for _ in texts], Counter[int]()
+    found, seen = [[0.0] * 5 for _ in texts], Counter[int]()
     for turn in turns_of([len(each) for each in own], 2):
         drafted, contexts = [], []
         for number in turn:
@@ -69,7 +69,7 @@ def foreseen_seconds(policy: AnyPolicy, texts: Sequence[RecordedSequence], cost:
         mean, context = sum(drafted) / 2, round(sum(contexts) / 2)
         stages = [at(cost, stage, context, mean) for stage in STAGES]
         if isinstance(policy, Autoregressive):
-            stages = [0.0, 0.0, at(cost, "plain", context, 0), 0.0]
+            stages = [0.0, 0.0, 0.0, at(cost, "plain", context, 0), 0.0]
         for number in turn:
             if number < len(texts):
                 found[number] = [before + more for before, more in zip(found[number], stages, strict=True)]

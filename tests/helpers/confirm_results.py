@@ -45,7 +45,7 @@ def results(speeds: dict[str, float] = SPEEDS, noise: float = 0.1, num_prompts: 
                 "committed": committed,
                 "clipped": 0,
             }
-            whole = {"draft_s": 0.0, "select_s": 0.0, "commit_s": 0.0}
+            whole = {"draft_s": 0.0, "channel_s": 0.0, "select_s": 0.0, "commit_s": 0.0}
             rows.append(shared | whole | {"kind": "predicted", "cost_id": "c", "verify_s": 0.9 * seconds})
             if name != "hindsight":
                 measured = seconds * rng.lognormal(0, noise)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import CHANNEL, GRID_STAGES, PLAIN, CostTable
 from simlab.traces.artefacts.cost import Cell, CostFile
 from simlab.traces.format.manifest import ModelInfo
 
@@ -31,13 +31,13 @@ EMPTY = CostFile(
 )
 """Fits the made-up traces; nothing was timed yet."""
 
-BASE_S = {"draft": 0.004, "select": 0.0002, "verify": 0.010, "commit": 0.0005, PLAIN: 0.011}
+BASE_S = {"draft": 0.004, "select": 0.0002, "verify": 0.010, "commit": 0.0005, PLAIN: 0.011, CHANNEL: 0.003}
 
 
 def sample_s(stage: str, num_drafted: int, context: int) -> float:
     """Seconds that rise with drafted tokens and context, not in a straight line."""
     return (
-        BASE_S[stage]
+        BASE_S[stage.partition(":")[0]]
         * (1 + 0.02 * num_drafted + 0.001 * num_drafted * math.sqrt(num_drafted))
         * (1 + (context / 500) ** 2)
     )
@@ -56,6 +56,6 @@ def random_table(generator: np.random.Generator, most_drafted: int = 20, longest
     num_contexts = int(generator.integers(1, 5))
     contexts = np.sort(generator.choice(np.arange(1, longest), num_contexts, replace=False))
     contexts[-1] = longest
-    seconds = {stage: generator.random((num_contexts, most_drafted + 1)) for stage in STAGES}
+    seconds = {stage: generator.random((num_contexts, most_drafted + 1)) for stage in GRID_STAGES}
     seconds[PLAIN] = generator.random((num_contexts, 1))
     return CostTable("made-up", contexts, seconds)

@@ -45,7 +45,7 @@ def runs_of(found: CandidateSums, places: Sequence[int], factors: Doubles | None
         "sample": [0] * len(found.prompts),
         "committed": found.committed.astype(int).tolist(),
     }
-    zero = dict.fromkeys(("draft_s", "select_s", "commit_s"), [0.0] * len(found.prompts))
+    zero = dict.fromkeys(("draft_s", "channel_s", "select_s", "commit_s"), [0.0] * len(found.prompts))
 
     def rows(machine: int, rounds: Doubles, seconds: Doubles, drawn: Doubles | None) -> pl.DataFrame:
         lists = [None] * len(seconds) if drawn is None else np.outer(seconds, drawn).tolist()

@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 
 from simlab.arrays import Ints
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.draft import Prompt
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts, texts_of
 
@@ -57,7 +57,7 @@ def cost_table(most: int = 200) -> CostTable:
     contexts, number = np.array([4, 16, 60]), np.arange(most + 1)
     seconds = {
         stage: np.sqrt(1 + number)[None] * (1 + contexts[:, None] / 50) * (place + 1)
-        for place, stage in enumerate(STAGES)
+        for place, stage in enumerate(GRID_STAGES)
     }
     return CostTable("made-up", contexts, {**seconds, PLAIN: (1 + contexts / 40.0)[:, None]})
 

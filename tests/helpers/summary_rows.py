@@ -57,7 +57,7 @@ def as_measured(rows: pl.DataFrame) -> pl.DataFrame:
 def priced() -> pl.DataFrame:
     """The same at a price: plain decoding takes 1 s a token, the others 0.1 + 0.2 + 1 + 0.3 s a round."""
     rows = results()
-    per_round = {"draft_s": 0.1, "select_s": 0.2, "verify_s": 1.0, "commit_s": 0.3}
+    per_round = {"draft_s": 0.1, "channel_s": 0.0, "select_s": 0.2, "verify_s": 1.0, "commit_s": 0.3}
     drafted = rows.with_columns(pl.lit("made-up").alias("cost_id")).with_columns(
         (pl.col("rounds") * seconds).alias(name) for name, seconds in per_round.items()
     )
@@ -68,7 +68,7 @@ def priced() -> pl.DataFrame:
         ),
         pl.col("committed").alias("rounds"),
         pl.col("committed").cast(pl.Float64).alias("verify_s"),
-        *(pl.lit(0.0).alias(name) for name in ("draft_s", "select_s", "commit_s")),
+        *(pl.lit(0.0).alias(name) for name in ("draft_s", "channel_s", "select_s", "commit_s")),
     )
     return pl.concat([plain, drafted])
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from made_up_costs import random_table
 
 from simlab.columns import RoundColumns, columns_of
-from simlab.cost import PLAIN, STAGES, CostTable, StageSeconds, price, price_rounds
+from simlab.cost import GRID_STAGES, PLAIN, CostTable, StageSeconds, price, price_rounds
 from simlab.draft import Draft
 from simlab.errors import CostError
 from simlab.policies.named.autoregressive import Autoregressive
@@ -42,14 +42,14 @@ class RepeatsRoot(Stateless):
 
 
 def table() -> CostTable:
-    seconds = {stage: np.array([[1.0, 2.0, 4.0], [3.0, 6.0, 8.0]]) for stage in STAGES}
+    seconds = {stage: np.array([[1.0, 2.0, 4.0], [3.0, 6.0, 8.0]]) for stage in GRID_STAGES}
     return CostTable("made-up", np.array([10, 20]), seconds | {PLAIN: np.array([[5.0], [7.0]])})
 
 
 def test_stage_seconds_add_and_refuse_negative_time() -> None:
-    one, other = StageSeconds(1.0, 2.0, 3.0, 4.0), StageSeconds(0.5, 0.25, 0.125, 0.0625)
-    assert one + other == StageSeconds(1.5, 2.25, 3.125, 4.0625)
-    assert one.total_s == 10.0
+    one, other = StageSeconds(1.0, 8.0, 2.0, 3.0, 4.0), StageSeconds(0.5, 1.0, 0.25, 0.125, 0.0625)
+    assert one + other == StageSeconds(1.5, 9.0, 2.25, 3.125, 4.0625)
+    assert one.total_s == 18.0
     for name in (field.name for field in fields(StageSeconds)):
         for wrong in (-1e-9, float("nan")):
             with pytest.raises(ValueError, match="negative time"):
@@ -100,7 +100,7 @@ def test_a_table_that_does_not_fit_itself_is_refused(
 
 
 def test_a_table_is_read_only_and_keeps_its_own_copy() -> None:
-    mine = {stage: np.ones((1, 2)) for stage in STAGES} | {PLAIN: np.ones((1, 1))}
+    mine = {stage: np.ones((1, 2)) for stage in GRID_STAGES} | {PLAIN: np.ones((1, 1))}
     cost = CostTable("made-up", np.array([10]), mine)
     mine["verify"][0, 0] = 9.0
     assert cost.curve("verify", 10).tolist() == [1.0, 1.0]
@@ -114,7 +114,7 @@ def test_many_rounds_at_once_are_each_its_own_curve(seed: int) -> None:
     cost = random_table(generator)
     contexts = generator.integers(0, cost.longest_context + 1, 30)
     counts = generator.integers(0, cost.most_drafted + 1, 30)
-    for stage in STAGES:
+    for stage in GRID_STAGES:
         singly = [cost.curve(stage, int(context))[n] for context, n in zip(contexts, counts, strict=True)]
         assert cost.at(stage, contexts, counts).tolist() == singly
     assert cost.at(PLAIN, contexts, 0 * counts).tolist() == [cost.curve(PLAIN, int(one))[0] for one in contexts]
@@ -131,7 +131,7 @@ def test_a_price_is_the_sum_over_rounds(seed: int) -> None:
     length = len(recorded.prompt.token_ids)
     found = columns_of(rounds(DDTree(5), recorded))
     priced = price(DDTree(5), found, length, cost)
-    for stage in STAGES:
+    for stage in GRID_STAGES:
         singly = sum(cost.curve(stage, length + one.position)[one.num_drafted] for one in rounds(DDTree(5), recorded))
         assert getattr(priced, f"{stage}_s") == pytest.approx(singly, rel=1e-12)
     assert priced == price_rounds(found, length, cost, with_draft=True)
@@ -145,7 +145,7 @@ def test_prices_of_parts_add_up(seed: int) -> None:
     first, second, all_of_them = (columns_of(part) for part in (found[:cut], found[cut:], found))
     parts = price(Chain(), first, 3, cost) + price(Chain(), second, 3, cost)
     whole = price(Chain(), all_of_them, 3, cost)
-    for stage in STAGES:
+    for stage in GRID_STAGES:
         assert getattr(parts, f"{stage}_s") == pytest.approx(getattr(whole, f"{stage}_s"), rel=1e-12)
 
 
@@ -189,7 +189,7 @@ def test_a_round_beyond_the_table_is_refused() -> None:
         price_rounds(bound, 10**6, table(), with_draft=True)
 
 
-@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS, SECONDS), max_size=5))
-def test_stage_seconds_sum_from_nothing(parts: list[tuple[float, float, float, float]]) -> None:
+@given(st.lists(st.tuples(*[SECONDS] * 5), max_size=5))
+def test_stage_seconds_sum_from_nothing(parts: list[tuple[float, ...]]) -> None:
     total = sum((StageSeconds(*part) for part in parts), start=StageSeconds())
     assert total.total_s == pytest.approx(sum(map(sum, parts)))

@@ -6,18 +6,20 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
-from simlab.cost import PLAIN, STAGES, Visits
+from simlab.cost import GRID_STAGES, PLAIN, Visits, channel_stage, plain_beside
 from simlab.errors import CostError, TraceError
 from simlab.ids import content_id
 from simlab.limits.typed_numbers import MOST_COUNT
+from simlab.traces.artefacts.cost_channel import CostChannel, cost_channels
 from simlab.traces.format.documents import DocumentKind, check_digest, in_lines, read_document, with_digest
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import Json, JsonFields
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest import ModelInfo, check_name
 
 FORMAT = "simlab-cost"
-FORMAT_VERSION = 2
-"""The newest format of cost files: plain decoding is timed at every visit. Files without that are of format 1."""
+FORMAT_VERSION = 3
+"""The newest format of cost files: channels are timed. Files without are of format 2, and of format 1 where plain
+decoding was not timed at every visit."""
 
 KIND = DocumentKind(FORMAT, FORMAT_VERSION, "cost file", "`simlab profile --out FILE` makes one")
 
@@ -36,7 +38,7 @@ UNKNOWN = "unknown"
 """The system of seconds that were measured elsewhere."""
 
 Cell = tuple[str, int, int]
-"""What was timed: stage, drafted tokens (the root not counted), tokens before the root."""
+"""What was timed: stage, drafted tokens (the root not counted; of a channel its units), tokens before the root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,11 @@ class CostFile:
             visits are paired, the number is that of the rounds beside it.
         notes: what to know of seconds that were not measured by `simlab profile`; they enter the id.
         visits: how samples were taken.
+        channels: what else was timed, by the channel's name, in rounds of its own.
 
     Raises:
         ValueError: contexts or node counts do not rise, or a sample is of no cell of the grid or
-            not a time.
+            not a time; or channels were timed several texts at a time, or without plain decoding beside.
     """
 
     device: str
@@ -86,6 +89,7 @@ class CostFile:
     samples: Mapping[Cell, tuple[float, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     visits: Visits = Visits()
+    channels: Mapping[str, CostChannel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.contexts or self.contexts[0] < 1 or not _rise(self.contexts):
@@ -105,17 +109,29 @@ class CostFile:
                 f"{len(self.contexts):,} contexts and {len(self.node_counts):,} node counts make more than "
                 f"{MOST_CELLS:,} cells; take fewer"
             )
+        self._check_channels()
         wanted = set(self.cells())
         for cell, seconds in self.samples.items():
             if cell not in wanted:
-                raise ValueError(f"samples of {cell}, which is not in the grid of contexts and node counts")
+                raise ValueError(
+                    f"samples of {cell}, which is not in the grid of contexts and node counts, nor in that of a channel"
+                )
             if not seconds or not all(0 <= value < float("inf") for value in seconds):
                 raise ValueError(f"samples of {cell} must be one or more finite times; got {seconds}")
+
+    def _check_channels(self) -> None:
+        for name in self.channels:
+            check_name("channel", name)
+        if self.channels and (self.batch > 1 or not self.visits.paired):
+            raise ValueError("channels are timed for one text at a time, and with autoregressive decoding beside them")
+        if len(self.contexts) * sum(len(one.units) for one in self.channels.values()) > MOST_CELLS:
+            raise ValueError(f"contexts and units of channels make more than {MOST_CELLS:,} cells; take fewer")
 
     def cells(self) -> Iterator[Cell]:
         """All that is to be timed: every stage over the whole grid, and plain decoding over the contexts.
 
-        Where visits are paired, plain decoding stands beside every number of drafted tokens.
+        Where visits are paired, plain decoding stands beside every number of drafted tokens, and beside every number of
+        units of a channel.
         """
         for context in self.contexts:
             if not self.visits.paired:
@@ -123,8 +139,14 @@ class CostFile:
             for num_drafted in self.node_counts:
                 if self.visits.paired:
                     yield PLAIN, num_drafted, context
-                for stage in STAGES:
+                for stage in GRID_STAGES:
                     yield stage, num_drafted, context
+        for name, channel in sorted(self.channels.items()):
+            stage = channel_stage(name)
+            for context in self.contexts:
+                for units in channel.units:
+                    yield plain_beside(stage), units, context
+                    yield stage, units, context
 
     def fits(self, target: ModelInfo, drafter: ModelInfo, block_size: int) -> bool:
         """Whether it has prices of these models and this block."""
@@ -179,14 +201,17 @@ class CostFile:
             if cell in self.samples
             for stage, num_drafted, context in [cell]
         ]
-        others = ("samples", "notes", "visits")
+        others = ("samples", "notes", "visits", "channels")
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in others}
         values |= {"notes": list(self.notes)} if self.notes else {}
         values |= {"target": asdict(self.target), "drafter": asdict(self.drafter), "versions": dict(self.versions)}
         values |= {"contexts": list(self.contexts), "node_counts": list(self.node_counts)}
         values |= self._sampling()
-        version = FORMAT_VERSION if self.visits.paired else 1
+        version = FORMAT_VERSION if self.channels else 2 if self.visits.paired else 1
         values |= {"visit_rounds": self.visits.rounds, "visit_steps": self.visits.steps} if version > 1 else {}
+        values |= (
+            {"channels": {name: one.to_json() for name, one in sorted(self.channels.items())}} if version > 2 else {}
+        )
         return {"format": FORMAT, "format_version": version, **values, "samples": rows}
 
     def _verify_setting(self) -> Json:
@@ -267,6 +292,7 @@ def _cost_file(fields: JsonFields) -> CostFile:
         samples=_samples(fields.objects("samples")),
         notes=fields.strings("notes") if "notes" in fields.values else (),
         visits=_visits(fields, version),
+        channels=cost_channels(fields.inners("channels")) if version > 2 else {},
     )
 
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from simlab.cost import PLAIN, STAGES, Visits
+from simlab.cost import GRID_STAGES, PLAIN, Visits
 from simlab.errors import CostError, named_or_listed
 from simlab.limits.typed_numbers import MOST_COUNT, finite_number, shown, whole_number
 from simlab.traces.artefacts.cost import IMPORTED, MOST_DRAFTED, UNKNOWN, Cell, CostFile
@@ -141,7 +141,7 @@ def imported_cost_file(
         cells |= {(0, c): cells[numbers[0], c] for c in contexts}
         numbers.insert(0, 0)
     samples: dict[Cell, tuple[float, ...]] = {("verify", n, c): seconds for (n, c), seconds in cells.items()}
-    for stage in (one for one in STAGES if one != "verify"):
+    for stage in (one for one in GRID_STAGES if one != "verify"):
         samples |= {(stage, n, c): (constants.get(stage, 0.0),) for n in numbers for c in contexts}
     samples |= {(PLAIN, 0, c): (constants[PLAIN],) if PLAIN in constants else cells[0, c] for c in contexts}
     return CostFile(
@@ -200,7 +200,7 @@ def _stage_notes(constants: Mapping[str, float]) -> list[str]:
         f"{'a token of plain decoding' if stage == PLAIN else stage} takes {seconds:g} s everywhere, as given"
         for stage, seconds in constants.items()
     ]
-    free = [stage for stage in STAGES if stage != "verify" and stage not in constants]
+    free = [stage for stage in GRID_STAGES if stage != "verify" and stage not in constants]
     if free:
         notes.append(f"{', '.join(free)}: not given, so they cost nothing here and speeds are too high")
     if PLAIN not in constants:

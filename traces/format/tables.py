@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,9 @@ from simlab.traces.format.schema import Schema
 
 ENTRY = "simlab"
 """The key of the metadata under which a JSON object stands."""
+
+NOTHING_ADDED: Mapping[str, pl.Expr] = {}
+"""Files of this kind have always had the same columns."""
 
 
 def write_table(path: Path, rows: pl.DataFrame, facts: Mapping[str, object]) -> None:
@@ -35,24 +38,38 @@ def write_table(path: Path, rows: pl.DataFrame, facts: Mapping[str, object]) -> 
     write_frame(path, rows, {ENTRY: json.dumps(said, sort_keys=True, ensure_ascii=False)})
 
 
-def read_table(path: Path, schema: Schema, added: Collection[str] = ()) -> tuple[pl.DataFrame, JsonFields]:
+def read_table(
+    path: Path, schema: Schema, added: Mapping[str, pl.Expr] = NOTHING_ADDED
+) -> tuple[pl.DataFrame, JsonFields]:
     """The rows of a file and what it says of them.
 
     Args:
         path: of the file.
         schema: its columns.
-        added: those that older files do not have; they are null there.
+        added: those that older files do not have, and what stands there instead; the digest is without them.
 
     Raises:
         TraceError: it cannot be read, has other columns, no digest, or one that does not fit.
     """
-    rows = read_frame(path.parent, path.name, schema, added)
+    rows, absent = read_columns(path, schema, added)
     facts = table_facts(path)
     if DIGEST not in facts.values:
         raise TraceError(f"{path} has no digest of its rows, so nobody can tell whether it was changed")
-    if facts.text(DIGEST) != _digest(facts.values, rows):
+    if facts.text(DIGEST) != _digest(facts.values, rows.drop(absent)):
         raise TraceError(f"{path} was changed after it was written: its digest is not that of its rows")
     return rows, facts
+
+
+def read_columns(path: Path, schema: Schema, added: Mapping[str, pl.Expr]) -> tuple[pl.DataFrame, list[str]]:
+    """The rows of a file without a look at its digest, and which of the columns it does not have.
+
+    Raises:
+        TraceError: it cannot be read, or has other columns.
+    """
+    rows = read_frame(path.parent, path.name, schema, added)
+    there = pl.read_parquet_schema(path)
+    absent = [name for name in added if name not in there]
+    return rows.with_columns(added[name].alias(name) for name in absent), absent
 
 
 def table_facts(path: Path) -> JsonFields:

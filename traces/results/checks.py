@@ -6,7 +6,7 @@ import polars as pl
 
 from simlab.totals import SUMS
 from simlab.traces.format.records import STOP_REASONS
-from simlab.traces.results.rows import NO_CHANNELS
+from simlab.traces.results.rows import NO_CHANNELS, SECONDS
 
 WHERE = ("kind", "text_id", "draft_id", "cost_id")
 """Columns that say under which circumstances a row was made; a table adds up rows that agree in them."""
@@ -14,7 +14,6 @@ WHERE = ("kind", "text_id", "draft_id", "cost_id")
 KEYS = (*WHERE, "policy_id", "sequence")
 """Columns in which no two predicted rows agree. Of measured ones several do, where a run was repeated."""
 
-_STAGES = ("draft_s", "select_s", "verify_s", "commit_s")
 _OF_A_TEXT = ("prompt_id", "dataset", "turn", "sample", "context_length")
 _MOST_S = 1e15
 
@@ -132,20 +131,20 @@ _RULES: dict[str, pl.Expr] = {
     "accepted must be at most drafted": pl.col("accepted") > pl.col("drafted"),
     "a text ends once, so clipped is at most 1": pl.col("clipped") > 1,
     "a round commits at least one token": pl.col("committed") < pl.col("rounds"),
-    "seconds must be finite and not negative": ~_finite(_STAGES),
+    "seconds must be finite and not negative": ~_finite(SECONDS),
     "seconds must be there of all stages or of none": pl.any_horizontal(
-        _known(name) != _known(_STAGES[0]) for name in _STAGES
+        _known(name) != _known(SECONDS[0]) for name in SECONDS
     ),
     "predicted rows have seconds where they have a latency profile, and only there": (
         (pl.col("kind") == "predicted")
-        & (_known("cost_id") != _known(_STAGES[0]))
+        & (_known("cost_id") != _known(SECONDS[0]))
         & (pl.col("channel_ids") == NO_CHANNELS)
     ),
     "predicted rows without a latency profile have no seconds": (
-        (pl.col("kind") == "predicted") & ~_known("cost_id") & _known(_STAGES[0])
+        (pl.col("kind") == "predicted") & ~_known("cost_id") & _known(SECONDS[0])
     ),
     "measured rows have seconds, and no latency profile": (
-        (pl.col("kind") == "measured") & (_known("cost_id") | ~_known(_STAGES[0]))
+        (pl.col("kind") == "measured") & (_known("cost_id") | ~_known(SECONDS[0]))
     ),
 }
 """What must hold of every row, in words, and what is true of a row that breaks it."""

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from simlab.arrays import Doubles, Longs
+from simlab.cost import STAGES
 from simlab.traces.format.schema import Schema
 from simlab.untrusted.json_text import parse_json
 
@@ -16,26 +17,32 @@ Results: TypeAlias = pl.DataFrame
 
 KINDS = ("predicted", "measured")
 
-OPTIONAL = ("draft_id", "cost_id", "draft_s", "select_s", "verify_s", "commit_s", "draws_s")
-"""Columns that may be null; a row that leaves them out has null there."""
+SECONDS = tuple(f"{stage}_s" for stage in STAGES)
+"""The column of each stage."""
 
-ADDED = ("channel_ids", "draws_s")
-"""Columns that files of an older simlab do not have."""
+OPTIONAL = ("draft_id", "cost_id", *SECONDS, "draws_s")
+"""Columns that may be null; a row that leaves them out has null there."""
 
 NO_CHANNELS = "{}"
 """What stands in ``channel_ids`` where a policy reads none."""
+
+ADDED: Mapping[str, pl.Expr] = {
+    "channel_ids": pl.lit(NO_CHANNELS),
+    "channel_s": pl.when(pl.col("draft_s").is_not_null()).then(0.0),
+    "draws_s": pl.lit(None, pl.List(pl.Float32())),
+}
+"""Columns that files of an older simlab do not have, and what stands there instead."""
 
 
 def results_schema() -> Schema:
     """The columns of a result file, in their order."""
     texts = ("policy", "policy_id", "name", "settings", "text_id", "draft_id", "channel_ids", "cost_id")
     counts = ("rounds", "drafted", "verified", "accepted", "committed", "clipped")
-    seconds = ("draft_s", "select_s", "verify_s", "commit_s")
     schema: Schema = {name: pl.String() for name in texts}
     schema |= {"sequence": pl.Int32(), "prompt_id": pl.String(), "dataset": pl.String()}
     schema |= {"turn": pl.Int32(), "sample": pl.Int32(), "context_length": pl.Int32(), "stop_reason": pl.String()}
     schema |= {name: pl.Int64() for name in counts}
-    schema |= {name: pl.Float64() for name in seconds}
+    schema |= {name: pl.Float64() for name in SECONDS}
     # Single precision: it says how noisy prices are, a list for each row.
     return schema | {"draws_s": pl.List(pl.Float32()), "kind": pl.String(), "simlab_version": pl.String()}
 
@@ -44,13 +51,14 @@ def results_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
     """Result rows as a table with the columns in order.
 
     Args:
-        rows: by column name; the columns in ``OPTIONAL`` may be left out, and ``channel_ids`` by a policy without.
+        rows: by column name; the columns in ``OPTIONAL`` may be left out, and by a policy without channels those of
+            channels.
 
     Raises:
         ValueError: a column is missing, unknown or null, or a value is not of its type.
     """
     schema = results_schema()
-    listed = [{"channel_ids": NO_CHANNELS, **row} for row in rows]
+    listed = [{"channel_ids": NO_CHANNELS, **_no_channel_s(row), **row} for row in rows]
     for row in listed:
         _check_names(row, schema)
     try:
@@ -58,6 +66,11 @@ def results_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"a result row has a value of another type: {error}") from error
     return checked_results(table)
+
+
+def _no_channel_s(row: Mapping[str, object]) -> dict[str, float]:
+    """Where a row with seconds says nothing of channels they took none."""
+    return {} if row.get("draft_s") is None else {"channel_s": 0.0}
 
 
 def results_of_texts(

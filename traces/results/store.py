@@ -59,7 +59,7 @@ class PiecesFolder:
         Raises:
             TraceError: one is damaged or of another kind.
         """
-        added = [name for name in ADDED if name in self._schema]
+        added = {name: value for name, value in ADDED.items() if name in self._schema}
         return [read_table(one, self._schema, added)[0] for one in self.files()]
 
     def remove(self) -> None:

@@ -73,7 +73,6 @@ def predicted_groups(
         CostError: a round has a longer context or larger trees than has a price.
         PolicyError: a policy of the batch has no prices for as many texts; nothing was replayed.
     """
-    cost = priced.prices.cost
     for one in priced.policies:
         check_needs(one.policy, trace.holds(draft))
         check_batch(one.policy, batch)
@@ -85,7 +84,7 @@ def predicted_groups(
         for read in of_groups(groups, trace.recorded(draft, served, channels)):
             texts = texts_of(read)
             for row, one in zip(rows, priced.policies, strict=True):
-                sums = served_sums(one.policy, texts, batch, cost)
+                sums = served_sums(one.policy, texts, batch, row.cost)
                 parts.append(results_of([row], sums, texts, trace, draft))
             bar.update()
     order = [(row.prices.cost_id, row.policy_id, row.identity["policy"]) for row in rows]

@@ -113,11 +113,13 @@ class SummaryContext:
         in_sample: labels of policies whose tables or counts are of the very texts of the trace.
         by: what tables are cut by: ``dataset``, ``context`` or ``turn``; None: one table of all.
         chosen: what was chosen beforehand, and where; None: nothing was.
+        unpriced: why nothing is predicted of policies whose channels have no price, in sentences; empty without any.
     """
 
     in_sample: tuple[str, ...] = ()
     by: str | None = None
     chosen: PriorChoice | None = None
+    unpriced: str = ""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -249,6 +251,7 @@ class Confirmation(StudyResult):
         notes = [] if served is None else [served.note()]
         notes += [confirm_notes(self.policies, self.prices.why_none, self._speedup_note(), num_groups)]
         notes += [ERROR_NOTES] if self.prediction else []
+        notes += [within_width(self.context.unpriced)] if self.context.unpriced else []
         notes += [_STOPPED.format(units=f"{self.ran.unit}s")] if self.ran.ended == "interval" else []
         return "\n".join(notes)
 

@@ -172,7 +172,7 @@ def _summary(
         errors=tuple(prediction_errors(units)),
         order=rank_agreement(measured_runs(policies, units), predicted),
         differences=None,
-        context=context,
+        context=replace(context, unpriced=PricedPolicies(prices, setup.policies).unpriced_note()),
         slices=() if context.by is None else tuple(_confirmed_policies(setup, results, judged, context.by)),
     )
 

@@ -29,6 +29,19 @@ class PricedPolicies:
     policies: tuple[NamedPolicy, ...]
     in_sample: tuple[str, ...] = ()
 
+    @property
+    def unpriced(self) -> dict[str, str]:
+        """Why policies have no seconds where others have, a sentence each, by label."""
+        found = {one.label: self.prices.why_unpriced(one.policy) for one in self.policies}
+        return {label: why for label, why in found.items() if why}
+
+    def unpriced_note(self) -> str:
+        """What to know beside policies without seconds; empty without any."""
+        reasons: dict[str, list[str]] = {}
+        for label, why in self.unpriced.items():
+            reasons.setdefault(why, []).append(label)
+        return "\n".join(f"No seconds of {', '.join(labels)}: {why}" for why, labels in reasons.items())
+
 
 def priced_policies(
     typed: Sequence[str],

@@ -1,13 +1,15 @@
 """The cost file that prices a trace: the one that was asked for, or one that comes with simlab."""
 
 import shlex
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simlab.cost import PLAIN, CostTable
 from simlab.errors import CostError
 from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.what_if import parse_what_if, what_if
+from simlab.policy import AnyPolicy
 from simlab.studies.inputs.trace import longest_context
 from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
 from simlab.traces.format.manifest import ModelInfo
@@ -16,6 +18,9 @@ from simlab.traces.reader import Trace
 _NO_FILE = (
     "No speeds: simlab ships no latency profile for these models and this block; measure one with `simlab profile`."
 )
+
+_TYPED = ("previous", "top_k", "candidates", "beam", "extensions")
+"""Settings of a channel that are typed behind its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class Prices:
         longest_context: tokens before the last root of any text that is priced.
         is_shipped: whether they come with simlab, and were not asked for by name.
         file: the samples that they come from; None where there are none.
+        unpriced: why the trace's channels have no price, a sentence each, by name; only where one has none.
     """
 
     cost: CostTable | None
@@ -39,11 +45,29 @@ class Prices:
     longest_context: int = 0
     is_shipped: bool = False
     file: CostFile | None = None
+    unpriced: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cost_id(self) -> str | None:
         """The content id of the cost file; None where there are no prices."""
         return None if self.cost is None else self.cost.cost_id
+
+    def why_unpriced(self, policy: AnyPolicy) -> str:
+        """Why a policy has no seconds where others have, in a sentence; empty where it has, or none has."""
+        if self.cost is None:
+            return ""
+        reasons = [self.unpriced[need.name] for need in policy.needs.channels if need.name in self.unpriced]
+        if reasons:
+            return reasons[0]
+        try:
+            self.cost.charged(policy)
+        except CostError as error:
+            return str(error)
+        return ""
+
+    def cost_of(self, policy: AnyPolicy) -> CostTable | None:
+        """What the rounds of a policy cost, its channels among it; None where there are no prices of one of them."""
+        return None if self.cost is None or self.why_unpriced(policy) else self.cost.charged(policy)
 
     def reaching(self, most_drafted: int) -> "Prices":
         """These prices, or none with a sentence that says why: shipped ones that end too early are left out.
@@ -109,7 +133,8 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
             f"{where} is not finished: {missing} of its {len(tuple(file.cells()))} cells were not measured; "
             f"finish it with `simlab profile --out {'FILE' if path is None else shlex.quote(str(path))} --resume`."
         )
-    return cost_table(file.cost_id, file.contexts, file.node_counts, file.samples, file.visits)
+    units = {name: one.units for name, one in file.channels.items()}
+    return cost_table(file.cost_id, file.contexts, file.node_counts, file.samples, file.visits, units)
 
 
 def what_if_prices(prices: Prices, change: str | None) -> Prices:
@@ -153,7 +178,42 @@ def _prices(file: CostFile, cost: CostTable, trace: Trace, longest: int) -> Pric
         parts.append(f"temperature {file.temperature:g}")
     if file.batch != 1:
         parts.append(f"speeds of each of {file.batch} texts at a time")
-    return Prices(cost, f"{', '.join(parts)} (cost {cost.cost_id})", "", file.batch, longest, file=file)
+    heading, unpriced = f"{', '.join(parts)} (cost {cost.cost_id})", _unpriced(file, cost.cost_id, trace)
+    # Another channel of the same name has no price here, whoever asks.
+    kept = {name: one for name, one in cost.channels.items() if name not in unpriced}
+    return Prices(
+        replace(cost, channels=kept),
+        heading,
+        "",
+        file.batch,
+        longest,
+        file=file,
+        unpriced=unpriced,
+    )
+
+
+def _unpriced(file: CostFile, cost_id: str, trace: Trace) -> dict[str, str]:
+    """Why channels of a trace have no price, a sentence each, by name."""
+    found = {}
+    for name, info in trace.manifest.channels.items():
+        measured = file.channels.get(name)
+        command = f"`simlab profile --channel {name}=CHECKPOINT"
+        if measured is None:
+            found[name] = (
+                f"the cost file {cost_id} does not say what the channel {name} takes; measure it with {command} "
+                "--resume --out FILE`, which adds it to a file of this machine."
+            )
+        elif (difference := measured.difference(info.kind, info.producer, info.settings)) is not None:
+            found[name] = (
+                f"the channel {name} of the cost file {cost_id} was measured with {difference} as the trace's; measure "
+                f"the trace's with {command}{_typed(info.settings)} --out FILE`."
+            )
+    return found
+
+
+def _typed(settings: Mapping[str, object]) -> str:
+    """The settings that are typed behind a checkpoint, as a channel of a trace has them."""
+    return "".join(f",{key}={settings[key]}" for key in _TYPED if key in settings)
 
 
 def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:

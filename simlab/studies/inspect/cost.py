@@ -5,12 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from simlab.cost import PLAIN, STAGES
+from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.policies.costs.cell_prices import cell_prices
 from simlab.policies.costs.launch_bound import Flatness, flatness
+from simlab.policy import UNITS
 from simlab.studies.inputs.price_noise import known_speeds
 from simlab.studies.inputs.prices import cost_table_of, model_name
 from simlab.traces.artefacts.cost import Cell, CostFile
+from simlab.traces.artefacts.cost_channel import CostChannel
+
+_NUMBERS = ("drafted tokens", "drafted tokens, or units of a channel")
+"""What the rows of the table count, without and with channels."""
 
 
 def cost_json(place: Path, file: CostFile) -> dict[str, object]:
@@ -55,15 +60,23 @@ def cost_text(place: Path, file: CostFile) -> str:
     if missing:
         command = shlex.join(["simlab", "profile", "--out", str(place), "--resume"])
         lines.append(f"unfinished {missing:,} cells are missing; finish it with `{command}`")
+    lines += [f"channel    {name}: {_made(one)}" for name, one in sorted(file.channels.items())]
     lines += [f"{'note'.ljust(10)} {note}" for note in file.notes]
     if flatness is not None and flatness.warning:
         lines.append(f"WARNING    {flatness.warning}")
     lines += [
         "",
-        "Milliseconds, by stage and drafted tokens; to the right by tokens before the root:",
+        f"Milliseconds, by stage and {_NUMBERS[bool(file.channels)]}; to the right by tokens before the root:",
         "",
     ]
     return "\n".join([*lines, *_aligned(_rows(file))])
+
+
+def _made(channel: CostChannel) -> str:
+    """What made a channel, and how it was bounded."""
+    settings = ", ".join(f"{key} {value}" for key, value in channel.settings.items())
+    units = ", ".join(map(str, channel.units))
+    return f"{channel.kind} of {model_name(channel.producer)}, {settings}; {UNITS.get(channel.kind, 'units')} {units}"
 
 
 def _machine(file: CostFile) -> str:
@@ -88,10 +101,12 @@ def _rows(file: CostFile) -> list[list[str]]:
     prices_s = _prices_s(file)
     rows = [["", "drafted", *(f"{context:,}" for context in file.contexts)]]
     rows.append([PLAIN, "0", *_cells(file, prices_s, PLAIN, 0)])
-    for stage in STAGES:
-        for num_drafted in file.node_counts:
-            name = stage if num_drafted == file.node_counts[0] else ""
-            rows.append([name, str(num_drafted), *_cells(file, prices_s, stage, num_drafted)])
+    numbers = dict.fromkeys(GRID_STAGES, file.node_counts)
+    numbers |= {channel_stage(name): one.units for name, one in sorted(file.channels.items())}
+    for stage, counts in numbers.items():
+        for num in counts:
+            name = stage if num == counts[0] else ""
+            rows.append([name, str(num), *_cells(file, prices_s, stage, num)])
     return rows
 
 

@@ -5,18 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import polars as pl
-
 from simlab.errors import SimlabError, UsageError
 from simlab.studies.inspect.inspect import Inspection, inspect
 from simlab.traces.artefacts import confirmation, cost, optimum, table
 from simlab.traces.artefacts.kinds import format_of, looks_like_results
 from simlab.traces.format.documents import in_lines, with_digest
-from simlab.traces.format.files import MANIFEST, local_folder, read_frame, write_beside
+from simlab.traces.format.files import MANIFEST, local_folder, write_beside
 from simlab.traces.format.json_fields import Json, json_fields
-from simlab.traces.format.tables import table_facts
+from simlab.traces.format.tables import read_columns, table_facts
 from simlab.traces.results.files import FORMAT, read_results, write_results
-from simlab.traces.results.rows import ADDED, NO_CHANNELS, results_schema
+from simlab.traces.results.rows import ADDED, results_schema
 
 SIGNABLE = "the folder of a trace, a cost file, a fitted table, a choice, the summary of a confirmation, or results"
 
@@ -113,8 +111,8 @@ def _write_results(source: Path, path: Path) -> None:
     facts = table_facts(source)
     known = facts.inner("sequences") if "sequences" in facts.values else None
     sequences = {} if known is None else {text_id: known.integer(text_id) for text_id in known.values}
-    rows = read_frame(source.parent, source.name, results_schema(), ADDED)
-    write_results(path, rows.with_columns(pl.col("channel_ids").fill_null(NO_CHANNELS)), sequences)
+    rows, _ = read_columns(source, results_schema(), ADDED)
+    write_results(path, rows, sequences)
 
 
 def _write(path: Path, text: str) -> None:

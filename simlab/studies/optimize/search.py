@@ -74,7 +74,7 @@ class SumsOfPolicies:
         found: list[PricedPolicy] = []
         for machine, prices in enumerate(self._side.prices):
             named = [plain, *(self._points[place].policies[machine] for place in places)]
-            found += [(one.policy, prices.cost) for one in named]
+            found += [(one.policy, prices.cost_of(one.policy)) for one in named]
         return found
 
     def _found(

@@ -8,7 +8,7 @@ from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policies.parsing.search_space import SearchEntry, built_in_entries, parse_entry
 from simlab.sequence_replay import check_needs
-from simlab.studies.optimize.inputs import DEFAULT_BUDGET, PromptSet, SearchInputs
+from simlab.studies.optimize.inputs import ACCEPTANCE_LENGTH, DEFAULT_BUDGET, PromptSet, SearchInputs
 
 CHAIN, PLAIN, TREES = range(3)
 """Places of the entries that are searched, and the best of each reported, whatever is asked for."""
@@ -97,6 +97,8 @@ def points_at(text: str, entry: int, inputs: SearchInputs) -> list[SearchPoint]:
     for point in found:
         for side in (inputs.dev, inputs.evaluation):
             _check_fits(point, side)
+            if inputs.objective != ACCEPTANCE_LENGTH:
+                _check_priced(point, side)
     return found
 
 
@@ -126,3 +128,11 @@ def _check_fits(point: SearchPoint, side: PromptSet) -> None:
                 f"{prices.cost.most_drafted:,}; search smaller budgets, or measure more with `simlab profile "
                 "--node-counts`"
             )
+
+
+def _check_priced(point: SearchPoint, side: PromptSet) -> None:
+    """Refuse a policy that is chosen by its seconds and reads a channel that has no price."""
+    for one, prices in zip(point.policies, side.prices, strict=True):
+        why = prices.why_unpriced(one.policy)
+        if why:
+            raise CostError(f"`{point.typed}` is chosen by its seconds, and {why}")

@@ -82,7 +82,7 @@ def policy_id_at(policy_id: str, batch: int) -> str:
 def _sums(row: ReplayRow, texts: RecordedTexts, batch: int) -> ReplaySums:
 
     assert row.policy is not None
-    return served_sums(row.policy.policy, texts, batch, row.prices.cost)
+    return served_sums(row.policy.policy, texts, batch, row.cost)
 
 
 def batch_note(batch: int) -> str:

@@ -56,9 +56,15 @@ class ReplayTable(StudyResult):
         """Labels of policies that were fitted on the very texts."""
         return tuple(dict.fromkeys(label for one in self.machines for label in one.in_sample))
 
+    @property
+    def unpriced_notes(self) -> tuple[str, ...]:
+        """Why policies have no seconds where others have, in a few sentences for each machine."""
+        return tuple(dict.fromkeys(filter(None, (one.unpriced_note() for one in self.machines))))
+
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab replay --json`` prints."""
-        return json_value(self.trace, self.draft, self.rows, self.by, *self.prices, in_sample=self.in_sample)
+        found = json_value(self.trace, self.draft, self.rows, self.by, *self.prices, in_sample=self.in_sample)
+        return found | {"unpriced": {label: why for one in self.machines for label, why in one.unpriced.items()}}
 
     def text(self) -> str:
         """The tables as ``simlab replay`` prints them."""
@@ -66,7 +72,7 @@ class ReplayTable(StudyResult):
         parts = [within_width(first), tables_text(self.rows, self.prices, self.by)]
         parts += [] if self.batch is None else [batch_note(self.batch)]
         parts += [in_sample_note(self.in_sample)] if self.in_sample else []
-        return "\n\n".join(parts)
+        return "\n\n".join([*parts, *map(within_width, self.unpriced_notes)])
 
     def _repr_html_(self) -> str:
         parts = [sentences_html(heading(self.trace, self.draft, self.rows, *self.prices))]
@@ -76,7 +82,7 @@ class ReplayTable(StudyResult):
             parts += [sentences_html(one.heading)] if len(self.machines) > 1 else []
             parts.append(summaries_html(summarise(rows), slices, self.by or "", one.why_none))
         parts += [sentences_html(in_sample_note(self.in_sample))] if self.in_sample else []
-        return "\n".join(parts)
+        return "\n".join([*parts, *map(sentences_html, self.unpriced_notes)])
 
 
 def replay(

@@ -49,8 +49,8 @@ class ReplayRow:
 
     @property
     def cost(self) -> CostTable | None:
-        """What its rounds cost; None where a policy reads a channel, since no cost file says what that takes yet."""
-        return None if self.policy is not None and self.policy.policy.needs.channels else self.prices.cost
+        """What its rounds cost; None where a channel of the policy has no price. A bound pays for no channel."""
+        return self.prices.cost if self.policy is None else self.prices.cost_of(self.policy.policy)
 
     @property
     def channels_read(self) -> tuple[str, ...]:

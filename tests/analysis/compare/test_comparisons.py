@@ -56,6 +56,7 @@ def rows(seed: int, num_prompts: int, faster: float = 1.0, seconds: bool = True)
                     "rounds": num,
                     "committed": committed,
                     "draft_s": 0.01 * num / faster if seconds else None,
+                    "channel_s": 0.0,
                     "select_s": 0.0,
                     "verify_s": 0.05 * num / faster,
                     "commit_s": 0.001 * num / faster,
@@ -80,7 +81,7 @@ def by_measure(found: list[Comparison]) -> dict[str, Comparison]:
 
 def values_by_hand(table: pl.DataFrame, base: pl.DataFrame) -> dict[str, float]:
     listed, bases = table.to_dicts(), base.to_dicts()
-    stages = ("draft_s", "select_s", "verify_s", "commit_s")
+    stages = ("draft_s", "channel_s", "select_s", "verify_s", "commit_s")
     tokens = sum(row["committed"] for row in listed)
     speed = tokens / sum(row[name] for row in listed for name in stages)
     base_speed = sum(row["committed"] for row in bases) / sum(row[name] for row in bases for name in stages)

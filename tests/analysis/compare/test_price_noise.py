@@ -16,7 +16,7 @@ from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.arrays import Doubles
 from simlab.policies.costs.cell_prices import NUM_DRAWS
 
-STAGES = ("draft_s", "select_s", "verify_s", "commit_s")
+STAGES = ("draft_s", "channel_s", "select_s", "verify_s", "commit_s")
 ONES = np.ones(NUM_DRAWS)
 
 

@@ -13,12 +13,12 @@ from simlab.analysis.confirm.errors import PARTS, PredictionErrors, prediction_e
 from simlab.analysis.confirm.text import error_table, prediction_verdict
 from simlab.traces.results.rows import results_frame
 
-STAGES = ("draft", "select", "verify", "commit")
+STAGES = ("draft", "channel", "select", "verify", "commit")
 POLICIES = {"autoregressive": "ar", "chain": "chain", "ddtree:budget=8": "ddtree"}
 SECONDS = {
-    "autoregressive": (0.0, 0.0, 0.02, 0.0),
-    "chain": (0.006, 0.0001, 0.027, 0.0001),
-    "ddtree:budget=8": (0.006, 0.0002, 0.028, 0.0001),
+    "autoregressive": (0.0, 0.0, 0.0, 0.02, 0.0),
+    "chain": (0.006, 0.002, 0.0001, 0.027, 0.0001),
+    "ddtree:budget=8": (0.006, 0.0, 0.0002, 0.028, 0.0001),
 }
 PER_ROUND = {"autoregressive": 1, "chain": 2, "ddtree:budget=8": 3}
 
@@ -113,7 +113,7 @@ def of(rows: list[Row], policy: str) -> PredictionErrors:
     return next(one for one in prediction_errors(frame(rows)) if one.policy == policy)
 
 
-EQUAL: dict[str, tuple[float, ...]] = dict.fromkeys(SECONDS, (1.0,) * 4)
+EQUAL: dict[str, tuple[float, ...]] = dict.fromkeys(SECONDS, (1.0,) * 5)
 
 
 def test_a_prediction_that_is_true_has_no_error() -> None:
@@ -125,7 +125,7 @@ def test_a_prediction_that_is_true_has_no_error() -> None:
 
 
 def test_what_slows_everything_alike_is_the_machine() -> None:
-    one = of(made_up(dict.fromkeys(SECONDS, (1.2,) * 4)), "chain")
+    one = of(made_up(dict.fromkeys(SECONDS, (1.2,) * 5)), "chain")
     assert one.errors["tokens_per_s"].value == pytest.approx(0.2)
     assert one.errors["speedup"].value == pytest.approx(0, abs=1e-9)
     assert one.machine == pytest.approx(math.log(1.2))
@@ -134,7 +134,7 @@ def test_what_slows_everything_alike_is_the_machine() -> None:
 
 @pytest.mark.parametrize(("place", "stage"), list(enumerate(STAGES)))
 def test_a_slow_stage_explains_the_error(place: int, stage: str) -> None:
-    factors = tuple(1.5 if number == place else 1.0 for number in range(4))
+    factors = tuple(1.5 if number == place else 1.0 for number in range(5))
     one = of(made_up(EQUAL | {"chain": factors}), "chain")
     assert one.errors["speedup"].value > 0
     assert one.parts[stage] == pytest.approx(math.log1p(one.errors["speedup"].value))
@@ -154,9 +154,9 @@ def test_other_rounds_explain_the_error() -> None:
     assert one.shares["rounds"] == pytest.approx(1)
 
 
-@given(st.lists(st.floats(0.5, 2), min_size=12, max_size=12))
+@given(st.lists(st.floats(0.5, 2), min_size=15, max_size=15))
 def test_the_parts_add_up(factors: list[float]) -> None:
-    given_factors = {policy: tuple(factors[4 * place : 4 * place + 4]) for place, policy in enumerate(SECONDS)}
+    given_factors = {policy: tuple(factors[5 * place : 5 * place + 5]) for place, policy in enumerate(SECONDS)}
     rows = made_up(given_factors, num_prompts=3)
     for one in prediction_errors(frame(rows)):
         wanted = by_hand(rows, one.policy)
@@ -206,14 +206,14 @@ def test_without_plain_decoding_there_is_nothing_to_say() -> None:
 
 
 def test_the_sentence_names_the_first_and_those_outside() -> None:
-    factors = EQUAL | {"chain": (1.1,) * 4, "ddtree:budget=8": (0.98,) * 4}
+    factors = EQUAL | {"chain": (1.1,) * 5, "ddtree:budget=8": (0.98,) * 5}
     found = prediction_errors(frame(made_up(factors)))
     text = prediction_verdict(found, "ddtree:budget=8")
     assert text == (
         "Prediction of the speedup of ddtree:budget=8: 2.0 % low [2.0, 2.0]; not within 5 %: "
         "chain (10.0 % high [10.0, 10.0]). Tokens/s of autoregressive decoding: predicted 0.0 % high [0.0, 0.0]."
     )
-    close = prediction_errors(frame(made_up(EQUAL | {"chain": (1.02,) * 4})))
+    close = prediction_errors(frame(made_up(EQUAL | {"chain": (1.02,) * 5})))
     assert "Prediction of the speedup of chain: 2.0 % high [2.0, 2.0]; all 2 policies within 5 %, intervals too." in (
         prediction_verdict(close)
     )

@@ -12,9 +12,12 @@ from simlab.analysis.confirm.staleness import FEWEST_ROUNDS, TimedRounds, stalen
 from simlab.arrays import Doubles
 from simlab.cost import PLAIN, STAGES, CostTable, Visits
 from simlab.errors import CostError
+from simlab.policies.named.treeflash import TreeFlash
 from simlab.studies.confirm.reprice import repriced
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CostFile
+from simlab.traces.artefacts.cost_channel import CostChannel
+from simlab.traces.format.manifest import ModelInfo
 
 FILES = (filled(), filled(replace(EMPTY, visits=Visits(1, 1, paired=True))))
 SIZES = (1, 8, 64)
@@ -42,7 +45,7 @@ def test_planted_factors_are_found_whatever_slows_a_text(seed: int, file: CostFi
     generator, cost = np.random.default_rng(seed), cost_table_of(file)
     factors = {size: float(generator.uniform(0.5, 2)) for size in SIZES}
     plain, rounds = timed(cost, generator, generator.uniform(0.5, 2, 7), factors)
-    found = staleness(plain, rounds, cost)
+    found = staleness(plain, [(rounds, cost)], cost)
     assert found is not None
     assert {one.num_drafted: one.error + 1 for one in found.sizes} == pytest.approx(factors)
     assert all(one.rounds == 60 for one in found.sizes)
@@ -56,10 +59,10 @@ def test_a_corrected_profile_fits_the_rounds_that_corrected_it(seed: int, file: 
     generator = np.random.default_rng(seed)
     factors = {size: float(generator.uniform(0.5, 2)) for size in SIZES}
     plain, rounds = timed(cost_table_of(file), generator, np.full(5, 1.3), factors)
-    found = staleness(plain, rounds, cost_table_of(file))
+    found = staleness(plain, [(rounds, cost_table_of(file))], cost_table_of(file))
     assert found is not None
     corrected = repriced(file, found)
-    again = staleness(plain, rounds, cost_table_of(corrected))
+    again = staleness(plain, [(rounds, cost_table_of(corrected))], cost_table_of(corrected))
     assert again is not None
     assert again.plain == pytest.approx(0.0, abs=1e-9)
     assert [one.error for one in again.sizes] == pytest.approx([0.0] * 3, abs=1e-9)
@@ -70,16 +73,18 @@ def test_a_corrected_profile_fits_the_rounds_that_corrected_it(seed: int, file: 
 def test_seconds_change_with_every_stage_by_itself() -> None:
     generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
     plain, rounds = timed(cost, generator, np.ones(3), {8: 1.0})
-    slow = rounds.seconds * np.array([2.0, 1.0, 3.0, 1.0])
-    found = staleness(plain, replace(rounds, seconds=slow), cost)
+    slow = rounds.seconds * np.array([2.0, 1.0, 1.0, 3.0, 1.0])
+    found = staleness(plain, [(replace(rounds, seconds=slow), cost)], cost)
     assert found is not None
-    assert found.sizes[0].factors == pytest.approx({"draft": 2.0, "select": 1.0, "verify": 3.0, "commit": 1.0})
+    assert found.sizes[0].factors == pytest.approx(
+        {"draft": 2.0, "channel": 1.0, "select": 1.0, "verify": 3.0, "commit": 1.0}
+    )
 
 
 def test_few_rounds_say_nothing() -> None:
     generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
     plain, rounds = timed(cost, generator, np.ones(3), {8: 1.0, 1: 2.0}, FEWEST_ROUNDS - 1)
-    assert staleness(plain, rounds, cost) is None
+    assert staleness(plain, [(rounds, cost)], cost) is None
 
 
 def test_texts_without_plain_decoding_are_left_out() -> None:
@@ -87,7 +92,7 @@ def test_texts_without_plain_decoding_are_left_out() -> None:
     plain, rounds = timed(cost, generator, np.ones(4), {8: 1.0}, 200)
     first = plain.texts == 0
     fewer = TimedRounds(plain.texts[first], plain.contexts[first], plain.num_drafted[first], plain.seconds[first])
-    found = staleness(fewer, rounds, cost)
+    found = staleness(fewer, [(rounds, cost)], cost)
     assert found is not None
     assert found.sizes[0].rounds == int((rounds.texts == 0).sum())
 
@@ -96,14 +101,36 @@ def test_rounds_beyond_the_profile_are_refused() -> None:
     generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
     plain, rounds = timed(cost, generator, np.ones(3), {8: 1.0})
     with pytest.raises(CostError, match="measure longer ones"):
-        staleness(plain, replace(rounds, contexts=rounds.contexts + 1000), cost)
+        staleness(plain, [(replace(rounds, contexts=rounds.contexts + 1000), cost)], cost)
 
 
 def test_the_sentence_names_machine_and_sizes() -> None:
     generator, cost = np.random.default_rng(1), cost_table_of(FILES[0])
     plain, rounds = timed(cost, generator, np.full(3, 1.25), {1: 1.02, 8: 0.9})
-    found = staleness(plain, rounds, cost)
+    found = staleness(plain, [(rounds, cost)], cost)
     assert found is not None
     assert "autoregressive decoding +25.0 %" in found.text()
     assert "+2.0 % (1 drafted), −10.0 % (8 drafted)" in found.text()
     assert [one["num_drafted"] for one in found.to_json()["rounds"]] == [1, 8]  # type: ignore[attr-defined]
+
+
+def test_a_channel_is_held_against_its_own_price_and_corrected_by_one_factor() -> None:
+    """Rounds of a policy with a channel and of one without, together; the first are charged."""
+    head = CostChannel("transitions", ModelInfo("head", "", "head"), {"top_k": 3}, (2, 4))
+    file = filled(replace(FILES[1], channels={"treeflash": head}))
+    generator, cost = np.random.default_rng(3), cost_table_of(file)
+    charged = cost.charged(TreeFlash(8, previous=4, top_k=3))
+    plain, without = timed(cost, generator, np.ones(4), {8: 1.0})
+    _, with_channel = timed(charged, generator, np.ones(4), {8: 1.0})
+    slow = replace(with_channel, seconds=with_channel.seconds * np.array([1.0, 1.7, 1.0, 1.0, 1.0]))
+    found = staleness(plain, [(slow, charged), (without, cost)], cost)
+    assert found is not None
+    assert found.channel == pytest.approx(1.7)
+    (size,) = found.sizes
+    assert size.factors == pytest.approx({"draft": 1, "channel": 1.7, "select": 1, "verify": 1, "commit": 1})
+    corrected = cost_table_of(repriced(file, found))
+    assert corrected.channels["treeflash"].seconds == pytest.approx(1.7 * cost.channels["treeflash"].seconds)
+    assert corrected.seconds["draft"] == pytest.approx(cost.seconds["draft"])
+    unpriced = staleness(plain, [(without, cost)], cost)
+    assert unpriced is not None
+    assert unpriced.channel == 1

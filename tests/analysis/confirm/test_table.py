@@ -162,7 +162,7 @@ def test_predicted_and_measured_stand_side_by_side() -> None:
 
 
 def test_without_prices_the_prediction_is_unknown() -> None:
-    stages = ("draft_s", "select_s", "verify_s", "commit_s")
+    stages = ("draft_s", "channel_s", "select_s", "verify_s", "commit_s")
     unpriced = pl.when(pl.col("kind") == "measured")
     rows = results().with_columns(*(unpriced.then(pl.col(name)).alias(name) for name in stages))
     rows = rows.with_columns(pl.lit(None, pl.String).alias("cost_id"))

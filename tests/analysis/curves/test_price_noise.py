@@ -19,7 +19,7 @@ from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN, Ro
 from simlab.analysis.curves.text import curves_text
 from simlab.analysis.report.costs import maxima_chart
 from simlab.analysis.statistics.intervals import UNKNOWN, Interval
-from simlab.cost import PLAIN, STAGES, CostTable, Visits
+from simlab.cost import GRID_STAGES, PLAIN, CostTable, Visits
 from simlab.grid import path_weight
 from simlab.policies.costs.cell_prices import Cell
 from simlab.policies.costs.curves import cost_table
@@ -41,7 +41,7 @@ def profiled(prices: tuple[float, ...], noise: float, num_visits: int, seed: int
     for context in (4, 60):
         for n, price in enumerate(prices):
             slow = np.repeat(np.exp(noise * generator.standard_normal(num_visits)), 2)
-            samples |= {(stage, n, context): (price / 4 * slow).tolist() for stage in STAGES}
+            samples |= {(stage, n, context): (price / 4 * slow).tolist() for stage in GRID_STAGES}
             samples[PLAIN, n, context] = [1.0] * (8 * num_visits)
     return cost_table(f"noise {noise} {seed}", (4, 60), range(MOST + 1), samples, visits)
 
@@ -105,7 +105,7 @@ def test_shares_of_draws_are_those_of_the_listing(seed: int) -> None:
 
 def seconds_at(table: CostTable, context: int) -> list[float]:
     """Of a round, by drafted tokens."""
-    total = np.sum([table.curve(stage, min(context, 60)) for stage in STAGES], axis=0)
+    total = np.sum([table.curve(stage, min(context, 60)) for stage in GRID_STAGES], axis=0)
     return [float(one) for one in total]
 
 

@@ -17,7 +17,7 @@ from simlab.analysis.curves.summaries import CurveSummary, curve_summaries
 from simlab.analysis.curves.tallies import FIXED, NOTABLE_SHARE, PRICE, SCAN
 from simlab.analysis.curves.text import curves_text
 from simlab.analysis.statistics.intervals import ratio_interval, speedup_interval
-from simlab.cost import STAGES, CostTable
+from simlab.cost import GRID_STAGES, CostTable
 from simlab.grid import path_weight
 from simlab.policies.costs.round_costs import ALL_STAGES, round_costs
 from simlab.policies.edges.models import Marginal
@@ -36,7 +36,7 @@ def exact_seconds(table: CostTable, context: int) -> list[Fraction]:
     width = max(contexts[high] - contexts[low], 1)
     share = min(max(Fraction(context - contexts[low], width), Fraction(0)), Fraction(1))
     parts = [
-        [sum(Fraction(float(table.seconds[stage][row, n])) for stage in STAGES) for n in range(MOST + 1)]
+        [sum(Fraction(float(table.seconds[stage][row, n])) for stage in GRID_STAGES) for n in range(MOST + 1)]
         for row in (low, high)
     ]
     return [one * (1 - share) + other * share for one, other in zip(*parts, strict=True)]

@@ -73,7 +73,7 @@ def made_rows(
                     "accepted": 0,
                     "committed": 100 * (1 + prompt % 7),
                     "clipped": 0,
-                    **dict.fromkeys(("draft_s", "select_s", "commit_s"), 0.0 if timed else None),
+                    **dict.fromkeys(("draft_s", "channel_s", "select_s", "commit_s"), 0.0 if timed else None),
                     "verify_s": seconds if timed else None,
                     "kind": kind,
                     "simlab_version": "0",

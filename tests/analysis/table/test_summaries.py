@@ -117,7 +117,9 @@ def test_a_speedup_is_paired_prompt_by_prompt_whatever_the_order_of_the_rows() -
         one.with_columns(pl.lit(f"p-{place}").alias("prompt_id"), pl.lit(seconds).alias("verify_s"))
         for place, seconds in enumerate(verify_s)
     ]
-    chain = pl.concat(prompts).with_columns(pl.lit(0.0).alias(name) for name in ("draft_s", "select_s", "commit_s"))
+    chain = pl.concat(prompts).with_columns(
+        pl.lit(0.0).alias(name) for name in ("draft_s", "channel_s", "select_s", "commit_s")
+    )
     plain = chain.with_columns(pl.lit("ar").alias("name"), pl.lit("ar").alias("policy"), pl.col("verify_s") * 2)
     rows = pl.concat([plain, chain]).sample(fraction=1, shuffle=True, seed=3)
     (speed,) = (found.speed for found in summarise(rows) if found.policy == "chain")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.cost import PLAIN, STAGES, Visits
+from simlab.cost import GRID_STAGES, PLAIN, Visits
 from simlab.policies.costs.cell_prices import (
     NUM_DRAWS,
     Cell,
@@ -39,13 +39,13 @@ def plain_oracle(samples: Mapping[Cell, Sequence[float]], context: int) -> float
 def paired_oracle(samples: Mapping[Cell, Sequence[float]], cell: Cell, visits: Visits) -> float:
     """Plain decoding's price times the median of visits' ratios of the fastest round to the fastest step."""
     stage, n, context = cell
-    rounds = list(zip(*(samples[one, n, context] for one in STAGES), strict=True))
+    rounds = list(zip(*(samples[one, n, context] for one in GRID_STAGES), strict=True))
     steps = samples[PLAIN, n, context]
     ratios = []
     for visit in range(len(rounds) // visits.rounds):
         fastest = min(rounds[visit * visits.rounds : (visit + 1) * visits.rounds], key=sum)
         beside = steps[visit * visits.steps : (visit + 1) * visits.steps]
-        ratios.append(fastest[STAGES.index(stage)] / min(beside))
+        ratios.append(fastest[GRID_STAGES.index(stage)] / min(beside))
     return float(plain_oracle(samples, context) * statistics.median(ratios))
 
 
@@ -57,7 +57,7 @@ def made_up(seed: int, num_visits: int, visits: Visits = PAIRED, noise: float = 
         for n in (0, 4, 9):
             slowed = np.exp(generator.normal(0, 0.5, num_visits))[:, None]
             rounds = np.exp(generator.normal(0, noise, (num_visits, visits.rounds)))
-            for stage in STAGES:
+            for stage in GRID_STAGES:
                 seconds = (n + 2) * slowed * rounds * np.exp(generator.normal(0, noise / 100, rounds.shape))
                 samples[stage, n, context] = tuple(seconds.ravel().tolist())
             if visits.paired or n == 0:
@@ -90,7 +90,7 @@ def test_what_slows_whole_visits_leaves_paired_ratios_alone(seed: int, other: in
     for context in (10, 20):
         for n in (0, 4, 9):
             factors = np.exp(generator.normal(0, 1, 5))
-            for stage in (*STAGES, PLAIN):
+            for stage in (*GRID_STAGES, PLAIN):
                 at_once = PAIRED.steps if stage == PLAIN else PAIRED.rounds
                 seconds = np.array(samples[stage, n, context]).reshape(5, at_once) * factors[:, None]
                 slowed[stage, n, context] = tuple(seconds.ravel().tolist())
@@ -148,7 +148,7 @@ def test_intervals_of_ratios_hold_the_truth(num_visits: int) -> None:
         samples = made_up(seed, num_visits, noise=0.05)
         prices, widths = cell_prices(samples, PAIRED), ratio_half_widths(samples, PAIRED)
         for (n, context), width in widths.items():
-            ratio = sum(prices[stage, n, context] for stage in STAGES) / prices[PLAIN, n, context]
+            ratio = sum(prices[stage, n, context] for stage in GRID_STAGES) / prices[PLAIN, n, context]
             inside.append(abs(math.log(ratio / (4 * (n + 2)))) <= width)
     assert 0.9 <= np.mean(inside) <= 0.995
 

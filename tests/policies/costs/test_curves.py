@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import seconds_at
 
-from simlab.cost import PLAIN, STAGES, Visits
+from simlab.cost import GRID_STAGES, PLAIN, Visits
 from simlab.policies.costs.cell_prices import NUM_DRAWS, cell_prices, drawn_prices
 from simlab.policies.costs.curves import cost_table
 
@@ -16,7 +16,7 @@ def random_samples(seed: int) -> tuple[list[int], list[int], dict[tuple[str, int
     generator = np.random.default_rng(seed)
     contexts = sorted(generator.choice(np.arange(1, 100), int(generator.integers(1, 5)), replace=False).tolist())
     counts = [0, *sorted(generator.choice(np.arange(1, 40), int(generator.integers(0, 5)), replace=False).tolist())]
-    cells = [(stage, n, context) for stage in STAGES for n in counts for context in contexts]
+    cells = [(stage, n, context) for stage in GRID_STAGES for n in counts for context in contexts]
     cells += [(PLAIN, 0, context) for context in contexts]
     return contexts, counts, {cell: tuple(generator.random(int(generator.integers(1, 6)))) for cell in cells}
 
@@ -53,7 +53,7 @@ def test_between_cells_it_is_straight_both_ways(seed: int, data: st.DataObject) 
     cost, prices = cost_table("made-up", contexts, counts, samples), cell_prices(samples, Visits())
     n = data.draw(st.integers(0, counts[-1]))
     context = data.draw(st.integers(0, contexts[-1]))
-    for stage in STAGES:
+    for stage in GRID_STAGES:
         grid = {cell[1:]: price for cell, price in prices.items() if cell[0] == stage}
         assert cost.curve(stage, context)[n] == pytest.approx(float(seconds_at(grid, n, context)), rel=1e-9)
     plain = {cell[1:]: price for cell, price in prices.items() if cell[0] == PLAIN}
@@ -68,14 +68,14 @@ def test_node_counts_must_rise_from_nothing(counts: list[int]) -> None:
 
 @pytest.mark.parametrize("gone", [("commit", 0, 10), (PLAIN, 0, 10)])
 def test_a_cell_without_samples_is_named(gone: tuple[str, int, int]) -> None:
-    samples = {(stage, 0, 10): (1.0,) for stage in (*STAGES, PLAIN)}
+    samples = {(stage, 0, 10): (1.0,) for stage in (*GRID_STAGES, PLAIN)}
     for damaged in ({cell: seconds for cell, seconds in samples.items() if cell != gone}, {**samples, gone: ()}):
         with pytest.raises(ValueError, match=rf"{gone[0]} has no samples .*\(0, 10\)"):
             cost_table("made-up", [10], [0], damaged)
 
 
 def test_paired_visits_need_plain_decoding_beside_every_number() -> None:
-    samples = {(stage, n, 10): (1.0, 1.0) for stage in (*STAGES, PLAIN) for n in (0, 3)}
+    samples = {(stage, n, 10): (1.0, 1.0) for stage in (*GRID_STAGES, PLAIN) for n in (0, 3)}
     assert cost_table("made-up", [10], [0, 3], samples, Visits(1, 1, paired=True)).most_drafted == 3
     del samples[PLAIN, 3, 10]
     with pytest.raises(ValueError, match=r"plain has no samples .*\(3, 10\)"):

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.policies.costs.launch_bound import FAR, RIDGES, UNKNOWN_RIDGE, flatness
 
 
 def table(verify: list[float] | np.ndarray) -> CostTable:
     """A table with one context and these passes."""
-    seconds = {stage: np.zeros((1, len(verify))) for stage in STAGES}
+    seconds = {stage: np.zeros((1, len(verify))) for stage in GRID_STAGES}
     seconds |= {"verify": np.array([verify], np.float64), PLAIN: np.ones((1, 1))}
     return CostTable("made-up", np.array([100]), seconds)
 

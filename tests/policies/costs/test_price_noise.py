@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlab.cost import PLAIN, STAGES, Visits
+from simlab.cost import GRID_STAGES, PLAIN, Visits
 from simlab.policies.costs.cell_prices import CostSamples, drawn_prices
 from simlab.policies.costs.price_noise import fewest_samples, half_samples, neighbour_half_widths, samples_needed
 
@@ -23,7 +23,7 @@ def noisy_samples(
         found[PLAIN, 0, context] = (0.01,) * (8 * num_visits)
         for n in COUNTS:
             slow = np.repeat(np.exp(noise * generator.standard_normal(num_visits)), 2)
-            found |= {(stage, n, context): tuple((0.005 * (1 + n / 10) * slow).tolist()) for stage in STAGES}
+            found |= {(stage, n, context): tuple((0.005 * (1 + n / 10) * slow).tolist()) for stage in GRID_STAGES}
     return found
 
 

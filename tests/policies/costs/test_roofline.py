@@ -13,7 +13,7 @@ from made_up_costs import random_table
 from scipy.optimize import least_squares
 
 from simlab.arrays import Doubles
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import PolicyError
 from simlab.grid import path_weight
 from simlab.policies.artefacts import NoArtefacts
@@ -203,7 +203,7 @@ def priced(roofline: Roofline, most_drafted: int) -> CostTable:
     contexts = np.array([64, 256, 1024])
     pairs = contexts[:, None].astype(np.float64), np.arange(1.0, most_drafted + 2)
     others = np.add.outer(contexts, np.arange(most_drafted + 1)).astype(np.float64) / 1e6
-    seconds = dict.fromkeys(STAGES, others)
+    seconds = dict.fromkeys(GRID_STAGES, others)
     return CostTable(
         "planted", contexts, {**seconds, "verify": roofline.seconds(*pairs), PLAIN: np.ones((len(contexts), 1))}
     )

@@ -12,7 +12,7 @@ from made_up_costs import random_table
 from scipy.optimize import LinearConstraint, minimize
 
 from simlab.arrays import Doubles
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import PolicyError
 from simlab.policies.costs.views import closest_convex, convex_view, cost_in_view, name_and_view
 from simlab.studies.inputs.prices import cost_table_of
@@ -106,7 +106,7 @@ def test_a_table_is_convex_at_every_context(seed: int, data: st.DataObject) -> N
     cost = random_table(np.random.default_rng(seed))
     view = convex_view(cost)
     context = data.draw(st.integers(0, cost.longest_context))
-    rounds = np.sum([view.curve(stage, context) for stage in STAGES], axis=0)
+    rounds = np.sum([view.curve(stage, context) for stage in GRID_STAGES], axis=0)
     assert is_convex_and_rises(rounds)
     np.testing.assert_array_equal(view.seconds[PLAIN], cost.seconds[PLAIN])
     assert view.cost_id != cost.cost_id

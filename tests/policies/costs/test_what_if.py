@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_costs import random_table
 
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, STAGES, CostTable
 from simlab.errors import CostError
 from simlab.policies.costs.views import convex_view
 from simlab.policies.costs.what_if import WhatIf, parse_what_if, what_if
@@ -65,7 +65,7 @@ def test_ids_differ_with_the_change_alone(seed: int, first: WhatIf, second: What
 def test_a_tile_is_a_staircase() -> None:
     """With tiles of 4 one token drafted costs what three cost: their passes fill one tile."""
     verify = np.arange(1.0, 11.0)[None]
-    seconds = {stage: np.zeros((1, 10)) for stage in STAGES} | {"verify": verify, PLAIN: np.ones((1, 1))}
+    seconds = {stage: np.zeros((1, 10)) for stage in GRID_STAGES} | {"verify": verify, PLAIN: np.ones((1, 1))}
     changed = what_if(CostTable("made-up", np.array([1]), seconds), parse_what_if("tile=4"))
     assert changed.seconds["verify"][0].tolist() == [4.0] * 4 + [8.0] * 4 + [10.0] * 2
     assert changed.seconds[PLAIN].tolist() == [[4.0]]

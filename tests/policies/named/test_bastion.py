@@ -11,7 +11,7 @@ from made_up_costs import random_table
 from order_checks import check_columns, draft_of, texts
 
 from simlab.cli.main import main
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import PolicyError, TraceError
 from simlab.policies.composition import Composition
 from simlab.policies.named.bastion import Bastion
@@ -65,7 +65,7 @@ def released_size(reached: int, floor: int, step: int | None = None) -> int:
 
 def rising_table(most_drafted: int, rise_s: float) -> CostTable:
     """A second for every stage, and a little more of verification for each drafted token."""
-    seconds = {stage: np.ones((1, most_drafted + 1)) for stage in STAGES} | {PLAIN: np.ones((1, 1))}
+    seconds = {stage: np.ones((1, most_drafted + 1)) for stage in GRID_STAGES} | {PLAIN: np.ones((1, 1))}
     seconds["verify"] = seconds["verify"] + rise_s * np.arange(most_drafted + 1)
     return CostTable("rising", np.array([1]), seconds)
 

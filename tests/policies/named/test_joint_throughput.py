@@ -10,7 +10,7 @@ from made_up_artefacts import MadeUpArtefacts
 from served_oracle import HowMany, random_texts, served_by_hand
 
 from simlab.arrays import Doubles
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.draft import Draft
 from simlab.errors import PolicyError
 from simlab.policies.composition import Composition, check_batch, select_together, shared_composition, shared_tree_sizes
@@ -35,13 +35,15 @@ def prices(seed: int, jagged: bool) -> CostTable:
     """Seconds that rise in a straight line with the number of drafted tokens, or about so, up and down."""
     numbers, contexts = np.arange(41), np.array([4, 16, 60])
     step = np.random.default_rng(seed).uniform(0.8, 1.2, (3, 41)) if jagged else 1.0
-    rows = {stage: (1 + contexts / 90)[:, None] * (4 - place + numbers) * step for place, stage in enumerate(STAGES)}
+    rows = {
+        stage: (1 + contexts / 90)[:, None] * (4 - place + numbers) * step for place, stage in enumerate(GRID_STAGES)
+    }
     return CostTable("made-up", contexts, rows | {PLAIN: np.ones((3, 1))})
 
 
 def flat_table(seconds: list[float]) -> CostTable:
     """Verification takes these seconds, whatever the context; all else takes none."""
-    rows = {stage: np.zeros((1, len(seconds))) for stage in STAGES} | {PLAIN: np.ones((1, 1))}
+    rows = {stage: np.zeros((1, len(seconds))) for stage in GRID_STAGES} | {PLAIN: np.ones((1, 1))}
     return CostTable("made-up", np.array([1000]), {**rows, "verify": np.array([seconds])})
 
 
@@ -52,7 +54,7 @@ def seconds_of(cost: CostTable, mean_drafted: float, context: int) -> float:
     """What a round takes; both interpolations are linear."""
     low = math.floor(mean_drafted)
     found = 0.0
-    for stage in STAGES:
+    for stage in GRID_STAGES:
         ends = [
             float(np.interp(context, cost.contexts, cost.seconds[stage][:, n])) for n in (low, math.ceil(mean_drafted))
         ]
@@ -136,7 +138,7 @@ def test_no_fixed_number_has_more_tokens_per_second_at_the_prices_of_the_replay(
         tokens = sum(np.exp(row[: n + 1]).sum() for row, n in zip(scores, sizes, strict=True))
         mean = np.array([sum(sizes) / len(sizes)])
         one = ServedRounds(nothing, nothing, nothing, nothing, mean, np.array([contexts.mean()]))
-        return float(tokens / one.seconds(texts, cost, STAGES).sum())
+        return float(tokens / one.seconds(texts, cost, GRID_STAGES).sum())
 
     chosen = shared_tree_sizes(priced(budget, cost), scores, contexts).tolist()
     fixed = [shared_sizes(scores, n).tolist() for n in range(budget + 1)]

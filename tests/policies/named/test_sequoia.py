@@ -12,7 +12,7 @@ from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
 from order_checks import check_columns, draft_of, real_rows, texts
 
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import CostError, PolicyError
 from simlab.grid import path_weight
 from simlab.policies.artefacts import NoArtefacts
@@ -87,7 +87,7 @@ def priced(verify: "list[float]") -> CostTable:
     """Prices that are the same at every context but for the stage `commit`."""
     contexts = np.array([10, 100, 1000, 2000])
     rows = np.tile(np.array(verify), (4, 1))
-    seconds = {stage: np.zeros_like(rows) for stage in STAGES}
+    seconds = {stage: np.zeros_like(rows) for stage in GRID_STAGES}
     steps = np.outer([0.0, 0.0, 1.0, 2.0], np.arange(len(verify)))
     return CostTable("drawn", contexts, {**seconds, "verify": rows, "commit": steps, PLAIN: np.ones((4, 1))})
 

@@ -12,7 +12,7 @@ from made_up_artefacts import MadeUpArtefacts
 from made_up_costs import random_table
 
 from simlab.columns import RoundColumns, columns_of
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.errors import PolicyError
 from simlab.grid import path_weight, to_grid
 from simlab.policies.composition import Composition
@@ -77,7 +77,7 @@ def cases(draw: st.DrawFn, falling: bool = False) -> Case:
     units = st.just(16) if kind == "constant" else st.integers(1, 64)
     seconds = {
         stage: np.array(draw(st.lists(units, min_size=2 * MOST + 2, max_size=2 * MOST + 2))).reshape(2, MOST + 1) / 64
-        for stage in STAGES
+        for stage in GRID_STAGES
     }
     table = CostTable("drawn", np.array([8, 24]), {**seconds, PLAIN: np.ones((2, 1))})
     return Case(sorted(path_costs) if falling else path_costs, table, draw(st.integers(0, 30)))
@@ -263,7 +263,7 @@ def test_they_need_prices() -> None:
 
 
 def constant_table(seconds: float, most_drafted: int) -> CostTable:
-    stages = {stage: np.full((1, most_drafted + 1), seconds) for stage in STAGES}
+    stages = {stage: np.full((1, most_drafted + 1), seconds) for stage in GRID_STAGES}
     return CostTable("constant", np.array([1]), {**stages, PLAIN: np.full((1, 1), seconds)})
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import confirm_runs
 import numpy as np
@@ -17,7 +18,7 @@ from simlab.draft import Prompt
 from simlab.errors import TraceError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy
-from simlab.real_runner.confirm import confirm
+from simlab.real_runner.confirm import confirm, entries
 from simlab.real_runner.confirm.audit import audit as confirm_audit
 from simlab.real_runner.confirm.audit.audit import audit, verdicts
 from simlab.real_runner.confirm.audit.float32_audit import TextLosses
@@ -34,6 +35,7 @@ from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import Round, replay_sequence
 from simlab.totals import Totals
+from simlab.traces.format.json_fields import JsonFields
 from simlab.tree import DraftTree
 
 Spoil = Callable[[DecodedText], DecodedText]
@@ -317,17 +319,33 @@ def test_what_the_log_keeps_comes_back(made: Made, tmp_path: Path) -> None:
         assert back.seconds != StageSeconds()
 
 
+def test_a_log_from_before_channels_were_a_stage_comes_back(made: Made, tmp_path: Path) -> None:
+    """A run of eight columns a round, whatever its number of rounds; making channels took 0 s."""
+    setup = setup_of(made, ConfirmOptions(tmp_path / "out"))
+    one: NamedPolicy = setup.policies[2]
+    decoded = decode(setup.models, one.policy, setup.records[0].prompt, setup.sampling, MAX_NEW_TOKENS)
+    run = finished_run(one.policy_id, decoded, "", ())
+    entry: dict[str, Any] = FinishedSequence(1, 4, (run,)).to_json()
+    place = entries.ROUND_COLUMNS.index("channel_us")
+    (old,) = entry["runs"]
+    del old["seconds"]["channel_s"]
+    old["rounds"] = [row[:place] + row[place + 1 :] for row in old["rounds"]]
+    (back,) = entries.finished_sequence(JsonFields(json.loads(json.dumps(entry)), "the log")).runs
+    assert back.seconds == run.seconds
+    assert np.array_equal(back.rounds, run.rounds)
+
+
 def test_a_clipped_round_is_counted(made: Made) -> None:
     """Three tokens are accepted, and the text ends with the third."""
     prompt = made.trace.sequences()[0].prompt
     tree = DraftTree.chain(5, [6, 7, 8])
     rounds = (Round(0, DraftTree.chain(9, [1]), (), 1, clipped=False), Round(1, tree, (1, 2, 3), 3, clipped=True))
-    seconds = StageSeconds(1e-6, 2e-6, 3e-6, 4e-6)
+    seconds = StageSeconds(1e-6, 5e-6, 2e-6, 3e-6, 4e-6)
     text = np.array([9, 5, 6, 7, 8], np.int32)
     decoded = DecodedText(prompt, text, "length", tuple(DecodedRound(one, None, seconds) for one in rounds))
     run = finished_run("id", decoded, "", ())
     assert run.totals == decoded.totals == Totals(2, 4, 6, 3, 4, 1)
-    assert run.rounds.tolist() == [[0, 1, 0, 1, 1, 2, 3, 4], [1, 3, 3, 3, 1, 2, 3, 4]]
+    assert run.rounds.tolist() == [[0, 1, 0, 1, 1, 5, 2, 3, 4], [1, 3, 3, 3, 1, 5, 2, 3, 4]]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Confirmations of policies that read a channel: the network comes from the trace, and its rows are those recorded."""
 
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ import torch
 from confirm_runs import MAX_NEW_TOKENS, Made, make
 from random_heads import FLASH, flash_policy
 
+from simlab.analysis.confirm.errors import PARTS
 from simlab.cli.main import main
 from simlab.errors import MissingChannelError, ModelError, SimlabError, TraceError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy
@@ -24,10 +26,14 @@ from simlab.real_runner.confirm.setup import load_setup
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
+from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.record.additions.add import ChannelOptions, add
 from simlab.studies.confirm.confirm import confirm
 from simlab.studies.confirm.run import run_confirmation
 from simlab.studies.inputs.priced_policies import with_references
+from simlab.studies.inputs.prices import cost_table_of
+from simlab.studies.profile import profile
+from simlab.traces.artefacts.cost import read_cost_file
 
 POLICY = flash_policy(8)
 NAMED = NamedPolicy("flash:budget=8", "flash", {"budget": 8}, POLICY, "flash-8")
@@ -73,6 +79,45 @@ def test_a_policy_of_a_channel_is_confirmed(made: Made, tmp_path: Path) -> None:
     assert len(ours) == 2
     assert all(run.unequal == "" and run.totals.drafted > run.totals.rounds for run in ours)
     assert all(_largest(one) <= 1e-3 for run in ours for one in run.differences)
+
+
+def test_a_policy_of_a_channel_is_predicted_with_its_price(made: Made, tmp_path: Path) -> None:
+    """Profiled, predicted and measured: the channel is a stage of its own in each, and of nobody else."""
+    cost = tmp_path / "cost.json"
+    channel = ProfileChannel(str(made.folder / "head"), {"top_k": 5}, (4, 6))
+    longest = max(len(one.prompt.token_ids) + len(one.text) for one in made.trace.sequences())
+    models = str(made.folder / "target"), str(made.folder / "drafter")
+    grid = (0, 4, 16), (8, longest)
+    profile(*models, out=cost, node_counts=grid[0], contexts=grid[1], repeats=6, channels={FLASH: channel})
+    options = ConfirmOptions(out=tmp_path / "out", repeats=3)
+    found = run_confirmation(options, made.trace, policies_of(), cost=cost, reprice=tmp_path / "again.json")
+    assert "No seconds of" not in found.text()
+    rows = {str(row["name"]): row for row in found.to_json()["rows"]}  # type: ignore[attr-defined]
+    for name in ("ar", "chain"):
+        assert rows[name]["predicted_channel_s_per_round"] == rows[name]["measured_channel_s_per_round"] == 0
+    ours = rows["flash"]
+    assert ours["predicted_channel_s_per_round"] > 0
+    assert ours["measured_channel_s_per_round"] > 0
+    parts = [ours[f"log_error_{part}"] for part in PARTS]
+    assert sum(parts) == pytest.approx(math.log1p(ours["error_speedup"]))
+    assert {"channel", "draft"} <= set(found.text().split())
+    file, again = read_cost_file(cost), read_cost_file(tmp_path / "again.json")
+    assert found.stale is not None
+    before, after = (cost_table_of(one).channels[FLASH].seconds for one in (file, again))
+    assert after == pytest.approx(before * found.stale.channel)
+
+
+def test_a_policy_whose_channel_has_no_price_is_measured_and_not_predicted(made: Made, tmp_path: Path) -> None:
+    cost = tmp_path / "cost.json"
+    longest = max(len(one.prompt.token_ids) + len(one.text) for one in made.trace.sequences())
+    models = str(made.folder / "target"), str(made.folder / "drafter")
+    profile(*models, out=cost, node_counts=(0, 4, 16), contexts=(8, longest), repeats=3)
+    found = run_confirmation(ConfirmOptions(out=tmp_path / "out", limit=1), made.trace, policies_of(), cost=cost)
+    rows = {str(row["name"]): row for row in found.to_json()["rows"]}  # type: ignore[attr-defined]
+    assert rows["flash"]["predicted_speedup"] is None
+    assert rows["flash"]["measured_channel_s_per_round"] > 0
+    assert rows["chain"]["predicted_speedup"] > 0
+    assert f"No seconds of {NAMED.label}: the cost file" in found.text()
 
 
 def _largest(difference: Mapping[str, object]) -> float:

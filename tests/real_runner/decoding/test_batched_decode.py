@@ -15,7 +15,7 @@ from made_up_artefacts import MadeUpArtefacts
 from torch import Tensor
 
 from simlab.arrays import Doubles
-from simlab.cost import PLAIN, STAGES, CostTable
+from simlab.cost import GRID_STAGES, PLAIN, CostTable
 from simlab.draft import Draft, Prompt
 from simlab.errors import ModelError, PolicyError
 from simlab.policies.composition import Composition
@@ -212,7 +212,7 @@ BLOCK_DEPTH = random_trees.BLOCK_SIZE - 1
 def by_throughput(budget: int, most_priced: int) -> Composition:
     """The number of drafted tokens by made-up prices, at which a token should be likely to be worth its time."""
     each: Doubles = 1 + 0.25 * np.arange(most_priced + 1, dtype=np.float64)[None]
-    seconds = dict.fromkeys(STAGES, each)
+    seconds = dict.fromkeys(GRID_STAGES, each)
     cost = CostTable("made-up", np.array([8]), seconds | {PLAIN: np.ones((1, 1))})
     return JointThroughput(budget).compose(MadeUpArtefacts(cost))
 

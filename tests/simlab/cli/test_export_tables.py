@@ -99,7 +99,9 @@ def test_kinds_and_prices_stand_in_tables_of_their_own(results: Path) -> None:
     assert [one.source.split(";")[0] for one in found] == ["Predicted", "Measured in a real runner"]
     assert "latency profile" in found[0].source
     assert "latency profile" not in found[1].source
-    stages = [pl.lit(None, pl.Float64).alias(name) for name in ("draft_s", "select_s", "verify_s", "commit_s")]
+    stages = [
+        pl.lit(None, pl.Float64).alias(name) for name in ("draft_s", "channel_s", "select_s", "verify_s", "commit_s")
+    ]
     without = rows.with_columns(pl.lit(None, pl.String).alias("cost_id"), *stages)
     assert len(export_tables(pl.concat([without, measured]))) == 2
     assert len(found[0].heading) == len(export_tables(without)[0].heading) + 3

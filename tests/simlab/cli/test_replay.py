@@ -21,7 +21,7 @@ from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import write_synthetic_trace
 
 TREES = ("-p", "ddtree:budget=8/16")
-STAGE_COLUMNS = ("draft_s", "select_s", "verify_s", "commit_s")
+STAGE_COLUMNS = ("draft_s", "channel_s", "select_s", "verify_s", "commit_s")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def replayed(
     """The rows of ``--json``."""
     assert main(["replay", "--trace", str(trace), "--json", *arguments]) == 0
     value = json.loads(capsys.readouterr().out)
-    assert set(value) == {"text_id", "draft_ids", "cost", "rows"}
+    assert set(value) == {"text_id", "draft_ids", "cost", "rows", "unpriced"}
     assert value["cost"] == cost_id
     assert list(value["draft_ids"]) == ["synthetic"]
     rows: list[dict[str, Any]] = value["rows"]
@@ -175,7 +175,7 @@ def test_the_prices_are_named_and_kept_with_the_rows(
     assert max(map(len, text[text.index("policy") :].splitlines())) <= 120
     rows = read_results(out)
     assert set(rows["cost_id"]) == {cost_id}
-    assert rows.select(STAGE_COLUMNS).null_count().row(0) == (0, 0, 0, 0)
+    assert rows.select(STAGE_COLUMNS).null_count().row(0) == (0, 0, 0, 0, 0)
     assert main(["inspect", str(out)]) == 0
     shown = capsys.readouterr().out
     assert f"predicted with the latency profile {cost_id}" in shown

@@ -2,15 +2,22 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from made_up_costs import EMPTY, filled
 
 from simlab.cli.main import main
+from simlab.cost import Visits
+from simlab.policies.parsing.parse import parse_policies
 from simlab.recorded import RecordedSequence
+from simlab.studies.inputs.prices import cost_table_of
 from simlab.testing.made_up_channels import made_up_transitions
 from simlab.traces.adder import add_channel
+from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
+from simlab.traces.artefacts.cost_channel import CostChannel
 from simlab.traces.channels.columns import TransitionColumns
 from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.reader import open_trace
@@ -104,3 +111,89 @@ def test_speeds_of_what_no_latency_profile_prices_are_left_out(
     rows = replayed(traces[0], tmp_path / "rows.parquet")
     assert rows.filter(name="treeflash")["draft_s"].null_count() == rows.filter(name="treeflash").height
     capsys.readouterr()
+
+
+HEAD = {"depth": 7, "top_k": 5, "order": BASE_RANK}
+
+
+def priced(folder: Path, trace: Path, **changes: object) -> Path:
+    """A made-up cost file with a price of the trace's channel; or of another one."""
+    producer = open_trace(trace).manifest.channels["treeflash"].producer
+    settings = {**HEAD, "depth": open_trace(trace).manifest.channels["treeflash"].setting("depth")}
+    channel = replace(CostChannel("transitions", producer, settings, (2, 4)), **changes)  # type: ignore[arg-type]
+    file = replace(EMPTY, visits=Visits(1, 1, paired=True), channels={"treeflash": channel})
+    path = folder / f"cost-{len(list(folder.glob('cost-*')))}.json"
+    write_cost_file(path, filled(file))
+    return path
+
+
+def test_a_channel_with_a_price_is_a_stage(traces: tuple[Path, Path], tmp_path: Path) -> None:
+    """Its seconds are those of as many rounds at their contexts; other policies pay what they pay without."""
+    cost = priced(tmp_path, traces[0])
+    rows = replayed(traces[0], tmp_path / "rows.parquet", "--cost", str(cost))
+    by_name = rows.group_by("name").agg(pl.col("channel_s").sum(), pl.col("draft_s").sum(), pl.col("rounds").sum())
+    found = {name: (channel_s, draft_s, num) for name, channel_s, draft_s, num in by_name.iter_rows()}
+    assert all(channel_s == 0 for name, (channel_s, *_) in found.items() if name != "treeflash")
+    table = cost_table_of(read_cost_file(cost)).charged(parse_policies([POLICY])[0].policy)
+    low, high = table.seconds["channel"][[0, -1], 0]
+    channel_s, draft_s, num = found["treeflash"]
+    assert num * low <= channel_s <= num * high
+    assert draft_s > 0
+    without = tmp_path / "plain.json"
+    file = read_cost_file(cost)
+    kept = {cell: seconds for cell, seconds in file.samples.items() if ":" not in cell[0]}
+    write_cost_file(without, replace(file, channels={}, samples=kept))
+    plainer = replayed(traces[0], tmp_path / "plainer.parquet", "--cost", str(without))
+    others = pl.col("name").is_in(["ddtree", "chain", "ar"])
+    assert rows.filter(others).drop("cost_id").equals(plainer.filter(others).drop("cost_id"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"producer": ModelInfo("another", "", "other")}, "was measured with another"),
+        ({"settings": {**HEAD, "top_k": 9}}, "was measured with"),
+        ({"units": (3, 4)}, "--units 2"),
+        (None, "does not say what the channel treeflash takes"),
+    ],
+)
+def test_a_policy_whose_channel_has_no_price_keeps_its_counts(
+    changes: dict[str, object] | None,
+    said: str,
+    traces: tuple[Path, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The others have speeds, and a sentence names the command that measures it."""
+    if changes is None:
+        cost = tmp_path / "cost.json"
+        write_cost_file(cost, filled())
+    else:
+        cost = priced(tmp_path, traces[0], **changes)
+    rows = replayed(traces[0], tmp_path / "rows.parquet", "--cost", str(cost))
+    capsys.readouterr()
+    ours = rows.filter(name="treeflash")
+    assert ours["channel_s"].null_count() == ours["verify_s"].null_count() == ours.height
+    assert ours["rounds"].sum() > 0
+    assert rows.filter(name="ddtree")["channel_s"].to_list() == [0.0] * ours.height
+    asked = ["replay", "--trace", str(traces[0]), "-p", POLICY, "-p", "ddtree:budget=6", "--cost", str(cost)]
+    assert main(asked) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"No seconds of {POLICY}: the c" in shown
+    assert said in shown
+    assert "`simlab profile --channel treeflash=CHECKPOINT" in shown
+    assert main([*asked, "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["unpriced"]) == [POLICY]
+
+
+def test_a_policy_without_seconds_is_not_chosen_by_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By tokens it may be."""
+    trace, cost = write_synthetic_trace(tmp_path / "trace", num_sequences=40, length=8), tmp_path / "cost.json"
+    with_head(trace, tied=False)
+    write_cost_file(cost, filled())
+    asked = ["optimize", "--trace", str(trace), "--cost", str(cost), "-p", POLICY]
+    assert main(asked) == 2
+    refused = " ".join(capsys.readouterr().err.split())
+    assert f"`{POLICY}` is chosen by its seconds, and the cost file" in refused
+    assert "`simlab profile --channel treeflash=CHECKPOINT" in refused
+    assert main([*asked, "--objective", "acceptance_length", "--node-cap", "16"]) == 0

@@ -111,7 +111,9 @@ def run_of(name: str, texts: dict[str, tuple[int, int]]) -> PolicyRun:
             for prompt, (tokens, rounds) in texts.items()
         ]
     )
-    rows = rows.with_columns(*(pl.lit(1.0).alias(stage) for stage in ("draft_s", "select_s", "verify_s", "commit_s")))
+    rows = rows.with_columns(
+        *(pl.lit(1.0).alias(stage) for stage in ("draft_s", "channel_s", "select_s", "verify_s", "commit_s"))
+    )
     rows = rows.with_columns(cost_id=pl.lit(None, pl.String), draws_s=pl.lit(None, pl.List(pl.Float32)))
     return PolicyRun(name, rows, rows.clear())
 

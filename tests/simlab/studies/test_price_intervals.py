@@ -10,7 +10,7 @@ import pytest
 from made_up_costs import BASE_S, EMPTY
 
 import simlab
-from simlab.cost import PLAIN, STAGES
+from simlab.cost import GRID_STAGES, PLAIN
 from simlab.studies.replay.replay import ReplayTable
 from simlab.traces.artefacts.cost import CostFile, write_cost_file
 from simlab.traces.results.files import read_results
@@ -52,7 +52,7 @@ def row_of(table: ReplayTable) -> dict[str, float]:
 
 def log_speedup(row: dict[str, float], verify_s: float) -> float:
     """Rounds of 8 drafted tokens each, at a price of verification."""
-    seconds = row["rounds"] * (verify_s + sum(BASE_S[stage] for stage in STAGES if stage != "verify"))
+    seconds = row["rounds"] * (verify_s + sum(BASE_S[stage] for stage in GRID_STAGES if stage != "verify"))
     return math.log(row["committed"] * BASE_S[PLAIN] / seconds)
 
 

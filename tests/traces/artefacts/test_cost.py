@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_up_costs import EMPTY, SYNTHETIC, filled
 from places import DOCS, GOLDEN
 
-from simlab.cost import PLAIN, STAGES, Visits
+from simlab.cost import GRID_STAGES, PLAIN, Visits
 from simlab.errors import CostError
 from simlab.policies.costs.cell_prices import NUM_DRAWS
 from simlab.studies.inputs.prices import cost_table_of
@@ -25,6 +25,7 @@ from simlab.traces.artefacts.cost import (
     read_cost_file,
     write_cost_file,
 )
+from simlab.traces.artefacts.cost_channel import CostChannel
 from simlab.traces.format.documents import with_digest
 from simlab.traces.format.manifest import ModelInfo
 from simlab.traces.reader import open_trace, packaged_trace
@@ -78,7 +79,92 @@ def test_version_2() -> None:
     assert len(cost.draws) == NUM_DRAWS
 
 
+def test_version_3() -> None:
+    """Channels beside what a file of version 2 has, whose prices stay as they are."""
+    file, before = read_cost_file(GOLDEN / "cost_v3.json"), cost_table_of(read_cost_file(GOLDEN / "cost_v2.json"))
+    assert file.cost_id == "a801fd04b6eae4bb"
+    assert file.channels == {"flash": FLASH}
+    cost = cost_table_of(file)
+    for stage in (*GRID_STAGES, PLAIN):
+        assert cost.seconds[stage].tolist() == before.seconds[stage].tolist()
+    ratios = [0.002 / 0.0051, 0.0029 / 0.0074, 0.00198 / 0.0052]
+    plain = cost.curve(PLAIN, 32)[0]
+    assert cost.channels["flash"].seconds[0].tolist() == pytest.approx([plain * sorted(ratios)[1] * n for n in (1, 2)])
+    assert [len(one.channels["flash"].units) for one in cost.draws] == [2] * NUM_DRAWS
+
+
+HEAD = ModelInfo("synthetic-head", "", "synthetic-head")
+FLASH = CostChannel("transitions", HEAD, {"depth": 7, "top_k": 3, "order": "base-rank"}, (2, 4))
 PAIRED = replace(EMPTY, visits=Visits(2, 4, paired=True))
+WITH_CHANNEL = replace(PAIRED, channels={"flash": FLASH})
+
+
+def test_a_file_without_channels_is_written_as_before(tmp_path: Path) -> None:
+    for version in (1, 2, 3):
+        golden = GOLDEN / f"cost_v{version}.json"
+        write_cost_file(tmp_path / golden.name, read_cost_file(golden))
+        assert (tmp_path / golden.name).read_bytes() == golden.read_bytes()
+
+
+def test_channels_enter_the_grid_and_the_id(tmp_path: Path) -> None:
+    file = filled(WITH_CHANNEL)
+    write_cost_file(tmp_path / "cost.json", file)
+    assert read_cost_file(tmp_path / "cost.json") == file
+    assert {n for stage, n, _ in file.cells() if stage == "channel:flash"} == {2, 4}
+    assert sum(stage == "plain:flash" for stage, _, _ in file.cells()) == 2 * len(file.contexts)
+    without = {cell: seconds for cell, seconds in file.samples.items() if cell[0] != "channel:flash"}
+    assert not replace(file, samples=without).is_complete
+    other = replace(FLASH, settings={**FLASH.settings, "top_k": 4})
+    assert replace(file, channels={"flash": other}).cost_id != file.cost_id
+    two = {"flash": FLASH, "early": FLASH}
+    turned = dict(reversed(two.items()))
+    assert replace(PAIRED, channels=two).cost_id == replace(PAIRED, channels=turned).cost_id
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"batch": 2}, "one text at a time"),
+        ({"visits": Visits()}, "autoregressive decoding beside"),
+        ({"channels": {"no name": FLASH}}, "the name of a channel"),
+    ],
+)
+def test_channels_that_cannot_have_been_timed_are_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        replace(WITH_CHANNEL, **changes)
+
+
+@pytest.mark.parametrize("units", [(), (0,), (2, 2), (4, 2), (1 << 40,)])
+def test_units_rise(units: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="units of a channel must rise"):
+        replace(FLASH, units=units)
+
+
+def test_how_a_channel_was_made_is_told_apart() -> None:
+    recorded = {"depth": 7, "previous": 9, "top_k": 3, "order": "base-rank"}
+    assert FLASH.difference("transitions", HEAD, recorded) is None
+    assert FLASH.difference("pool", HEAD, recorded) == "transitions, and not pool"
+    assert "sha256 01234567" in str(FLASH.difference("transitions", OTHER, recorded))
+    assert FLASH.difference("transitions", HEAD, recorded | {"top_k": 5}) == "top_k 3, and not with 5"
+    assert FLASH.difference("transitions", HEAD, recorded | {"candidates": 8}) == "candidates none, and not with 8"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"channels": {}},
+        {"channels": None},
+        {"channels": {"flash": {}}},
+        {"channels": {"flash": {**FLASH.to_json(), "units": [4, 2]}}},
+        {"channels": {"other": FLASH.to_json()}},
+        {"format_version": 4},
+    ],
+)
+def test_damaged_channels_are_refused(damage: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "cost.json"
+    path.write_text(json.dumps(with_digest(filled(WITH_CHANNEL).to_json() | damage)), encoding="utf-8")
+    with pytest.raises(CostError):
+        read_cost_file(path)
 
 
 def test_plain_decoding_stands_beside_every_number_where_visits_are_paired(tmp_path: Path) -> None:
@@ -95,7 +181,7 @@ def test_the_page_names_every_key() -> None:
     _, _, page = PAGE.read_text(encoding="utf-8").partition("\n## The file\n")
     rows = [line.split("|")[1] for line in page.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == {*with_digest(replace(PAIRED, notes=("one",)).to_json()), *STAGES, PLAIN}
+    assert named == {*with_digest(replace(WITH_CHANNEL, notes=("one",)).to_json()), *GRID_STAGES, PLAIN}
 
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
@@ -113,7 +199,7 @@ def test_the_file_is_readable(tmp_path: Path) -> None:
     assert ' "device": "Made-up CPU",' in lines
     assert ' "contexts": [16, 64, 256],' in lines
     rows = [json.loads(line.rstrip(",")) for line in lines if '"stage"' in line]
-    assert len(rows) == len(filled().samples) == 3 * (1 + 4 * len(STAGES))
+    assert len(rows) == len(filled().samples) == 3 * (1 + 4 * len(GRID_STAGES))
     assert rows[0] == {"stage": PLAIN, "num_drafted": 0, "context": 16, "seconds": list(filled().samples[PLAIN, 0, 16])}
     assert all(set(row) == {"stage", "num_drafted", "context", "seconds"} for row in rows)
 
@@ -222,7 +308,7 @@ def damaged(tmp_path: Path, **changes: object) -> Path:
     [
         ({"format": "simlab-trace"}, "is no cost file; `simlab profile --out FILE` makes one"),
         ({"format": None}, "is no cost file"),
-        ({"format_version": 3}, r"format version 3; this simlab reads up to 2\. Upgrade simlab, or make it again"),
+        ({"format_version": 4}, r"format version 4; this simlab reads up to 3\. Upgrade simlab, or make it again"),
         ({"device": None}, "expected the key 'device'; it is missing"),
         ({"threads": "two"}, "'threads' must be an integer; got 'two'"),
         ({"threads": True}, "'threads' must be an integer"),

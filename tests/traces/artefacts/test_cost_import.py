@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_costs import EMPTY, SYNTHETIC
 
-from simlab.cost import PLAIN, STAGES
+from simlab.cost import GRID_STAGES, PLAIN
 from simlab.errors import CostError
 from simlab.policies.costs.launch_bound import flatness
 from simlab.policies.costs.views import closest_convex
@@ -109,7 +109,9 @@ def test_constants_stand_in_every_cell_and_what_is_not_given_is_said() -> None:
         "commit: not given, so they cost nothing here and speeds are too high",
         "plain decoding was not given; a token takes as long as the shortest pass",
     )
-    given_all = imported_cost_file(timings, ROOT_INCLUDED, ABOUT, dict.fromkeys((*STAGES[:2], "commit", PLAIN), 0.1))
+    given_all = imported_cost_file(
+        timings, ROOT_INCLUDED, ABOUT, dict.fromkeys((*GRID_STAGES[:2], "commit", PLAIN), 0.1)
+    )
     assert not any("not given" in note for note in given_all.notes)
     assert cost_table_of(given_all).seconds[PLAIN].tolist() == [[0.1]]
 

@@ -56,7 +56,7 @@ def manifest_values() -> dict[str, Any]:
 
 def cost_values() -> dict[str, Any]:
     """A cost file in which every optional key is there."""
-    return cost_values_of(2)
+    return cost_values_of(3)
 
 
 def cost_values_of(version: int) -> dict[str, Any]:
@@ -147,9 +147,11 @@ def is_beyond_a_schema(kind: str, at: Place) -> bool:
         if at[0] == "channels":  # each has an id, and fits the draft set that it extends
             return len(at) < 3 or str(at[2]).startswith("extends") or at[-1] in ("kind", "depth", "previous")
         return at[:2] in (("contents", "draft_ids"), ("contents", "channel_ids"))
-    if kind == "cost":  # contexts and node counts rise, and samples are of their grid, each cell once
-        return at[0] in ("contexts", "node_counts") or (
-            at[0] == "samples" and at[-1] in ("stage", "num_drafted", "context")
+    if kind == "cost":  # contexts, node counts and units rise, and samples are of their grid, each cell once
+        return (
+            at[0] in ("contexts", "node_counts")
+            or "units" in at
+            or (at[0] == "samples" and at[-1] in ("stage", "num_drafted", "context"))
         )
     # The winner is the best policy, and is run first; which figures are numbers.
     return at[0] in ("winner", "best", "run", "optimism", "rows")
@@ -173,7 +175,7 @@ def test_what_simlab_writes_is_valid(kind: str, tmp_path: Path) -> None:
 
 def test_packaged_and_golden_files_are_valid() -> None:
     manifests = [packaged_trace(), GOLDEN / "trace_v1", GOLDEN / "trace_channels_v1"]
-    costs = [*packaged_cost_files(), GOLDEN / "cost_v1.json", GOLDEN / "cost_v2.json"]
+    costs = [*packaged_cost_files(), *sorted(GOLDEN.glob("cost_v*.json"))]
     for kind, paths in (("manifest", [one / "manifest.json" for one in manifests]), ("cost", costs)):
         for path in paths:
             values = json.loads(path.read_text(encoding="utf-8"))
@@ -184,7 +186,7 @@ def test_packaged_and_golden_files_are_valid() -> None:
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_schema_and_reader_refuse_the_same_damage(kind: str, tmp_path: Path) -> None:
     check, refused = validator(kind), 0
-    older = [cost_values_of(1)] if kind == "cost" else []
+    older = [cost_values_of(1), cost_values_of(2)] if kind == "cost" else []
     for at, wrong, values in (one for whole in (VALUES[kind](), *older) for one in damages(with_digest(whole))):
         by_schema, by_reader = check.is_valid(values), reader_accepts(kind, values, tmp_path)
         refused += not by_schema

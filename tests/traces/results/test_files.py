@@ -203,3 +203,21 @@ def test_tables_come_back_and_different_ones_have_other_digests(
         table.with_columns(pl.col("a").fill_null("")),
     ):
         assert (rows_digest(other) == rows_digest(table)) == other.equals(table)
+
+
+def test_a_file_of_an_older_simlab_is_read(rows: pl.DataFrame, tmp_path: Path) -> None:
+    """Without the columns that were added since; its digest is of those that it has."""
+    path = tmp_path / "r.parquet"
+    write_table(
+        path, rows.drop("channel_s", "channel_ids"), {"format": "simlab-results", "format_version": 1, "sequences": {}}
+    )
+    found = read_results(path)
+    assert found.equals(rows)
+    assert found["channel_s"].null_count() == found["draft_s"].null_count() > 0
+    changed = rows.drop("channel_s", "channel_ids").with_columns(pl.col("draft_s") * 2)
+    changed.write_parquet(path, metadata={ENTRY: pl.read_parquet_metadata(path)[ENTRY]})
+    with pytest.raises(TraceError, match="its digest is not that of its rows"):
+        read_results(path)
+    write_results(path, planted(rows, draft_s=1.0, channel_s=None))
+    with pytest.raises(TraceError, match="of all stages or of none"):
+        read_results(path)

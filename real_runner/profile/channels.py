@@ -1,0 +1,86 @@
+"""The channels of a profile: what makes them, and how much of each is timed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from simlab.errors import CostError, ModelError
+from simlab.policy import UNITS, ChannelNeed
+from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
+from simlab.real_runner.checkpoints.files import find_drafter
+from simlab.real_runner.checkpoints.producers import load_producer, reach_of
+from simlab.real_runner.heads.producer import Producer
+from simlab.real_runner.models import Models
+from simlab.real_runner.profile.options import ProfileChannel
+from simlab.real_runner.targets.hub_files import repository_of
+from simlab.traces.artefacts.cost import CostFile
+from simlab.traces.artefacts.cost_channel import CostChannel, bounds_of
+from simlab.traces.format.manifest import ModelInfo
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TimedChannel:
+    """A channel whose making is timed.
+
+    Attributes:
+        entry: what the cost file says of it.
+        producer: makes it, with as many units as the most that are timed.
+    """
+
+    entry: CostChannel
+    producer: Producer
+
+    def need(self, name: str, units: int) -> ChannelNeed:
+        """What a round reads in which so many units are made."""
+        key = UNITS.get(self.entry.kind)
+        return ChannelNeed(name, self.entry.kind, () if key is None else ((key, units),))
+
+
+def load_channels(channels: Mapping[str, ProfileChannel], models: Models) -> dict[str, TimedChannel]:
+    """The networks of some channels, on the models that they go on from.
+
+    Raises:
+        ModelError: a network cannot be loaded, belongs to another drafter, or has no such settings or units.
+    """
+    return {name: _loaded(one, models) for name, one in channels.items()}
+
+
+def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
+    files = find_drafter(asked.checkpoint)
+    reach = reach_of(read_fields(config_file(files.folder)), asked.settings)
+    settings = reach.settings(models.drafter.config.depth)
+    key = UNITS.get(reach.kind)
+    units = asked.units or (_default_units(settings, key),)
+    if key is None and units != (1,):
+        raise ModelError(f"{asked.checkpoint} makes a {reach.kind}, which is timed whole; leave --units out")
+    widest = asked.settings if key is None else {**asked.settings, key: units[-1]}
+    digest = checkpoint_digest(models.draft_folder)
+    with_models = load_producer(files.folder, widest, models.drafter, digest, models.target.dtype)
+    network = ModelInfo(repository_of(asked.checkpoint), files.revision, checkpoint_digest(files.folder))
+    entry = CostChannel(reach.kind, network, bounds_of(reach.kind, settings), units)
+    return TimedChannel(entry, with_models(models.drafter, models.target))
+
+
+def _default_units(settings: Mapping[str, object], key: str | None) -> int:
+    value = 1 if key is None else settings[key]
+    assert isinstance(value, int)
+    return value
+
+
+def with_channels(path: Path, earlier: CostFile, channels: Mapping[str, TimedChannel]) -> CostFile:
+    """A file that is gone on with, and what is to be timed of channels besides: further ones, and further units.
+
+    Raises:
+        CostError: the file has a channel of the same name that was made otherwise.
+    """
+    found = dict(earlier.channels)
+    for name, one in channels.items():
+        before = found.get(name, one.entry)
+        difference = before.difference(one.entry.kind, one.entry.producer, one.entry.settings)
+        if difference is not None:
+            raise CostError(
+                f"the channel {name} of {path} was measured with {difference}; samples of the two do not belong "
+                f"together: give another --out, or another name in --channel {name}=CHECKPOINT"
+            )
+        found[name] = replace(before, units=tuple(sorted({*before.units, *one.entry.units})))
+    return replace(earlier, channels=found)

@@ -1,0 +1,213 @@
+"""Profiling a channel with tiny models: real rounds with its network in the loop, beside all other cells."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny_models
+import torch
+from random_heads import random_scorer
+
+from simlab.cli.main import main
+from simlab.cost import StageSeconds
+from simlab.errors import CostError, ModelError
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.checkpoints.files import save_head, save_scorer
+from simlab.real_runner.decoding.decoded import DecodedRound
+from simlab.real_runner.decoding.speculation import Speculation
+from simlab.real_runner.heads.taps_pool import PoolReach
+from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.real_runner.models import load_models
+from simlab.real_runner.profile.options import ProfileChannel, ProfileOptions, settings_of
+from simlab.real_runner.profile.profile import profile
+from simlab.real_runner.profile.rounds import MEASURED_ROUNDS, MEASURED_STEPS
+from simlab.real_runner.profile.sweeps import ChannelPoint, ProfileSweeps
+from simlab.studies.inputs.prices import cost_table_of
+from simlab.traces.artefacts.cost import CostFile, read_cost_file
+
+DEPTH = 3
+TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
+SETTINGS: Mapping[str, object] = {"previous": 3, "top_k": 4, "candidates": 8}
+
+
+def make_head(folder: Path, drafter: Path, seed: int = 0) -> Path:
+    head = TreeFlashHead(tiny_models.HIDDEN_SIZE, 12)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+    save_head(head, folder, checkpoint_digest(drafter), torch.float32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    folder = tmp_path_factory.mktemp("pair")
+    target, drafter = tiny_models.make_pair(folder)
+    return target, drafter, make_head(folder / "head", drafter)
+
+
+@pytest.fixture
+def options(pair: tuple[Path, Path, Path], tmp_path: Path) -> ProfileOptions:
+    target, draft, head = map(str, pair)
+    channels = {"flash": ProfileChannel(head, SETTINGS, (1, 3))}
+    return ProfileOptions(
+        target, draft, tmp_path / "cost.json", TEXT, (0, 2, 5), (24, 60), repeats=2 * MEASURED_ROUNDS, channels=channels
+    )
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[DecodedRound]:
+    """Every round that is run from now on."""
+    found: list[DecodedRound] = []
+    real = Speculation.round
+
+    def watched(self: Speculation) -> DecodedRound:
+        found.append(real(self))
+        return found[-1]
+
+    monkeypatch.setattr(Speculation, "round", watched)
+    return found
+
+
+def test_every_cell_of_the_channel_gets_its_samples(options: ProfileOptions, ran: list[DecodedRound]) -> None:
+    file = profile(options).file
+    assert read_cost_file(options.out) == file
+    assert file.is_complete
+    channel = file.channels["flash"]
+    assert (channel.kind, channel.units) == ("transitions", (1, 3))
+    assert channel.settings == {"depth": DEPTH, "top_k": 4, "order": "base-rank", "candidates": 8}
+    assert channel.producer.digest == checkpoint_digest(Path(channel.producer.name))
+    with_channel = {one.seconds.channel_s: one for one in ran if one.channels}
+    for units in (1, 3):
+        for context in file.contexts:
+            seconds = file.samples["channel:flash", units, context]
+            assert len(seconds) == 2 * MEASURED_ROUNDS
+            assert len(file.samples["plain:flash", units, context]) == 2 * MEASURED_STEPS
+            for one in seconds:
+                flash = with_channel[one].channels["flash"]
+                assert max(flash.num_rows) == units  # type: ignore[union-attr]
+    assert all(one.seconds.channel_s == 0 for one in ran if not one.channels)
+    assert cost_table_of(file).channels["flash"].units.tolist() == [1, 3]
+
+
+def test_without_units_those_of_the_settings(options: ProfileOptions) -> None:
+    (one,) = options.channels.values()
+    file = profile(replace(options, channels={"flash": replace(one, units=None)})).file
+    assert file.channels["flash"].units == (3,)
+
+
+def test_a_channel_is_added_to_a_file_that_has_everything_else(options: ProfileOptions) -> None:
+    before = profile(replace(options, channels={})).file
+    assert before.to_json()["format_version"] == 2
+    added = profile(replace(options, resume=True))
+    assert added.num_visits == 2 * 2 * 2, "two sweeps over two units and two contexts"
+    assert {cell: added.file.samples[cell] for cell in before.samples} == before.samples
+    one = options.channels["flash"]
+    more = profile(replace(options, resume=True, channels={"flash": replace(one, units=(2,))}))
+    assert more.file.channels["flash"].units == (1, 2, 3)
+    assert more.num_visits == 2 * 2
+    again = profile(replace(options, resume=True, channels=settings_of(more.file).channels))
+    assert again.num_visits == 0
+
+
+def test_another_network_under_the_same_name_is_refused(
+    options: ProfileOptions, pair: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    before = profile(options).file
+    other = make_head(tmp_path / "other", pair[1], 1)
+    resumed = replace(options, resume=True)
+    for changed in (
+        ProfileChannel(str(other), SETTINGS, (1,)),
+        ProfileChannel(str(pair[2]), {**SETTINGS, "top_k": 2}, (1,)),
+    ):
+        with pytest.raises(CostError, match=r"the channel flash of .* was measured with .*give another --out"):
+            profile(replace(resumed, channels={"flash": changed}))
+    assert read_cost_file(options.out) == before
+
+
+def test_what_makes_no_channel_is_refused(options: ProfileOptions, pair: tuple[Path, Path, Path]) -> None:
+    for checkpoint, settings in ((str(pair[1]), {}), (str(pair[2]), {"beam": 3})):
+        with pytest.raises(ModelError):
+            profile(replace(options, channels={"flash": ProfileChannel(checkpoint, settings)}))
+    assert not options.out.exists()
+    for changes in ({"batch": 2}, {"channels": {"No Name": options.channels["flash"]}}):
+        with pytest.raises(ValueError, match=r"one text at a time|name of a channel"):
+            replace(options, **changes)
+    with pytest.raises(ValueError, match="units must rise"):
+        ProfileChannel("head", {}, (3, 2))
+
+
+def test_a_sweep_visits_each_place_of_a_channel_once(options: ProfileOptions) -> None:
+    file: CostFile = replace(profile(replace(options, repeats=1)).file, samples={})
+    sweeps, without = ProfileSweeps(file, 6), ProfileSweeps(replace(file, channels={}), 6)
+    for number in range(3):
+        places = sweeps.sweep(number)
+        of_channels = [one for one in places if isinstance(one, ChannelPoint)]
+        assert sorted(of_channels) == sorted(sweeps.channel_places)
+        assert [one for one in places if one not in of_channels] == without.sweep(number), "the others in their order"
+    place = ChannelPoint("flash", 3, 60)
+    sweeps.add(place, [StageSeconds(1.0, 2.0, 3.0, 4.0, 5.0)] * MEASURED_ROUNDS, [0.5] * MEASURED_STEPS)
+    found = {cell: seconds for cell, seconds in sweeps.file.samples.items() if seconds}
+    assert found == {
+        ("channel:flash", 3, 60): (2.0,) * MEASURED_ROUNDS,
+        ("plain:flash", 3, 60): (0.5,) * MEASURED_STEPS,
+    }
+
+
+def test_the_command_says_what_it_measured(
+    pair: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, draft, head = map(str, pair)
+    out = tmp_path / "cost.json"
+    grid = ["--node-counts", "2", "--contexts", "24", "--repeats", "6", "--out", str(out)]
+    channel = ["--channel", f"flash={head},top_k=4,candidates=8", "--units", "1,3"]
+    assert main(["profile", "--target", target, "--draft", draft, *grid, *channel]) == 0
+    assert "Milliseconds of the channel flash" in capsys.readouterr().out
+    assert main(["profile", "--resume", "--out", str(out)]) == 0
+    assert "nothing was measured" in capsys.readouterr().err
+    assert main(["inspect", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "channel    flash: transitions of" in shown
+    assert "channel:flash" in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--units", "4"], "--units says how much of a channel is timed"),
+        (["--channel", "a=b", "--channel", "a=c"], "there twice"),
+        (["--channel", "a"], "NAME=CHECKPOINT"),
+        (["--channel", "a=b,colour=3"], "has no setting"),
+        (["--channel", "a=b", "--units", "0"], "at least 1"),
+        (["--channel", "a=b", "--batch", "2"], "one text at a time"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    typed: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "cost.json"
+    try:
+        code = main(["profile", "--out", str(out), *typed])
+    except SystemExit as error:
+        code = int(error.code or 0)
+    assert code == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_pool_has_one_price(options: ProfileOptions, pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """Two networks at once; what is made whole takes no units."""
+    target, drafter, _ = pair
+    models = load_models(str(target), str(drafter), "float32", "cpu")
+    save_scorer(random_scorer(models), tmp_path / "scorer", checkpoint_digest(drafter), PoolReach(3, 5))
+    both = {**options.channels, "taps": ProfileChannel(str(tmp_path / "scorer"))}
+    file = profile(replace(options, channels=both)).file
+    assert file.is_complete
+    assert (file.channels["taps"].kind, file.channels["taps"].units) == ("pool", (1,))
+    assert file.channels["taps"].settings == {"depth": DEPTH, "beam": 3, "extensions": 5}
+    assert set(cost_table_of(file).channels) == {"flash", "taps"}
+    whole = ProfileChannel(str(tmp_path / "scorer"), {}, (2,))
+    with pytest.raises(ModelError, match="makes a pool, which is timed whole; leave --units out"):
+        profile(replace(options, out=tmp_path / "other.json", channels={"taps": whole}))
