@@ -75,7 +75,7 @@ class CalibratedTree(Composed):
         """Best-first on calibrated probabilities, one of the rules."""
         table, table_id = artefacts.table("calibration", self.table)
         order = BestFirst(Calibrated(edge_map_of(table), table_id, self.top_k))
-        rule, artefact_ids = stop_rule(self.stop, self, artefacts)
+        rule, artefact_ids = stop_rule(self.stop, self, artefacts, order)
         return Composition(order, rule, {"calibration": table_id, **artefact_ids})
 
 

@@ -146,7 +146,7 @@ class Tree(Composed):
     def compose(self, artefacts: Artefacts) -> Composition:
         """The parts that the settings name."""
         order, of_order = self._order(artefacts)
-        rule, of_rule = stop_rule(self.rule, self, artefacts)
+        rule, of_rule = stop_rule(self.rule, self, artefacts, order)
         return Composition(order, rule, {**of_order, **of_rule})
 
     @property

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from simlab.policies.artefacts import Artefacts
+from simlab.policies.composition import Composition
+from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.rules.budgets import (
     FULL_SCAN,
     BestRatio,
@@ -79,7 +81,7 @@ def check_stop(settings: StopSettings) -> None:
 
 
 def stop_rule(
-    stop: str, settings: StopSettings, artefacts: Artefacts
+    stop: str, settings: StopSettings, artefacts: Artefacts, order: NodeOrder
 ) -> tuple[BudgetRule | OnlinePrice, dict[str, str]]:
     """The rule of a name, and the content ids of what it was measured with.
 
@@ -87,12 +89,17 @@ def stop_rule(
         stop: one of `STOPS`.
         settings: that were checked.
         artefacts: with prices, where the rule weighs seconds.
+        order: of the nodes; what its channels take is in every round that the rule weighs.
+
+    Raises:
+        CostError: the prices do not say what a channel of the order takes.
     """
     if stop == FIXED:
         return FixedBudget(settings.budget), {}
     if stop == SURVIVAL:
         return SurvivalBudget(settings.budget, settings.threshold), {}
     cost, cost_id = artefacts.cost(settings.cost)
+    cost = cost.charged(Composition(order, FixedBudget(settings.budget)))
     artefact_ids = {"cost": cost_id}
     if stop == RATIO:
         look_ahead = 1 if settings.look_ahead is None else settings.look_ahead or FULL_SCAN

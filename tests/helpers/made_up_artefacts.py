@@ -1,13 +1,13 @@
 """Artefacts: made-up prices and tables, for recipes that need them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from made_up_costs import random_table
 
 from simlab.arrays import Doubles
-from simlab.cost import CostTable
+from simlab.cost import ChannelSeconds, CostTable
 from simlab.policies.artefacts import LEAST_WIDTH, NoArtefacts
 from simlab.policies.edges.ngram import NGramCounts, counts_of
 from simlab.policies.edges.rank_classes import NUM_CLASSES
@@ -47,6 +47,13 @@ class MadeUpArtefacts(NoArtefacts):
         return self.width
 
 
+def channel_seconds(num_contexts: int) -> dict[str, ChannelSeconds]:
+    """What the channels of the named policies take, about as long as a drafted token does."""
+    rows = 0.01 * (1 + np.arange(num_contexts))[:, None] * np.array([1.0, 2.5])
+    heads, pools = ChannelSeconds(np.array([1, 32]), rows), ChannelSeconds(np.array([1]), rows[:, 1:])
+    return {"treeflash": heads, "taps": pools}
+
+
 class FullArtefacts(NoArtefacts):
     """Made-up prices, counts and tables of every kind."""
 
@@ -57,7 +64,8 @@ class FullArtefacts(NoArtefacts):
         )
         ranks = np.sort(generator.dirichlet(np.full(64, 0.3), size=7) * 0.9, axis=1)[:, ::-1]
         tables: Mapping[str, Doubles] = {"calibration": classes, "ranks": ranks}
-        self._own = MadeUpArtefacts(random_table(generator, 512, longest=700), tables)
+        prices = random_table(generator, 512, longest=700)
+        self._own = MadeUpArtefacts(replace(prices, channels=channel_seconds(len(prices.contexts))), tables)
         texts = [generator.integers(40, size=200, dtype=np.int32) for _ in range(5)]
         self._counts = counts_of(texts, 50_000)
 

@@ -37,12 +37,13 @@ from simlab.policies.fits.calibration import (
 )
 from simlab.policies.named.bastion import Bastion
 from simlab.policies.named.caddtree import CaDDTree
-from simlab.policies.named.calibrated import STOPS, CalibratedTree, edge_map_of
+from simlab.policies.named.calibrated import CalibratedTree, edge_map_of
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.price import Price
 from simlab.policies.named.survival import SurvivalThreshold
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import OrderedNodes, layer_by_roots
+from simlab.policies.rules.stops import STOPS
 from simlab.recorded import DraftRows, texts_of
 from simlab.sequence_replay import rounds
 from simlab.testing import check_policy

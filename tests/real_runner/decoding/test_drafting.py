@@ -148,7 +148,7 @@ def test_a_head_that_corrects_nothing_drafts_the_trees_of_ddtree() -> None:
 
 
 def paths_of(tree: DraftTree) -> set[tuple[int, ...]]:
-    paths = [(int(tree.tokens[0]),)]
+    paths: list[tuple[int, ...]] = [(int(tree.tokens[0]),)]
     for node in range(1, tree.num_nodes):
         paths.append((*paths[int(tree.parents[node])], int(tree.tokens[node])))
     return set(paths)
@@ -267,8 +267,8 @@ class FirstTwo:
         return self
 
     def at_root(self, states: BlockStates, root_token: int, marginals: Marginals) -> Channel:
-        ids, log_probs = (one[:2] for one in marginals.at(1))
-        return Pool(ids, np.zeros(2, np.int32), log_probs, np.zeros(2, np.bool_))
+        ids, log_probs = marginals.at(1)
+        return Pool(ids[:2], np.zeros(2, np.int32), log_probs[:2], np.zeros(2, np.bool_))
 
     def columns(self, features: torch.Tensor, tokens: torch.Tensor, rows: DraftRows) -> ChannelColumns:
         raise AssertionError("nothing is recorded here")

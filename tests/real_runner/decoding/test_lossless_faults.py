@@ -16,7 +16,7 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy
 from simlab.real_runner.attention.grouped import additive_mask
-from simlab.real_runner.confirm.record_comparison import compare_rows
+from simlab.real_runner.confirm.row_comparison import compare_rows
 from simlab.real_runner.decoding import choice, plain, speculation
 from simlab.real_runner.decoding.choice import Choose
 from simlab.real_runner.decoding.decode import decode

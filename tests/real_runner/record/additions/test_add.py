@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,7 +90,9 @@ def trace(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "trace"
 
 
-def channel(made: Path, trace: Path, name: str = "flash", head: str = "head", **settings: int) -> Trace:
+def channel(
+    made: Path, trace: Path, name: str = "flash", head: str = "head", settings: Mapping[str, int] | None = None
+) -> Trace:
     """Add a channel, and prove the trace whole."""
     found = add(ChannelOptions(str(trace), name, str(made / head), settings=settings or SETTINGS))
     check_trace(trace)
@@ -132,7 +134,7 @@ def test_a_head_that_corrects_nothing_says_what_was_recorded(made: Path, trace: 
 
 def test_the_manifest_says_what_was_added(made: Path, trace: Path) -> None:
     before = open_trace(trace)
-    after = channel(made, trace, **SETTINGS, candidates=9)
+    after = channel(made, trace, settings={**SETTINGS, "candidates": 9})
     info = after.manifest.channels["flash"]
     assert dict(info.settings) == {"depth": 3, "previous": 4, "top_k": 5, "order": "base-rank", "candidates": 9}
     assert info.producer.name == str(made / "head")
@@ -150,8 +152,8 @@ def test_another_dtype_is_written_down(made: Path, trace: Path) -> None:
 
 @pytest.mark.parametrize("over", [{}, {"candidates": 9}], ids=str)
 def test_a_narrower_cut_is_what_is_recorded_narrower(made: Path, trace: Path, over: dict[str, int]) -> None:
-    channel(made, trace, "wide", previous=8, top_k=9, **over)
-    both = channel(made, trace, "narrow", previous=3, top_k=4, **over)
+    channel(made, trace, "wide", settings={"previous": 8, "top_k": 9, **over})
+    both = channel(made, trace, "narrow", settings={"previous": 3, "top_k": 4, **over})
     for (_, wide), (_, narrow) in zip(rows_of(both, "wide"), rows_of(both, "narrow"), strict=True):
         for one, other in zip(wide.rows(), narrow.rows(), strict=True):
             cut = one.first(3, 4)
@@ -173,7 +175,7 @@ def test_passes_of_few_roots_say_the_same(made: Path, trace: Path, monkeypatch: 
 def test_more_than_the_drafter_has_is_all_it_has(made: Path, trace: Path) -> None:
     everything = options_of(made, made / "given.jsonl", made / "target", made / "drafter", trace.parent / "all")
     record(replace(everything, min_width=tiny_models.VOCAB_SIZE))
-    found = channel(made, trace.parent / "all", previous=200, top_k=300)
+    found = channel(made, trace.parent / "all", settings={"previous": 200, "top_k": 300})
     for _, rows in rows_of(found, "flash"):
         assert rows.ids.shape[1] == tiny_models.VOCAB_SIZE
         assert (rows.num_rows[:, 1:] == tiny_models.VOCAB_SIZE).all()
