@@ -30,6 +30,7 @@ from simlab.policies.named.price import Price
 from simlab.policies.named.sequoia import Sequoia
 from simlab.policies.named.spine_gap import SpineGap
 from simlab.policies.named.survival import SurvivalThreshold
+from simlab.policies.named.taps import Taps
 from simlab.policies.named.treeflash import TreeFlash
 from simlab.policy import AnyPolicy
 
@@ -53,6 +54,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "d2sd-boundary": D2SDBoundary,
     "spine-gap": SpineGap,
     "treeflash": TreeFlash,
+    "taps": Taps,
 }
 
 __all__ = ["POLICIES"]

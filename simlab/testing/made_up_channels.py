@@ -42,7 +42,10 @@ def made_up_channel(need: ChannelNeed, recorded: RecordedSequence, vocab_size: i
         top_k = equal.get("top_k", least.get("top_k", 4) + 3)
         return made_up_transitions(recorded, previous, top_k, vocab_size, tied)[0]
     if need.kind == POOL:
-        depth, top_k = equal.get("depth", least.get("depth", 4) + 1), equal.get("top_k", 3)
+        # A need that names no depth takes the pool as it is: as deep as the drafter's rows, as real ones of a drafter.
+        drafted = 0 if recorded.rows is None else recorded.rows.counts.shape[1]
+        depth = equal.get("depth", least["depth"] + 1 if "depth" in least else drafted)
+        top_k = equal.get("top_k", 3)
         if EXACT_NODES in least:
             return made_up_pools(recorded, least.get("depth", depth), top_k, vocab_size, None, least[EXACT_NODES], tied)
         return made_up_pools(recorded, depth, top_k, vocab_size, equal.get("beam", 3), 0, tied)

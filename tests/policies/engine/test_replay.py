@@ -49,6 +49,7 @@ SETTINGS: dict[str, list[str]] = {
     "bastion": ["", "floor=1,step=1,overhead=false", "floor=4,doubling=true", "top_k=5,floor=8,step=3"],
     "price": ["", "rate=0/20/300", "memory=0", "look_ahead=2,budget=30"],
     "survival": ["", "threshold=0", "threshold=0.3,budget=9"],
+    "taps": ["budget=9,beam=3", "budget=24,beam=3,depth_price=0/0.5"],
     "calibrated": ["", "stop=survival", "stop=ratio", "stop=floor", "stop=price", "budget=5,top_k=3"],
 }
 

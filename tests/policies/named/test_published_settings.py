@@ -40,6 +40,8 @@ RELEASED: dict[str, dict[str, object]] = {
     "d2sd-boundary": {"boundaries": 4},
     # Two accounts of PRESTO.
     "presto": {"ngram_weight": 0.2, "budget": 128},
+    # wzyyy-lab/TAPS-EMNLP2026: a node cap that does not count the root.
+    "taps": {"budget": 64, "depth_price": 0.002},
     # patrickbdevaney: published up to 17.
     "spine-gap": {"budget": 17},
 }
