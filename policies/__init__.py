@@ -31,6 +31,7 @@ from simlab.policies.named.sequoia import Sequoia
 from simlab.policies.named.spine_gap import SpineGap
 from simlab.policies.named.survival import SurvivalThreshold
 from simlab.policies.named.taps import Taps
+from simlab.policies.named.tree import Tree
 from simlab.policies.named.treeflash import TreeFlash
 from simlab.policy import AnyPolicy
 
@@ -53,8 +54,9 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "sequoia": Sequoia,
     "d2sd-boundary": D2SDBoundary,
     "spine-gap": SpineGap,
-    "treeflash": TreeFlash,
     "taps": Taps,
+    "tree": Tree,
+    "treeflash": TreeFlash,
 }
 
 __all__ = ["POLICIES"]

@@ -11,29 +11,12 @@ from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Calibrated
 from simlab.policies.edges.rank_classes import NUM_CLASSES
+from simlab.policies.named.stops import FIXED, STOPS, Stop
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.budgets import (
-    FULL_SCAN,
-    BestRatio,
-    BudgetRule,
-    FixedBudget,
-    FixedPrice,
-    FloorAndStep,
-    SurvivalBudget,
-)
-from simlab.policies.rules.online_price import OnlinePrice
-
-FIXED, SURVIVAL, RATIO, FLOOR, PRICE = "fixed", "survival", "ratio", "floor", "price"
-STOPS = (FIXED, SURVIVAL, RATIO, FLOOR, PRICE)
 
 _READ_BY = {
-    "threshold": (SURVIVAL,),
-    "floor": (FLOOR,),
-    "step": (FLOOR,),
-    "rate": (PRICE,),
-    "memory": (PRICE,),
-    "look_ahead": (RATIO, PRICE),
-    "cost": (RATIO, FLOOR, PRICE),
+    setting: tuple(stop for stop, settings in STOPS.items() if setting in settings)
+    for setting in ("threshold", "floor", "step", "rate", "memory", "look_ahead", "cost")
 }
 
 
@@ -81,21 +64,18 @@ class CalibratedTree(Composed):
         if self.stop not in STOPS:
             raise ValueError(f"stop must be one of {', '.join(STOPS)}; got {self.stop!r}")
         for setting in fields(self):
-            readers = _READ_BY.get(setting.name, STOPS)
+            readers = _READ_BY.get(setting.name, tuple(STOPS))
             if self.stop not in readers and getattr(self, setting.name) != setting.default:
                 raise ValueError(f"{setting.name} is read with stop={' or '.join(readers)} alone; stop is {self.stop}")
-        step = self.floor if self.step is None else self.step
-        for name, value in {"budget": self.budget, "top_k": self.top_k, "floor": self.floor, "step": step}.items():
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1; got {value}")
-        if not 0 <= self.threshold <= 1:
-            raise ValueError(f"threshold must be a probability; got {self.threshold}")
-        if self.rate is not None and not 0 <= self.rate < float("inf"):
-            raise ValueError(f"rate must be tokens per second, at least 0; got {self.rate}")
-        if not 0 <= self.memory < 1:
-            raise ValueError(f"memory must be from 0 to below 1; got {self.memory}")
-        if self.look_ahead is not None and self.look_ahead < 0:
-            raise ValueError(f"look_ahead must be at least 1, or 0 for all sizes; got {self.look_ahead}")
+        if self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1; got {self.top_k}")
+        _ = self._stop
+
+    @property
+    def _stop(self) -> Stop:
+        """Its rule as it is set; refused where a setting has no sense."""
+        names = ("budget", "threshold", "floor", "step", "rate", "memory", "look_ahead", "cost")
+        return Stop(self.stop, **{name: getattr(self, name) for name in names})
 
     @staticmethod
     def searched(budget: int, depth: int) -> tuple[str, ...]:
@@ -106,26 +86,8 @@ class CalibratedTree(Composed):
         """Best-first on calibrated probabilities, one of the rules."""
         table, table_id = artefacts.table("calibration", self.table)
         order = BestFirst(Calibrated(edge_map_of(table), table_id, self.top_k))
-        rule, artefact_ids = self._rule(artefacts)
+        rule, artefact_ids = self._stop.made(artefacts)
         return Composition(order, rule, {"calibration": table_id, **artefact_ids})
-
-    def _rule(self, artefacts: Artefacts) -> tuple[BudgetRule | OnlinePrice, dict[str, str]]:
-        if self.stop == FIXED:
-            return FixedBudget(self.budget), {}
-        if self.stop == SURVIVAL:
-            return SurvivalBudget(self.budget, self.threshold), {}
-        cost, cost_id = artefacts.cost(self.cost)
-        artefact_ids = {"cost": cost_id}
-        if self.stop == RATIO:
-            look_ahead = 1 if self.look_ahead is None else self.look_ahead or FULL_SCAN
-            return BestRatio(self.budget, cost, look_ahead=look_ahead), artefact_ids
-        if self.stop == FLOOR:
-            step = self.floor if self.step is None else self.step
-            return FloorAndStep(self.budget, cost, floor=self.floor, step=step), artefact_ids
-        look_ahead = self.look_ahead or FULL_SCAN
-        if self.rate is None:
-            return OnlinePrice(self.budget, cost, self.memory, look_ahead=look_ahead), artefact_ids
-        return FixedPrice(self.budget, cost, self.rate, look_ahead=look_ahead), artefact_ids
 
 
 def edge_map_of(table: Mapping[str, object]) -> Doubles:
