@@ -8,7 +8,7 @@ import numpy as np
 
 from simlab.arrays import Doubles
 from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.edges.models import Calibrated
 from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.named.stops import FIXED, STOPS, Stop
@@ -81,6 +81,12 @@ class CalibratedTree(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"budget=1..{budget}", f"stop=ratio/price,budget={budget}")
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        read = {name: getattr(self, name) for name in STOPS[self.stop] if name in _READ_BY}
+        parts = {"budget": self.budget, "edges": "calibrated", "top_k": self.top_k, "table": self.table}
+        return typed_tree(**parts, rule=self.stop, **read)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on calibrated probabilities, one of the rules."""

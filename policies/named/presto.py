@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.edges.models import NGramCorrected
 from simlab.policies.edges.ngram import NGramCounts, empty_counts
 from simlab.policies.orders.beam import Beam
@@ -83,6 +83,16 @@ class Presto(Composed):
             f"ngram_weight=0.1/0.2/0.3/0.5,budget=1..{budget}",
             f"counts=text,ngram_weight=0.1/0.2/0.3/0.5,budget=1..{budget}",
         )
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        settings: dict[str, bool | int | float | str] = {"budget": self.budget, "top_k": self.top_k}
+        if self.ngram_weight > 0:
+            names = ("ngram_weight", "counts", "text_share", "ngram", "adaptive", "renormalised")
+            settings |= {name: getattr(self, name) for name in names}
+        if self.shape == BEAM:
+            settings |= {"order": BEAM, "width": self.beam_width}
+        return typed_tree(**settings)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first, or a beam, on corrected scores; a fixed budget."""

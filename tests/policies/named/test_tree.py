@@ -4,14 +4,33 @@ import numpy as np
 import pytest
 from channel_texts import with_channels
 from made_up_artefacts import FullArtefacts
+from policy_variants import every_policy
 
+from simlab import rounds
 from simlab.errors import PolicyError
+from simlab.policies import POLICIES
+from simlab.policies.artefacts import Artefacts
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.named.calibrated import CalibratedTree
 from simlab.policies.named.tree import EDGES, ORDERS, RULES
-from simlab.policies.parsing.parse import parse_policies
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.testing import check_sequence
 from simlab.testing.random_texts import random_sequence
 
 CHANNELS = {"transitions": "channel=treeflash,previous=2,top_k=3", "pool": "channel=taps,pool_beam=3"}
+
+
+def recipe_of(one: NamedPolicy) -> Composed:
+    """The policy as it is set; one that is no recipe says that it is no tree."""
+    made = POLICIES[one.name](**one.settings)
+    return made if isinstance(made, Composed) else NoTree()
+
+
+class NoTree(Composed):
+    """Of no parts."""
+
+    def compose(self, artefacts: Artefacts) -> Composition:
+        raise NotImplementedError
 
 
 def typed(edges: str, order: str, rule: str) -> str:
@@ -64,3 +83,34 @@ def test_what_does_not_fit_is_one_sentence(settings: str, said: str) -> None:
 def test_grids_go_over_parts_as_over_numbers() -> None:
     found = parse_policies(["tree:edges=marginal/calibrated,order=best-first/beam,budget=1..3"], FullArtefacts())
     assert len({one.policy_id for one in found}) == 12
+
+
+COMPOSED = [one for one in every_policy(FullArtefacts()) if recipe_of(one).as_tree()]
+
+
+@pytest.mark.parametrize("named", COMPOSED, ids=[one.label for one in COMPOSED])
+def test_a_named_policy_is_the_tree_that_it_says(named: NamedPolicy) -> None:
+    """Equal trees, round by round."""
+    (tree,) = parse_policies([recipe_of(named).as_tree()], FullArtefacts())
+    generator = np.random.default_rng(8)
+    for draw in range(6):
+        text = random_sequence(generator, 9)
+        recorded = with_channels(text, [named.policy], tied=draw % 2 == 0)
+        pairs = zip(rounds(named.policy, recorded), rounds(tree.policy, recorded), strict=True)
+        for one, other in pairs:
+            assert one.tree.tokens.tolist() == other.tree.tokens.tolist()
+            assert one.tree.parents.tolist() == other.tree.parents.tolist()
+            assert one.path == other.path
+
+
+def test_all_but_some_named_policies_are_trees() -> None:
+    others = {"ar", "joint", "joint-throughput", "entropy-width", "sequoia", "tree"}
+    assert {one.name for one in COMPOSED} == set(POLICIES) - others
+    assert all(recipe_of(one).as_tree() for one in every_policy(FullArtefacts()) if one.name == "calibrated")
+
+
+def test_a_name_of_a_file_is_quoted_where_it_must_be() -> None:
+    typed_text = CalibratedTree(table="../a, b/c.json").as_tree()
+    assert 'table="../a, b/c.json"' in typed_text
+    (named,) = parse_policies([typed_text], FullArtefacts())
+    assert named.settings["table"] == "../a, b/c.json"
