@@ -85,7 +85,12 @@ class CalibratedTree(Composed):
     def as_tree(self) -> str:
         """The same policy as `tree` composes it."""
         read = {name: getattr(self, name) for name in STOPS[self.stop] if name in _READ_BY}
-        parts = {"budget": self.budget, "edges": "calibrated", "top_k": self.top_k, "table": self.table}
+        parts: dict[str, int | str] = {
+            "budget": self.budget,
+            "edges": "calibrated",
+            "top_k": self.top_k,
+            "table": self.table,
+        }
         return typed_tree(**parts, rule=self.stop, **read)
 
     def compose(self, artefacts: Artefacts) -> Composition:

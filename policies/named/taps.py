@@ -49,7 +49,11 @@ class Taps(Composed):
 
     def as_tree(self) -> str:
         """The same policy as `tree` composes it."""
-        read = {"channel": self.channel, "pool_beam": self.beam, "depth_price": self.depth_price}
+        read: dict[str, int | float | str] = {
+            "channel": self.channel,
+            "pool_beam": self.beam,
+            "depth_price": self.depth_price,
+        }
         return typed_tree(budget=self.budget, edges="pool", **read)
 
     def compose(self, artefacts: Artefacts) -> Composition:

@@ -44,7 +44,7 @@ class TreeFlash(Composed):
 
     def as_tree(self) -> str:
         """The same policy as `tree` composes it."""
-        read = {"channel": self.channel, "previous": self.previous, "top_k": self.top_k}
+        read: dict[str, int | str] = {"channel": self.channel, "previous": self.previous, "top_k": self.top_k}
         return typed_tree(budget=self.budget, edges="transitions", **read)
 
     def compose(self, artefacts: Artefacts) -> Composition:
