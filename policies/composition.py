@@ -1,5 +1,7 @@
 """A policy is an order of nodes and a rule for how many of them enter."""
 
+import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,6 +117,10 @@ class Composed(ABC):
     def compose(self, artefacts: Artefacts) -> Composition:
         """The order and the rule that these settings mean, made of what is at hand."""
 
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it, as it is typed; empty where its parts are not all in that table."""
+        return ""
+
     @cached_property
     def own(self) -> Composition:
         """The policy without any artefact."""
@@ -136,6 +142,22 @@ class Composed(ABC):
     def update(self, state: RateMemory | None, outcome: Outcome) -> RateMemory | None:
         """The memory after a round."""
         return self.own.update(state, outcome)
+
+
+def typed_tree(**settings: bool | int | float | str | None) -> str:
+    """The policy ``tree`` with some settings as it is typed; those that are None are left out.
+
+    >>> typed_tree(budget=8, rule="floor", step=None, doubling=True, table="a,b.json")
+    'tree:budget=8,rule=floor,doubling=true,table="a,b.json"'
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    return "tree:" + ",".join(f"{name}={_typed(value)}" for name, value in given.items())
+
+
+def _typed(value: float | str) -> str:
+    """A value as the parser reads it: in quotes where it would be taken apart."""
+    is_plain = not isinstance(value, str) or (re.fullmatch(r"[a-zA-Z][\w.-]*", value) and ".." not in value)
+    return str(value) if isinstance(value, str) and is_plain else json.dumps(value)
 
 
 def composition_of(policy: AnyPolicy) -> Composition | None:

@@ -8,7 +8,7 @@ import numpy as np
 from simlab.arrays import Ints, Longs
 from simlab.grid import grid_scalar
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.named.chain import SpineOrder
 from simlab.policies.orders.node_order import OrderLayer
 from simlab.policies.rules.budgets import FixedBudget
@@ -68,6 +68,10 @@ class AdaFlash(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"budget={depth},threshold=0.3/0.5/0.7/0.8/0.9/0.95/0.98",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        return typed_tree(budget=self.budget, order="chain", rule="doubt", threshold=self.threshold)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """A chain, cut before the first doubtful token."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.costs.layer_sizes import layer_sizes
 from simlab.policies.costs.roofline import roofline_rounds
 from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
@@ -78,6 +78,21 @@ class Bastion(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"budget={budget},floor=4/8/16/32,step=4/8/16/32",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        if self.cost_model == ROOFLINE or self.top_k is None:
+            return ""
+        return typed_tree(
+            budget=self.budget,
+            top_k=self.top_k,
+            rule="floor",
+            floor=self.floor,
+            step=self.step,
+            doubling=self.doubling,
+            overhead=self.overhead,
+            cost=self.cost,
+        )
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the ratio rule above a floor."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
@@ -42,6 +42,17 @@ class CaDDTree(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"budget={budget},look_ahead=0/1/4,overhead=true/false",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        return typed_tree(
+            budget=self.budget,
+            rule="ratio",
+            look_ahead=self.look_ahead,
+            tile=self.tile,
+            overhead=self.overhead,
+            cost=self.cost,
+        )
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, the ratio rule."""

@@ -8,11 +8,16 @@ import numpy as np
 
 from simlab.arrays import Doubles
 from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.edges.models import Calibrated
 from simlab.policies.edges.rank_classes import NUM_CLASSES
 from simlab.policies.orders.best_first import BestFirst
-from simlab.policies.rules.stops import FIXED, READ_BY, STOPS, check_stop, stop_rule
+from simlab.policies.rules.stops import FIXED, STOPS, Stop
+
+_READ_BY = {
+    setting: tuple(stop for stop, settings in STOPS.items() if setting in settings)
+    for setting in ("threshold", "floor", "step", "rate", "memory", "look_ahead", "cost")
+}
 
 
 @dataclass(frozen=True)
@@ -59,23 +64,40 @@ class CalibratedTree(Composed):
         if self.stop not in STOPS:
             raise ValueError(f"stop must be one of {', '.join(STOPS)}; got {self.stop!r}")
         for setting in fields(self):
-            readers = READ_BY.get(setting.name, STOPS)
+            readers = _READ_BY.get(setting.name, tuple(STOPS))
             if self.stop not in readers and getattr(self, setting.name) != setting.default:
                 raise ValueError(f"{setting.name} is read with stop={' or '.join(readers)} alone; stop is {self.stop}")
         if self.top_k < 1:
             raise ValueError(f"top_k must be at least 1; got {self.top_k}")
-        check_stop(self)
+        _ = self._stop
+
+    @property
+    def _stop(self) -> Stop:
+        """Its rule as it is set; refused where a setting has no sense."""
+        names = ("budget", "threshold", "floor", "step", "rate", "memory", "look_ahead", "cost")
+        return Stop(self.stop, **{name: getattr(self, name) for name in names})
 
     @staticmethod
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"budget=1..{budget}", f"stop=ratio/price,budget={budget}")
 
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        read = {name: getattr(self, name) for name in STOPS[self.stop] if name in _READ_BY}
+        parts: dict[str, int | str] = {
+            "budget": self.budget,
+            "edges": "calibrated",
+            "top_k": self.top_k,
+            "table": self.table,
+        }
+        return typed_tree(**parts, rule=self.stop, **read)
+
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on calibrated probabilities, one of the rules."""
         table, table_id = artefacts.table("calibration", self.table)
         order = BestFirst(Calibrated(edge_map_of(table), table_id, self.top_k))
-        rule, artefact_ids = stop_rule(self.stop, self, artefacts, order)
+        rule, artefact_ids = self._stop.made(artefacts, order)
         return Composition(order, rule, {"calibration": table_id, **artefact_ids})
 
 

@@ -9,7 +9,7 @@ from simlab.arrays import Doubles, Ints, Shorts
 from simlab.draft import Draft
 from simlab.jit import kernel
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
 from simlab.policies.rules.budgets import FixedBudget
 from simlab.policy import Needs
@@ -95,6 +95,10 @@ class Chain(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"length=1..{depth}",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        return typed_tree(budget=self.budget, order="chain")
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """First candidates, so many or all."""

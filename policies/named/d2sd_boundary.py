@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.orders.chain_orders import EVERY_DEPTH, MISS, BranchedChain
 from simlab.policies.rules.budgets import FixedBudget
 
@@ -41,6 +41,10 @@ class D2SDBoundary(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"boundaries=1/2/4,budget=1..{min(budget, depth * (depth + 1))}",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        return typed_tree(budget=self.budget, order="boundaries", boundaries=self.boundaries, below=self.below)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """A branched chain, a fixed budget."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FixedBudget
@@ -31,6 +31,10 @@ class DDTree(Composed):
     def __post_init__(self) -> None:
         if self.budget < 1:
             raise ValueError(f"budget must be at least 1; got {self.budget}")
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        return typed_tree(budget=self.budget)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, a fixed budget."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.beam import Beam
 from simlab.policies.rules.budgets import FixedBudget
@@ -41,6 +41,10 @@ class Eagle2Beam(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"beam=2/4/10,depth={depth},budget=1..{budget}",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        return typed_tree(budget=self.budget, order="beam", top_k=self.beam, width=self.beam, depth=self.depth)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """A beam on the marginals, a fixed budget."""

@@ -15,7 +15,7 @@ from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import kernel
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.edges.children import ELSEWHERE, SPINE, Children, empty_children, fill_marginal
 from simlab.policies.edges.lattice import lattice_of
 from simlab.policies.kernels.path_order import DEPTHS, PARENTS, RANKS, TOKENS
@@ -134,6 +134,12 @@ class ExpandParentTree(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"width=2/3/4/7,budget=1..{budget}",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        if self.caps != NO_CAPS:
+            return ""
+        return typed_tree(budget=self.budget, order="expand-parent", width=self.width)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """The shape with its caps, a fixed budget."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.edges.models import NGramCorrected
-from simlab.policies.edges.ngram import empty_counts
+from simlab.policies.edges.ngram import NGramCounts, empty_counts
 from simlab.policies.orders.beam import Beam
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import FixedBudget
@@ -84,20 +84,54 @@ class Presto(Composed):
             f"counts=text,ngram_weight=0.1/0.2/0.3/0.5,budget=1..{budget}",
         )
 
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        settings: dict[str, bool | int | float | str] = {"budget": self.budget, "top_k": self.top_k}
+        if self.ngram_weight > 0:
+            names = ("ngram_weight", "counts", "text_share", "ngram", "adaptive", "renormalised")
+            settings |= {name: getattr(self, name) for name in names}
+        if self.shape == BEAM:
+            settings |= {"order": BEAM, "width": self.beam_width}
+        return typed_tree(**settings)
+
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first, or a beam, on corrected scores; a fixed budget."""
-        share = {"corpus": 0.0, "text": 1.0, "both": self.text_share}[self.counts]
         # A weight of 0 is DDTree on the same ranks; and it needs no counts.
-        needs_corpus = self.ngram_weight > 0 and share < 1
-        corpus, corpus_id = artefacts.ngram(self.ngram) if needs_corpus else (empty_counts(ASSUMED_VOCABULARY, 0), "")
+        counts = self.counts if self.ngram_weight > 0 else "text"
+        corpus, corpus_id, _ = corpus_of(artefacts, counts, self.ngram, self.text_share)
         edge = NGramCorrected(
             self.ngram_weight,
             corpus,
             corpus_id,
-            text_share=share,
+            text_share=share_of(self.counts, self.text_share),
             renormalised=self.renormalised,
             adaptive=self.adaptive,
             top_k=self.top_k,
         )
         order = BestFirst(edge) if self.shape == BEST_FIRST else Beam(edge, width=self.beam_width)
-        return Composition(order, FixedBudget(self.budget), {"ngram": corpus_id} if needs_corpus else {})
+        return Composition(order, FixedBudget(self.budget), {"ngram": corpus_id} if corpus_id else {})
+
+
+def share_of(counts: str, text_share: float) -> float:
+    """How much the counts of the text count beside those of a corpus."""
+    return {"corpus": 0.0, "text": 1.0, "both": text_share}[counts]
+
+
+def corpus_of(artefacts: Artefacts, counts: str, ngram: str, text_share: float) -> tuple[NGramCounts, str, float]:
+    """The counts of a fixed text with their content id, and the share of the text's own beside them.
+
+    Args:
+        artefacts: where the counts are.
+        counts: one of `SOURCES`.
+        ngram: the name of the counts.
+        text_share: with ``both``.
+
+    Returns:
+        counts, of no token where they would count for nothing; their id, then empty; the share.
+
+    Raises:
+        SimlabError: there are none.
+    """
+    share = share_of(counts, text_share)
+    corpus, corpus_id = artefacts.ngram(ngram) if share < 1 else (empty_counts(ASSUMED_VOCABULARY, 0), "")
+    return corpus, corpus_id, share

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.edges.models import Marginal
 from simlab.policies.named.caddtree import check_sizes
 from simlab.policies.orders.best_first import BestFirst
@@ -44,6 +44,11 @@ class Price(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"budget={budget}",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        settings = {"rate": self.rate} if self.rate is not None else {"memory": self.memory}
+        return typed_tree(budget=self.budget, rule="price", **settings, look_ahead=self.look_ahead, cost=self.cost)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, a price that is given or learnt."""

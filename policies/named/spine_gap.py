@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.orders.chain_orders import GAP, BranchedChain
 from simlab.policies.rules.budgets import FixedBudget
 
@@ -30,6 +30,10 @@ class SpineGap(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"budget=1..{min(budget, 2 * depth)}",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        return typed_tree(budget=self.budget, order="gap")
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """A branched chain, a fixed budget."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.edges.models import Marginal
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.rules.budgets import SurvivalBudget
@@ -37,6 +37,10 @@ class SurvivalThreshold(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"threshold=0.01/0.02/0.05/0.1/0.2/0.3/0.5,budget={budget}",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        return typed_tree(budget=self.budget, rule="survival", threshold=self.threshold)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the marginals, a threshold."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from simlab.channels import POOL
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import PoolSource
 from simlab.policies.rules.budgets import FixedBudget
@@ -46,6 +46,15 @@ class Taps(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"budget=1..{budget}",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        read: dict[str, int | float | str] = {
+            "channel": self.channel,
+            "pool_beam": self.beam,
+            "depth_price": self.depth_price,
+        }
+        return typed_tree(budget=self.budget, edges="pool", **read)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the scorer's paths, a fixed budget."""

@@ -1,7 +1,7 @@
-"""Any edges, in any order of nodes, under any budget rule: combinations that nobody has named."""
+"""Any edges with any order and any rule: the parts of the other policies, put together as one likes."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -9,189 +9,256 @@ from simlab.channels import POOL
 from simlab.policies.artefacts import AUTO, Artefacts
 from simlab.policies.composition import Composed, Composition
 from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramCorrected
+from simlab.policies.named.adaflash import BeforeDoubt
 from simlab.policies.named.calibrated import edge_map_of
+from simlab.policies.named.chain import SpineOrder
 from simlab.policies.named.expand_parent import ExpandParent
+from simlab.policies.named.presto import SOURCES, corpus_of
 from simlab.policies.orders.beam import EVERY_DEPTH, Beam
 from simlab.policies.orders.best_first import BestFirst
+from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder, WholeFamilies
 from simlab.policies.orders.lattice_sources import LatticeSource, PoolSource, TransitionSource
 from simlab.policies.orders.node_order import NodeOrder
-from simlab.policies.rules.stops import FIXED, READ_BY, STOPS, check_stop, stop_rule
+from simlab.policies.rules.stops import FIXED, STOPS, Stop
 from simlab.policy import ChannelNeed
 
-MARGINAL, CALIBRATED, NGRAM, TRANSITIONS, POOLS = "marginal", "calibrated", "ngram", "transitions", "pool"
-EDGES = (MARGINAL, CALIBRATED, NGRAM, TRANSITIONS, POOLS)
-BEST_FIRST, BEAM, EXPAND_PARENT = "best-first", "beam", "expand-parent"
+_NGRAM = ("ngram_weight", "counts", "text_share", "ngram", "adaptive", "renormalised")
 
-ORDERS: Mapping[str, tuple[str, ...]] = {
-    BEST_FIRST: EDGES,
-    BEAM: (MARGINAL, CALIBRATED, NGRAM),
-    EXPAND_PARENT: (MARGINAL, TRANSITIONS, POOLS),
+EDGES: Mapping[str, tuple[str, ...]] = {
+    "marginal": ("top_k", *_NGRAM),
+    "calibrated": ("top_k", "table"),
+    "transitions": ("top_k", "channel", "previous", *_NGRAM),
+    "pool": ("channel", "pool_beam", "depth_price", *_NGRAM),
 }
-"""The edges that an order takes."""
+"""What scores a token below a path, and the settings that each reads."""
 
-_READ_BY_EDGES: Mapping[str, tuple[str, ...]] = {
-    "top_k": (MARGINAL, CALIBRATED, NGRAM, TRANSITIONS),
-    "table": (CALIBRATED,),
-    "ngram_weight": (NGRAM, TRANSITIONS, POOLS),
-    "ngram": (NGRAM, TRANSITIONS, POOLS),
-    "renormalised": (NGRAM, TRANSITIONS, POOLS),
-    "channel": (TRANSITIONS, POOLS),
-    "previous": (TRANSITIONS,),
-    "beam": (POOLS,),
-    "depth_price": (POOLS,),
+ORDERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "best-first": (tuple(EDGES), ()),
+    "expand-parent": (("marginal", "transitions", "pool"), ("width",)),
+    "beam": (("marginal", "calibrated"), ("width", "depth")),
+    "chain": (("marginal",), ()),
+    "boundaries": (("marginal",), ("boundaries", "below")),
+    "gap": (("marginal",), ()),
 }
-_READ_BY_ORDERS: Mapping[str, tuple[str, ...]] = {"width": (BEAM, EXPAND_PARENT), "deepest": (BEAM,)}
+"""Which node is next: the edges that each takes, and the settings that it reads."""
 
-_USUAL_WIDTH, _USUAL_WEIGHT = 64, 0.2
-_CHANNELS = {TRANSITIONS: "treeflash", POOLS: "taps"}
+DOUBT = "doubt"
+
+RULES: Mapping[str, tuple[str, ...]] = {**STOPS, DOUBT: ("threshold",)}
+"""How many nodes enter, and the settings that each reads; all read the budget."""
+
+_WITH_NGRAM = ("best-first", "beam")
+_WIDE = 64
+_TRANSITIONS_WIDTH = 6
 
 
 @dataclass(frozen=True)
 class Tree(Composed):
-    """Nodes that ``edges`` score, in an ``order``, as many as a ``rule`` lets in, at most ``budget`` drafted tokens.
+    """Edges, an order and a rule of one's own choice, at most ``budget`` drafted tokens.
 
-    ``edges``: ``marginal``, the drafter's own; ``calibrated``, after the fitted ``table``; ``ngram``, with a 3-gram at
-    ``ngram_weight`` (0.2), as in ``presto``; ``transitions``, the rows of a first-order head in ``channel``
-    (treeflash), ``previous`` of each depth; ``pool``, the nodes of a scorer in ``channel`` (taps), made with the same
-    ``beam``, at a ``depth_price``. On these two a 3-gram may stand too, with ``ngram_weight``. ``top_k`` candidates
-    are read below a node; by default every kept one of marginals, 64 of calibrated ones and beside a 3-gram, and 6 of
-    transitions.
+    ``edges`` score a token below a path: ``marginal``, ``calibrated``, or a channel's ``transitions`` or ``pool``; all
+    but the second with a 3-gram of ``ngram_weight`` on top, as in `presto`. ``order`` says which node is next:
+    ``best-first``, ``expand-parent``, ``beam``, ``chain``, ``boundaries`` as in `d2sd-boundary`, ``gap`` as in
+    `spine-gap`. ``rule`` says how many enter: ``fixed``, ``survival``, ``ratio``, ``floor`` and ``price`` as in
+    `calibrated`, ``doubt`` as in `adaflash`. A setting that none of the three reads is refused, and so is an order that
+    does not take the edges or a rule that does not take the scores.
 
-    ``order``: ``best-first``; ``beam``, below the ``width`` best nodes of a depth alone, at most ``deepest`` deep;
-    ``expand-parent``, the first ``width`` children of the best node all at once, on marginals and channels. ``rule``
-    and its settings are ``stop`` and the settings of ``calibrated``.
+    ``top_k`` that is left out is every kept candidate for ``best-first`` on plain marginals, 6 for ``transitions``, and
+    else 64. ``expand-parent`` reads ``width`` candidates.
     """
 
-    edges: str = MARGINAL
-    order: str = BEST_FIRST
-    rule: str = FIXED
     budget: int = 64
+    edges: str = "marginal"
+    order: str = "best-first"
+    rule: str = FIXED
     top_k: int | None = None
     table: str = AUTO
-    ngram_weight: float | None = None
+    ngram_weight: float = 0.0
+    counts: str = "corpus"
+    text_share: float = 0.5
     ngram: str = AUTO
+    adaptive: bool = False
     renormalised: bool = False
     channel: str | None = None
     previous: int = 6
-    beam: int = 24
+    pool_beam: int = 24
     depth_price: float = 0.0
     width: int = 7
-    deepest: int | None = None
+    depth: int | None = None
+    boundaries: int = 4
+    below: int | None = None
     threshold: float = 0.02
     floor: int = 32
     step: int | None = None
+    doubling: bool = False
     rate: float | None = None
     memory: float = 0.95
     look_ahead: int | None = None
+    tile: int = 1
+    overhead: bool = True
     cost: str = AUTO
 
-    source: ClassVar[str] = "simlab; the parts have their own sources"
-    exactness: ClassVar[str] = "exact (by definition)"
-    reads: ClassVar[str] = "what its edges, its order and its rule read"
+    source: ClassVar[str] = "simlab; the parts are those of the other policies"
+    exactness: ClassVar[str] = "exact (by definition); of each part what the policy says that has it"
+    reads: ClassVar[str] = "what its edges read: candidates, a table, counts or a channel; a latency profile for prices"
     variants: ClassVar[tuple[str, ...]] = (
         "budget=24",
-        "edges=calibrated,order=beam,width=4,budget=24",
-        "edges=ngram,renormalised=true,rule=ratio",
-        "edges=transitions,rule=survival,budget=24",
-        "edges=transitions,ngram_weight=0.2,budget=24",
-        "edges=transitions,rule=ratio,look_ahead=0,budget=24",
-        "edges=transitions,rule=floor,floor=8,step=4,budget=24",
-        "edges=transitions,order=expand-parent,width=3,budget=24",
-        "edges=pool,rule=price,budget=24",
-        "edges=pool,ngram_weight=0.1,renormalised=true,budget=24",
-        "order=expand-parent,rule=ratio,budget=24",
+        "budget=24,edges=calibrated,rule=price",
+        "budget=24,order=beam,width=4,ngram_weight=0.2,counts=both,adaptive=true,renormalised=true,rule=ratio",
+        "budget=24,edges=transitions,channel=treeflash,rule=survival",
+        "budget=24,edges=transitions,channel=treeflash,ngram_weight=0.2,counts=text",
+        "budget=24,edges=transitions,channel=treeflash,order=expand-parent,width=3",
+        "budget=24,edges=pool,channel=taps,rule=survival",
+        "budget=24,rule=floor,floor=4,doubling=true,overhead=false",
+        "budget=24,order=boundaries,boundaries=2,below=1",
+        "budget=24,order=gap",
+        "budget=24,order=chain,rule=doubt,threshold=0.3",
     )
-
-    def __post_init__(self) -> None:
-        self._check_parts()
-        for name in ("top_k", "previous", "beam", "width", "deepest"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1; got {value}")
-        if not 0.0 <= self._weight < math.inf:
-            raise ValueError(f"ngram_weight must be at least 0; got {self.ngram_weight}")
-        if self._weight == 0 and (self.renormalised or self.ngram != AUTO):
-            raise ValueError("ngram and renormalised are of a 3-gram, and there is none; give an ngram_weight above 0")
-        check_stop(self)
-
-    def _check_parts(self) -> None:
-        """Refuse parts that there are not, or that do not go together, and settings that none of them reads."""
-        parts = (
-            ("edges", self.edges, EDGES, _READ_BY_EDGES),
-            ("order", self.order, tuple(ORDERS), _READ_BY_ORDERS),
-            ("rule", self.rule, STOPS, READ_BY),
-        )
-        for kind, chosen, known, read_by in parts:
-            if chosen not in known:
-                raise ValueError(f"{kind} must be one of {', '.join(known)}; got {chosen!r}")
-            for setting in fields(self):
-                readers = read_by.get(setting.name, known)
-                if chosen not in readers and getattr(self, setting.name) != setting.default:
-                    readable = f"{kind}={' or '.join(readers)}"
-                    raise ValueError(f"{setting.name} is read with {readable} alone; {kind} is {chosen}")
-        if self.edges not in ORDERS[self.order]:
-            raise ValueError(f"order={self.order} takes edges={' or '.join(ORDERS[self.order])}; edges is {self.edges}")
 
     @staticmethod
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it: combinations that no other policy is."""
+        head = "edges=transitions,channel=treeflash"
         return (
-            f"edges=transitions,ngram_weight=0.1/0.2,budget=1..{budget}",
-            f"edges=transitions,rule=ratio/price,budget={budget}",
-            f"edges=pool,rule=ratio,budget={budget}",
-            f"edges=ngram,renormalised=true,rule=ratio/price,budget={budget}",
+            f"{head},ngram_weight=0.1/0.2,budget=1..{budget}",
+            f"{head},rule=ratio/price,budget={budget}",
+            f"edges=pool,channel=taps,rule=ratio,budget={budget}",
+            f"ngram_weight=0.2,renormalised=true,rule=ratio/price,budget={budget}",
         )
 
-    def compose(self, artefacts: Artefacts) -> Composition:
-        """The parts that the settings name."""
-        order, of_order = self._order(artefacts)
-        rule, of_rule = stop_rule(self.rule, self, artefacts, order)
-        return Composition(order, rule, {**of_order, **of_rule})
+    def __post_init__(self) -> None:
+        for name, table in (("edges", tuple(EDGES)), ("order", tuple(ORDERS)), ("rule", tuple(RULES))):
+            if getattr(self, name) not in table:
+                raise ValueError(f"{name} is one of {', '.join(table)}; got {getattr(self, name)}")
+        self._check_reading()
+        self._check_order()
+        self._check_values()
+        _ = self._stop
+
+    def _check_reading(self) -> None:
+        """Refuse a setting that no chosen part reads."""
+        read = {*EDGES[self.edges], *ORDERS[self.order][1], *RULES[self.rule]}
+        readers, chosen = _readers(), f"edges={self.edges},order={self.order},rule={self.rule}"
+        for name in (one.name for one in fields(self) if getattr(self, one.name) != one.default):
+            if name in readers and name not in read:
+                raise ValueError(f"{name} is read with {' or '.join(readers[name])} alone; got {chosen}")
+            if name in _NGRAM and self.ngram_weight == 0:
+                raise ValueError(f"{name} is read with an ngram_weight above 0 alone; got {name} without it")
+
+    def _check_order(self) -> None:
+        """Refuse an order that cannot take the edges."""
+        taken = ORDERS[self.order][0]
+        if self.edges not in taken:
+            raise ValueError(f"order={self.order} takes edges={' or '.join(taken)} alone; got edges={self.edges}")
+        if self.ngram_weight > 0 and self.order not in _WITH_NGRAM:
+            raise ValueError(
+                f"a 3-gram corrects scores of order={' or '.join(_WITH_NGRAM)} alone; got order={self.order}"
+            )
+        if self.rule == DOUBT and self.order != "chain":
+            raise ValueError(f"rule={DOUBT} ends a chain, so it takes order=chain alone; got order={self.order}")
+        if (
+            self.top_k is not None
+            and self.edges == "marginal"
+            and self.order in ("expand-parent", "chain", "boundaries", "gap")
+        ):
+            raise ValueError(f"order={self.order} says itself how many candidates are read; leave out top_k")
+        if self.edges in ("transitions", "pool") and self.channel is None:
+            raise ValueError(f"edges={self.edges} stand in a channel of the trace; write channel=NAME")
+
+    def _check_values(self) -> None:
+        for name in ("top_k", "previous", "pool_beam", "width"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name in ("depth", "boundaries", "below"):
+            if getattr(self, name) is not None and getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
+        for name in ("ngram_weight", "depth_price"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0; got {getattr(self, name)}")
+        if not 0 <= self.text_share <= 1:
+            raise ValueError(f"text_share must be from 0 to 1; got {self.text_share}")
+        if self.counts not in SOURCES:
+            raise ValueError(f"counts is one of {', '.join(SOURCES)}; got {self.counts}")
 
     @property
-    def _weight(self) -> float:
-        usual = _USUAL_WEIGHT if self.edges == NGRAM else 0.0
-        return usual if self.ngram_weight is None else self.ngram_weight
+    def _stop(self) -> Stop:
+        names = [one.name for one in fields(Stop) if one.name != "name"]
+        return Stop(self.rule, **{name: getattr(self, name) for name in names})
+
+    def compose(self, artefacts: Artefacts) -> Composition:
+        """The parts that were named."""
+        order, ids = self._order(artefacts)
+        if self.rule == DOUBT:
+            return Composition(order, BeforeDoubt(self.budget, self.threshold), ids)
+        rule, rule_ids = self._stop.made(artefacts, order)
+        return Composition(order, rule, {**ids, **rule_ids})
 
     def _order(self, artefacts: Artefacts) -> tuple[NodeOrder, dict[str, str]]:
-        if self.edges in _CHANNELS:
-            return self._on_channel(artefacts)
-        if self.order == EXPAND_PARENT:
+        """The order on its edges, and the ids of what they were fitted with."""
+        if self.order == "chain":
+            return SpineOrder(), {}
+        if self.order == "gap":
+            return BranchedChain(GAP), {}
+        if self.order == "boundaries":
+            below = EVERY_DEPTH if self.below is None else self.below
+            return BranchedChain(MISS, num_branches=self.boundaries, below=below), {}
+        if self.channel is not None:
+            return self._on_lattice(self._source(self.channel), artefacts)
+        if self.order == "expand-parent":
             return ExpandParent(self.width), {}
-        edge, ids = _EDGES[self.edges](self, artefacts)
-        deepest = EVERY_DEPTH if self.deepest is None else self.deepest
-        return BestFirst(edge) if self.order == BEST_FIRST else Beam(edge, width=self.width, deepest=deepest), ids
+        edge, ids = self._edge(artefacts)
+        if self.order == "beam":
+            deepest = EVERY_DEPTH if self.depth is None else self.depth + 1
+            return Beam(edge, width=self.width, deepest=deepest), ids
+        return BestFirst(edge), ids
 
-    def _on_channel(self, artefacts: Artefacts) -> tuple[NodeOrder, dict[str, str]]:
-        channel = self.channel or _CHANNELS[self.edges]
-        source: LatticeSource = TransitionSource(channel, previous=self.previous, top_k=self.top_k or 6)
-        if self.edges == POOLS:
-            need = ChannelNeed(channel, POOL, equal=(("beam", self.beam),))
-            source = PoolSource(need, depth_price=float(self.depth_price))
-        if self.order == EXPAND_PARENT:
+    def _source(self, channel: str) -> LatticeSource:
+        if self.edges == "transitions":
+            top_k = _TRANSITIONS_WIDTH if self.top_k is None else self.top_k
+            return TransitionSource(channel, previous=self.previous, top_k=top_k)
+        need = ChannelNeed(channel, POOL, equal=(("beam", self.pool_beam),))
+        return PoolSource(need, depth_price=float(self.depth_price))
+
+    def _on_lattice(self, source: LatticeSource, artefacts: Artefacts) -> tuple[NodeOrder, dict[str, str]]:
+        if self.order == "expand-parent":
             return LatticeOrder(source, WholeFamilies(self.width)), {}
-        if self._weight == 0:
-            return LatticeOrder(source), {}
-        edge, ids = self._corrected(artefacts)
+        edge, ids = self._corrected(artefacts) if self.ngram_weight > 0 else (None, {})
         return LatticeOrder(source, BestPaths(edge)), ids
 
-    def _marginal(self, artefacts: Artefacts) -> tuple[EdgeModel, dict[str, str]]:
-        return Marginal(self.top_k), {}
-
-    def _calibrated(self, artefacts: Artefacts) -> tuple[EdgeModel, dict[str, str]]:
-        table, table_id = artefacts.table("calibration", self.table)
-        return Calibrated(edge_map_of(table), table_id, self.top_k or _USUAL_WIDTH), {"calibration": table_id}
+    def _edge(self, artefacts: Artefacts) -> tuple[EdgeModel, dict[str, str]]:
+        if self.edges == "calibrated":
+            table, table_id = artefacts.table("calibration", self.table)
+            return Calibrated(edge_map_of(table), table_id, self.top_k or _WIDE), {"calibration": table_id}
+        if self.ngram_weight > 0:
+            return self._corrected(artefacts)
+        every = _WIDE if self.order == "beam" else None
+        return Marginal(every if self.top_k is None else self.top_k), {}
 
     def _corrected(self, artefacts: Artefacts) -> tuple[NGramCorrected, dict[str, str]]:
-        counts, counts_id = artefacts.ngram(self.ngram)
-        top_k = self.top_k or _USUAL_WIDTH
-        edge = NGramCorrected(self._weight, counts, counts_id, renormalised=self.renormalised, top_k=top_k)
-        return edge, {"ngram": counts_id}
+        corpus, corpus_id, share = corpus_of(artefacts, self.counts, self.ngram, self.text_share)
+        edge = NGramCorrected(
+            self.ngram_weight,
+            corpus,
+            corpus_id,
+            text_share=share,
+            renormalised=self.renormalised,
+            adaptive=self.adaptive,
+            top_k=self.top_k or _WIDE,
+        )
+        return edge, {"ngram": corpus_id} if corpus_id else {}
 
 
-_EDGES: Mapping[str, Callable[[Tree, Artefacts], tuple[EdgeModel, dict[str, str]]]] = {
-    MARGINAL: Tree._marginal,
-    CALIBRATED: Tree._calibrated,
-    NGRAM: Tree._corrected,
-}
+def _readers() -> dict[str, list[str]]:
+    """Of each setting the parts that read it, as they are typed."""
+    found: dict[str, list[str]] = {}
+    for part, name, settings in _parts():
+        for setting in settings:
+            found.setdefault(setting, []).append(f"{part}={name}")
+    return found
+
+
+def _parts() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    yield from (("edges", name, settings) for name, settings in EDGES.items())
+    yield from (("order", name, settings) for name, (_, settings) in ORDERS.items())
+    yield from (("rule", name, settings) for name, settings in RULES.items())

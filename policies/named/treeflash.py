@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.policies.artefacts import Artefacts
-from simlab.policies.composition import Composed, Composition
+from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import TransitionSource
 from simlab.policies.rules.budgets import FixedBudget
@@ -41,6 +41,11 @@ class TreeFlash(Composed):
     def searched(budget: int, depth: int) -> tuple[str, ...]:
         """What `simlab optimize` tries of it."""
         return (f"budget=1..{budget}",)
+
+    def as_tree(self) -> str:
+        """The same policy as `tree` composes it."""
+        read: dict[str, int | str] = {"channel": self.channel, "previous": self.previous, "top_k": self.top_k}
+        return typed_tree(budget=self.budget, edges="transitions", **read)
 
     def compose(self, artefacts: Artefacts) -> Composition:
         """Best-first on the head's laws, a fixed budget."""

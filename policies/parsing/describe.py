@@ -10,9 +10,13 @@ from dataclasses import dataclass
 
 from simlab.errors import PolicyError
 from simlab.policies import POLICIES
+from simlab.policies.composition import Composed
 from simlab.policies.parsing.parse import named_class
 from simlab.policies.parsing.user_file import load_policy_class, split_user_file
 from simlab.policy import AnyPolicy, Needs
+
+EXAMPLE = 16
+"""A setting that must be given, where a policy is shown with its defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class PolicyInfo:
         reads: what it needs of a trace, and beside it.
         source: where the method comes from.
         exactness: how certain it is that this is the published method.
+        as_tree: the same policy as `tree` composes it, what must be given as `EXAMPLE`; empty: it does not.
     """
 
     name: str
@@ -64,6 +69,7 @@ class PolicyInfo:
     reads: str
     source: str
     exactness: str
+    as_tree: str = ""
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -94,7 +100,19 @@ def describe(name: str, policy: Callable[..., AnyPolicy]) -> PolicyInfo:
         reads=_said(policy, "reads") or _reads_of_needs(policy),
         source=_said(policy, "source") or "unpublished",
         exactness=_said(policy, "exactness") or "not stated",
+        as_tree=_as_tree(policy),
     )
+
+
+def _as_tree(policy: Callable[..., AnyPolicy]) -> str:
+    """Of a policy with its defaults; whole numbers that must be given are `EXAMPLE`."""
+    if not (isinstance(policy, type) and issubclass(policy, Composed)):
+        return ""
+    required = {one.name: EXAMPLE for one in map(_setting, _fields(policy)) if one.required and one.kind == "int"}
+    try:
+        return str(policy(**required).as_tree())
+    except Exception:  # noqa: BLE001 - anything may go wrong in code of others, and this is a description
+        return ""
 
 
 def _class_of(name: str) -> Callable[..., AnyPolicy]:

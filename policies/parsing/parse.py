@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from simlab.cost import CostTable
-from simlab.errors import PolicyError, did_you_mean, named_or_listed
+from simlab.errors import CostError, PolicyError, did_you_mean, named_or_listed
 from simlab.ids import content_id
 from simlab.limits.typed_numbers import finite_number, is_whole, whole_number
 from simlab.policies import POLICIES
@@ -223,7 +223,7 @@ def _composition(label: str, recipe: Composed, artefacts: Artefacts) -> Composit
     """What a recipe makes of what is at hand, under the label that messages name."""
     try:
         made = dataclasses.replace(recipe.compose(artefacts), label=label)
-    except (PolicyError, ValueError, TypeError) as error:
+    except (CostError, PolicyError, ValueError, TypeError) as error:
         raise PolicyError(f"`{label}`: {error}") from error
     cost = getattr(made.rule, "cost", None)
     of_each_text = not isinstance(made.rule, SharedRule)

@@ -112,6 +112,7 @@ def policy_json(one: PolicyInfo) -> dict[str, object]:
         "reads": one.reads,
         "exactness": one.exactness,
         "source": one.source,
+        "as_tree": one.as_tree,
     }
 
 
@@ -130,7 +131,9 @@ def _block(one: PolicyInfo, with_details: bool) -> str:
         "reads": one.reads,
         "exactness": one.exactness,
         "source": one.source,
+        "as tree": one.as_tree,
     }
+    said = {key: value for key, value in said.items() if value}
     lines += [line for key, value in said.items() for line in _wrapped(value, f"  {key:<11}", " " * 13)]
     return "\n".join(lines).replace(_JOINED, " ")
 
@@ -151,6 +154,7 @@ def policies_page(found: Sequence[PolicyInfo]) -> str:
 def _section(one: PolicyInfo) -> str:
     prose = "\n\n".join(_filled(part) for part in (one.summary, *one.details))
     facts = {"Reads": one.reads, "Exactness": one.exactness, "Source": one.source}
+    facts |= {"As a tree": f"`{one.as_tree}`"} if one.as_tree else {}
     listed = "\n".join(_filled(f"* *{key}*: {value}", "  ") for key, value in facts.items())
     rows = [f"| `{each.name}` | {_cell(each.kind)} | {_default(each)} |" for each in one.fields]
     table = "\n| setting | type | default |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "\nNo settings.\n"

@@ -18,6 +18,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "joint-throughput": [{"budget": 16}, {"budget": 64, "look_ahead": 1}],
     "entropy-width": [{}, {"caps": "coverage"}, {"caps": "probability"}, {"caps": "bins"}],
     "bastion": [{}, {"cost_model": "roofline"}],
+    "taps": [{"budget": 16, "beam": 3}, {"budget": 16, "beam": 3, "depth_price": 0.0}],
     "sequoia": [{}, {"size": "hardware"}],
 }
 

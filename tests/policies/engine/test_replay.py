@@ -21,6 +21,7 @@ from simlab.cost import price
 from simlab.policies import POLICIES
 from simlab.policies.composition import Composition
 from simlab.policies.engine.replay import Replay
+from simlab.policies.named.tree import Tree
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import AnyPolicy, ChannelNeed
@@ -50,6 +51,8 @@ SETTINGS: dict[str, list[str]] = {
     "bastion": ["", "floor=1,step=1,overhead=false", "floor=4,doubling=true", "top_k=5,floor=8,step=3"],
     "price": ["", "rate=0/20/300", "memory=0", "look_ahead=2,budget=30"],
     "survival": ["", "threshold=0", "threshold=0.3,budget=9"],
+    "taps": ["budget=9,beam=3", "budget=24,beam=3,depth_price=0/0.5"],
+    "tree": [one.replace("channel=taps", "channel=taps,pool_beam=3") for one in Tree.variants],
     "calibrated": ["", "stop=survival", "stop=ratio", "stop=floor", "stop=price", "budget=5,top_k=3"],
 }
 

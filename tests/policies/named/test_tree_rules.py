@@ -13,10 +13,14 @@ from simlab.policies.composition import rule_of
 from simlab.policies.parsing.parse import parse_policies
 from simlab.policies.rules.budgets import BestRatio
 
+ON_ROWS = "tree:edges=transitions,channel=treeflash,rule=ratio"
+
 
 def test_a_rule_on_a_channel_weighs_what_the_channel_takes() -> None:
     artefacts = FullArtefacts()
-    with_channel, without = parse_policies(["tree:edges=transitions,rule=ratio", "tree:rule=ratio"], artefacts)
+    with_channel, without = parse_policies(
+        ["tree:edges=transitions,channel=treeflash,rule=ratio", "tree:rule=ratio"], artefacts
+    )
     one, other = rule_of(with_channel.policy), rule_of(without.policy)
     assert isinstance(one, BestRatio)
     assert isinstance(other, BestRatio)
@@ -27,4 +31,4 @@ def test_a_rule_on_a_channel_weighs_what_the_channel_takes() -> None:
 def test_prices_without_the_channel_are_refused_with_the_command_that_measures_it() -> None:
     prices = replace(random_table(np.random.default_rng(0), 64), cost_id="no-channels")
     with pytest.raises(PolicyError, match="simlab profile --channel treeflash"):
-        parse_policies(["tree:edges=transitions,rule=ratio"], MadeUpArtefacts(prices))
+        parse_policies([ON_ROWS], MadeUpArtefacts(prices))

@@ -120,7 +120,7 @@ def test_json_holds_types_and_defaults(capsys: pytest.CaptureFixture[str]) -> No
     assert found["ddtree"]["settings"] == [{"name": "budget", "type": "int", "required": True, "default": None}]
     assert found["chain"]["settings"] == [{"name": "length", "type": "int or null", "required": False, "default": None}]
     assert found["ar"]["settings"] == []
-    assert set(found["ar"]) == {"name", "summary", "details", "settings", "reads", "exactness", "source"}
+    assert set(found["ar"]) == {"name", "summary", "details", "settings", "reads", "exactness", "source", "as_tree"}
 
 
 def test_a_class_in_a_file_is_described(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
