@@ -10,7 +10,7 @@ import pytest
 from channel_texts import joint_needs, with_channels
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_artefacts import FullArtefacts
+from made_up_artefacts import FullArtefacts, channel_seconds
 from made_up_costs import filled, random_table
 from one_depth import of_one_depth
 from order_checks import check_columns, check_layer
@@ -132,7 +132,8 @@ def test_a_layer_is_what_every_root_gives_on_real_rows(name: str, sample: list[R
 def test_sums_of_texts_together_are_those_of_their_rounds(seed: int, number: int) -> None:
     """Every policy at once, priced and not: to the last bit."""
     sequences = [with_channels(one, ALL_POLICIES, vocab_size=8) for one in of_one_depth(seed, number)]
-    texts, cost = texts_of(sequences), random_table(np.random.default_rng(seed), 512, longest=60)
+    table = random_table(np.random.default_rng(seed), 512, longest=60)
+    texts, cost = texts_of(sequences), replace(table, channels=channel_seconds(len(table.contexts)))
     policies = ALL_POLICIES
     priced = [(policy, None if place % 3 == 0 else cost) for place, policy in enumerate(policies)]
     sums = Replay(priced).sums(texts)

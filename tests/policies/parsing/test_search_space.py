@@ -1,12 +1,13 @@
 """Policies with ranges as people type them, and what is searched where nothing is typed."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_artefacts import MadeUpArtefacts
+from made_up_artefacts import MadeUpArtefacts, channel_seconds
 from made_up_costs import random_table
 
 from simlab.errors import PolicyError
@@ -82,7 +83,8 @@ SEARCHED = {
 
 @pytest.mark.parametrize(("budget", "depth"), [(1, 1), (6, 7), (64, 7), (256, 15)])
 def test_the_built_in_policies_can_be_searched(budget: int, depth: int) -> None:
-    artefacts = MadeUpArtefacts(random_table(np.random.default_rng(0), most_drafted=budget))
+    prices = random_table(np.random.default_rng(0), most_drafted=budget)
+    artefacts = MadeUpArtefacts(replace(prices, channels=channel_seconds(len(prices.contexts))))
     entries = built_in_entries(budget, depth)
     names = {text.partition(":")[0] for text in entries}
     # These are always searched, are another one for a text alone, or were found to lose.
