@@ -118,7 +118,7 @@ class Composed(ABC):
         """The order and the rule that these settings mean, made of what is at hand."""
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it, as it is typed; empty where its parts are not all in that table."""
+        """This policy as `tree` composes it, as it is typed; empty where its parts are not all in that table."""
         return ""
 
     @cached_property

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from simlab.arrays import Doubles, Longs, read_only
 from simlab.columns import RoundColumns
 from simlab.errors import CostError
 from simlab.jit import borrowing_kernel, kernel
-from simlab.policy import AnyPolicy, ChannelNeed, is_plain_decoding
+from simlab.policy import AnyPolicy, ChannelNeed, Needs, is_plain_decoding
 
 STAGES = ("draft", "channel", "select", "verify", "commit")
 """The stages of a round, in order."""
@@ -47,6 +47,15 @@ def plain_beside(stage: str) -> str:
     ('plain', 'plain:treeflash')
     """
     return f"{PLAIN}:{stage.removeprefix(f'{CHANNEL}:')}" if stage.startswith(f"{CHANNEL}:") else PLAIN
+
+
+class ReadsChannels(Protocol):
+    """A policy, or an order of nodes: what says which channels it reads."""
+
+    @property
+    def needs(self) -> Needs:
+        """What is read of a draft."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +229,8 @@ class CostTable:
         """The most tokens before the root that have a price."""
         return int(self.contexts[-1])
 
-    def charged(self, policy: AnyPolicy) -> "CostTable":
-        """This table for the rounds of one policy: what its channels take is in each of them, as the stage ``CHANNEL``.
+    def charged(self, policy: ReadsChannels) -> "CostTable":
+        """This table for the rounds of one policy or order: what its channels take is the stage ``CHANNEL``.
 
         A policy without channels has this table itself.
 

@@ -70,7 +70,7 @@ class AdaFlash(Composed):
         return (f"budget={depth},threshold=0.3/0.5/0.7/0.8/0.9/0.95/0.98",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         return typed_tree(budget=self.budget, order="chain", rule="doubt", threshold=self.threshold)
 
     def compose(self, artefacts: Artefacts) -> Composition:

@@ -80,7 +80,7 @@ class Bastion(Composed):
         return (f"budget={budget},floor=4/8/16/32,step=4/8/16/32",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         if self.cost_model == ROOFLINE or self.top_k is None:
             return ""
         return typed_tree(

@@ -44,7 +44,7 @@ class CaDDTree(Composed):
         return (f"budget={budget},look_ahead=0/1/4,overhead=true/false",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         return typed_tree(
             budget=self.budget,
             rule="ratio",

@@ -73,7 +73,7 @@ class CalibratedTree(Composed):
 
     @property
     def _stop(self) -> Stop:
-        """Its rule as it is set; refused where a setting has no sense."""
+        """The budget rule as it is set; refused where a setting has no sense."""
         names = ("budget", "threshold", "floor", "step", "rate", "memory", "look_ahead", "cost")
         return Stop(self.stop, **{name: getattr(self, name) for name in names})
 
@@ -83,7 +83,7 @@ class CalibratedTree(Composed):
         return (f"budget=1..{budget}", f"stop=ratio/price,budget={budget}")
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         read = {name: getattr(self, name) for name in STOPS[self.stop] if name in _READ_BY}
         parts: dict[str, int | str] = {
             "budget": self.budget,

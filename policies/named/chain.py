@@ -97,7 +97,7 @@ class Chain(Composed):
         return (f"length=1..{depth}",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         return typed_tree(budget=self.budget, order="chain")
 
     def compose(self, artefacts: Artefacts) -> Composition:

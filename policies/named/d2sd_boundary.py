@@ -43,7 +43,7 @@ class D2SDBoundary(Composed):
         return (f"boundaries=1/2/4,budget=1..{min(budget, depth * (depth + 1))}",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         return typed_tree(budget=self.budget, order="boundaries", boundaries=self.boundaries, below=self.below)
 
     def compose(self, artefacts: Artefacts) -> Composition:

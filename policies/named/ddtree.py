@@ -33,7 +33,7 @@ class DDTree(Composed):
             raise ValueError(f"budget must be at least 1; got {self.budget}")
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         return typed_tree(budget=self.budget)
 
     def compose(self, artefacts: Artefacts) -> Composition:

@@ -43,7 +43,7 @@ class Eagle2Beam(Composed):
         return (f"beam=2/4/10,depth={depth},budget=1..{budget}",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         return typed_tree(budget=self.budget, order="beam", top_k=self.beam, width=self.beam, depth=self.depth)
 
     def compose(self, artefacts: Artefacts) -> Composition:

@@ -136,7 +136,7 @@ class ExpandParentTree(Composed):
         return (f"width=2/3/4/7,budget=1..{budget}",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         if self.caps != NO_CAPS:
             return ""
         return typed_tree(budget=self.budget, order="expand-parent", width=self.width)

@@ -85,7 +85,7 @@ class Presto(Composed):
         )
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         settings: dict[str, bool | int | float | str] = {"budget": self.budget, "top_k": self.top_k}
         if self.ngram_weight > 0:
             names = ("ngram_weight", "counts", "text_share", "ngram", "adaptive", "renormalised")

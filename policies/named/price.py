@@ -46,7 +46,7 @@ class Price(Composed):
         return (f"budget={budget}",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         settings = {"rate": self.rate} if self.rate is not None else {"memory": self.memory}
         return typed_tree(budget=self.budget, rule="price", **settings, look_ahead=self.look_ahead, cost=self.cost)
 

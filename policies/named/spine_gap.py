@@ -32,7 +32,7 @@ class SpineGap(Composed):
         return (f"budget=1..{min(budget, 2 * depth)}",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         return typed_tree(budget=self.budget, order="gap")
 
     def compose(self, artefacts: Artefacts) -> Composition:

@@ -39,7 +39,7 @@ class SurvivalThreshold(Composed):
         return (f"threshold=0.01/0.02/0.05/0.1/0.2/0.3/0.5,budget={budget}",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         return typed_tree(budget=self.budget, rule="survival", threshold=self.threshold)
 
     def compose(self, artefacts: Artefacts) -> Composition:

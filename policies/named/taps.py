@@ -48,7 +48,7 @@ class Taps(Composed):
         return (f"budget=1..{budget}",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         read: dict[str, int | float | str] = {
             "channel": self.channel,
             "pool_beam": self.beam,

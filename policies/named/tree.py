@@ -250,7 +250,7 @@ class Tree(Composed):
 
 
 def _readers() -> dict[str, list[str]]:
-    """Of each setting the parts that read it, as they are typed."""
+    """The parts that read each setting, as they are typed."""
     found: dict[str, list[str]] = {}
     for part, name, settings in _parts():
         for setting in settings:

@@ -43,7 +43,7 @@ class TreeFlash(Composed):
         return (f"budget=1..{budget}",)
 
     def as_tree(self) -> str:
-        """The same policy as `tree` composes it."""
+        """This policy as `tree` composes it."""
         read: dict[str, int | str] = {"channel": self.channel, "previous": self.previous, "top_k": self.top_k}
         return typed_tree(budget=self.budget, edges="transitions", **read)
 

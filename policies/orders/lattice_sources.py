@@ -124,7 +124,7 @@ class TransitionSource:
 
     @property
     def with_probabilities(self) -> "TransitionSource":
-        """The source itself."""
+        """This source: its scores are probabilities."""
         return self
 
     def at_root(self, draft: Draft) -> ChannelLists:

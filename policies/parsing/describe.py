@@ -105,7 +105,7 @@ def describe(name: str, policy: Callable[..., AnyPolicy]) -> PolicyInfo:
 
 
 def _as_tree(policy: Callable[..., AnyPolicy]) -> str:
-    """Of a policy with its defaults; whole numbers that must be given are `EXAMPLE`."""
+    """The composed tree that a policy is with its defaults; whole numbers that must be given are `EXAMPLE`."""
     if not (isinstance(policy, type) and issubclass(policy, Composed)):
         return ""
     required = {one.name: EXAMPLE for one in map(_setting, _fields(policy)) if one.required and one.kind == "int"}

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simlab.policies.artefacts import AUTO, Artefacts
-from simlab.policies.composition import Composition
 from simlab.policies.costs.round_costs import ALL_STAGES, MODEL_STAGES
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.rules.budgets import (
@@ -94,7 +93,7 @@ class Stop:
         if self.name == SURVIVAL:
             return SurvivalBudget(self.budget, self.threshold), {}
         measured, cost_id = artefacts.cost(self.cost)
-        cost = measured.charged(Composition(order, FixedBudget(self.budget)))
+        cost = measured.charged(order)
         artefact_ids, stages = {"cost": cost_id}, ALL_STAGES if self.overhead else MODEL_STAGES
         if self.name == RATIO:
             look_ahead = 1 if self.look_ahead is None else self.look_ahead or FULL_SCAN

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.layouts import layout_of
+from simlab.real_runner.checkpoints.networks.taps import ScorerConfig
+from simlab.real_runner.checkpoints.networks.treeflash import HeadConfig
 from simlab.real_runner.checkpoints.parts import parts_of
-from simlab.real_runner.checkpoints.taps import ScorerConfig
 from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD
-from simlab.real_runner.checkpoints.treeflash import HeadConfig
 from simlab.real_runner.drafters.config import DFlashConfig
 
 

@@ -15,10 +15,10 @@ from simlab.arrays import read_only
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields, stored_tensors
 from simlab.real_runner.checkpoints.headers import StoredTensor
+from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_to_json
+from simlab.real_runner.checkpoints.networks.treeflash import HEAD_PREFIX, HeadConfig, head_to_json
 from simlab.real_runner.checkpoints.parts import CheckpointParts, parts_of
-from simlab.real_runner.checkpoints.taps import ScorerConfig, scorer_to_json
 from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
-from simlab.real_runner.checkpoints.treeflash import HEAD_PREFIX, HeadConfig, head_to_json
 from simlab.real_runner.checkpoints.weights import draft_ids
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter

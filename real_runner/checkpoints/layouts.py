@@ -6,9 +6,9 @@ Nothing here imports torch, so that the command line can list and explain them.
 from operator import itemgetter
 
 from simlab.real_runner.checkpoints.layout import Fields, Layout
+from simlab.real_runner.checkpoints.networks.taps import TAPS
+from simlab.real_runner.checkpoints.networks.treeflash import TREEFLASH
 from simlab.real_runner.checkpoints.speculators import SPECULATORS
-from simlab.real_runner.checkpoints.taps import TAPS
-from simlab.real_runner.checkpoints.treeflash import TREEFLASH
 from simlab.real_runner.checkpoints.zlab import ZLAB
 from simlab.real_runner.drafters.config import DFlashConfig
 

@@ -10,8 +10,8 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.layouts import layout_of
-from simlab.real_runner.checkpoints.taps import ScorerConfig, scorer_from_json
-from simlab.real_runner.checkpoints.treeflash import HEAD_PREFIX, HeadConfig, head_from_json, is_head_alone
+from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_from_json
+from simlab.real_runner.checkpoints.networks.treeflash import HEAD_PREFIX, HeadConfig, head_from_json, is_head_alone
 from simlab.real_runner.checkpoints.weights import check_head_weights, check_weights
 from simlab.real_runner.drafters.config import DFlashConfig
 

@@ -10,7 +10,8 @@ import numpy as np
 from simlab.arrays import Longs
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.headers import StoredTensor
-from simlab.real_runner.checkpoints.taps import ScorerConfig, scorer_shapes
+from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_shapes
+from simlab.real_runner.checkpoints.networks.treeflash import HeadConfig, head_shapes
 from simlab.real_runner.checkpoints.tensor_names import (
     EMBEDDING,
     HEAD,
@@ -19,7 +20,6 @@ from simlab.real_runner.checkpoints.tensor_names import (
     check_names,
     layer_shapes,
 )
-from simlab.real_runner.checkpoints.treeflash import HeadConfig, head_shapes
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 

@@ -9,7 +9,7 @@ from simlab.errors import ModelError, TraceError, UsageError, did_you_mean
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.producers import load_producer
+from simlab.real_runner.checkpoints.networks.producers import load_producer
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.heads.producer import Producer
 from simlab.real_runner.models import Models

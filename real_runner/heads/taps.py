@@ -117,5 +117,5 @@ def _network(num_inputs: int, inner_size: int) -> nn.Sequential:
 
 
 def _rows(tokens: Tensor, parents: Tensor) -> Tensor:
-    """Of each node its parent's row, ``[N, n, K]``; row 0 is the root's."""
+    """The row of each node's parent, ``[N, n, K]``; row 0 is the root's."""
     return tokens.gather(1, parents[..., None].expand(-1, -1, tokens.shape[-1]))

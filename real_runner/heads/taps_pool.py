@@ -123,7 +123,7 @@ class BeamNodes:
 
 
 def beam_nodes(base: BaseCandidates, reach: PoolReach) -> BeamNodes:
-    """Of each depth the nodes with the largest path probabilities by marginals, below those of the depth above.
+    """The nodes of each depth with the largest path probabilities by marginals, below those of the depth above.
 
     Of equal ones those of the earlier parent are first, of one parent those of the smaller rank.
 

@@ -8,7 +8,7 @@ from simlab.errors import CostError, ModelError
 from simlab.policy import UNITS, ChannelNeed
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.producers import load_producer, reach_of
+from simlab.real_runner.checkpoints.networks.producers import load_producer, reach_of
 from simlab.real_runner.heads.producer import Producer
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.options import ProfileChannel

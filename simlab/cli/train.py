@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_device
@@ -51,19 +52,25 @@ and the optimiser's moments of FOLDER/state.safetensors where there is one, else
 model.safetensors and a new optimiser. It says on stderr which."""
 
 
-_TREEFLASH = """A first-order head (TreeFlash, arXiv 2606.03819) says what a drafter thinks of a depth once the token
+_HELD_OUT = """Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
+lowest, and the run ends early when it no longer falls. It belongs to this drafter: beside another
+it is refused. --resume goes on after an interruption, as with a drafter."""
+
+_TREEFLASH = (
+    """A first-order head (TreeFlash, arXiv 2606.03819) says what a drafter thinks of a depth once the token
 above it is known. It learns from the same kinds of text as a drafter does, and the drafter stays as it
 is. Give text that the drafter was not trained on: on its own text a drafter is better than it will be.
 
   simlab train treeflash --prompts fresh.jsonl --out runs/head
   simlab train treeflash --text text.parquet --draft runs/drafter --steps 2000 --patience 0 --out runs/head
 
-Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
-lowest, and the run ends early when it no longer falls. It belongs to this drafter: beside another
-it is refused. --resume goes on after an interruption, as with a drafter."""
+"""
+    + _HELD_OUT
+)
 
 
-_TAPS = """A scorer (after TAPS, arXiv 2606.00487) says how probable a node of a draft tree is once its parent is right.
+_TAPS = (
+    """A scorer (after TAPS, arXiv 2606.00487) says how probable a node of a draft tree is once its parent is right.
 Its nodes are those of a beam over the drafter's candidates; the drafter stays as it is. It learns from
 the same kinds of text as a head does, and from its own path: below each node that the text goes through,
 which token came.
@@ -71,9 +78,9 @@ which token came.
   simlab train taps --prompts fresh.jsonl --out runs/scorer
   simlab record --trace runs/mine --add-channel taps=runs/scorer
 
-Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
-lowest, and the run ends early when it no longer falls. It belongs to this drafter: beside another
-it is refused. --resume goes on after an interruption, as with a drafter."""
+"""
+    + _HELD_OUT
+)
 
 
 _CALIBRATION = """A logistic map of a drafter's probabilities, by depth and class of rank, for policies like calibrated.
@@ -125,9 +132,7 @@ def _add_dflash(parser: Parser) -> None:
     )
     _add_answers(parser.add_argument_group("text"))
     _add_sizes(parser.add_argument_group("drafter"))
-    plan = parser.add_argument_group("plan")
-    _add_plan(plan, _DRAFTER_PLAN, eval_every=500)
-    _add_head_tokens(plan, _DRAFTER_PLAN)
+    _add_plan(parser.add_argument_group("plan"), _DRAFTER_PLAN, eval_every=500)
     _add_loss(parser.add_argument_group("loss"))
 
 
@@ -135,22 +140,12 @@ def _add_taps(parser: Parser) -> None:
     _add_network(parser)
     pools = parser.add_argument_group("pools")
     pools.add_argument("--beam", type=positive, default=48, metavar="N", help="nodes of each depth (default 48)")
-    pools.add_argument(
-        "--extensions",
-        type=positive,
-        default=64,
-        metavar="N",
-        help="the drafter's candidates of the next depth that are looked at below each (default 64)",
-    )
+    said = "the drafter's candidates of the next depth that are looked at below each (default 64)"
+    pools.add_argument("--extensions", type=positive, default=64, metavar="N", help=said)
     _add_network_plan(parser.add_argument_group("plan"), _SCORER_PLAN)
     parser.set_defaults(head_tokens=_SCORER_PLAN.head_tokens)
-    parser.add_argument_group("loss").add_argument(
-        "--reach-weight",
-        type=float,
-        default=0.5,
-        metavar="X",
-        help="of the loss on whole paths, beside that below single nodes (default 0.5)",
-    )
+    said = "of the loss on whole paths, beside that below single nodes (default 0.5)"
+    parser.add_argument_group("loss").add_argument("--reach-weight", type=float, default=0.5, metavar="X", help=said)
 
 
 def _add_treeflash(parser: Parser) -> None:
@@ -160,9 +155,7 @@ def _add_treeflash(parser: Parser) -> None:
     head.add_argument(
         "--dropout", type=float, default=0.1, metavar="X", help="share of its inputs that a step omits (default 0.1)"
     )
-    plan = parser.add_argument_group("plan")
-    _add_network_plan(plan, _HEAD_PLAN)
-    _add_head_tokens(plan, _HEAD_PLAN)
+    _add_network_plan(parser.add_argument_group("plan"), _HEAD_PLAN)
     _add_decay(parser.add_argument_group("loss"))
 
 
@@ -178,13 +171,8 @@ def _add_network(parser: Parser) -> None:
 def _add_network_plan(plan: Options, defaults: TrainingPlan) -> None:
     """Add the plan, and when it ends early."""
     _add_plan(plan, defaults, eval_every=25)
-    plan.add_argument(
-        "--weight-decay",
-        type=float,
-        default=defaults.weight_decay,
-        metavar="X",
-        help=f"of AdamW (default {defaults.weight_decay:g})",
-    )
+    said = f"of AdamW (default {defaults.weight_decay:g})"
+    plan.add_argument("--weight-decay", type=float, default=defaults.weight_decay, metavar="X", help=said)
     plan.add_argument(
         "--held-out", type=float, default=0.1, metavar="SHARE", help="of the texts, not learnt from (default 0.1)"
     )
@@ -242,38 +230,14 @@ def _add_sizes(group: Options) -> None:
     )
 
 
-def _add_head_tokens(group: Options, usual: TrainingPlan) -> None:
-    group.add_argument(
-        "--head-tokens",
-        type=not_negative,
-        default=usual.head_tokens,
-        metavar="N",
-        help=f"commonest tokens that the loss is taken over; 0: all (default {usual.head_tokens})",
-    )
-
-
 def _add_plan(group: Options, usual: TrainingPlan, eval_every: int) -> None:
-    group.add_argument(
-        "--steps",
-        type=positive,
-        default=usual.steps,
-        metavar="N",
-        help=f"optimiser steps in all (default {usual.steps})",
+    numbers = (
+        ("--steps", usual.steps, "optimiser steps in all"),
+        ("--sequences", usual.num_sequences, "texts in a step"),
+        ("--roots", usual.num_roots, "random blocks in each of them"),
     )
-    group.add_argument(
-        "--sequences",
-        type=positive,
-        default=usual.num_sequences,
-        metavar="N",
-        help=f"texts in a step (default {usual.num_sequences})",
-    )
-    group.add_argument(
-        "--roots",
-        type=positive,
-        default=usual.num_roots,
-        metavar="N",
-        help=f"random blocks in each of them (default {usual.num_roots})",
-    )
+    for option, default, what in numbers:
+        group.add_argument(option, type=positive, default=default, metavar="N", help=f"{what} (default {default})")
     group.add_argument(
         "--learning-rate",
         type=float,
@@ -288,6 +252,14 @@ def _add_plan(group: Options, usual: TrainingPlan, eval_every: int) -> None:
         metavar="N",
         help=f"steps of rising learning rate (default {usual.warmup_steps})",
     )
+    if usual.head_tokens:
+        group.add_argument(
+            "--head-tokens",
+            type=not_negative,
+            default=usual.head_tokens,
+            metavar="N",
+            help=f"commonest tokens that the loss is taken over; 0: all (default {usual.head_tokens})",
+        )
     group.add_argument(
         "--seed",
         type=seed,
@@ -373,9 +345,7 @@ def _run_dflash(options: argparse.Namespace) -> int:
             resume=options.resume,
             device=options.device,
         )
-    keep(f"the same command with --resume goes on with {chosen.out}")
-    print(f"The drafter is in {train(chosen)}")
-    return 0
+    return _finished(chosen.out, lambda: f"The drafter is in {train(chosen)}")
 
 
 def _run_treeflash(options: argparse.Namespace) -> int:
@@ -384,22 +354,9 @@ def _run_treeflash(options: argparse.Namespace) -> int:
         from simlab.real_runner.train.networks.treeflash import train_head  # noqa: PLC0415 - loads torch
     with at_the_door():
         chosen = HeadOptions(
-            target=options.target,
-            draft=options.draft,
-            out=options.out,
-            plan=_plan(options, LossWeights(options.decay, focal=0.0, chain=0.0), options.weight_decay),
-            texts=_texts(options),
-            inner_size=options.inner_size,
-            dropout=options.dropout,
-            held_out=options.held_out,
-            patience=options.patience,
-            eval_every=options.eval_every,
-            resume=options.resume,
-            device=options.device,
+            **_of_network(options, options.decay), inner_size=options.inner_size, dropout=options.dropout
         )
-    keep(f"the same command with --resume goes on with {chosen.out}")
-    print(f"The head is in {train_head(chosen)}")
-    return 0
+    return _finished(chosen.out, lambda: f"The head is in {train_head(chosen)}")
 
 
 def _run_taps(options: argparse.Namespace) -> int:
@@ -408,23 +365,26 @@ def _run_taps(options: argparse.Namespace) -> int:
         from simlab.real_runner.train.networks.taps import train_scorer  # noqa: PLC0415 - loads torch
     with at_the_door():
         chosen = ScorerOptions(
-            target=options.target,
-            draft=options.draft,
-            out=options.out,
-            plan=_plan(options, LossWeights(0.0, focal=0.0, chain=0.0), options.weight_decay),
-            texts=_texts(options),
+            **_of_network(options, decay=0.0),
             beam=options.beam,
             extensions=options.extensions,
             reach_weight=options.reach_weight,
-            held_out=options.held_out,
-            patience=options.patience,
-            eval_every=options.eval_every,
-            resume=options.resume,
-            device=options.device,
         )
-    keep(f"the same command with --resume goes on with {chosen.out}")
-    print(f"The scorer is in {train_scorer(chosen)}")
+    return _finished(chosen.out, lambda: f"The scorer is in {train_scorer(chosen)}")
+
+
+def _finished(out: Path, trained: Callable[[], str]) -> int:
+    """Train, and say where the result is; an interruption says how to go on."""
+    keep(f"the same command with --resume goes on with {out}")
+    print(trained())
     return 0
+
+
+def _of_network(options: argparse.Namespace, decay: float) -> dict[str, Any]:
+    """The settings that all networks beside a drafter have, checked where they are put together."""
+    names = ("target", "draft", "out", "held_out", "patience", "eval_every", "resume", "device")
+    plan = _plan(options, LossWeights(decay, focal=0.0, chain=0.0), options.weight_decay)
+    return {"plan": plan, "texts": _texts(options), **{name: getattr(options, name) for name in names}}
 
 
 def _taps(text: str | None) -> tuple[int, ...] | None:

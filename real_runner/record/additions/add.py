@@ -19,7 +19,7 @@ from simlab.errors import ModelError, TraceError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.checkpoints.layout import Fields
-from simlab.real_runner.checkpoints.producers import load_producer, reach_of
+from simlab.real_runner.checkpoints.networks.producers import load_producer, reach_of
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map

@@ -125,7 +125,7 @@ class ScorerLoss:
         }
 
     def save(self, folder: Path, digest: str) -> None:
-        """Write the scorer."""
+        """Write the scorer with its reach and its drafter's digest."""
         save_scorer(self.network, folder, digest, self.reach)
 
     def described(self) -> NetworkWords:

@@ -43,6 +43,7 @@ _shtab_simlab_train_commands() {
     ngram:'Count a 3-gram of the target'"'"'s texts.'
     price:'Find the rate at which a policy should exchange seconds for tokens.'
     ranks:'Count how often a drafter'"'"'s candidate of each rank is right.'
+    taps:'Train a scorer of draft trees for a drafter.'
     treeflash:'Train a first-order head for a drafter.'
   )
   _describe 'simlab train commands' _commands
@@ -268,6 +269,8 @@ _shtab_simlab_profile_options=(
   "--until-interval[go on until the price of every round over autoregressive decoding\'s is known to this share of it, by 95 \% intervals\: 0.03 is 3 \%]:X:"
   "--time-limit[end after so many minutes of measuring, once every cell has been measured]:M:"
   "--batch[texts at a time, each with as many drafted tokens and as long a context (default 1)]:N:"
+  "*--channel[time a channel too, made by this network, with the settings of \`simlab record --add-channel\`\; may be repeated. With --resume it is added to the file]:NAME=CHECKPOINT[,KEY=N...]:"
+  "--units[how much of a channel is made, such as 4,8,16\: of a TreeFlash head its \`previous\` (default\: as its settings have it)]:LIST:"
   "--temperature[sampling temperature\; 0\: greedy (default 0)]:X:"
   "--top-p[top-p (nucleus) sampling\; 1\: off (default 1)]:X:"
   "--top-k[top-k sampling\; 0\: off (default 0)]:N:"
@@ -323,7 +326,7 @@ _shtab_simlab_record_options=(
   "--batch-size[prompts in a batch and a shard (default 32)]:N:"
   "--min-width[candidates per depth (default 64)]:N:"
   "--exact-budget[the largest exact best-first tree (default 512)]:N:"
-  "--add-channel[a TreeFlash head, by previous (tokens of each depth that have a row, default 16), top_k (tokens of a row, default 16) and candidates (score the drafter\'s first N alone\; default\: the whole vocabulary)]:NAME=CHECKPOINT[,KEY=N...]:"
+  "--add-channel[a TreeFlash head, by previous (tokens of each depth that have a row, default 16), top_k (tokens of a row, default 16) and candidates (score the drafter\'s first N alone\; default\: the whole vocabulary)\; or a TAPS scorer, by beam (nodes of each depth) and extensions (candidates looked at below each\; default\: as trained)]:NAME=CHECKPOINT[,KEY=N...]:"
   "--add-draft[another drafter]:NAME=CHECKPOINT:"
   "--draft-set[the draft set that a channel extends, where the trace holds more than one]:NAME:"
 )
@@ -463,7 +466,7 @@ _shtab_simlab_train_dflash_options=(
   "--steps[optimiser steps in all (default 5000)]:N:"
   "--sequences[texts in a step (default 4)]:N:"
   "--roots[random blocks in each of them (default 32)]:N:"
-  "--learning-rate[at its highest (default 1e-3)]:X:"
+  "--learning-rate[at its highest (default 0.001)]:X:"
   "--warmup-steps[steps of rising learning rate (default 100)]:N:"
   "--head-tokens[commonest tokens that the loss is taken over\; 0\: all (default 8192)]:N:"
   "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
@@ -515,6 +518,38 @@ _shtab_simlab_train_ranks_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_train_ranks_defaults_added=0
 
+_shtab_simlab_train_taps_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
+  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
+  "--prompts[prompts that the target answers first]:FILE:"
+  "--out[the folder of the run]:DIR:"
+  "--resume[go on with the run in --out]"
+  "--limit[the first N texts only]:N:"
+  "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "--draft[the drafter\: its name or folder (default dflash-smollm2-135m)]:D:"
+  "--temperature[of generated text (default 0)]:X:"
+  "--max-new-tokens[of a generated answer (default 256)]:N:"
+  "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
+  "--max-tokens[longer texts are cut (default 640)]:N:"
+  "--beam[nodes of each depth (default 48)]:N:"
+  "--extensions[the drafter\'s candidates of the next depth that are looked at below each (default 64)]:N:"
+  "--steps[optimiser steps in all (default 400)]:N:"
+  "--sequences[texts in a step (default 16)]:N:"
+  "--roots[random blocks in each of them (default 16)]:N:"
+  "--learning-rate[at its highest (default 0.003)]:X:"
+  "--warmup-steps[steps of rising learning rate (default 20)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
+  "--eval-every[steps between evaluations\; each saves (default 25)]:N:"
+  "--weight-decay[of AdamW (default 0.0001)]:X:"
+  "--held-out[of the texts, not learnt from (default 0.1)]:SHARE:"
+  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 5)]:N:"
+  "--reach-weight[of the loss on whole paths, beside that below single nodes (default 0.5)]:X:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_train_taps_defaults_added=0
+
 _shtab_simlab_train_treeflash_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
@@ -534,7 +569,7 @@ _shtab_simlab_train_treeflash_options=(
   "--steps[optimiser steps in all (default 600)]:N:"
   "--sequences[texts in a step (default 16)]:N:"
   "--roots[random blocks in each of them (default 16)]:N:"
-  "--learning-rate[at its highest (default 1e-3)]:X:"
+  "--learning-rate[at its highest (default 0.001)]:X:"
   "--warmup-steps[steps of rising learning rate (default 50)]:N:"
   "--head-tokens[commonest tokens that the loss is taken over\; 0\: all (default 4096)]:N:"
   "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
@@ -623,6 +658,7 @@ _shtab_simlab_train() {
         ngram) _arguments -C -s $_shtab_simlab_train_ngram_options ;;
         price) _arguments -C -s $_shtab_simlab_train_price_options ;;
         ranks) _arguments -C -s $_shtab_simlab_train_ranks_options ;;
+        taps) _arguments -C -s $_shtab_simlab_train_taps_options ;;
         treeflash) _arguments -C -s $_shtab_simlab_train_treeflash_options ;;
       esac
   esac

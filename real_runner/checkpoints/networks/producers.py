@@ -11,7 +11,7 @@ from simlab.errors import ModelError, named_or_listed
 from simlab.real_runner.checkpoints.contents import config_file, read_fields
 from simlab.real_runner.checkpoints.files import load_head, load_scorer
 from simlab.real_runner.checkpoints.layout import Fields
-from simlab.real_runner.checkpoints.taps import is_scorer, scorer_from_json
+from simlab.real_runner.checkpoints.networks.taps import is_scorer, scorer_from_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.producer import Producer, Reach
 from simlab.real_runner.heads.rows import HeadReach
