@@ -64,7 +64,7 @@ def _add_path(lattice: Lattice, width: int, roots: Roots, text: int, root: int, 
     """The candidates below each node of the true path of one root."""
     number, place, first = 0, SPINE, roots.places[root] + 1
     for depth in range(min(roots.counts.shape[1], roots.firsts[text + 1] - root)):
-        true_token = roots.tokens[first + depth]
+        true_token = int(roots.tokens[first + depth])
         start, end = lattice.starts[number], min(lattice.ends[number], lattice.starts[number] + width)
         sums.nodes[prompt, place, depth] += 1
         for at in range(start, end):

@@ -139,9 +139,10 @@ def pool_columns(
 
 
 def _joined(parts: list[PoolRows]) -> PoolRows:
-    empty = (np.empty(0, dtype) for dtype in (np.int64, np.int32, np.int32, np.float32, np.bool_))
-    names = ("sizes", "tokens", "parents", "log_probs", "expanded")
-    arrays = (
-        np.concatenate([none, *(getattr(one, name) for one in parts)]) for none, name in zip(empty, names, strict=True)
+    return PoolRows(
+        np.concatenate([np.empty(0, np.int64), *(one.sizes for one in parts)]),
+        np.concatenate([np.empty(0, np.int32), *(one.tokens for one in parts)]),
+        np.concatenate([np.empty(0, np.int32), *(one.parents for one in parts)]),
+        np.concatenate([np.empty(0, np.float32), *(one.log_probs for one in parts)]),
+        np.concatenate([np.empty(0, np.bool_), *(one.expanded for one in parts)]),
     )
-    return PoolRows(*arrays)

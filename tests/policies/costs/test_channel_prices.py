@@ -66,7 +66,7 @@ def test_a_round_costs_the_sum_of_its_cells(texts: RecordedTexts, seed: int) -> 
     for place, policy in enumerate((*TREES, *PLAINER)):
         for number, one in enumerate(texts.sequences):
             found, length = list(rounds(policy, one)), len(one.prompt.token_ids)
-            wanted = dict.fromkeys(STAGES, 0.0)
+            wanted = {str(stage): 0.0 for stage in STAGES}
             for played in found:
                 context = length + played.position
                 for stage in GRID_STAGES:
