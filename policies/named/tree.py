@@ -65,7 +65,7 @@ class Tree(Composed):
     does not take the edges or a rule that does not take the scores.
 
     ``top_k`` that is left out is every kept candidate for ``best-first`` on plain marginals, 6 for ``transitions``, and
-    else 64. ``expand-parent`` reads ``width`` candidates.
+    64 for all others; with ``expand-parent`` it is ``width``.
     """
 
     budget: int = 64
