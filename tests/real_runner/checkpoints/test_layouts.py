@@ -31,7 +31,13 @@ def test_the_first_layout_that_recognises_a_configuration_has_it(fields: Fields,
 def test_every_configuration_has_a_layout_and_other_models_are_no_drafters() -> None:
     assert layout_of({}) is LAYOUTS[-1]
     assert not is_drafter({"model_type": "qwen3"})
-    assert drafter_fields() == ("dflash_config", "speculators_model_type", "treeflash_config", "block_size")
+    assert drafter_fields() == (
+        "dflash_config",
+        "speculators_model_type",
+        "taps_config",
+        "treeflash_config",
+        "block_size",
+    )
 
 
 def test_the_help_of_an_option_reads_the_table() -> None:

@@ -127,7 +127,7 @@ def test_a_head_of_another_drafter_is_refused(alone: tuple[Path, Path], tmp_path
 
 
 def test_a_head_alone_is_no_drafter(alone: tuple[Path, Path]) -> None:
-    with pytest.raises(ModelError, match="holds a head alone") as caught:
+    with pytest.raises(ModelError, match="holds a head or scorer alone") as caught:
         load_drafter(alone[1], torch.float32)
     assert "\n" not in str(caught.value)
 

@@ -21,7 +21,7 @@ from simlab.real_runner.decoding import choice, plain, speculation
 from simlab.real_runner.decoding.choice import Choose
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
-from simlab.real_runner.drafters.dense import block_logits, draft_logits
+from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
 from simlab.real_runner.execution.kv_buffers import BufferCache
@@ -322,8 +322,8 @@ def wrong_taps(taken: dict[int, Tensor], layer_ids: tuple[int, ...]) -> Tensor:
 
 def one_further(
     drafter: DFlashDrafter, target: Target, roots: Tensor, positions: Tensor, context: DrafterContext
-) -> Tensor:
-    return block_logits(drafter, target, roots, positions + 1, context)
+) -> BlockStates:
+    return block_states(drafter, target, roots, positions + 1, context)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def one_further(
         ("simlab.real_runner.decoding.speculation.Speculation", "_commit", rejected_rows_read),
         ("simlab.real_runner.decoding.speculation.Speculation", "_commit", one_row_less_read),
         ("simlab.real_runner.decoding.speculation", "features_of", wrong_taps),
-        ("simlab.real_runner.decoding.live_drafter", "block_logits", one_further),
+        ("simlab.real_runner.decoding.live_drafter", "block_states", one_further),
     ],
     ids=["rejected rows read", "a row overwritten", "states of the token before", "root one further"],
 )

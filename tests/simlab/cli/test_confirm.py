@@ -27,7 +27,7 @@ from simlab.traces.format.documents import with_digest
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results
 
-WHERE = ("draft", "select", "verify", "commit")
+WHERE = ("draft", "channel", "select", "verify", "commit")
 STAGES = tuple(f"{stage}_s" for stage in WHERE)
 OF_CONFIRM = {
     "num_same_texts",
@@ -284,7 +284,7 @@ def test_a_channel_is_refused_before_any_model_is_loaded(
         "        return DraftTree.root_only(draft.root_token)\n"
     )
     said = refusal(made, capsys, tmp_path / "out", "-p", f"{mine}:Mine", "--target", "absent")
-    assert "reads the channels pool" in said
+    assert "reads the channel pool" in said
 
 
 def test_prompts_are_recorded_first(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

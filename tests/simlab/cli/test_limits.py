@@ -185,7 +185,7 @@ def test_tables_that_do_not_fit_are_refused(refused: Say, tmp_path: Path, monkey
     cost = stretched(tmp_path, "node_counts", "num_drafted", 1_000_000)
     monkeypatch.setenv(MAX_GIB, "1")
     said = refused("replay", "-p", "chain", "--cost", str(cost))
-    assert "up to 1,000,000, at 5 contexts, would take 4.9 GiB" in said
+    assert "up to 1,000,000, at 5 contexts, would take 6.1 GiB" in said
     assert "give a latency profile of fewer, or set the environment variable SIMLAB_MAX_GIB" in said
     monkeypatch.setenv(MAX_GIB, "0.02")
     results, texts, counts = (tmp_path / f"{name}.parquet" for name in ("results", "texts", "counts"))
