@@ -7,40 +7,21 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from head_traces import with_head
 from made_up_costs import EMPTY, filled
 
 from simlab.cli.main import main
 from simlab.cost import Visits
 from simlab.policies.parsing.parse import parse_policies
-from simlab.recorded import RecordedSequence
 from simlab.studies.inputs.prices import cost_table_of
-from simlab.testing.made_up_channels import made_up_transitions
-from simlab.traces.adder import add_channel
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 from simlab.traces.artefacts.cost_channel import CostChannel
-from simlab.traces.channels.columns import TransitionColumns
-from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, ModelInfo
+from simlab.traces.format.manifest import BASE_RANK, ModelInfo
 from simlab.traces.reader import open_trace
 from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import write_synthetic_trace
 
 POLICY = "treeflash:budget=6,previous=2,top_k=3"
-
-
-def with_head(folder: Path, tied: bool) -> Path:
-    """A trace to which a channel is added; of the other kind it says something else."""
-    trace = open_trace(folder)
-    name = trace.draft_name()
-    settings = {"depth": trace.manifest.draft_sets[name].depth, "previous": 4, "top_k": 5, "order": BASE_RANK}
-    vocab_size = trace.manifest.vocab_size
-
-    def columns(recorded: RecordedSequence) -> TransitionColumns:
-        return TransitionColumns(*made_up_transitions(recorded, 4, 5, vocab_size, tied))
-
-    producer = ModelInfo("made-up", "", f"tied {tied}")
-    info = ChannelInfo("transitions", producer, name, trace.draft_ids[name], settings, "float32")
-    add_channel(folder, "treeflash", info, columns)
-    return folder
 
 
 @pytest.fixture(scope="module")
