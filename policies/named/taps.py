@@ -31,7 +31,7 @@ class Taps(Composed):
     channel: str = "taps"
 
     source: ClassVar[str] = "TAPS 2026, arXiv 2606.00487"
-    exactness: ClassVar[str] = "exact (from released code), but for tie order; the scorer is trained for the drafter"
+    exactness: ClassVar[str] = "tree exact (from released code), but for tie order; the scorer is a reconstruction"
     reads: ClassVar[str] = "the channel of a scorer: a pool of `beam` nodes a depth"
     variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,depth_price=0", "budget=24,depth_price=0.5")
 

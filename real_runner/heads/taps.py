@@ -1,8 +1,9 @@
 """A TAPS scorer: how probable a node of a pool is once its parent is right, beside all other outcomes there.
 
-"TAPS: Target-Aware Prefix Selection" scores the nodes of a pool by a small network; the layout and names of its weights
-are ours, since none could be fetched, and so is the residual form: the network corrects what the marginals say, and
-corrects nothing before it has learnt.
+After TAPS (2026, arXiv 2606.00487): the inputs, sizes and the softmax below a parent are the release's. The residual
+form is simlab's, in which the network corrects what the marginals say and corrects nothing before it has learnt; so are
+the names of the weights, none of which could be fetched, and entropy and top gap of the candidates that are read, where
+the release has those of the whole vocabulary.
 """
 
 from dataclasses import dataclass
@@ -70,15 +71,15 @@ class TapsScorer(nn.Module):
         edge = self._scored(self.edge, inputs, depths, (tokens[:, 1:], _rows(tokens, parents)), states,
                             inputs.log_probs, weights[:, 1:].float())  # fmt: skip
         below = torch.cat([depths.new_ones(1), depths[: num_parents - 1] + 1])
-        log_rest = rest.clamp(min=1e-9).log().float()
+        log_rest = rest.clamp(min=1e-9).log()
         other = self._scored(self.other, inputs, below, (tokens[:, :num_parents],), states,
-                             log_rest, weights[:, :num_parents].float())  # fmt: skip
+                             log_rest.float(), weights[:, :num_parents].float())  # fmt: skip
         # Written so that corrections of 0 change nothing, to the last bit.
         grown = log_probs.exp() * torch.expm1(edge)
         total = 1.0 + sums.scatter_add(1, parents, grown) + rest * torch.expm1(other)
         log_total = total.clamp(min=1e-12).log()
         conditional = log_probs + edge - log_total.gather(1, parents)
-        return conditional, rest.clamp(min=1e-9).log() + other - log_total
+        return conditional, log_rest + other - log_total
 
     def _path_weights(self, parents: Tensor, depths: Tensor, log_probs: Tensor) -> Tensor:
         """float64 ``[N, 1 + n]``: summed log-probabilities from the root on, those of the root and of each node."""

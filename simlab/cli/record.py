@@ -11,6 +11,7 @@ from simlab.cli.options import add_limit
 from simlab.cli.parser import Parser, not_negative, positive
 from simlab.errors import UsageError, named_or_listed, needing_models
 from simlab.limits.typed_numbers import shown
+from simlab.policy import MADE_WITH
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions, value_or
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _CONFIGS, _SAMPLE = "configs", "sample"
 
-_SETTINGS = ("previous", "top_k", "candidates", "beam", "extensions")
+_SETTINGS = tuple(key for keys in MADE_WITH.values() for key in keys)
 """Of a channel, behind its checkpoint."""
 
 _OF_TEXTS = (

@@ -1,15 +1,26 @@
 """TreeFlash heads and TAPS scorers of random weights, and policies on the rows of a head."""
 
+import numpy as np
 import torch
 
+from simlab.draft import Marginals
 from simlab.policies.composition import Composition
 from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import TransitionSource
 from simlab.policies.rules.budgets import FixedBudget
+from simlab.real_runner.drafters.dense import BlockStates, draft_states, logits_of
+from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
+from simlab.real_runner.heads.base import BaseCandidates, base_candidates
 from simlab.real_runner.heads.taps import TapsScorer
 from simlab.real_runner.heads.taps_pool import ScorerSizes
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.models import Models
+from simlab.real_runner.record.record import forward_text
+
+VOCAB_SIZE = 23
+PROMPT_LENGTH = 6
+TEXT = torch.from_numpy(np.random.default_rng(3).integers(0, VOCAB_SIZE, 30))
+"""A text, of so many tokens the first ones a prompt."""
 
 FLASH = "flash"
 """The channel that the policies here read."""
@@ -34,6 +45,23 @@ def random_scorer(models: Models, seed: int = 0) -> TapsScorer:
         around, spread = (0.3, 0.3) if parameter.dim() == 1 else (0.0, 1.5 * parameter.shape[1] ** -0.5)
         parameter.copy_(around + spread * torch.randn(parameter.shape, generator=generator))
     return scorer.to(models.target.device)
+
+
+@torch.inference_mode()
+def drafted(models: Models) -> tuple[BlockStates, list[Marginals], np.ndarray]:
+    """States, marginals and root tokens at every root of the text."""
+    taps, roots = models.drafter.config.target_layer_ids, torch.arange(PROMPT_LENGTH, len(TEXT) - 1)
+    features, _ = forward_text(models.target, TEXT, taps)
+    ((_, states),) = draft_states(models.drafter, models.target, features, TEXT, roots, len(roots))
+    laws = logits_of(models.drafter, models.target, states.after).log_softmax(-1).numpy()
+    kept = KeptCandidates(min_width=VOCAB_SIZE, exact_budget=1)
+    return states, [marginals_of(law, kept) for law in laws], TEXT[roots].numpy().astype(np.int32)
+
+
+def base_at(marginals: list[Marginals], width: int) -> BaseCandidates:
+    """The first candidates of some marginals."""
+    flat = [np.concatenate([getattr(one, name) for one in marginals]) for name in ("ids", "log_probs")]
+    return base_candidates(flat[0], flat[1], np.stack([np.diff(one.offsets) for one in marginals]), width)
 
 
 def flash_policy(budget: int = 8, previous: int = 4, top_k: int = 4) -> Composition:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
+import pytest
 from tiny_models import make_drafter, make_target, write_prompts
 
 from simlab.cli.main import main
@@ -96,6 +97,32 @@ def finished(folder: Path) -> Path:
     if main(arguments(folder / "target", out, *texts(folder), *dev(folder))) != 0:
         raise RuntimeError("the run that other tests need has failed")
     return out
+
+
+class InterruptedWrites:
+    """Writes that are counted, and of which one is cut short as by a kill.
+
+    Attributes:
+        num: writes since `stop_at` was set last.
+        stop_at: the write that is cut; 0: none.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.num, self.stop_at = 0, 0
+        flush = os.fsync
+
+        def interrupting(file: int) -> None:
+            self.num += 1
+            if self.num == self.stop_at:
+                os.ftruncate(file, 3)
+                raise KeyboardInterrupt
+            flush(file)
+
+        monkeypatch.setattr(os, "fsync", interrupting)
+
+    def cut(self, stop_at: int) -> None:
+        """Count anew, and cut that write."""
+        self.num, self.stop_at = 0, stop_at
 
 
 def content(run: Path) -> dict[str, bytes]:

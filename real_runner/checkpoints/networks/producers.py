@@ -6,8 +6,10 @@ from pathlib import Path
 
 import torch
 
+from simlab.channels import POOL, TRANSITIONS
 from simlab.channels.rows import EXACT_NODES
 from simlab.errors import ModelError, named_or_listed
+from simlab.policy import MADE_WITH
 from simlab.real_runner.checkpoints.contents import config_file, read_fields
 from simlab.real_runner.checkpoints.files import load_head, load_scorer
 from simlab.real_runner.checkpoints.layout import Fields
@@ -23,8 +25,6 @@ from simlab.real_runner.targets.model import Target
 WithModels = Callable[[DFlashDrafter, Target], Producer]
 """From a drafter and a target, on the device where they run, to the producer there."""
 
-_OF_HEADS = ("previous", "top_k", "candidates")
-_OF_SCORERS = ("beam", "extensions")
 _OF_DRAFTERS = ("depth", "order", EXACT_NODES)
 """Settings in a manifest that a network does not choose."""
 
@@ -72,7 +72,7 @@ def head_reach(settings: Mapping[str, object]) -> HeadReach:
         ModelError: the settings are not those of a head.
     """
     try:
-        return HeadReach(**_own("TreeFlash head", settings, _OF_HEADS))
+        return HeadReach(**_own("TreeFlash head", settings, MADE_WITH[TRANSITIONS]))
     except ValueError as error:
         raise ModelError(str(error)) from error
 
@@ -86,7 +86,7 @@ def scorer_reach(fields: Fields, settings: Mapping[str, object]) -> PoolReach:
     config = scorer_from_json(fields)
     assert config is not None
     try:
-        return replace(config.reach, **_own("TAPS scorer", settings, _OF_SCORERS))
+        return replace(config.reach, **_own("TAPS scorer", settings, MADE_WITH[POOL]))
     except ValueError as error:
         raise ModelError(str(error)) from error
 

@@ -9,7 +9,7 @@ from simlab.cost import PLAIN, CostTable
 from simlab.errors import CostError
 from simlab.policies.costs.curves import cost_table
 from simlab.policies.costs.what_if import parse_what_if, what_if
-from simlab.policy import AnyPolicy
+from simlab.policy import MADE_WITH, AnyPolicy
 from simlab.studies.inputs.trace import longest_context
 from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
 from simlab.traces.format.manifest import ModelInfo
@@ -18,9 +18,6 @@ from simlab.traces.reader import Trace
 _NO_FILE = (
     "No speeds: simlab ships no latency profile for these models and this block; measure one with `simlab profile`."
 )
-
-_TYPED = ("previous", "top_k", "candidates", "beam", "extensions")
-"""Settings of a channel that are typed behind its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +203,14 @@ def _unpriced(file: CostFile, cost_id: str, trace: Trace) -> dict[str, str]:
         elif (difference := measured.difference(info.kind, info.producer, info.settings)) is not None:
             found[name] = (
                 f"the channel {name} of the cost file {cost_id} was measured with {difference} as the trace's; measure "
-                f"the trace's with {command}{_typed(info.settings)} --out FILE`."
+                f"the trace's with {command}{_typed(info.kind, info.settings)} --out FILE`."
             )
     return found
 
 
-def _typed(settings: Mapping[str, object]) -> str:
+def _typed(kind: str, settings: Mapping[str, object]) -> str:
     """The settings that are typed behind a checkpoint, as a channel of a trace has them."""
-    return "".join(f",{key}={settings[key]}" for key in _TYPED if key in settings)
+    return "".join(f",{key}={settings[key]}" for key in MADE_WITH[kind] if key in settings)
 
 
 def _too_short(cost: CostTable, longest_context: int, most_drafted: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_heads import random_head
+from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE, base_at, drafted, random_head
 from random_trees import random_models
 from torch import nn
 from treeflash_oracle import Row, corrected, rms, row_of
@@ -16,19 +16,15 @@ from simlab.channels import Transitions
 from simlab.draft import Marginals
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT
-from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_logits, draft_states, logits_of
-from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
+from simlab.real_runner.drafters.dense import BlockStates, block_states, draft_logits, logits_of
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.heads import treeflash
-from simlab.real_runner.heads.base import base_candidates, base_of
+from simlab.real_runner.heads.base import base_of
 from simlab.real_runner.heads.rows import HeadReach, HeadRows, head_rows
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.record import forward_text
 
-VOCAB_SIZE = 23
-PROMPT_LENGTH = 6
-TEXT = torch.from_numpy(np.random.default_rng(3).integers(0, VOCAB_SIZE, 30))
 WIDTH = 12
 
 
@@ -36,23 +32,9 @@ def models_of(family: str = "qwen3", dtype: torch.dtype = torch.float64) -> Mode
     return random_models(family, 1, VOCAB_SIZE, dtype)
 
 
-@torch.inference_mode()
-def drafted(models: Models) -> tuple[BlockStates, list[Marginals], np.ndarray]:
-    """States, marginals and root tokens at every root of the text."""
-    taps, roots = models.drafter.config.target_layer_ids, torch.arange(PROMPT_LENGTH, len(TEXT) - 1)
-    features, _ = forward_text(models.target, TEXT, taps)
-    ((_, states),) = draft_states(models.drafter, models.target, features, TEXT, roots, len(roots))
-    laws = logits_of(models.drafter, models.target, states.after).log_softmax(-1).numpy()
-    kept = KeptCandidates(min_width=VOCAB_SIZE, exact_budget=1)
-    return states, [marginals_of(law, kept) for law in laws], TEXT[roots].numpy().astype(np.int32)
-
-
 def rows_of(models: Models, head: TreeFlashHead, reach: HeadReach) -> HeadRows:
     states, marginals, roots = drafted(models)
-    flat = [np.concatenate([getattr(one, name) for one in marginals]) for name in ("ids", "log_probs")]
-    counts = np.stack([np.diff(one.offsets) for one in marginals])
-    base = base_candidates(flat[0], flat[1], counts, reach.width)
-    return head_rows(head, models.drafter, models.target, states, roots, base, reach)
+    return head_rows(head, models.drafter, models.target, states, roots, base_at(marginals, reach.width), reach)
 
 
 def by_hand(models: Models, head: TreeFlashHead, reach: HeadReach) -> list[list[Row]]:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_heads import random_scorer
+from random_heads import VOCAB_SIZE, base_at, drafted, random_scorer
 from random_trees import random_models
 
 from simlab.channels import POOL, Pool, PoolRows
-from simlab.draft import Draft, Marginals
+from simlab.draft import Draft
 from simlab.errors import MissingChannelError, ModelError
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.policies.edges.models import Marginal
@@ -21,19 +21,14 @@ from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import PoolSource
 from simlab.policy import ChannelNeed
-from simlab.real_runner.drafters.dense import BlockStates, draft_states, logits_of
-from simlab.real_runner.drafters.kept import KeptCandidates, marginals_of
-from simlab.real_runner.heads.base import BaseCandidates, base_candidates, base_of
+from simlab.real_runner.drafters.dense import BlockStates
+from simlab.real_runner.heads.base import BaseCandidates, base_of
 from simlab.real_runner.heads.taps import ScorerInputs, TapsScorer
 from simlab.real_runner.heads.taps_pool import PoolReach, ScorerSizes, beam_nodes, pools_of
 from simlab.real_runner.heads.taps_producer import TapsProducer
 from simlab.real_runner.heads.taps_rows import scored_pools, scorer_inputs
 from simlab.real_runner.models import Models
-from simlab.real_runner.record.record import forward_text
 
-VOCAB_SIZE = 23
-PROMPT_LENGTH = 6
-TEXT = torch.from_numpy(np.random.default_rng(3).integers(0, VOCAB_SIZE, 30))
 REACHES = [PoolReach(4, 6), PoolReach(9, 3), PoolReach(1, 1), PoolReach(40, 23)]
 NEED = ChannelNeed("pool", POOL)
 
@@ -115,22 +110,6 @@ def scored_paths(pool: Pool) -> dict[tuple[int, ...], float]:
 
 def models_of(dtype: torch.dtype = torch.float64) -> Models:
     return random_models("qwen3", 1, VOCAB_SIZE, dtype)
-
-
-@torch.inference_mode()
-def drafted(models: Models) -> tuple[BlockStates, list[Marginals], np.ndarray]:
-    """States, marginals and root tokens at every root of the text."""
-    taps, roots = models.drafter.config.target_layer_ids, torch.arange(PROMPT_LENGTH, len(TEXT) - 1)
-    features, _ = forward_text(models.target, TEXT, taps)
-    ((_, states),) = draft_states(models.drafter, models.target, features, TEXT, roots, len(roots))
-    laws = logits_of(models.drafter, models.target, states.after).log_softmax(-1).numpy()
-    kept = KeptCandidates(min_width=VOCAB_SIZE, exact_budget=1)
-    return states, [marginals_of(law, kept) for law in laws], TEXT[roots].numpy().astype(np.int32)
-
-
-def base_at(marginals: list[Marginals], width: int) -> BaseCandidates:
-    flat = [np.concatenate([getattr(one, name) for one in marginals]) for name in ("ids", "log_probs")]
-    return base_candidates(flat[0], flat[1], np.stack([np.diff(one.offsets) for one in marginals]), width)
 
 
 def pools_for(models: Models, scorer: TapsScorer, reach: PoolReach) -> PoolRows:

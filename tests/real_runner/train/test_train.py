@@ -15,7 +15,7 @@ import torch
 from places import TESTS
 from safetensors.torch import load_file
 from tiny_models import MASK_TOKEN_ID, SPECIAL, STOP_TOKEN_IDS, VOCAB_SIZE, make_drafter, tiny_tokenizer
-from training_runs import NUM_KILLS, arguments, content, dev, finished, make_files, texts
+from training_runs import NUM_KILLS, InterruptedWrites, arguments, content, dev, finished, make_files, texts
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from simlab.cli.main import main
@@ -254,22 +254,12 @@ def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 3)
     typed = arguments(folder / "target", tmp_path, *texts(folder), steps=6)
-    flush, num_writes, stops = os.fsync, 0, 0
-
-    def interrupting(file: int) -> None:
-        nonlocal num_writes
-        num_writes += 1
-        if num_writes == stops:
-            os.ftruncate(file, 3)
-            raise KeyboardInterrupt
-        flush(file)
-
-    monkeypatch.setattr(os, "fsync", interrupting)
+    writes = InterruptedWrites(monkeypatch)
     assert main([*typed, "--out", str(tmp_path / "unbroken" / "run")]) == 0
-    out, writes_of_a_run = tmp_path / "broken" / "run", num_writes
+    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
     assert writes_of_a_run > 12
     for stop_at in range(1, writes_of_a_run + 1):
-        num_writes, stops = 0, stop_at
+        writes.cut(stop_at)
         shutil.rmtree(out, ignore_errors=True)
         assert main([*typed, "--out", str(out)]) == 130
         assert "--resume" in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """``simlab train treeflash`` on tiny models: it learns, keeps its best step, resumes to the same bytes, refuses."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_models import make_drafter
-from training_runs import content, head_arguments, make_files
+from training_runs import InterruptedWrites, content, head_arguments, make_files
 
 from simlab.cli.main import main
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
@@ -128,22 +127,12 @@ def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 6)
     typed = ("--learning-rate", "0.05")
-    flush, num_writes, stops = os.fsync, 0, 0
-
-    def interrupting(file: int) -> None:
-        nonlocal num_writes
-        num_writes += 1
-        if num_writes == stops:
-            os.ftruncate(file, 3)
-            raise KeyboardInterrupt
-        flush(file)
-
-    monkeypatch.setattr(os, "fsync", interrupting)
+    writes = InterruptedWrites(monkeypatch)
     assert main(head_arguments(folder, tmp_path / "unbroken" / "run", *typed, steps=9)) == 0
-    out, writes_of_a_run = tmp_path / "broken" / "run", num_writes
+    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
     assert writes_of_a_run > 12
     for stop_at in range(1, writes_of_a_run + 1):
-        num_writes, stops = 0, stop_at
+        writes.cut(stop_at)
         shutil.rmtree(out, ignore_errors=True)
         assert main(head_arguments(folder, out, *typed, steps=9)) == 130
         assert "--resume" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training_runs import content, make_files, scorer_arguments
+from training_runs import InterruptedWrites, content, make_files, scorer_arguments
 
 from simlab.cli.main import main
 from simlab.errors import ModelError
@@ -100,22 +99,12 @@ def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 6)
-    flush, num_writes, stops = os.fsync, 0, 0
-
-    def interrupting(file: int) -> None:
-        nonlocal num_writes
-        num_writes += 1
-        if num_writes == stops:
-            os.ftruncate(file, 3)
-            raise KeyboardInterrupt
-        flush(file)
-
-    monkeypatch.setattr(os, "fsync", interrupting)
+    writes = InterruptedWrites(monkeypatch)
     assert main(scorer_arguments(folder, tmp_path / "unbroken" / "run", steps=6)) == 0
-    out, writes_of_a_run = tmp_path / "broken" / "run", num_writes
+    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
     assert writes_of_a_run > 8
     for stop_at in range(1, writes_of_a_run + 1, 3):
-        num_writes, stops = 0, stop_at
+        writes.cut(stop_at)
         shutil.rmtree(out, ignore_errors=True)
         assert main(scorer_arguments(folder, out, steps=6)) == 130
         assert "--resume" in capsys.readouterr().err
