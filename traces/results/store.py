@@ -116,9 +116,8 @@ class ResultStore:
         Raises:
             TraceError: a policy has rows on other sequences, from other channels.
         """
-        same = [pl.col(name) == value for name, value in given.items() if name != "simlab_version"]
         elsewhere = pl.col("policy_id").is_in(list(channel_ids)) & ~pl.col("sequence").is_in(sequences)
-        left = _predicted(self._before).filter(elsewhere, ~_of_channels(channel_ids), *same)
+        left = _predicted(self._before).filter(elsewhere, ~_of_channels(channel_ids), _of_texts(given))
         if not left.is_empty():
             policy, sequence = left.select("policy", "sequence").row(0)
             raise TraceError(
@@ -134,9 +133,8 @@ class ResultStore:
             channel_ids: the column of that name by the id of each policy that is replayed.
             sequences: of the replay.
         """
-        same = [pl.col(name) == value for name, value in given.items() if name != "simlab_version"]
         policies = pl.col("policy_id").is_in(list(channel_ids))
-        asked = pl.all_horizontal(policies, pl.col("sequence").is_in(sequences), *same)
+        asked = pl.all_horizontal(policies, pl.col("sequence").is_in(sequences), _of_texts(given))
         stays = (pl.col("simlab_version") == given["simlab_version"]) & _of_channels(channel_ids)
         return _predicted(self._before).filter(~asked | stays)
 
@@ -164,6 +162,11 @@ class ResultStore:
         measured = self._before.filter(pl.col("kind") != "predicted")
         write_results(self._path, joined_results([measured, others, rows]), {**self._sequences, **sequences})
         self._parts.remove()
+
+
+def _of_texts(given: Mapping[str, str]) -> pl.Expr:
+    """Whether a row is of the texts and the drafter that are given, whatever simlab made it."""
+    return pl.all_horizontal(pl.col(name) == value for name, value in given.items() if name != "simlab_version")
 
 
 def _of_channels(channel_ids: Mapping[str, str]) -> pl.Expr:
