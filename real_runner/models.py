@@ -55,6 +55,7 @@ def load_models(
     tap_offset: int | None = None,
     execution: str = EAGER,
     device_map: DeviceMap | None = None,
+    block: int | None = None,
 ) -> Models:
     """Load both models and see that they fit.
 
@@ -66,6 +67,7 @@ def load_models(
         tap_offset: what to add to the drafter's layer numbers; None: as its format has it.
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`.
         device_map: where the parts of the target are, in place of ``device``; the drafter is where it begins.
+        block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
 
     Raises:
         ModelError: they cannot be loaded, the drafter belongs to another target, or they cannot be executed so.
@@ -77,6 +79,8 @@ def load_models(
     settle_device(device)
     files = find_drafter(draft)
     drafter = load_drafter(files.folder, kind, device, tap_offset)
+    if block is not None:
+        drafter.config = drafter.config.with_block(block)
     loaded = load_target(target, kind, device, device_map)
     check_fit(loaded, drafter)
     drafter.to(loaded.device)

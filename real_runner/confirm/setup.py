@@ -173,6 +173,7 @@ def load_setup(
         parse_tap_offset(options.tap_offset),
         options.execution,
         options.device_map,
+        _only_block(trace),
     )
     _check_target(trace, models.target)
     settle_tap_offset(models, options.tap_offset, [(record.prompt.token_ids, record.text) for record in records])
@@ -225,6 +226,12 @@ def _only_draft(trace: Trace) -> str:
         names = ", ".join(one.model.name for one in sets) or "none"
         raise TraceError(f"{trace.place} was recorded with {len(sets)} drafters ({names}); choose one with --draft")
     return at_revision(sets[0].model.name, sets[0].model.revision)
+
+
+def _only_block(trace: Trace) -> int | None:
+    """Slots of the recorded block; None: of several draft sets, whose checkpoints then say."""
+    blocks = {one.block_size for one in trace.manifest.draft_sets.values()}
+    return blocks.pop() if len(blocks) == 1 else None
 
 
 def _check_target(trace: Trace, target: Target) -> None:

@@ -154,6 +154,16 @@ class DFlashConfig:
         moved = tuple(tap + offset - self.tap_offset for tap in self.target_layer_ids)
         return replace(self, target_layer_ids=moved, tap_offset=offset)
 
+    def with_block(self, size: int) -> "DFlashConfig":
+        """This checkpoint drafting in blocks of another size, the root's slot counted, as engines run it.
+
+        What it drafts then differs from the first tokens of its own block where slots see those behind them.
+
+        Raises:
+            ModelError: no block has so few or so many slots.
+        """
+        return replace(self, block_size=size)
+
 
 def check_taps(taps: tuple[int, ...], num_target_layers: int | None) -> None:
     """Refuse layers that a target does not have.

@@ -57,6 +57,7 @@ class ProfileOptions:
         time_limit_s: end after so many seconds of measuring, once every cell has been visited.
         device_map: ``auto`` spreads the target over devices; None: one has it.
         channels: what else is timed, by the channel's name, in rounds of its own.
+        block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
     """
 
     target: str
@@ -80,6 +81,7 @@ class ProfileOptions:
     time_limit_s: float | None = None
     device_map: str | None = None
     channels: Mapping[str, ProfileChannel] = field(default_factory=dict)
+    block: int | None = None
 
     def __post_init__(self) -> None:
         if not self.text:

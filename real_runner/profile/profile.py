@@ -73,7 +73,14 @@ def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult
         torch.set_num_threads(options.threads)
     offset = parse_tap_offset(options.tap_offset)
     models = load_models(
-        options.target, options.draft, options.dtype, options.device, offset, options.execution, options.device_map
+        options.target,
+        options.draft,
+        options.dtype,
+        options.device,
+        offset,
+        options.execution,
+        options.device_map,
+        options.block,
     )
     if options.tap_offset == AUTO:
         settle_tap_offset(models, options.tap_offset, _samples(models.target, options.text))

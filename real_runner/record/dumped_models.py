@@ -30,6 +30,8 @@ def load_dumped_models(options: RecordOptions) -> Models:
     settle_device(options.device)
     files = find_drafter(options.draft)
     drafter = load_drafter(files.folder, kind, options.device, parse_tap_offset(options.tap_offset))
+    if options.block is not None:
+        drafter.config = drafter.config.with_block(options.block)
     target = load_partial_target(options.target, kind, options.device)
     check_fit(target, drafter)
     check_layers(options.hidden_layers, dumped_taps(drafter.config.target_layer_ids), target.num_layers)

@@ -63,7 +63,7 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
         ModelError: a configuration cannot be had or read, or simlab would refuse the models.
     """
     model = _target_shape(options)
-    config = drafter_config(options.draft, options.tap_offset)
+    config = drafter_config(options.draft, options.tap_offset, options.block)
     text = model.config
     check_sizes(config, options.target, text.num_hidden_layers, text.hidden_size, text.vocab_size)
     with torch.device("meta"):
@@ -125,19 +125,21 @@ def _target_config(name: str) -> PretrainedConfig:
     return config
 
 
-def drafter_config(name: str, tap_offset: str | None) -> DFlashConfig:
-    """A drafter's configuration, with the layer numbers that were asked for; of the hub only its file is fetched.
+def drafter_config(name: str, tap_offset: str | None, block: int | None) -> DFlashConfig:
+    """A drafter's configuration, with the layer numbers and block that were asked for; of the hub only that file.
 
     Args:
         name: of the drafter.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`, or None.
+        block: slots of its block, the root's counted; None: as the checkpoint has it.
 
     Raises:
         ModelError: it cannot be had or read.
     """
     config = read_config(config_fields(name))
     offset = parse_tap_offset(tap_offset)
-    return config if offset is None else config.with_tap_offset(offset)
+    config = config if offset is None else config.with_tap_offset(offset)
+    return config if block is None else config.with_block(block)
 
 
 def config_fields(name: str) -> dict[str, object]:

@@ -34,6 +34,7 @@ class RecordOptions:
         limit: at most so many prompts; None takes all.
         resume: keep the finished shards of a recording that was interrupted.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
     """
 
     target: str
@@ -60,6 +61,7 @@ class RecordOptions:
     min_width: int = 64
     exact_budget: int = 512
     tap_offset: str | None = None
+    block: int | None = None
 
     def __post_init__(self) -> None:
         given = [source for source in (self.prompts, self.completions, self.text_from) if source is not None]

@@ -82,7 +82,13 @@ def load(options: RecordOptions) -> tuple[Models, Sources]:
     else:
         offset = parse_tap_offset(options.tap_offset)
         models = load_models(
-            options.target, options.draft, options.dtype, options.device, offset, device_map=options.device_map
+            options.target,
+            options.draft,
+            options.dtype,
+            options.device,
+            offset,
+            device_map=options.device_map,
+            block=options.block,
         )
     check_same_target(sources, models.target, options.dtype)
     check_positions(options, models, sources.items)

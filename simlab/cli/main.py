@@ -54,6 +54,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sparse": ("simlab.cli.sparse", "What would a server's log of one policy's rounds predict for other policies?"),
     "reproduce": ("simlab.cli.reproduce", "Reproduce a published figure: theirs, ours, the difference."),
     "confirm": ("simlab.cli.confirm", "Run policies on the real models, and compare with the prediction."),
+    "crosscheck": ("simlab.cli.crosscheck", "Does a live serving engine do what a trace foretells?"),
+    "import-metrics": (
+        "simlab.cli.import_metrics",
+        "Compare what an engine or a benchmark counted with a trace: the same, or other traffic?",
+    ),
     "report": ("simlab.cli.report", "Make one self-contained HTML file of results."),
     "train": ("simlab.cli.train", "Train a drafter for a target, or fit what policies read."),
     "policies": ("simlab.cli.policies", "List the policies, their settings and their sources."),

@@ -70,6 +70,29 @@ def add_tap_offset(parser: Options, default: str) -> None:
     )
 
 
+def add_block(parser: Options) -> None:
+    """Add ``--block``, slots of the drafter's block; not given, it is None."""
+    parser.add_argument(
+        "--block",
+        type=block,
+        metavar="N",
+        help="slots of the drafter's block, the root's counted, as an engine runs it: vLLM's num_speculative_tokens "
+        "plus 1, SGLang's speculative-num-draft-tokens (default: as the checkpoint has it)",
+    )
+
+
+def block(text: str) -> int:
+    """A number of slots, at least 2.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    found = positive(text)
+    if found < 2:
+        raise argparse.ArgumentTypeError(f"a block has at least 2 slots, the root's counted; got {shown(text)}")
+    return found
+
+
 def add_law(parser: Options) -> None:
     """Add temperature, top-p and top-k; not given, they are None."""
     parser.add_argument("--temperature", type=float, metavar="X", help="sampling temperature; 0: greedy (default 0)")

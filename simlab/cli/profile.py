@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simlab.cli.interruption import keep
 from simlab.cli.model_options import (
+    add_block,
     add_device,
     add_device_map,
     add_dtype,
@@ -38,6 +39,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--target", metavar="T", help=f"a folder, or a Hub id (default {TARGET})")
     parser.add_argument("--draft", metavar="D", help=f"a folder, a *.safetensors file, or a Hub id (default {DRAFTER})")
     add_tap_offset(parser, "as the drafter's format has it")
+    add_block(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -171,6 +173,7 @@ def run(options: argparse.Namespace) -> int:
         execution=options.execution,
         threads=options.threads,
         tap_offset=options.tap_offset,
+        block=options.block,
         until_interval=options.until_interval,
         time_limit=options.time_limit,
         resume=options.resume,

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlab.cli.interruption import keep
-from simlab.cli.model_options import add_device_map, add_dtype, add_sampling, add_tap_offset, named_checkpoint
+from simlab.cli.model_options import (
+    add_block,
+    add_device_map,
+    add_dtype,
+    add_sampling,
+    add_tap_offset,
+    named_checkpoint,
+)
 from simlab.cli.options import add_limit
 from simlab.cli.parser import Parser, not_negative, positive
 from simlab.errors import UsageError, named_or_listed, needing_models
@@ -37,7 +44,7 @@ _OF_TEXTS = (
 )
 """Options that say which texts are recorded, where and how."""
 
-_OF_DRAFTS = ("min_width", "exact_budget", "tap_offset")
+_OF_DRAFTS = ("min_width", "exact_budget", "tap_offset", "block")
 """Options that say what is kept of a drafter, and how it is read."""
 
 DETAILS = """The text comes from one of --prompts (the target answers them), --completions (text made
@@ -84,6 +91,7 @@ def add_arguments(parser: Parser) -> None:
         help="which: its eagle_aux_hidden_state_layer_ids",
     )
     add_tap_offset(parser, "as its format has it")
+    add_block(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="the folder of the new trace")
     add_limit(parser)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted recording stopped")
@@ -233,6 +241,7 @@ def _addition(options: argparse.Namespace) -> "ChannelOptions | DraftOptions":
         name,
         checkpoint,
         tap_offset=options.tap_offset,
+        block=options.block,
         min_width=value_or(options.min_width, 64),
         exact_budget=value_or(options.exact_budget, 512),
         **running,
@@ -278,6 +287,7 @@ def _record(options: argparse.Namespace) -> int:
         hidden_states=options.hidden_states,
         hidden_layers=options.hidden_layers,
         tap_offset=options.tap_offset,
+        block=options.block,
         limit=options.limit,
         resume=options.resume,
         temperature=options.temperature,

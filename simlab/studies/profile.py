@@ -113,6 +113,7 @@ def profile(
     execution: str | None = None,
     threads: int | None = None,
     tap_offset: str | None = None,
+    block: int | None = None,
     text: str | None = None,
     until_interval: float | None = None,
     time_limit: float | None = None,
@@ -140,6 +141,7 @@ def profile(
         execution: one of `simlab.real_runner.execution.executions.EXECUTIONS`; default ``eager``.
         threads: of the CPU; default as torch chooses.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        block: slots of the drafter's block, the root's counted, as an engine runs it; None: as the checkpoint has it.
         text: what the models read; None: real words that come with simlab and with Python.
         until_interval: measure until the price of every round over autoregressive decoding's is known to this share of
             it, by 95 % intervals; None: until every cell has its repeats.
@@ -176,6 +178,7 @@ def profile(
             resume=resume,
             batch=value_or(batch, begun.batch),
             tap_offset=tap_offset,
+            block=block,
             execution=chosen_execution,
             until_interval=until_interval,
             time_limit_s=None if time_limit is None else 60 * time_limit,

@@ -23,6 +23,7 @@ def record(
     hidden_states: str | Path | None = None,
     hidden_layers: Sequence[int] = (),
     tap_offset: str | None = None,
+    block: int | None = None,
     limit: int | None = None,
     resume: bool = False,
     temperature: float | None = None,
@@ -52,6 +53,7 @@ def record(
         hidden_states: a folder of the target's hidden states along ``completions``, as vLLM dumped them.
         hidden_layers: the layers that these are of.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        block: slots of the drafter's block, the root's counted, as an engine runs it; None: as the checkpoint has it.
         limit: the first so many prompts only.
         resume: go on where an interrupted recording stopped.
         temperature: of answers to ``prompts``; None: 0, which takes the likeliest token.
@@ -80,6 +82,7 @@ def record(
         hidden_states=hidden_states,
         hidden_layers=hidden_layers,
         tap_offset=tap_offset,
+        block=block,
         limit=limit,
         resume=resume,
         temperature=temperature,
@@ -109,6 +112,7 @@ def record_options(
     hidden_states: str | Path | None = None,
     hidden_layers: Sequence[int] = (),
     tap_offset: str | None = None,
+    block: int | None = None,
     limit: int | None = None,
     resume: bool = False,
     temperature: float | None = None,
@@ -161,6 +165,7 @@ def record_options(
             min_width=min_width,
             exact_budget=exact_budget,
             tap_offset=tap_offset,
+            block=block,
         )
 
 
@@ -270,6 +275,7 @@ def add_draft(
     *,
     target: str | None = None,
     tap_offset: str | None = None,
+    block: int | None = None,
     device: str = "cpu",
     device_map: str | None = None,
     min_width: int = 64,
@@ -286,6 +292,7 @@ def add_draft(
         checkpoint: of the drafter: a name, folder, file of weights or Hub id.
         target: None: as the trace names it.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        block: slots of the drafter's block, the root's counted, as an engine runs it; None: as the checkpoint has it.
         device: as torch names it.
         device_map: ``auto`` spreads a target over devices that is too large for one.
         min_width: candidates that are kept at each depth, at least.
@@ -302,6 +309,7 @@ def add_draft(
             checkpoint,
             target=target,
             tap_offset=tap_offset,
+            block=block,
             device=device,
             device_map=device_map,
             min_width=min_width,
@@ -319,6 +327,7 @@ def draft_options(
     target: str | None = None,
     dtype: str | None = None,
     tap_offset: str | None = None,
+    block: int | None = None,
     device: str = "cpu",
     device_map: str | None = None,
     min_width: int = 64,
@@ -343,6 +352,7 @@ def draft_options(
             min_width,
             exact_budget,
             tap_offset,
+            block,
         )
 
 

@@ -111,11 +111,13 @@ class DraftOptions(AdditionOptions):
         min_width: candidates that are kept at each depth, at least.
         exact_budget: the largest tree of the best-first order that a replay builds exactly.
         tap_offset: one of `simlab.real_runner.tap_offset.CHOICES`; None: as the drafter's format has it.
+        block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
     """
 
     min_width: int = 64
     exact_budget: int = 512
     tap_offset: str | None = None
+    block: int | None = None
 
     def __post_init__(self) -> None:
         self.check("draft set")
@@ -225,8 +227,9 @@ def load_channel(options: ChannelOptions) -> Addition[ChannelColumns]:
     reach = checked_reach(options, trace, read_fields(config_file(place.folder)))
     # A network of another drafter is refused before the target, which is large, is loaded.
     drafter = load_drafter(folder, dtype_of(dtype))
+    drafter.config = drafter.config.with_block(base.block_size)
     with_models = load_producer(place.folder, options.settings, drafter, digest, dtype_of(dtype))
-    models = _load_models(options, trace, draft, base.tap_offset)
+    models = _load_models(options, trace, draft, base.tap_offset, base.block_size)
     producer = with_models(models.drafter, models.target)
     model = ModelInfo(repository_of(options.checkpoint), place.revision, checkpoint_digest(place.folder))
     info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
@@ -253,7 +256,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
         SimlabError: one cannot be loaded, or does not belong to the trace.
     """
     trace = opened(options)
-    models = _load_models(options, trace, options.checkpoint, parse_tap_offset(options.tap_offset))
+    models = _load_models(options, trace, options.checkpoint, parse_tap_offset(options.tap_offset), options.block)
     texts = [(one.prompt.token_ids, one.text) for one in trace.texts[:MOST_TEXTS]]
     settle_tap_offset(models, options.tap_offset, texts)
     kept = KeptCandidates(options.min_width, options.exact_budget)
@@ -301,13 +304,15 @@ def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields) -> Reac
     return reach
 
 
-def _load_models(options: AdditionOptions, trace: Trace, draft: str, tap_offset: int | None) -> Models:
+def _load_models(
+    options: AdditionOptions, trace: Trace, draft: str, tap_offset: int | None, block: int | None
+) -> Models:
     manifest = trace.manifest
     target = options.target or at_revision(manifest.target.name, manifest.target.revision)
     dtype = options.dtype or manifest.dtype
     with _as_the_trace_names_it("--target", options.target):
         target_files(target)
-    models = load_models(target, draft, dtype, options.device, tap_offset, device_map=options.device_map)
+    models = load_models(target, draft, dtype, options.device, tap_offset, device_map=options.device_map, block=block)
     found = models.target.digest
     if found != manifest.target.digest:
         raise TraceError(

@@ -39,7 +39,7 @@ def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
         num_bytes = round(num_roots * reach.disk_bytes(base.depth))
         held = f"{reach.num_scores(base.depth)} scored tokens at each"
     else:
-        depth = drafter_config(options.checkpoint, options.tap_offset).depth
+        depth = drafter_config(options.checkpoint, options.tap_offset, options.block).depth
         num_bytes = draft_bytes(num_roots, depth, options.min_width)
         held = f"{depth} depths of {options.min_width} candidates or more at each"
     return "\n".join(

@@ -1,0 +1,163 @@
+"""Is a server's traffic that of a trace? Its acceptance length and rates by position against the trace's.
+
+A server's counts are sums over its requests, and say nothing of how these differ. Where nothing tells more they are
+taken to differ as the trace's prompts do.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.analysis.engines.answers import EngineAnswer, ServerCounters
+from simlab.analysis.statistics.intervals import LEVEL, UNKNOWN, Interval
+from simlab.analysis.statistics.jackknife import log_products
+from simlab.analysis.statistics.significance import detectable_ratios, holm
+from simlab.arrays import Doubles
+
+LENGTH = "acceptance length"
+
+
+@dataclass(frozen=True, slots=True)
+class DriftFigure:
+    """One figure of a server beside the trace's.
+
+    Attributes:
+        name: the acceptance length, or a rate of a position.
+        measured: the server's.
+        foretold: the trace's.
+        ratio: measured over foretold.
+        interval: of the ratio, over prompts and requests.
+        p_value: of no difference, adjusted for the number of figures (Holm); nan where it is not known.
+        detectable: the ratio above 1 that as many prompts and requests would find.
+    """
+
+    name: str
+    measured: float
+    foretold: float
+    ratio: float
+    interval: Interval
+    p_value: float
+    detectable: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether the difference is significant among all figures."""
+        return self.p_value < 1 - LEVEL
+
+    def row(self) -> dict[str, object]:
+        """As a script reads it; null: not known."""
+        values = {
+            "measured": self.measured,
+            "foretold": self.foretold,
+            "ratio": self.ratio,
+            "ratio_ci_low": self.interval.low,
+            "ratio_ci_high": self.interval.high,
+            "p_value": self.p_value,
+            "detectable_ratio": self.detectable,
+        }
+        known = {key: None if math.isnan(value) else value for key, value in values.items()}
+        return {"figure": self.name, **known, "differs": self.differs}
+
+
+def drift_figures(
+    texts: Sequence[ForetoldText], counters: ServerCounters, answers: Sequence[EngineAnswer] = ()
+) -> list[DriftFigure]:
+    """The figures that the server tells, the acceptance length first.
+
+    Args:
+        texts: of the trace.
+        counters: of the server, over some requests.
+        answers: of single requests, where there are some.
+    """
+    length = counters.acceptance_length
+    if length is None or not counters.num_rounds:
+        return []
+    tokens, rounds, known, kept = _sums(texts)
+    measured, columns = [length], [(tokens, rounds)]
+    names = [LENGTH]
+    for place, times in enumerate(counters.accepted_at or ()):
+        if place < kept.shape[1]:
+            names.append(f"kept at position {place + 1}")
+            measured.append(times / counters.num_rounds)
+            columns.append((kept[:, place], known[:, place]))
+    num_requests = counters.num_requests or counters.num_rounds / max(rounds.mean(), 1.0)
+    own = _own_error(answers)
+    return _figures(names, np.array(measured), columns, num_requests, own)
+
+
+def _sums(texts: Sequence[ForetoldText]) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+    """Tokens and rounds ``[prompts]``, and rounds that reach a position and that keep it ``[prompts, k]``."""
+    names = sorted({one.prompt for one in texts})
+    k = texts[0].k
+    tokens, rounds = np.zeros(len(names)), np.zeros(len(names))
+    known, kept = np.zeros((len(names), k)), np.zeros((len(names), k))
+    for one in texts:
+        at = names.index(one.prompt)
+        for root, accepted in one.rounds():
+            rounds[at] += 1
+            # Behind the end of the recorded text nothing is known, while an engine counts what it drafts there.
+            known[at, : min(k, len(one) - 1 - root)] += 1
+            kept[at, :accepted] += 1
+        tokens[at] += len(one) - 1
+    return tokens, rounds, known, kept
+
+
+def _own_error(answers: Sequence[EngineAnswer]) -> float:
+    """The standard error of the logarithm of the requests' own acceptance length; nan where they do not tell it."""
+    told = [(one.num_tokens - 1, one.num_rounds) for one in answers if one.num_rounds and one.num_tokens > 1]
+    if len(told) < 2 or len(told) < len(answers):
+        return math.nan
+    spread = log_products(np.array(told, np.float64), np.array([[1.0, -1.0]]))
+    return float(spread.standard_errors()[0])
+
+
+def _figures(
+    names: Sequence[str],
+    measured: Doubles,
+    columns: Sequence[tuple[Doubles, Doubles]],
+    num_requests: float,
+    own_error: float,
+) -> list[DriftFigure]:
+    num_prompts = len(columns[0][0])
+    sums = np.stack([part for pair in columns for part in pair], axis=1)
+    powers = np.zeros((len(columns), sums.shape[1]))
+    for place in range(len(columns)):
+        powers[place, 2 * place : 2 * place + 2] = 1.0, -1.0
+    spread = log_products(sums, powers)
+    foretold = np.exp(spread.whole)
+    if num_prompts < 2:
+        unknown = math.nan
+        return [
+            DriftFigure(name, float(one), float(other), float(one / other), UNKNOWN, unknown, unknown)
+            for name, one, other in zip(names, measured, foretold, strict=True)
+        ]
+    errors, degrees = spread.standard_errors(), spread.degrees_of_freedom()
+    of_requests = errors * math.sqrt(num_prompts / num_requests)
+    if not math.isnan(own_error):
+        of_requests[0] = own_error
+    both = np.sqrt(errors**2 + of_requests**2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(measured / foretold)
+        p_values = np.where(both > 0, 2 * stdtr(degrees, -np.abs(logs) / both), np.where(logs == 0, 1.0, 0.0))
+    p_values = np.where(np.isfinite(logs), p_values, np.nan)
+    reach = stdtrit(degrees, (1 + LEVEL) / 2) * both
+    found = detectable_ratios(both, degrees, len(names))
+    adjusted = holm(p_values)
+    return [
+        DriftFigure(
+            name=name,
+            measured=float(measured[at]),
+            foretold=float(foretold[at]),
+            ratio=float(measured[at] / foretold[at]),
+            interval=Interval(float(np.exp(logs[at] - reach[at])), float(np.exp(logs[at] + reach[at])))
+            if math.isfinite(logs[at])
+            else UNKNOWN,
+            p_value=float(adjusted[at]),
+            detectable=float(found[at]),
+        )
+        for at, name in enumerate(names)
+    ]

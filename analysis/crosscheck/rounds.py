@@ -1,0 +1,171 @@
+"""An engine's rounds beside the trace's, up to where the texts part: behind that they answer different questions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.analysis.engines.answers import EngineAnswer, EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """How close a choice is that another arithmetic may make differently.
+
+    Attributes:
+        target: logits between the target's two best tokens.
+        drafter: nats between the drafter's.
+    """
+
+    target: float
+    drafter: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDifference:
+    """A round that ended differently.
+
+    Attributes:
+        root: its place in the text.
+        accepted: by the engine.
+        foretold: by the trace.
+        margin: nats by which the drafter preferred its recorded token where the two drafts part.
+        is_tie: whether that is a close call.
+    """
+
+    root: int
+    accepted: int
+    foretold: int
+    margin: float
+    is_tie: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedText:
+    """One answer beside its recorded text.
+
+    Attributes:
+        text: what was recorded.
+        num_tokens: that the engine wrote.
+        parting: the first place where the texts differ, or where one ends; None: nowhere, as far as tokens are known.
+        gap: logits between the target's two best tokens there; nan where the recorded text has ended.
+        is_tie: whether the parting is a close call.
+        knows_tokens: whether the engine told its tokens.
+        num_compared: rounds that were held against the trace.
+        differences: those that ended differently.
+        num_short: rounds that drafted fewer than k.
+        num_rounds: of the engine; None where it did not tell.
+        num_foretold: rounds on the recorded text, or on as much of it as was asked for.
+        num_foretold_tokens: of that.
+    """
+
+    text: ForetoldText
+    num_tokens: int
+    parting: int | None
+    gap: float
+    is_tie: bool
+    knows_tokens: bool
+    num_compared: int
+    differences: tuple[RoundDifference, ...]
+    num_short: int
+    num_rounds: int | None
+    num_foretold: int
+    num_foretold_tokens: int
+
+    @property
+    def num_equal(self) -> int:
+        """Rounds that ended as foretold."""
+        return self.num_compared - len(self.differences)
+
+
+def compared_text(text: ForetoldText, answer: EngineAnswer, asked: int, ties: Ties) -> ComparedText:
+    """Hold one answer against its text.
+
+    Args:
+        text: what was recorded.
+        answer: the engine's.
+        asked: new tokens that the request allowed.
+        ties: what counts as a close call.
+
+    Raises:
+        EngineError: the engine's rounds do not make up its text.
+    """
+    written = min(len(text), asked)
+    parting = _parting(text, answer, written)
+    gap = float(text.gaps[parting]) if parting is not None and parting < len(text) else float("nan")
+    compared, differences, num_short = _rounds(text, answer, parting, ties)
+    return ComparedText(
+        text=text,
+        num_tokens=answer.num_tokens,
+        parting=parting,
+        gap=gap,
+        is_tie=parting is not None and gap <= ties.target,
+        knows_tokens=answer.token_ids is not None,
+        num_compared=compared,
+        differences=differences,
+        num_short=num_short,
+        num_rounds=len(answer.accepted) if answer.accepted is not None else answer.num_rounds,
+        num_foretold=len(text.rounds(written)),
+        num_foretold_tokens=written,
+    )
+
+
+def _parting(text: ForetoldText, answer: EngineAnswer, written: int) -> int | None:
+    if answer.token_ids is None:
+        return None if answer.num_tokens == written else min(answer.num_tokens, written)
+    ids = np.array(answer.token_ids, np.int64)
+    shared = min(len(ids), written)
+    differs = np.flatnonzero(ids[:shared] != text.text[:shared])
+    if len(differs):
+        return int(differs[0])
+    return None if len(ids) == written else shared
+
+
+def _rounds(
+    text: ForetoldText, answer: EngineAnswer, parting: int | None, ties: Ties
+) -> tuple[int, tuple[RoundDifference, ...], int]:
+    if answer.accepted is None or answer.token_ids is None:
+        return 0, (), 0
+    drafted = answer.drafted or (text.k,) * len(answer.accepted)
+    if len(drafted) != len(answer.accepted):
+        raise EngineError(
+            f"the answer to {text.name} tells {len(answer.accepted)} rounds by accepted and {len(drafted)} by drafted "
+            "tokens; expected as many"
+        )
+    known = len(text) if parting is None else min(parting, len(text))
+    root, compared, num_short, differences = 0, 0, 0, list[RoundDifference]()
+    for kept, asked in zip(answer.accepted, drafted, strict=True):
+        if kept > asked or asked > text.k:
+            raise EngineError(
+                f"the answer to {text.name} tells a round of {asked} drafted tokens of which {kept} were kept; the "
+                f"trace drafts {text.k}"
+            )
+        if root < known - 1:
+            compared += 1
+            num_short += asked < text.k
+            reach = min(known - 1 - root, asked)
+            difference = _difference(text, root, min(kept, reach), min(int(text.accepted[root]), reach), ties)
+            differences += [] if difference is None else [difference]
+        root += kept + 1
+    if root < answer.num_tokens - 1:
+        raise EngineError(
+            f"the rounds of the answer to {text.name} make up {root + 1} of its {answer.num_tokens} tokens: some "
+            "passes had no draft, or the answer is of several parts; serve with speculation on for every request"
+        )
+    return compared, tuple(differences), num_short
+
+
+def _difference(text: ForetoldText, root: int, kept: int, foretold: int, ties: Ties) -> RoundDifference | None:
+    if kept == foretold:
+        return None
+    depth = min(kept, foretold) + 1
+    # Fewer were kept than foretold: the engine's token there is some other one. More: it is the text's own.
+    token = None if kept < foretold else int(text.text[root + depth])
+    margin = text.margin(root, depth, token)
+    return RoundDifference(root, kept, foretold, margin, margin <= ties.drafter)
+
+
+def all_differences(texts: Sequence[ComparedText]) -> list[tuple[ComparedText, RoundDifference]]:
+    """Every round that ended differently, with its text."""
+    return [(text, one) for text in texts for one in text.differences]

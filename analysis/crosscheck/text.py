@@ -1,0 +1,152 @@
+"""A crosscheck and a reading of metrics as people read them."""
+
+import math
+from collections.abc import Sequence
+
+from simlab.analysis.crosscheck.drift import LENGTH, DriftFigure
+from simlab.analysis.crosscheck.foretold import ForetoldCounts
+from simlab.analysis.crosscheck.lengths import ComparedLengths
+from simlab.analysis.crosscheck.rounds import ComparedText
+from simlab.analysis.crosscheck.verdict import LEVELS, ROUNDS, Verdict
+from simlab.analysis.engines.answers import ServerCounters
+from simlab.analysis.statistics.intervals import FEW_PROMPTS, Interval
+from simlab.analysis.table.text import aligned, number
+
+MOST_SHOWN = 20
+"""Texts that are listed where rounds or texts part; all are in the JSON."""
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """The verdict and its reason, and what its level sees."""
+    return f"{verdict.name.upper()}: {verdict.reason}.\nCompared: {verdict.level} ({LEVELS[verdict.level]})."
+
+
+def lengths_text(lengths: ComparedLengths | None) -> str:
+    """Acceptance lengths with their intervals; empty where the engine told no rounds."""
+    if lengths is None:
+        return ""
+    heads = ["acceptance length", "engine", "[95 %]", "trace", "[95 %]", "trace over engine, %"]
+    error = "exact" if lengths.all_equal else f"{100 * (lengths.error - 1):+.2f}{_percent(lengths.error_interval)}"
+    row = [
+        f"{lengths.num_prompts:,} prompts",
+        number(lengths.measured, 4),
+        _ends(lengths.measured_interval),
+        number(lengths.foretold, 4),
+        _ends(lengths.foretold_interval),
+        error,
+    ]
+    few = f"\nFewer than {FEW_PROMPTS} prompts: the intervals are rough." if lengths.num_prompts < FEW_PROMPTS else ""
+    return aligned([heads, row], [True, False, True, False, True, True]) + few
+
+
+def counters_text(counters: ServerCounters | None, foretold: ForetoldCounts, why_none: str) -> str:
+    """The server's counts beside those that are foretold; or why there are none."""
+    if counters is None:
+        return f"Counters: {why_none}" if why_none else ""
+    rows = [["counters of the server", "engine", "trace"]]
+    pairs: list[tuple[str, int | None, int]] = [
+        ("requests", counters.num_requests, foretold.num_requests),
+        ("tokens", counters.num_tokens, foretold.num_tokens),
+        ("rounds", counters.num_rounds, foretold.num_rounds),
+        ("drafted tokens", counters.num_drafted, foretold.num_drafted),
+        ("accepted tokens", counters.num_accepted, foretold.num_accepted),
+    ]
+    for place, times in enumerate(counters.accepted_at or ()):
+        pairs.append((f"  at position {place + 1}", times, _at(foretold, place)))
+    rows += [[name, "-" if one is None else f"{one:,}", f"{other:,}"] for name, one, other in pairs]
+    table = aligned(rows, [True, False, False])
+    if foretold.num_open:
+        table += (
+            f"\nThe recorded texts end within {foretold.num_open:,} of these rounds, and an engine counts accepted "
+            "tokens behind the end too:\nit may have more. With --exact-counters every count is foretold."
+        )
+    return table
+
+
+def differences_text(texts: Sequence[ComparedText]) -> str:
+    """Where texts part, and the first round of each text that ended differently; empty where none does."""
+    rows = [["text", "parts at token", "logits apart", "first other round", "kept", "foretold", "nats apart", "rounds"]]
+    some = [one for one in texts if one.parting is not None or one.differences]
+    for one in some[:MOST_SHOWN]:
+        first = one.differences[0] if one.differences else None
+        rows.append([
+            one.text.name,
+            "-" if one.parting is None else f"{one.parting}{' (tie)' if one.is_tie else ''}",
+            number(one.gap, 3),
+            "-" if first is None else f"{first.root}{' (tie)' if first.is_tie else ''}",
+            "-" if first is None else str(first.accepted),
+            "-" if first is None else str(first.foretold),
+            "-" if first is None else f"{first.margin:.3g}",
+            f"{one.num_equal} of {one.num_compared}",
+        ])  # fmt: skip
+    if not some:
+        return ""
+    more = f"\nand {len(some) - MOST_SHOWN:,} more texts, which --json has" if len(some) > MOST_SHOWN else ""
+    return aligned(rows, [True, *[False] * 7]) + more
+
+
+def crosscheck_notes(level: str, per_round: str, texts: Sequence[ComparedText]) -> list[str]:
+    """What to know beside the tables, a sentence each."""
+    notes = [
+        "Acceptance length: tokens a round, bonus token included, without the prefill's token; [95 %] over prompts."
+    ]
+    short = sum(one.num_short for one in texts)
+    if short:
+        notes.append(
+            f"{short:,} rounds drafted fewer tokens than the others and are held against as many: the server cuts "
+            "drafts, at the longest text that it allows or by a schedule of its own."
+        )
+    if level != ROUNDS and per_round:
+        notes.append(f"The engine tells every round where it is started with `{per_round}`.")
+    return notes
+
+
+def drift_text(figures: Sequence[DriftFigure]) -> str:
+    """The figures of a server beside the trace's."""
+    heads = ["figure", "server", "trace", "server over trace, % [95 %]", "p (Holm)", ""]
+    rows = [
+        [
+            one.name,
+            number(one.measured, 4 if one.name == LENGTH else 3),
+            number(one.foretold, 4 if one.name == LENGTH else 3),
+            f"{100 * (one.ratio - 1):+.1f}{_percent(one.interval)}",
+            "-" if math.isnan(one.p_value) else f"{one.p_value:.2g}",
+            "differs" if one.differs else "",
+        ]
+        for one in figures
+    ]
+    return aligned([heads, *rows], [True, False, False, True, False, True])
+
+
+def drift_sentence(figures: Sequence[DriftFigure]) -> str:
+    """Whether the traffic is the trace's, in a sentence."""
+    if not figures:
+        return "The counts tell no acceptance length, so nothing is compared."
+    differing = [one for one in figures if one.differs]
+    length = figures[0]
+    if differing:
+        which = ", ".join(one.name for one in differing)
+        return (
+            f"DRIFT: this traffic is not the trace's: {which} differ beyond what so many prompts and requests explain; "
+            "record a trace of prompts like the server's."
+        )
+    if math.isnan(length.p_value):
+        return "No verdict: one prompt allows no interval."
+    return (
+        "NO DRIFT FOUND: as far as so many prompts and requests tell, this traffic accepts as the trace's does; an "
+        f"acceptance length {100 * (length.detectable - 1):.1f} % away would be found."
+    )
+
+
+def _at(foretold: ForetoldCounts, place: int) -> int:
+    return foretold.accepted_at[place] if place < len(foretold.accepted_at) else 0
+
+
+def _ends(interval: Interval) -> str:
+    return "" if math.isnan(interval.low) else f"[{interval.low:.4f}, {interval.high:.4f}]"
+
+
+def _percent(interval: Interval) -> str:
+    if math.isnan(interval.low):
+        return ""
+    return f" [{100 * (interval.low - 1):+.2f}, {100 * (interval.high - 1):+.2f}]"

@@ -1,0 +1,171 @@
+"""The verdict of a crosscheck, from the finest level that the engine tells."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simlab.analysis.crosscheck.foretold import ForetoldCounts
+from simlab.analysis.crosscheck.lengths import ComparedLengths
+from simlab.analysis.crosscheck.rounds import ComparedText, all_differences
+from simlab.analysis.engines.answers import ServerCounters
+
+CONFIRMED, TIES = "confirmed", "confirmed up to ties"
+LENGTHS_AGREE, LENGTHS_DIFFER = "lengths agree", "lengths differ"
+ROUNDS_DIFFER, TEXTS_DIFFER = "rounds differ", "texts differ"
+GOOD = (CONFIRMED, TIES, LENGTHS_AGREE)
+"""What leaves with exit code 0."""
+
+ROUNDS, REQUESTS, COUNTERS = "rounds", "requests", "counters"
+LEVELS = {
+    ROUNDS: "every round of every request",
+    REQUESTS: "the number of rounds of every request; a difference of few rounds stays unseen",
+    COUNTERS: "counts over all requests; a difference of few rounds stays unseen",
+}
+"""What each level sees, the finest first."""
+
+_FEWEST_SHARE = 0.01
+"""Lengths of counts, which have no interval, agree within this share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a crosscheck came to.
+
+    Attributes:
+        name: one of the names above.
+        level: the finest that the engine told.
+        reason: in a sentence without a full stop.
+    """
+
+    name: str
+    level: str
+    reason: str
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the engine did what was foretold."""
+        return self.name in GOOD
+
+
+def level_of(texts: Sequence[ComparedText]) -> str:
+    """The finest level at which every text can be compared."""
+    if texts and all(one.num_compared or one.num_foretold == 0 or one.parting == 0 for one in texts):
+        return ROUNDS
+    return REQUESTS if texts and all(one.num_rounds is not None for one in texts) else COUNTERS
+
+
+def verdict_of(
+    texts: Sequence[ComparedText],
+    lengths: ComparedLengths | None,
+    counters: ServerCounters | None,
+    foretold: ForetoldCounts,
+) -> Verdict:
+    """The verdict.
+
+    Args:
+        texts: answers beside their texts.
+        lengths: of these; None where the engine told no rounds of single requests.
+        counters: the server's, of these requests alone; None where they are not known.
+        foretold: of these requests.
+    """
+    level = level_of(texts)
+    parted = [one for one in texts if one.parting is not None]
+    foreign = [one for one in parted if not one.is_tie]
+    if foreign:
+        first = foreign[0]
+        return Verdict(TEXTS_DIFFER, level, _parted(first, len(foreign), len(texts)))
+    if level == ROUNDS:
+        return _by_rounds(texts, parted, lengths)
+    if level == REQUESTS and lengths is not None:
+        return _by_lengths(level, lengths, parted)
+    return _by_counters(counters, foretold, parted)
+
+
+def _by_rounds(
+    texts: Sequence[ComparedText], parted: Sequence[ComparedText], lengths: ComparedLengths | None
+) -> Verdict:
+    differences = all_differences(texts)
+    num = sum(one.num_compared for one in texts)
+    wrong = [(text, one) for text, one in differences if not one.is_tie]
+    if wrong:
+        text, one = wrong[0]
+        return Verdict(
+            ROUNDS_DIFFER,
+            ROUNDS,
+            f"{len(differences):,} of {num:,} rounds ended otherwise than the trace foretells at the same root, "
+            f"{len(wrong):,} of them by no close call; the first in {text.text.name} at token {one.root}: the engine "
+            f"kept {one.accepted} drafted tokens, foretold are {one.foretold}",
+        )
+    if not differences and not parted:
+        return Verdict(CONFIRMED, ROUNDS, f"all {len(texts):,} texts and all {num:,} rounds are as foretold")
+    if lengths is not None and not lengths.agrees and not math.isnan(lengths.error_interval.low):
+        return Verdict(
+            LENGTHS_DIFFER,
+            ROUNDS,
+            f"single rounds part at close calls alone, but the acceptance length is {_off(lengths)} from what is "
+            "foretold",
+        )
+    return Verdict(
+        TIES,
+        ROUNDS,
+        f"{len(parted):,} of {len(texts):,} texts and {len(differences):,} of {num:,} rounds before that part, all at "
+        "close calls",
+    )
+
+
+def _by_lengths(level: str, lengths: ComparedLengths, parted: Sequence[ComparedText]) -> Verdict:
+    if lengths.all_equal and not parted:
+        return Verdict(CONFIRMED, level, "every text has as many rounds as foretold")
+    if lengths.agrees:
+        return Verdict(LENGTHS_AGREE, level, f"the acceptance length is {_off(lengths)} from what is foretold")
+    if math.isnan(lengths.error_interval.low):
+        return Verdict(LENGTHS_DIFFER, level, "one prompt allows no interval, and its number of rounds is another one")
+    return Verdict(LENGTHS_DIFFER, level, f"the acceptance length is {_off(lengths)} from what is foretold")
+
+
+def _by_counters(counters: ServerCounters | None, foretold: ForetoldCounts, parted: Sequence[ComparedText]) -> Verdict:
+    length = None if counters is None else counters.acceptance_length
+    if counters is None or length is None or not foretold.num_rounds:
+        return Verdict(LENGTHS_DIFFER, COUNTERS, "the engine told nothing of its rounds that could be compared")
+    if not parted and counts_equal(counters, foretold):
+        return Verdict(CONFIRMED, COUNTERS, "every count is as foretold")
+    off = foretold.acceptance_length / length - 1
+    name = LENGTHS_AGREE if abs(off) <= _FEWEST_SHARE else LENGTHS_DIFFER
+    return Verdict(
+        name,
+        COUNTERS,
+        f"the engine's acceptance length is {length:.4f}, foretold are {foretold.acceptance_length:.4f} "
+        f"({100 * off:+.2f} %; counts allow no interval)",
+    )
+
+
+def counts_equal(counters: ServerCounters, foretold: ForetoldCounts) -> bool:
+    """Whether every count that is told is the foretold one; accepted tokens only where these are foretold exactly."""
+    pairs: list[tuple[object, object]] = [
+        (counters.num_rounds, foretold.num_rounds),
+        (counters.num_drafted, foretold.num_drafted),
+        (counters.num_tokens, foretold.num_tokens),
+        (counters.num_requests, foretold.num_requests),
+    ]
+    if foretold.num_open == 0:
+        pairs += [(counters.num_accepted, foretold.num_accepted), (counters.accepted_at, foretold.accepted_at)]
+    told = [(one, other) for one, other in pairs if one is not None]
+    return counters.num_rounds is not None and all(one == other for one, other in told)
+
+
+def _parted(text: ComparedText, num: int, num_texts: int) -> str:
+    assert text.parting is not None
+    begin = (
+        f"{num:,} of {num_texts:,} texts part by no close call; the first, {text.text.name}, at token {text.parting}"
+    )
+    if math.isnan(text.gap):
+        return f"{begin}, where the recorded text ends"
+    if text.parting >= text.num_tokens:
+        return f"{begin}, where the engine's text ends"
+    return f"{begin}, where the target's two best tokens are {text.gap:.3g} logits apart"
+
+
+def _off(lengths: ComparedLengths) -> str:
+    low, high = lengths.error_interval.low, lengths.error_interval.high
+    ends = "" if math.isnan(low) else f" [{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}]"
+    return f"{100 * (lengths.error - 1):+.2f} %{ends}"

@@ -1,0 +1,1 @@
+"""What serving engines say of their speculative decoding: answers, counters and benchmark files. First answers."""

@@ -1,0 +1,181 @@
+"""What an engine told of one request, of the whole server, and of itself, in words that all engines share.
+
+A round is one pass that verified drafted tokens. The prefill's pass, which gives a text's first token, is none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from simlab.errors import SimlabError
+
+
+class EngineError(SimlabError):
+    """A server that cannot be reached, does not answer as its kind does, or serves something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAnswer:
+    """The answer to one request; what the engine does not tell is None.
+
+    Attributes:
+        num_tokens: that were written, the prefill's among them.
+        token_ids: of these.
+        num_prompt_tokens: that the engine read.
+        stopped: whether a stop token ended the text.
+        num_rounds: verifying passes.
+        num_drafted: tokens over all of them.
+        num_accepted: drafted tokens that were kept, those behind the end of the text counted.
+        accepted: of each round, in order.
+        drafted: of each round, in order.
+    """
+
+    num_tokens: int
+    token_ids: tuple[int, ...] | None = None
+    num_prompt_tokens: int | None = None
+    stopped: bool | None = None
+    num_rounds: int | None = None
+    num_drafted: int | None = None
+    num_accepted: int | None = None
+    accepted: tuple[int, ...] | None = None
+    drafted: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCounters:
+    """Counts since a server's start, or between two readings; what the engine does not tell is None.
+
+    Attributes:
+        num_rounds: verifying passes of single texts.
+        num_drafted: tokens.
+        num_accepted: drafted tokens that were kept, those behind the end of a text counted.
+        accepted_at: by the position of a drafted token, how often it was kept.
+        num_tokens: written, the prefills' among them.
+        num_requests: that ended well.
+        num_preempted: texts that were taken out of a batch and read again.
+    """
+
+    num_rounds: int | None = None
+    num_drafted: int | None = None
+    num_accepted: int | None = None
+    accepted_at: tuple[int, ...] | None = None
+    num_tokens: int | None = None
+    num_requests: int | None = None
+    num_preempted: int | None = None
+
+    def since(self, before: "ServerCounters") -> "ServerCounters":
+        """What came since an earlier reading of the same server.
+
+        Raises:
+            EngineError: a count has fallen: the server was started anew in between.
+        """
+        return ServerCounters(
+            num_rounds=_grown("rounds", before.num_rounds, self.num_rounds),
+            num_drafted=_grown("drafted tokens", before.num_drafted, self.num_drafted),
+            num_accepted=_grown("accepted tokens", before.num_accepted, self.num_accepted),
+            accepted_at=_grown_at(before.accepted_at, self.accepted_at),
+            num_tokens=_grown("tokens", before.num_tokens, self.num_tokens),
+            num_requests=_grown("requests", before.num_requests, self.num_requests),
+            num_preempted=_grown("preemptions", before.num_preempted, self.num_preempted),
+        )
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Tokens a round in simlab's sense, without the prefills' tokens; None where a count is missing.
+
+        Where tokens or requests are not counted it is 1 + accepted / rounds, which is too long by the accepted tokens
+        behind the ends of texts.
+        """
+        if not self.num_rounds:
+            return None
+        if self.num_tokens is not None and self.num_requests is not None:
+            return (self.num_tokens - self.num_requests) / self.num_rounds
+        return None if self.num_accepted is None else 1 + self.num_accepted / self.num_rounds
+
+    def to_json(self) -> dict[str, object]:
+        """The counts, those that are not known as null."""
+        return {
+            "rounds": self.num_rounds,
+            "drafted": self.num_drafted,
+            "accepted": self.num_accepted,
+            "accepted_at_position": None if self.accepted_at is None else list(self.accepted_at),
+            "tokens": self.num_tokens,
+            "requests": self.num_requests,
+            "preempted": self.num_preempted,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server tells of itself; what it does not is None.
+
+    Attributes:
+        version: of the engine.
+        model: the name under which it serves its target.
+        root: the path or id that the target was loaded from.
+        longest: tokens of prompt and text together.
+        num_speculative: tokens that it drafts in a round.
+        dtype: of the target, as simlab names it.
+        settings: what else it says of its speculation.
+    """
+
+    version: str | None = None
+    model: str | None = None
+    root: str | None = None
+    longest: int | None = None
+    num_speculative: int | None = None
+    dtype: str | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLoad:
+    """Requests that a server is busy with, or that wait; None where it does not tell."""
+
+    num_running: int | None = None
+    num_waiting: int | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it says that somebody uses it."""
+        return bool(self.num_running) or bool(self.num_waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request, to be written as an engine's own words.
+
+    Attributes:
+        prompt: token ids.
+        max_tokens: that may be written.
+        stop_token_ids: that end the text.
+        model: the name under which the target is served.
+    """
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    stop_token_ids: tuple[int, ...]
+    model: str
+
+
+def _grown(name: str, before: int | None, after: int | None) -> int | None:
+    if before is None or after is None:
+        return after
+    if after < before:
+        raise EngineError(
+            f"the server's count of {name} fell from {before:,} to {after:,}: it was started anew between the two "
+            "readings; take both from one run of the server"
+        )
+    return after - before
+
+
+def _grown_at(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if before is None or after is None:
+        return after
+    padded = before + (0,) * (len(after) - len(before))
+    if len(padded) != len(after):
+        raise EngineError(
+            f"the server counted {len(before)} positions of a draft and now counts {len(after)}: it was started anew "
+            "between the two readings; take both from one run of the server"
+        )
+    pairs = enumerate(zip(padded, after, strict=True))
+    return tuple(_grown(f"tokens kept at position {at}", *both) or 0 for at, both in pairs)

@@ -1,0 +1,65 @@
+"""What is asked of every engine: how it is recognised, asked and read. An engine more is one module and one line.
+
+Nothing here reaches a network; `simlab.studies.engines.endpoint` does.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+from simlab.analysis.engines.answers import EngineAnswer, Question, ServerCounters, ServerFacts, ServerLoad
+from simlab.analysis.engines.json_values import Json
+from simlab.analysis.engines.metrics import Samples
+
+
+class Engine(Protocol):
+    """A serving engine's words."""
+
+    name: ClassVar[str]
+    """As it is typed behind ``--engine``."""
+
+    title: ClassVar[str]
+    """As its makers write it."""
+
+    prefix: ClassVar[str]
+    """With which all names of its metrics begin."""
+
+    metrics_path: ClassVar[str]
+    """Where its metrics are."""
+
+    fact_paths: ClassVar[tuple[str, ...]]
+    """What tells of the server; an address that is not there is left out."""
+
+    answer_path: ClassVar[str]
+    """Where requests are sent."""
+
+    per_round: ClassVar[str]
+    """How to start the server so that it tells each round; empty: it cannot."""
+
+    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+        """What the server tells of itself.
+
+        Args:
+            told: the answers of `fact_paths` that are there, by path.
+            samples: of its metrics; None: it shows none.
+        """
+        ...
+
+    def load(self, samples: Samples) -> ServerLoad:
+        """What it is busy with."""
+        ...
+
+    def counters(self, samples: Samples) -> ServerCounters:
+        """Its counts since its start."""
+        ...
+
+    def request(self, question: Question) -> Json:
+        """The body of a request for one text, decoded greedily, with everything told that the engine can tell."""
+        ...
+
+    def answer(self, told: Json, where: str) -> EngineAnswer:
+        """What came back.
+
+        Raises:
+            EngineError: it is no such answer.
+        """
+        ...

@@ -1,0 +1,192 @@
+"""Files in which engines and benchmarks leave what they counted: metrics, benchmark results, records of requests."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from simlab.analysis.engines.answers import EngineAnswer, EngineError, ServerCounters
+from simlab.analysis.engines.json_values import Json, count, counts, inner, number, parsed_object, text
+from simlab.analysis.engines.known import ENGINES, engine_of
+from simlab.analysis.engines.metrics import MOST_BYTES, read_samples
+
+PROMETHEUS, VLLM_BENCH, SGLANG_BENCH, AIPERF = "Prometheus text", "vllm bench serve", "SGLang bench_serving", "AIPerf"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsFile:
+    """What one file tells.
+
+    Attributes:
+        path: of the file.
+        kind: one of the kinds above.
+        engine: the title of the engine; empty where the file does not tell.
+        counters: over all its requests.
+        answers: of single requests; none where the file does not tell.
+        told_length: the acceptance length as the engine itself gives it, where its counts do not tell.
+        k: tokens that are drafted in a round; None where it does not tell.
+        is_running: whether the counts go on, so that only the difference of two readings is of one run.
+    """
+
+    path: Path
+    kind: str
+    engine: str
+    counters: ServerCounters
+    answers: tuple[EngineAnswer, ...] = ()
+    told_length: float | None = None
+    k: int | None = None
+    is_running: bool = False
+
+
+def read_metrics_file(path: Path) -> tuple[MetricsFile, ...]:
+    """What a file tells, by its content; of a file with a line for each benchmark, one for each.
+
+    Raises:
+        EngineError: it is of no kind that is known, or damaged.
+    """
+    content = _content(path)
+    begin = content.lstrip()
+    if not begin:
+        raise EngineError(f"{path} is empty")
+    if not begin.startswith("{"):
+        return (_prometheus(path, content),)
+    lines = [line for line in content.splitlines() if line.strip()]
+    # A line each, or one object over many lines.
+    objects = [content] if len(lines) > 1 and not lines[0].rstrip().endswith("}") else lines
+    values = [parsed_object(one, f"{path}, line {place}") for place, one in enumerate(objects, 1)]
+    records = [found for value in values for found in _records(value)]
+    if records:
+        return (_aiperf(path, records),)
+    return tuple(_benchmark(path, value) for value in values)
+
+
+def _content(path: Path) -> str:
+    if not path.is_file():
+        raise EngineError(f"expected a file of metrics at {path}; there is none. Check the path.")
+    if path.stat().st_size > MOST_BYTES:
+        raise EngineError(f"{path} is larger than {MOST_BYTES >> 20} MiB; give the file of one run")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise EngineError(f"{path} is no text ({error.reason}); give Prometheus text, JSON or JSON lines") from error
+
+
+def _prometheus(path: Path, content: str) -> MetricsFile:
+    samples = read_samples(content, str(path))
+    engine = engine_of(samples)
+    if engine is None:
+        known = ", ".join(f"{one.prefix}... ({one.title})" for one in ENGINES)
+        raise EngineError(f"{path} holds metrics of no engine that is known; expected names such as {known}")
+    facts = engine.facts({}, samples)
+    counters = engine.counters(samples)
+    if counters.num_rounds is None:
+        raise EngineError(
+            f"{path} holds metrics of {engine.title}, and no counts of its speculative decoding; serve with a drafter, "
+            "and read the metrics after a request"
+        )
+    return MetricsFile(path, PROMETHEUS, engine.title, counters, k=facts.num_speculative, is_running=True)
+
+
+def _benchmark(path: Path, value: Json) -> MetricsFile:
+    where = str(path)
+    if "spec_decode_num_drafts" in value:
+        return _vllm_bench(path, value)
+    if "accept_length" in value and "completed" in value:
+        length = number(value, "accept_length", where)
+        if not length:
+            raise EngineError(
+                f"{path} is of SGLang's bench_serving without an accept_length: the server drafted nothing, or is none "
+                "of SGLang's"
+            )
+        tokens, requests = count(value, "total_output_tokens", where), count(value, "completed", where)
+        info = inner(value, "server_info")
+        drafted = count(info, "speculative_num_draft_tokens", where)
+        return MetricsFile(
+            path,
+            SGLANG_BENCH,
+            "SGLang",
+            ServerCounters(num_tokens=tokens, num_requests=requests),
+            told_length=length,
+            k=None if drafted is None else drafted - 1,
+        )
+    if "completed" in value and "output_throughput" in value:
+        raise EngineError(
+            f"{path} is a benchmark without counts of speculative decoding: the server drafted nothing, or its metrics "
+            "could not be read; serve with a drafter"
+        )
+    raise EngineError(
+        f"{path} is of no kind that is known; expected Prometheus text, the JSON of `vllm bench serve --save-result`, "
+        "the JSON lines of SGLang's bench_serving, or AIPerf's profile_export.jsonl"
+    )
+
+
+def _vllm_bench(path: Path, value: Json) -> MetricsFile:
+    where = str(path)
+    rounds = count(value, "spec_decode_num_drafts", where)
+    rates = value.get("spec_decode_per_position_acceptance_rates")
+    at: tuple[int, ...] | None = None
+    if rounds and isinstance(rates, list) and all(isinstance(one, int | float) for one in rates):
+        at = tuple(round(one * rounds) for one in rates)
+    counters = ServerCounters(
+        num_rounds=rounds,
+        num_drafted=count(value, "spec_decode_draft_tokens", where),
+        num_accepted=count(value, "spec_decode_accepted_tokens", where),
+        accepted_at=at,
+        num_tokens=count(value, "total_output_tokens", where),
+        num_requests=count(value, "completed", where),
+    )
+    return MetricsFile(path, VLLM_BENCH, "vLLM", counters, k=len(at) if at else None)
+
+
+def _records(value: object, deep: int = 4) -> Iterator[Json]:
+    """The acceptance records inside a line of AIPerf's."""
+    if isinstance(value, Mapping):
+        if "num_spec_steps" in value and "num_accepted_draft_tokens" in value:
+            yield value
+        elif deep:
+            for one in value.values():
+                yield from _records(one, deep - 1)
+
+
+def _aiperf(path: Path, records: list[Json]) -> MetricsFile:
+    where = str(path)
+    answers = tuple(_aiperf_answer(one, where) for one in records)
+    ks = {found for one in records if (found := count(one, "num_spec_tokens", where)) is not None}
+    at = _accepted_at([_histogram(one, where) for one in records])
+    counters = ServerCounters(
+        num_rounds=sum(one.num_rounds or 0 for one in answers),
+        num_drafted=sum(one.num_drafted or 0 for one in answers),
+        num_accepted=sum(one.num_accepted or 0 for one in answers),
+        accepted_at=at,
+        num_tokens=sum(one.num_tokens for one in answers) if all(one.num_tokens for one in answers) else None,
+        num_requests=len(answers),
+    )
+    engine = text(records[0], "engine") or ""
+    title = next((one.title for one in ENGINES if one.name == engine), engine)
+    return MetricsFile(path, AIPERF, title, counters, answers, k=ks.pop() if len(ks) == 1 else None)
+
+
+def _aiperf_answer(record: Json, where: str) -> EngineAnswer:
+    return EngineAnswer(
+        num_tokens=count(record, "completion_tokens", where) or 0,
+        num_rounds=count(record, "num_spec_steps", where),
+        num_drafted=count(record, "num_draft_tokens", where),
+        num_accepted=count(record, "num_accepted_draft_tokens", where),
+        accepted=counts(record, "per_step_accepted", where) or None,
+        drafted=counts(record, "per_step_drafted", where) or None,
+    )
+
+
+def _histogram(record: Json, where: str) -> dict[int, int]:
+    """Rounds by their number of accepted tokens; written as a list, or as an object with what is not 0."""
+    found = record.get("acceptance_histogram")
+    if isinstance(found, Mapping):
+        return {int(key): count(found, key, where) or 0 for key in found if str(key).isdecimal()}
+    return dict(enumerate(counts(record, "acceptance_histogram", where) or ()))
+
+
+def _accepted_at(histograms: list[dict[int, int]]) -> tuple[int, ...]:
+    deepest = max((place for one in histograms for place, times in one.items() if times), default=0)
+    return tuple(
+        sum(times for one in histograms for accepted, times in one.items() if accepted > place)
+        for place in range(deepest)
+    )

@@ -1,0 +1,96 @@
+"""SGLang's words, as its version 0.5.23 has them.
+
+Read in the released code: ``srt/managers/tokenizer_manager.py`` (``meta_info`` of an answer),
+``srt/observability/metrics_collector.py``, ``srt/entrypoints/http_server.py``. Its gauges of acceptance are those of
+the latest batch and are not averaged; nothing that is released tells single rounds.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from simlab.analysis.engines.answers import (
+    EngineAnswer,
+    EngineError,
+    Question,
+    ServerCounters,
+    ServerFacts,
+    ServerLoad,
+)
+from simlab.analysis.engines.json_values import Json, count, counts, first_of, inner, text
+from simlab.analysis.engines.metrics import Samples
+
+
+class Sglang:
+    """SGLang, by its native requests; counters only where it was started with ``--enable-metrics``."""
+
+    name: ClassVar[str] = "sglang"
+    title: ClassVar[str] = "SGLang"
+    prefix: ClassVar[str] = "sglang:"
+    metrics_path: ClassVar[str] = "/metrics"
+    fact_paths: ClassVar[tuple[str, ...]] = ("/server_info", "/get_server_info", "/v1/models")
+    answer_path: ClassVar[str] = "/generate"
+    per_round: ClassVar[str] = ""
+
+    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+        """See `simlab.analysis.engines.engine.Engine`; its draft tokens count the root."""
+        info = told.get("/server_info") or told.get("/get_server_info", {})
+        model = first_of(told.get("/v1/models", {}), "data")
+        drafted = count(info, "speculative_num_draft_tokens", "/server_info")
+        if drafted is None and samples is not None:
+            drafted = samples.number("sglang:spec_num_draft_tokens") or None
+        named = {key: value for key, value in info.items() if key.startswith("speculative_") and value is not None}
+        return ServerFacts(
+            version=text(info, "version"),
+            model=text(model, "id") or text(info, "served_model_name", "model_path"),
+            root=text(info, "model_path") or text(model, "root"),
+            longest=count(model, "max_model_len", "/v1/models") or count(info, "context_length", "/server_info"),
+            num_speculative=None if drafted is None else drafted - 1,
+            dtype=None if text(info, "dtype") in (None, "auto", "half") else text(info, "dtype"),
+            settings=named,
+        )
+
+    def load(self, samples: Samples) -> ServerLoad:
+        """See `simlab.analysis.engines.engine.Engine`."""
+        return ServerLoad(samples.number("sglang:num_running_reqs"), samples.number("sglang:num_queue_reqs"))
+
+    def counters(self, samples: Samples) -> ServerCounters:
+        """See `simlab.analysis.engines.engine.Engine`; it counts rounds, tokens and requests."""
+        return ServerCounters(
+            num_rounds=samples.number("sglang:spec_verify_calls_total"),
+            num_tokens=samples.number("sglang:generation_tokens_total"),
+            num_requests=samples.number("sglang:num_requests_total"),
+        )
+
+    def request(self, question: Question) -> Json:
+        """See `simlab.analysis.engines.engine.Engine`."""
+        sampling = {
+            "temperature": 0,
+            "max_new_tokens": question.max_tokens,
+            "stop_token_ids": list(question.stop_token_ids),
+        }
+        return {"input_ids": list(question.prompt), "sampling_params": sampling}
+
+    def answer(self, told: Json, where: str) -> EngineAnswer:
+        """See `simlab.analysis.engines.engine.Engine`."""
+        meta = inner(told, "meta_info")
+        num_tokens = count(meta, "completion_tokens", where)
+        if num_tokens is None:
+            raise EngineError(f"{where} is no answer of SGLang: its meta_info has no completion_tokens")
+        accepted = count(meta, "spec_num_correct_drafts", where)
+        histogram = counts(meta, "spec_correct_drafts_histogram", where)
+        if histogram is None:
+            histogram = counts(meta, "spec_accept_histogram", where)
+        if accepted is None and histogram is not None:
+            accepted = sum(place * times for place, times in enumerate(histogram))
+        kind = (
+            text(inner(meta, "finish_reason"), "type") if isinstance(reason, Mapping) else text(meta, "finish_reason")
+        )
+        return EngineAnswer(
+            num_tokens=num_tokens,
+            token_ids=counts(told, "output_ids", where),
+            num_prompt_tokens=count(meta, "prompt_tokens", where),
+            stopped=None if kind is None else kind == "stop",
+            num_rounds=count(meta, "spec_verify_ct", where),
+            num_drafted=count(meta, "spec_num_proposed_drafts", where),
+            num_accepted=accepted,
+        )

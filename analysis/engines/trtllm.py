@@ -1,0 +1,103 @@
+"""TensorRT-LLM's words, as `trtllm-serve` 1.3 and 1.4 have them.
+
+Read in the released code: ``tensorrt_llm/metrics/collector.py``, ``tensorrt_llm/serve/openai_protocol.py``. It counts
+drafted and accepted tokens and no rounds: these are what is left of the tokens.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from simlab.analysis.engines.answers import (
+    EngineAnswer,
+    EngineError,
+    Question,
+    ServerCounters,
+    ServerFacts,
+    ServerLoad,
+)
+from simlab.analysis.engines.json_values import Json, count, counts, first_of, inner, number, text
+from simlab.analysis.engines.metrics import Samples
+
+
+class TensorRtLlm:
+    """TensorRT-LLM's server."""
+
+    name: ClassVar[str] = "trtllm"
+    title: ClassVar[str] = "TensorRT-LLM"
+    prefix: ClassVar[str] = "trtllm_"
+    metrics_path: ClassVar[str] = "/prometheus/metrics"
+    fact_paths: ClassVar[tuple[str, ...]] = ("/version", "/v1/models")
+    answer_path: ClassVar[str] = "/v1/completions"
+    per_round: ClassVar[str] = ""
+
+    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+        """See `simlab.analysis.engines.engine.Engine`; drafting from what it logs of its settings at its start."""
+        version, models = (told.get(path, {}) for path in self.fact_paths)
+        model = first_of(models, "data")
+        settings = {} if samples is None else dict(samples.labels("trtllm_speculative_config_info"))
+        drafted = next((settings[key] for key in ("max_draft_len", "spec_max_draft_len") if key in settings), "")
+        config = {} if samples is None else dict(samples.labels("trtllm_model_config_info"))
+        return ServerFacts(
+            version=text(version, "version"),
+            model=text(model, "id"),
+            root=text(config, "model_path", "model") or text(model, "id"),
+            num_speculative=int(drafted) if drafted.isdecimal() else None,
+            dtype=text(config, "dtype"),
+            settings=settings,
+        )
+
+    def load(self, samples: Samples) -> ServerLoad:
+        """See `simlab.analysis.engines.engine.Engine`."""
+        return ServerLoad(samples.number("trtllm_num_requests_running"), samples.number("trtllm_num_requests_waiting"))
+
+    def counters(self, samples: Samples) -> ServerCounters:
+        """See `simlab.analysis.engines.engine.Engine`."""
+        accepted = samples.number("trtllm_spec_decode_num_accepted_tokens_total")
+        tokens = samples.number("trtllm_generation_tokens_total")
+        requests = samples.number("trtllm_request_success_total")
+        # Each round brings its accepted tokens and one more; each request one token of its prefill.
+        known = accepted is not None and tokens is not None and requests is not None
+        return ServerCounters(
+            num_rounds=max(0, tokens - requests - accepted) if known else None,
+            num_drafted=samples.number("trtllm_spec_decode_num_draft_tokens_total"),
+            num_accepted=accepted,
+            num_tokens=tokens,
+            num_requests=requests,
+        )
+
+    def request(self, question: Question) -> Json:
+        """See `simlab.analysis.engines.engine.Engine`; without detokenising, so that it tells token ids."""
+        return {
+            "model": question.model,
+            "prompt": list(question.prompt),
+            "max_tokens": question.max_tokens,
+            "temperature": 0,
+            "seed": 0,
+            "stop_token_ids": list(question.stop_token_ids),
+            "detokenize": False,
+        }
+
+    def answer(self, told: Json, where: str) -> EngineAnswer:
+        """See `simlab.analysis.engines.engine.Engine`.
+
+        Newer versions count verifying passes; of older ones the tokens a pass tell them, the prefill's pass counted.
+        """
+        choice, usage = first_of(told, "choices"), inner(told, "usage")
+        num_tokens = count(usage, "completion_tokens", where)
+        if not choice or num_tokens is None:
+            raise EngineError(f"{where} is no answer of TensorRT-LLM: it has no choices or no usage")
+        a_pass = number(choice, "avg_decoded_tokens_per_iter", where)
+        ids = counts(choice, "token_ids", where)
+        spec = inner(choice, "speculative_decoding")
+        num_rounds = count(spec, "num_spec_steps", where)
+        if num_rounds is None and a_pass and num_tokens > 1:
+            num_rounds = round(num_tokens / a_pass) - 1
+        return EngineAnswer(
+            num_tokens=num_tokens,
+            token_ids=ids or None,
+            num_prompt_tokens=count(usage, "prompt_tokens", where),
+            stopped=text(choice, "finish_reason") == "stop",
+            num_rounds=num_rounds,
+            num_drafted=count(spec, "num_draft_tokens", where),
+            num_accepted=count(spec, "num_accepted_draft_tokens", where),
+        )

@@ -1,0 +1,102 @@
+"""vLLM's words, as its versions 0.30 to 0.33 have them.
+
+Read in the released code: ``v1/spec_decode/metrics.py`` (counters), ``v1/metrics/stats.py`` and
+``entrypoints/generate/base/protocol.py`` (``--per-request-spec-decode-metrics``), ``entrypoints/openai``.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from simlab.analysis.engines.answers import (
+    EngineAnswer,
+    EngineError,
+    Question,
+    ServerCounters,
+    ServerFacts,
+    ServerLoad,
+)
+from simlab.analysis.engines.json_values import Json, count, counts, first_of, inner, text
+from simlab.analysis.engines.metrics import Samples
+
+_SPEC = "vllm:spec_decode_num_"
+
+
+class Vllm:
+    """vLLM; it tells each round where it was started with ``--per-request-spec-decode-metrics detailed``."""
+
+    name: ClassVar[str] = "vllm"
+    title: ClassVar[str] = "vLLM"
+    prefix: ClassVar[str] = "vllm:"
+    metrics_path: ClassVar[str] = "/metrics"
+    fact_paths: ClassVar[tuple[str, ...]] = ("/version", "/v1/models", "/server_info?config_format=json")
+    answer_path: ClassVar[str] = "/v1/completions"
+    per_round: ClassVar[str] = "--per-request-spec-decode-metrics detailed"
+
+    def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
+        """See `simlab.analysis.engines.engine.Engine`; dtype only in developer's mode."""
+        version, models, info = (told.get(path, {}) for path in self.fact_paths)
+        model, config = first_of(models, "data"), inner(info, "vllm_config")
+        positions = None if samples is None else samples.by_position(f"{_SPEC}accepted_tokens_per_pos_total")
+        speculative = inner(config, "speculative_config")
+        return ServerFacts(
+            version=text(version, "version"),
+            model=text(model, "id"),
+            root=text(model, "root", "id"),
+            longest=count(model, "max_model_len", "/v1/models"),
+            num_speculative=len(positions)
+            if positions
+            else count(speculative, "num_speculative_tokens", "/server_info"),
+            dtype=_dtype(text(inner(config, "model_config"), "dtype")),
+            settings=dict(speculative),
+        )
+
+    def load(self, samples: Samples) -> ServerLoad:
+        """See `simlab.analysis.engines.engine.Engine`."""
+        return ServerLoad(samples.number("vllm:num_requests_running"), samples.number("vllm:num_requests_waiting"))
+
+    def counters(self, samples: Samples) -> ServerCounters:
+        """See `simlab.analysis.engines.engine.Engine`."""
+        return ServerCounters(
+            num_rounds=samples.number(f"{_SPEC}drafts_total", f"{_SPEC}drafts"),
+            num_drafted=samples.number(f"{_SPEC}draft_tokens_total", f"{_SPEC}draft_tokens"),
+            num_accepted=samples.number(f"{_SPEC}accepted_tokens_total", f"{_SPEC}accepted_tokens"),
+            accepted_at=samples.by_position(f"{_SPEC}accepted_tokens_per_pos_total"),
+            num_tokens=samples.number("vllm:generation_tokens_total"),
+            num_requests=samples.number("vllm:request_success_total"),
+            num_preempted=samples.number("vllm:num_preemptions_total"),
+        )
+
+    def request(self, question: Question) -> Json:
+        """See `simlab.analysis.engines.engine.Engine`."""
+        return {
+            "model": question.model,
+            "prompt": list(question.prompt),
+            "max_tokens": question.max_tokens,
+            "temperature": 0,
+            "seed": 0,
+            "stop_token_ids": list(question.stop_token_ids),
+            "return_token_ids": True,
+        }
+
+    def answer(self, told: Json, where: str) -> EngineAnswer:
+        """See `simlab.analysis.engines.engine.Engine`."""
+        choice, usage = first_of(told, "choices"), inner(told, "usage")
+        spec = inner(told, "metrics", "speculative_decoding")
+        num_tokens = count(usage, "completion_tokens", where)
+        if not choice or num_tokens is None:
+            raise EngineError(f"{where} is no answer of vLLM: it has no choices or no usage")
+        return EngineAnswer(
+            num_tokens=num_tokens,
+            token_ids=counts(choice, "token_ids", where),
+            num_prompt_tokens=count(usage, "prompt_tokens", where),
+            stopped=text(choice, "finish_reason") == "stop",
+            num_rounds=count(spec, "num_spec_steps", where),
+            num_drafted=count(spec, "num_draft_tokens", where),
+            num_accepted=count(spec, "num_accepted_draft_tokens", where),
+            accepted=counts(spec, "per_step_accepted", where),
+            drafted=counts(spec, "per_step_drafted", where),
+        )
+
+
+def _dtype(name: str | None) -> str | None:
+    return None if name is None else name.removeprefix("torch.")

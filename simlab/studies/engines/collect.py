@@ -1,0 +1,322 @@
+"""Asking a server for the texts of a trace, and keeping what it answers."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.analysis.engines.answers import EngineAnswer, EngineError, Question, ServerCounters, ServerFacts
+from simlab.analysis.engines.engine import Engine
+from simlab.analysis.engines.json_values import Json, count, counts, inner, parsed_object, text
+from simlab.analysis.engines.known import ENGINES, engine_named, engine_of
+from simlab.analysis.engines.metrics import Samples, read_samples
+from simlab.studies.engines.endpoint import Endpoint
+from simlab.traces.format.files import write_beside
+
+FORMAT = "simlab-engine-answers"
+_WARM_UP_TOKENS = 16
+_SETTLES_S = 5.0
+"""So long a server may take to count the last request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that was reached.
+
+    Attributes:
+        endpoint: where it is.
+        engine: what it is.
+        facts: what it tells of itself.
+        has_counters: whether it shows counts of its speculation.
+    """
+
+    endpoint: Endpoint
+    engine: Engine
+    facts: ServerFacts
+    has_counters: bool
+
+    def samples(self) -> Samples | None:
+        """Its metrics now; None: it shows none."""
+        return _samples(self.endpoint, self.engine)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a server answered.
+
+    Attributes:
+        engine: what it is.
+        facts: what it told of itself.
+        bodies: its answers, by the index of the sequence.
+        asked: new tokens that each request allowed, likewise.
+        counters: of these requests; None where they are not known.
+        why_no_counters: a sentence where they are not.
+        seconds: that all of it took, and of these what was not waiting for the server.
+    """
+
+    engine: Engine
+    facts: ServerFacts
+    bodies: Mapping[int, Json]
+    asked: Mapping[int, int]
+    counters: ServerCounters | None
+    why_no_counters: str
+    seconds: float = 0.0
+
+    def answer(self, one: ForetoldText) -> EngineAnswer:
+        """The answer to one text.
+
+        Raises:
+            EngineError: it is no answer of this engine's, or the server read another prompt than was sent.
+        """
+        found = self.engine.answer(self.bodies[one.index], f"the answer to {one.name}")
+        sent = len(one.prompt_tokens)
+        if found.num_prompt_tokens is not None and found.num_prompt_tokens != sent:
+            raise EngineError(
+                f"the server read {found.num_prompt_tokens} prompt tokens of {one.name} where {sent} were sent: it "
+                "adds a chat template or tokens of its own; serve without"
+            )
+        if found.token_ids is not None and len(found.token_ids) != found.num_tokens:
+            raise EngineError(
+                f"the answer to {one.name} counts {found.num_tokens} tokens and holds {len(found.token_ids)}: it is "
+                "not whole"
+            )
+        return found
+
+
+def reach(endpoint: Endpoint, wanted: str) -> Server:
+    """Find out what serves at an address.
+
+    Args:
+        endpoint: of the server.
+        wanted: the name of an engine, or ``auto``.
+
+    Raises:
+        EngineError: nothing answers there, or nothing that is known.
+    """
+    candidates = ENGINES if wanted == "auto" else (engine_named(wanted),)
+    found: tuple[Engine, Samples | None] | None = None
+    for engine in candidates:
+        samples = _samples(endpoint, engine)
+        known = None if samples is None else engine_of(samples)
+        if known is engine:
+            found = engine, samples
+            break
+    if found is None:
+        # A server without metrics is taken at its word.
+        if wanted != "auto":
+            found = candidates[0], None
+        elif endpoint.facts("/server_info") is not None and endpoint.facts("/version") is None:
+            found = engine_named("sglang"), None
+        else:
+            raise EngineError(
+                f"{endpoint.address} shows no metrics of an engine that is known "
+                f"({', '.join(one.title for one in ENGINES)}); check the address, start the server with its metrics "
+                "on, or name it with --engine"
+            )
+    engine, samples = found
+    told = {path: value for path in engine.fact_paths if (value := endpoint.facts(path)) is not None}
+    counted = samples is not None and engine.counters(samples).num_rounds is not None
+    return Server(endpoint, engine, engine.facts(told, samples), counted)
+
+
+def _samples(endpoint: Endpoint, engine: Engine) -> Samples | None:
+    found = endpoint.text(engine.metrics_path)
+    if found is None or not found.strip() or found.lstrip().startswith(("{", "<", "[")):
+        return None
+    return read_samples(found, f"what {endpoint.address}{engine.metrics_path} answers")
+
+
+def question(one: ForetoldText, asked: int, stops: Sequence[int], model: str) -> Question:
+    """The request for one text."""
+    return Question(tuple(one.prompt_tokens.tolist()), asked, tuple(stops), model)
+
+
+def collect(
+    server: Server,
+    texts: Sequence[ForetoldText],
+    asked: Mapping[int, int],
+    stops: Sequence[int],
+    model: str,
+    concurrency: int,
+    shared: bool,
+    keep: Callable[[int, Json], None],
+    done: Callable[[], object],
+) -> Collected:
+    """Ask for every text, some at a time, and read the counters before and after.
+
+    Args:
+        server: that is asked.
+        texts: of the trace.
+        asked: new tokens that each request allows, by the index of the sequence.
+        stops: stop tokens.
+        model: the name under which the target is served.
+        concurrency: requests at a time.
+        shared: whether others may use the server meanwhile; its counters are not read then.
+        keep: is given each answer as it comes, with the index of its sequence.
+        done: is called after each.
+
+    Raises:
+        EngineError: the server is busy, or does not answer as its kind does.
+    """
+    endpoint, engine = server.endpoint, server.engine
+    before = None if shared else _counters(server)
+    begun = time.monotonic()
+    bodies: dict[int, Json] = {}
+
+    def one(text: ForetoldText) -> tuple[int, Json]:
+        body = engine.request(question(text, asked[text.index], stops, model))
+        return text.index, endpoint.answer(engine.answer_path, body, f"the request for {text.name}")
+
+    for index, body in _in_flight(one, texts, concurrency):
+        bodies[index] = body
+        keep(index, body)
+        done()
+    seconds = time.monotonic() - begun
+    found = Collected(engine, server.facts, bodies, dict(asked), None, "", seconds)
+    if shared:
+        return replace(found, why_no_counters="not read, since others may use the server (--shared-server).")
+    return _with_counters(found, server, before, texts)
+
+
+def _in_flight(
+    one: Callable[[ForetoldText], tuple[int, Json]], texts: Sequence[ForetoldText], concurrency: int
+) -> Iterator[tuple[int, Json]]:
+    """The answers as they come; after a failure no further request is begun."""
+    coming = iter(texts)
+    with ThreadPoolExecutor(concurrency, "crosscheck") as pool:
+        running: set[Future[tuple[int, Json]]] = set()
+        try:
+            while True:
+                while len(running) < concurrency and (text := next(coming, None)) is not None:
+                    running.add(pool.submit(one, text))
+                if not running:
+                    return
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _counters(server: Server) -> ServerCounters | None:
+    samples = server.samples()
+    return None if samples is None else server.engine.counters(samples)
+
+
+def _with_counters(
+    found: Collected, server: Server, before: ServerCounters | None, texts: Sequence[ForetoldText]
+) -> Collected:
+    """The counters of these requests, once the server has counted the last; none where others were counted too."""
+    if before is None:
+        return replace(found, why_no_counters=f"the server shows none at {server.engine.metrics_path}.")
+    written = sum(found.answer(one).num_tokens for one in texts)
+    deadline, since = time.monotonic() + _SETTLES_S, before
+    while True:
+        after = _counters(server)
+        if after is None:
+            return replace(found, why_no_counters="the server showed them before the requests, and not after.")
+        since = after.since(before)
+        settled = (since.num_requests, since.num_tokens) == (len(texts), written)
+        if settled or time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    if since.num_rounds is None:
+        return replace(found, why_no_counters="the server counts no rounds of speculative decoding.")
+    for name, counted, own in (("requests", since.num_requests, len(texts)), ("tokens", since.num_tokens, written)):
+        if counted is not None and counted != own:
+            return replace(
+                found,
+                why_no_counters=f"the server counted {counted:,} {name} while {own:,} were ours: somebody else used it "
+                "meanwhile.",
+            )
+    if since.num_preempted:
+        return replace(
+            found,
+            why_no_counters=f"the server took texts out of its batch {since.num_preempted} times and began again.",
+        )
+    return replace(found, counters=since)
+
+
+def warmed_up(server: Server, one: ForetoldText, stops: Sequence[int], model: str) -> EngineAnswer:
+    """The answer to a short request, which is not counted; it shows whether the server can be asked at all."""
+    body = server.engine.request(question(one, min(_WARM_UP_TOKENS, len(one)), stops, model))
+    where = "a first short request"
+    return server.engine.answer(server.endpoint.answer(server.engine.answer_path, body, where), where)
+
+
+class AnswerLog:
+    """Answers on disk, a line each as they come; behind the first line, which says whose they are."""
+
+    def __init__(self, path: Path, engine: Engine, facts: ServerFacts, text_id: str) -> None:
+        head = {"format": FORMAT, "format_version": 1, "engine": engine.name, "text_id": text_id}
+        head |= {"version": facts.version, "model": facts.model, "k": facts.num_speculative, "dtype": facts.dtype}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        write_beside(path, lambda file: file.write((json.dumps(head) + "\n").encode()))
+
+    def keep(self, index: int, asked: int, body: Json) -> None:
+        """Add one answer."""
+        line = json.dumps({"sequence": index, "asked": asked, "body": body}, ensure_ascii=False)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def keep_counters(self, counters: ServerCounters | None) -> None:
+        """Add the counters of all of them."""
+        if counters is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"counters": counters.to_json()}) + "\n")
+
+
+def read_answers(path: Path, text_id: str) -> Collected:
+    """Answers that a crosscheck kept; of one that was broken off those that had come.
+
+    Raises:
+        EngineError: it is no such file, or of another trace's texts.
+    """
+    if not path.is_file():
+        raise EngineError(f"expected a file of kept answers at {path}; there is none. Check the path.")
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    head = parsed_object(lines[0] if lines else "", f"{path}, line 1")
+    if head.get("format") != FORMAT:
+        raise EngineError(
+            f"{path} holds no answers of a server; give answers.jsonl that `simlab crosscheck --out` wrote"
+        )
+    if head.get("text_id") != text_id:
+        raise EngineError(
+            f"the answers in {path} are to the texts {head.get('text_id')}, and the trace holds {text_id}; give the "
+            "trace that they were asked for"
+        )
+    bodies, asked, counters = dict[int, Json](), dict[int, int](), None
+    for place, line in enumerate(lines[1:], 2):
+        where = f"{path}, line {place}"
+        value = parsed_object(line, where)
+        if "counters" in value:
+            counters = _read_counters(inner(value, "counters"), where)
+            continue
+        index, most = count(value, "sequence", where), count(value, "asked", where)
+        if index is None or most is None:
+            raise EngineError(f"{where} has no sequence or no asked; it is damaged")
+        bodies[index], asked[index] = inner(value, "body"), most
+    engine = engine_named(text(head, "engine") or "")
+    facts = ServerFacts(
+        version=text(head, "version"),
+        model=text(head, "model"),
+        num_speculative=count(head, "k", str(path)),
+        dtype=text(head, "dtype"),
+    )
+    return Collected(engine, facts, bodies, asked, counters, "" if counters else "they were not kept.")
+
+
+def _read_counters(value: Json, where: str) -> ServerCounters:
+    return ServerCounters(
+        num_rounds=count(value, "rounds", where),
+        num_drafted=count(value, "drafted", where),
+        num_accepted=count(value, "accepted", where),
+        accepted_at=counts(value, "accepted_at_position", where),
+        num_tokens=count(value, "tokens", where),
+        num_requests=count(value, "requests", where),
+        num_preempted=count(value, "preempted", where),
+    )

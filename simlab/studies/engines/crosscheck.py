@@ -1,0 +1,347 @@
+"""Does a live server do what a trace foretells? Its texts, its rounds and its counters, held against both."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from simlab.analysis.crosscheck.foretold import ForetoldCounts, ForetoldText, foretold_counts
+from simlab.analysis.crosscheck.lengths import ComparedLengths, compared_lengths
+from simlab.analysis.crosscheck.rounds import ComparedText, Ties, compared_text
+from simlab.analysis.crosscheck.rows import crosscheck_json
+from simlab.analysis.crosscheck.text import (
+    counters_text,
+    crosscheck_notes,
+    differences_text,
+    lengths_text,
+    verdict_text,
+)
+from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
+from simlab.analysis.engines.answers import EngineError
+from simlab.analysis.table.text import within_width
+from simlab.errors import UsageError
+from simlab.studies.engines.collect import AnswerLog, Collected, Server, collect, reach, read_answers, warmed_up
+from simlab.studies.engines.endpoint import Endpoint
+from simlab.studies.engines.foretelling import asked_tokens, check_greedy, checked_k, foretold_texts
+from simlab.studies.inputs.progress import progress_bar, step
+from simlab.studies.inputs.trace import TraceSource, opened
+from simlab.studies.result import StudyResult
+from simlab.traces.format.files import write_beside
+from simlab.traces.reader import Trace
+
+ANSWERS, RESULT = "answers.jsonl", "crosscheck.json"
+
+FLOAT32_TIES = Ties(1e-3, 1e-3)
+OTHER_TIES = Ties(0.5, 0.5)
+"""Logits and nats within which a choice may go either way: in float32, and in dtypes of 16 bits.
+
+The second is assumed; `simlab confirm` measures how far logits of one's own models are off in a dtype.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CrosscheckOptions:
+    """How a server is asked.
+
+    Attributes:
+        engine: its name, or ``auto``.
+        model: the name under which the target is served; None: the only one.
+        draft: the draft set; None: the only one.
+        limit: the first so many prompts; None: all.
+        concurrency: requests at a time.
+        max_new_tokens: that a request asks for at most; None: as recorded.
+        exact_counters: ask for so few tokens that every counted token is recorded.
+        first_of_block: the engine keeps the first tokens of the recorded block.
+        shared_server: others use the server too; its counters are not read.
+        tie: logits or nats within which a choice is a close call; None: by the dtypes.
+        time_limit_s: for one answer.
+        key_variable: the environment variable that holds the server's key.
+    """
+
+    engine: str = "auto"
+    model: str | None = None
+    draft: str | None = None
+    limit: int | None = None
+    concurrency: int = 1
+    max_new_tokens: int | None = None
+    exact_counters: bool = False
+    first_of_block: bool = False
+    shared_server: bool = False
+    tie: float | None = None
+    time_limit_s: float = 600.0
+    key_variable: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tie is not None and not self.tie >= 0:
+            raise UsageError(f"expected --tie to be at least 0 logits; got {self.tie:g}")
+        if not self.time_limit_s > 0:
+            raise UsageError(f"expected --time-limit to be above 0 seconds; got {self.time_limit_s:g}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CrosscheckTable(StudyResult):
+    """An engine beside a trace.
+
+    Attributes:
+        trace: what was recorded.
+        draft: the draft set.
+        address: of the server, or where its answers were kept.
+        collected: what it answered.
+        texts: each answer beside its text.
+        lengths: None where the engine told no rounds of single requests.
+        foretold: the counts that the trace foretells.
+        ties: what was taken for a close call.
+        verdict: what it came to.
+        remarks: what else was noticed, a sentence each.
+    """
+
+    trace: Trace
+    draft: str
+    address: str
+    collected: Collected
+    texts: tuple[ComparedText, ...]
+    lengths: ComparedLengths | None
+    foretold: ForetoldCounts
+    ties: Ties
+    verdict: Verdict
+    remarks: tuple[str, ...]
+
+    ROWS = "texts"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the engine does something else than was foretold."""
+        return not self.verdict.is_good
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab crosscheck --json``."""
+        facts, manifest = self.collected.facts, self.trace.manifest
+        about: dict[str, object] = {
+            "format": "simlab-crosscheck",
+            "format_version": 1,
+            "text_id": self.trace.text_id,
+            "draft_ids": {self.draft: self.trace.draft_ids[self.draft]},
+            "target": manifest.target.name,
+            "drafter": manifest.draft_sets[self.draft].model.name,
+            "trace_dtype": manifest.dtype,
+            "address": self.address,
+            "engine": self.collected.engine.title,
+            "engine_version": facts.version,
+            "engine_dtype": facts.dtype,
+            "served_model": facts.root or facts.model,
+            "num_speculative_tokens": self.foretold.num_drafted // self.foretold.num_rounds
+            if self.foretold.num_rounds
+            else None,
+            "ties": {"logits": self.ties.target, "nats": self.ties.drafter},
+            "seconds": round(self.collected.seconds, 3),
+            "remarks": list(self.remarks),
+        }
+        compared = crosscheck_json(self.verdict, self.texts, self.lengths, self.collected.counters, self.foretold)
+        return about | compared | {"why_no_counters": self.collected.why_no_counters or None}
+
+    def text(self) -> str:
+        """The verdict and the tables as ``simlab crosscheck`` prints them."""
+        facts, kept = self.collected.facts, self.trace.manifest.draft_sets[self.draft]
+        version = f" {facts.version}" if facts.version else ""
+        heading = (
+            f"engine   {self.collected.engine.title}{version} at {self.address}, {facts.dtype or 'dtype not told'}",
+            f"trace    {self.trace.place} (text {self.trace.text_id}), {self.trace.manifest.dtype}",
+            f"drafter  {kept.model.name}, block {kept.block_size} ({self.texts[0].text.k} drafted ahead)",
+            f"texts    {len(self.texts):,}, {sum(one.num_tokens for one in self.texts):,} tokens",
+        )
+        collected = self.collected
+        notes = crosscheck_notes(self.verdict.level, collected.engine.per_round, self.texts)
+        close = f"A close call: within {self.ties.target:g} logits of the target, {self.ties.drafter:g} nats of the drafter."
+        parts = [
+            verdict_text(self.verdict),
+            within_width("\n".join(heading)),
+            lengths_text(self.lengths),
+            differences_text(self.texts),
+            counters_text(collected.counters, self.foretold, collected.why_no_counters),
+            within_width("\n".join([*self.remarks, *notes, close])),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+
+def crosscheck(
+    endpoint: str | None,
+    trace: TraceSource,
+    options: CrosscheckOptions = CrosscheckOptions(),
+    *,
+    answers: str | Path | None = None,
+    out: str | Path | None = None,
+    progress: bool | None = None,
+) -> CrosscheckTable:
+    """Ask a live server for the texts of a trace, and hold what it did against what the trace foretells.
+
+    Args:
+        endpoint: the address of the server; None: ``answers`` are taken instead.
+        trace: of the server's target and drafter, greedy.
+        options: how the server is asked.
+        answers: a file of answers that an earlier crosscheck kept.
+        out: a folder for the result and the answers; these are kept as they come.
+        progress: whether a bar is shown; None: on a terminal.
+
+    Raises:
+        SimlabError: the server cannot be asked, or serves something else than was recorded.
+    """
+    found = opened(trace)
+    check_greedy(found)
+    if (endpoint is None) == (answers is None):
+        raise UsageError("expected an address (--endpoint) or kept answers (--answers), one of the two")
+    folder = None if out is None else Path(out)
+    if endpoint is None:
+        assert answers is not None
+        collected, draft, texts, remarks = _kept(found, Path(answers), options)
+        address = str(answers)
+    else:
+        collected, draft, texts, remarks = _asked(found, endpoint, options, folder, progress)
+        address = endpoint
+    table = _compared(found, draft, address, collected, texts, options, remarks)
+    if folder is not None:
+        write_beside(folder / RESULT, lambda file: file.write(_bytes(table.to_json())))
+    return table
+
+
+def _bytes(value: object) -> bytes:
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _kept(
+    trace: Trace, path: Path, options: CrosscheckOptions
+) -> tuple[Collected, str, list[ForetoldText], tuple[str, ...]]:
+    collected = read_answers(path, trace.text_id)
+    k = collected.facts.num_speculative
+    if k is None:
+        raise EngineError(f"{path} does not say how many tokens were drafted; ask the server again")
+    draft = checked_k(trace, options.draft, k, options.first_of_block, "the server")
+    texts = [one for one in foretold_texts(trace, draft, k, options.limit) if one.index in collected.bodies]
+    missing = len(trace.texts) - len(collected.bodies)
+    remarks = (f"{missing:,} texts of the trace have no answer there.",) if missing > 0 else ()
+    if not texts:
+        raise EngineError(f"{path} holds no answer to these texts")
+    return collected, draft, texts, remarks
+
+
+def _asked(
+    trace: Trace, address: str, options: CrosscheckOptions, folder: Path | None, progress: bool | None
+) -> tuple[Collected, str, list[ForetoldText], tuple[str, ...]]:
+    server = reach(Endpoint(address, options.time_limit_s, _key(options.key_variable)), options.engine)
+    _check_idle(server, options.shared_server)
+    manifest = trace.manifest
+    model = options.model or server.facts.model or ""
+    stops = manifest.stop_token_ids
+    # Until the block is known any draft set does; a round of the first request tells k where nothing else does.
+    some = foretold_texts(trace, trace.draft_name(options.draft), 1, 1)[0]
+    with step("crosscheck", "a first short request"):
+        first = warmed_up(server, some, stops, model)
+    k = server.facts.num_speculative
+    if k is None and first.num_drafted and first.num_rounds:
+        k = -(-first.num_drafted // first.num_rounds)
+    if k is None:
+        kept = trace.manifest.draft_sets[trace.draft_name(options.draft)]
+        k = kept.depth
+    if k == 0 or (not server.has_counters and first.num_rounds is None and first.accepted is None):
+        raise EngineError(
+            f"the server at {server.endpoint.address} tells nothing of speculative decoding: it serves without a "
+            f"drafter, or hides its metrics; serve with one{_how_told(server)}"
+        )
+    draft = checked_k(trace, options.draft, k, options.first_of_block, server.engine.title)
+    texts, asked = asked_tokens(
+        foretold_texts(trace, draft, k, options.limit), manifest.max_new_tokens, options.max_new_tokens,
+        options.exact_counters,
+    )  # fmt: skip
+    _check_length(server, texts, asked, k)
+    log = None if folder is None else AnswerLog(folder / ANSWERS, server.engine, server.facts, trace.text_id)
+    with progress_bar(progress, "crosscheck", "text", len(texts)) as bar:
+        collected = collect(
+            server, texts, asked, stops, model, options.concurrency, options.shared_server,
+            lambda index, body: None if log is None else log.keep(index, asked[index], body), bar.update,
+        )  # fmt: skip
+    if log is not None:
+        log.keep_counters(collected.counters)
+    return collected, draft, texts, _remarks(server, trace)
+
+
+def _how_told(server: Server) -> str:
+    return f", and with `{server.engine.per_round}` to have every round" if server.engine.per_round else ""
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    found = os.environ.get(variable)
+    if not found:
+        raise UsageError(f"the environment variable {variable} is not set; put the server's key into it")
+    return found
+
+
+def _check_idle(server: Server, shared: bool) -> None:
+    samples = server.samples()
+    if shared or samples is None:
+        return
+    load = server.engine.load(samples)
+    if load.is_busy:
+        raise EngineError(
+            f"the server at {server.endpoint.address} is busy ({load.num_running or 0} requests running, "
+            f"{load.num_waiting or 0} waiting), so its counters would be of others too; wait until it is idle, or "
+            "leave them out with --shared-server"
+        )
+
+
+def _check_length(server: Server, texts: Sequence[ForetoldText], asked: dict[int, int], k: int) -> None:
+    longest = server.facts.longest
+    if longest is None:
+        return
+    for one in texts:
+        needed = len(one.prompt_tokens) + asked[one.index] + k + 1
+        if needed > longest:
+            raise EngineError(
+                f"the server takes texts of at most {longest:,} tokens, and {one.name} with its prompt and a last "
+                f"draft needs {needed:,}; serve longer ones, or ask for fewer tokens with --max-new-tokens"
+            )
+
+
+def _remarks(server: Server, trace: Trace) -> tuple[str, ...]:
+    facts, manifest, found = server.facts, trace.manifest, list[str]()
+    served, recorded = (_base(name) for name in (facts.root or facts.model or "", manifest.target.name))
+    if served and recorded and served != recorded:
+        found.append(
+            f"The server calls its target {facts.root or facts.model}, the trace {manifest.target.name}; of other "
+            "weights texts would part."
+        )
+    if facts.dtype is not None and facts.dtype != manifest.dtype:
+        found.append(
+            f"The server computes in {facts.dtype}, the trace was recorded in {manifest.dtype}: texts and rounds may "
+            "part at close calls."
+        )
+    return tuple(found)
+
+
+def _base(name: str) -> str:
+    return PurePosixPath(name.rstrip("/")).name.lower()
+
+
+def _ties(options: CrosscheckOptions, collected: Collected, trace: Trace) -> Ties:
+    if options.tie is not None:
+        return Ties(options.tie, options.tie)
+    in_float32 = trace.manifest.dtype == "float32" and collected.facts.dtype in (None, "float32")
+    return FLOAT32_TIES if in_float32 else OTHER_TIES
+
+
+def _compared(
+    trace: Trace,
+    draft: str,
+    address: str,
+    collected: Collected,
+    texts: Sequence[ForetoldText],
+    options: CrosscheckOptions,
+    remarks: tuple[str, ...],
+) -> CrosscheckTable:
+    ties = _ties(options, collected, trace)
+    compared = tuple(compared_text(one, collected.answer(one), collected.asked[one.index], ties) for one in texts)
+    lengths = compared_lengths(compared)
+    foretold = foretold_counts(texts, [min(len(one), collected.asked[one.index]) for one in texts])
+    verdict = verdict_of(compared, lengths, collected.counters, foretold)
+    return CrosscheckTable(trace, draft, address, collected, compared, lengths, foretold, ties, verdict, remarks)

@@ -1,0 +1,184 @@
+"""What engines and benchmarks left in files, beside what a trace foretells: of the same prompts, or of any traffic."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from simlab.analysis.crosscheck.drift import DriftFigure, drift_figures
+from simlab.analysis.crosscheck.foretold import ForetoldCounts, foretold_counts
+from simlab.analysis.crosscheck.text import counters_text, drift_sentence, drift_text, verdict_text
+from simlab.analysis.crosscheck.verdict import Verdict, verdict_of
+from simlab.analysis.engines.answers import EngineError, ServerCounters
+from simlab.analysis.engines.files import SGLANG_BENCH, MetricsFile, read_metrics_file
+from simlab.analysis.table.text import within_width
+from simlab.errors import UsageError
+from simlab.studies.engines.foretelling import asked_tokens, check_greedy, checked_k, foretold_texts
+from simlab.studies.inputs.trace import TraceSource, draft_set_named, opened
+from simlab.studies.result import StudyResult
+from simlab.traces.reader import Trace
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EngineMetricsTable(StudyResult):
+    """Files of one server beside a trace.
+
+    Attributes:
+        trace: what was recorded.
+        draft: the draft set.
+        files: what was read.
+        counters: over all of them.
+        foretold: of the same requests; None where the requests were others.
+        verdict: likewise.
+        figures: of the drift; empty where the requests were the trace's own.
+    """
+
+    trace: Trace
+    draft: str
+    files: tuple[MetricsFile, ...]
+    counters: ServerCounters
+    foretold: ForetoldCounts | None
+    verdict: Verdict | None
+    figures: tuple[DriftFigure, ...]
+
+    ROWS = "figures"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the counts are not those of this trace."""
+        return any(one.differs for one in self.figures) if self.verdict is None else not self.verdict.is_good
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab import-metrics --json``."""
+        return {
+            "text_id": self.trace.text_id,
+            "draft_ids": {self.draft: self.trace.draft_ids[self.draft]},
+            "files": [{"path": str(one.path), "kind": one.kind, "engine": one.engine or None} for one in self.files],
+            "counters": self.counters.to_json(),
+            "acceptance_length": self.counters.acceptance_length,
+            "counters_foretold": None if self.foretold is None else self.foretold.to_json(),
+            "verdict": None if self.verdict is None else self.verdict.name,
+            "reason": None if self.verdict is None else self.verdict.reason,
+            "drift": None if self.verdict is not None else self.has_failed,
+            "figures": [one.row() for one in self.figures],
+        }
+
+    def text(self) -> str:
+        """The tables as ``simlab import-metrics`` prints them."""
+        files = [f"file     {one.path} ({one.kind}{f', {one.engine}' if one.engine else ''})" for one in self.files]
+        heading = within_width(
+            "\n".join([*files, f"trace    {self.trace.place} (text {self.trace.text_id}), draft set {self.draft}"])
+        )
+        if self.verdict is not None and self.foretold is not None:
+            return "\n\n".join([verdict_text(self.verdict), heading, counters_text(self.counters, self.foretold, "")])
+        requests = self.counters.num_requests
+        many = f"{requests:,} requests" if requests is not None else "requests that are not counted"
+        rounds = f"{self.counters.num_rounds:,} rounds of {many}" if self.counters.num_rounds else many
+        notes = (
+            f"The server's {rounds} are taken to differ among themselves as the trace's prompts do, unless the file "
+            "tells single requests. Its rates count what was kept behind the ends of texts too; the trace's leave out "
+            "what lies there."
+        )
+        parts = [drift_sentence(self.figures), heading]
+        return "\n\n".join([*parts, *([drift_text(self.figures)] if self.figures else []), within_width(notes)])
+
+
+def import_metrics(
+    files: Sequence[str | Path],
+    trace: TraceSource | None = None,
+    *,
+    before: str | Path | None = None,
+    same_prompts: bool = False,
+    max_new_tokens: int | None = None,
+    first_of_block: bool = False,
+    draft: str | None = None,
+    limit: int | None = None,
+) -> EngineMetricsTable:
+    """Hold the counts in files against a trace.
+
+    Args:
+        files: Prometheus text, or results of benchmarks; several of one server add up.
+        trace: of the server's target and drafter; None: the sample that comes with simlab.
+        before: Prometheus text that was read before the run; what it counts is taken off.
+        same_prompts: the requests were the trace's own prompts, each once, decoded greedily: counts are foretold.
+            Otherwise the requests are taken for other traffic.
+        max_new_tokens: that each request asked for at most; None: as recorded.
+        first_of_block: the engine keeps the first tokens of the recorded block.
+        draft: the draft set; None: the only one.
+        limit: the first so many prompts of the trace.
+
+    Raises:
+        SimlabError: a file cannot be read, or does not fit the trace.
+    """
+    if not files:
+        raise UsageError("expected at least one file of metrics")
+    found = opened(trace)
+    read = [one for path in files for one in read_metrics_file(Path(path))]
+    counters = _since(_together(read), read, before)
+    if not counters.num_rounds:
+        raise EngineError(f"{read[0].path} counts no rounds of speculative decoding; read it after some requests")
+    name = draft_set_named(found, draft)
+    ks = {one.k for one in read if one.k is not None}
+    if len(ks) > 1:
+        raise EngineError(
+            f"the files are of servers that draft {' and '.join(map(str, sorted(ks)))} tokens; give one's"
+        )
+    k = ks.pop() if ks else found.manifest.draft_sets[name].depth
+    name = checked_k(found, draft, k, first_of_block, read[0].engine or "the server")
+    texts = foretold_texts(found, name, k, limit)
+    answers = [one for file in read for one in file.answers]
+    if not same_prompts:
+        figures = tuple(drift_figures(texts, counters, answers))
+        return EngineMetricsTable(found, name, tuple(read), counters, None, None, figures)
+    check_greedy(found)
+    kept, asked = asked_tokens(texts, found.manifest.max_new_tokens, max_new_tokens, exact_counters=False)
+    foretold = foretold_counts(kept, [min(len(one), asked[one.index]) for one in kept])
+    if counters.num_requests is not None and counters.num_requests != foretold.num_requests:
+        raise UsageError(
+            f"the files count {counters.num_requests:,} requests and the trace has {foretold.num_requests:,} texts; "
+            "choose as many with --limit, or leave out --same-prompts"
+        )
+    verdict = verdict_of((), None, counters, foretold)
+    return EngineMetricsTable(found, name, tuple(read), counters, foretold, verdict, ())
+
+
+def _together(files: Sequence[MetricsFile]) -> ServerCounters:
+    """The counts of all files; what one of them does not tell is not known of all."""
+    counters = [_with_rounds(one) for one in files]
+    positions = [one.accepted_at for one in counters]
+    at = None
+    if all(one is not None for one in positions):
+        deepest = max(len(one or ()) for one in positions)
+        padded = [(one or ()) + (0,) * (deepest - len(one or ())) for one in positions]
+        at = tuple(map(sum, zip(*padded, strict=True)))
+    return ServerCounters(
+        num_rounds=_sum([one.num_rounds for one in counters]),
+        num_drafted=_sum([one.num_drafted for one in counters]),
+        num_accepted=_sum([one.num_accepted for one in counters]),
+        accepted_at=at,
+        num_tokens=_sum([one.num_tokens for one in counters]),
+        num_requests=_sum([one.num_requests for one in counters]),
+    )
+
+
+def _with_rounds(file: MetricsFile) -> ServerCounters:
+    """Counts of a file; SGLang's benchmark gives tokens a round instead, the prefills' tokens among them."""
+    counters = file.counters
+    if file.kind == SGLANG_BENCH and file.told_length and counters.num_tokens:
+        return replace(counters, num_rounds=round(counters.num_tokens / file.told_length))
+    return counters
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [one for one in values if one is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _since(counters: ServerCounters, files: Sequence[MetricsFile], before: str | Path | None) -> ServerCounters:
+    if before is None:
+        return counters
+    if len(files) != 1 or not files[0].is_running:
+        raise UsageError("--before takes off an earlier reading of the same server; give one file of Prometheus text")
+    (earlier,) = read_metrics_file(Path(before))
+    if not earlier.is_running or earlier.engine != files[0].engine:
+        raise UsageError(f"{before} is no earlier reading of the same server; give its Prometheus text")
+    return counters.since(earlier.counters)
