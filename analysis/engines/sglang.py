@@ -82,9 +82,8 @@ class Sglang:
             histogram = counts(meta, "spec_accept_histogram", where)
         if accepted is None and histogram is not None:
             accepted = sum(place * times for place, times in enumerate(histogram))
-        kind = (
-            text(inner(meta, "finish_reason"), "type") if isinstance(reason, Mapping) else text(meta, "finish_reason")
-        )
+        # Newer versions give an object, older ones its word.
+        kind = text(inner(meta, "finish_reason"), "type") or text(meta, "finish_reason")
         return EngineAnswer(
             num_tokens=num_tokens,
             token_ids=counts(told, "output_ids", where),
