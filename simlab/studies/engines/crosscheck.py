@@ -152,8 +152,8 @@ class CrosscheckTable(StudyResult):
         )
         collected = self.collected
         notes = crosscheck_notes(self.verdict.level, collected.engine.per_round, self.texts)
-        close = f"A close call: within {self.ties.target:g} logits of the target, or {self.ties.drafter:g} nats of the "
-            "drafter."
+        near = self.ties
+        close = f"A close call: within {near.target:g} logits of the target, or {near.drafter:g} nats of the drafter."
         parts = [
             verdict_text(self.verdict),
             within_width("\n".join(heading)),
