@@ -1,0 +1,135 @@
+"""What is read from the files that engines and benchmarks leave, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from places import TESTS
+
+from simlab.analysis.engines.answers import EngineError, ServerCounters
+from simlab.analysis.engines.files import AIPERF, PROMETHEUS, SGLANG_BENCH, VLLM_BENCH, read_metrics_file
+
+VLLM_METRICS = """# HELP vllm:spec_decode_num_drafts Number of spec decoding drafts.
+# TYPE vllm:spec_decode_num_drafts counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 20.0
+vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 9.0
+# TYPE vllm:spec_decode_num_draft_tokens counter
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 87.0
+# TYPE vllm:spec_decode_num_accepted_tokens counter
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 40.0
+# TYPE vllm:spec_decode_num_accepted_tokens_per_pos counter
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 10.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 20.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="1",position="0"} 5.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="2"} 5.0
+# TYPE vllm:generation_tokens counter
+vllm:generation_tokens_total{engine="0"} 72.0
+# TYPE vllm:request_success counter
+vllm:request_success_total{engine="0",finished_reason="stop"} 1.0
+vllm:request_success_total{engine="0",finished_reason="length"} 2.0
+"""
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "file"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_prometheus_text_of_vllm(tmp_path: Path) -> None:
+    (found,) = read_metrics_file(written(tmp_path, VLLM_METRICS))
+    assert (found.kind, found.engine, found.k, found.is_running) == (PROMETHEUS, "vLLM", 3, True)
+    assert found.counters == ServerCounters(29, 87, 40, (25, 10, 5), 72, 3)
+    assert found.counters.acceptance_length == pytest.approx(69 / 29)
+
+
+def test_prometheus_text_of_the_others(tmp_path: Path) -> None:
+    sglang = """# TYPE sglang:spec_verify_calls_total counter
+sglang:spec_verify_calls_total{model_name="m"} 50.0
+# TYPE sglang:generation_tokens_total counter
+sglang:generation_tokens_total{model_name="m"} 130.0
+# TYPE sglang:num_requests_total counter
+sglang:num_requests_total{model_name="m",is_streaming="false"} 5.0
+# TYPE sglang:spec_num_draft_tokens gauge
+sglang:spec_num_draft_tokens 8.0
+"""
+    (found,) = read_metrics_file(written(tmp_path, sglang))
+    assert (found.engine, found.k) == ("SGLang", 7)
+    assert found.counters.acceptance_length == pytest.approx(125 / 50)
+    trtllm = """# TYPE trtllm_generation_tokens_total counter
+trtllm_generation_tokens_total 130.0
+# TYPE trtllm_request_success_total counter
+trtllm_request_success_total{finished_reason="stop"} 5.0
+# TYPE trtllm_spec_decode_num_accepted_tokens_total counter
+trtllm_spec_decode_num_accepted_tokens_total 75.0
+# TYPE trtllm_spec_decode_num_draft_tokens_total counter
+trtllm_spec_decode_num_draft_tokens_total 350.0
+"""
+    (found,) = read_metrics_file(written(tmp_path, trtllm))
+    assert found.engine == "TensorRT-LLM"
+    assert found.counters.num_rounds == 50
+
+
+def test_the_benchmark_of_a_real_vllm() -> None:
+    (found,) = read_metrics_file(TESTS / "data" / "engines" / "vllm_bench_serve.json")
+    assert (found.kind, found.k) == (VLLM_BENCH, 7)
+    assert found.counters == ServerCounters(29, 203, 64, (22, 16, 10, 5, 4, 4, 3), 96, 3)
+    assert found.counters.acceptance_length == pytest.approx(93 / 29)
+
+
+def test_lines_of_sglangs_benchmark(tmp_path: Path) -> None:
+    line = {"backend": "sglang", "completed": 4, "total_output_tokens": 100, "accept_length": 2.5}
+    line |= {"output_throughput": 9.0, "server_info": {"speculative_num_draft_tokens": 8}}
+    one, other = read_metrics_file(written(tmp_path, json.dumps(line) + "\n" + json.dumps(line) + "\n"))
+    assert one == other
+    assert (one.kind, one.told_length, one.k) == (SGLANG_BENCH, 2.5, 7)
+
+
+def test_records_of_aiperf(tmp_path: Path) -> None:
+    record = {"engine": "vllm", "num_spec_steps": 3, "num_accepted_draft_tokens": 4, "num_draft_tokens": 9}
+    record |= {"num_spec_tokens": 3, "acceptance_histogram": {"0": 1, "1": 1, "3": 1}, "completion_tokens": 8}
+    line = {"metadata": {"x_request_id": "a"}, "metrics": {}, "spec_decode_acceptance": record}
+    (found,) = read_metrics_file(written(tmp_path, "\n".join([json.dumps(line)] * 2)))
+    assert (found.kind, found.engine, found.k) == (AIPERF, "vLLM", 3)
+    assert found.counters == ServerCounters(6, 18, 8, (4, 2, 2), 16, 2)
+    assert [one.num_rounds for one in found.answers] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is empty"),
+        ("{", "no JSON"),
+        ('{"a": 1}', "of no kind that is known"),
+        ('{"completed": 3, "output_throughput": 1.0}', "without counts of speculative decoding"),
+        ('{"completed": 3, "accept_length": null}', "without an accept_length"),
+        ('{"spec_decode_num_drafts": -1}', "whole number from 0"),
+        ("# TYPE up gauge\nup 1\n", "of no engine that is known"),
+        ("# TYPE vllm:x gauge\nvllm:x 1\n", "no counts of its speculative decoding"),
+        ("vllm:spec_decode_num_drafts_total 1.5\n", "to be a whole number"),
+        ("vllm:spec_decode_num_drafts_total nan\n", "to be a whole number"),
+        (
+            'vllm:spec_decode_num_drafts_total 1\nvllm:spec_decode_num_accepted_tokens_per_pos_total{position="x"} 1\n',
+            "count from 0",
+        ),
+        ("\x00\x01 what", "no Prometheus text"),
+        (b"\xff\xfe\x00", "no text"),
+    ],
+)
+def test_what_is_no_such_file_is_refused(tmp_path: Path, content: str | bytes, words: str) -> None:
+    with pytest.raises(EngineError, match=words):
+        read_metrics_file(written(tmp_path, content))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="there is none"):
+        read_metrics_file(tmp_path / "nothing")
+
+
+def test_counts_between_two_readings() -> None:
+    before, after = ServerCounters(5, 35, 9, (4, 2), 20, 2), ServerCounters(9, 63, 20, (8, 5, 1), 40, 4)
+    assert after.since(before) == ServerCounters(4, 28, 11, (4, 3, 1), 20, 2)
+    with pytest.raises(EngineError, match="started anew"):
+        before.since(after)
+    with pytest.raises(EngineError, match="started anew"):
+        ServerCounters(9, accepted_at=(1,)).since(ServerCounters(5, accepted_at=(0, 0)))

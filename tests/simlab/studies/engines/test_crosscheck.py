@@ -1,0 +1,222 @@
+"""``simlab crosscheck`` against servers on this machine, true and faulty."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_server import FakeEngine, serving
+
+from simlab.analysis.crosscheck.foretold import ForetoldText
+from simlab.cli.main import main
+from simlab.studies.engines.foretelling import foretold_texts
+from simlab.studies.inputs.trace import sample_trace
+from simlab.traces.reader import packaged_trace
+
+LIMIT = 3
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[ForetoldText]:
+    trace = sample_trace()
+    return foretold_texts(trace, trace.draft_name(None), 7, LIMIT)
+
+
+@pytest.fixture
+def engine(texts: list[ForetoldText]) -> Iterator[FakeEngine]:
+    with serving(FakeEngine(texts)) as served:
+        yield served
+
+
+def checked(served: FakeEngine, capsys: pytest.CaptureFixture[str], *more: str, code: int = 0) -> dict[str, Any]:
+    typed = ["crosscheck", "--endpoint", served.address, "--trace", str(packaged_trace()), "--limit", str(LIMIT)]
+    assert main([*typed, "--json", *more]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def refused(served: FakeEngine, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    typed = ["crosscheck", "--endpoint", served.address, "--trace", str(packaged_trace()), "--limit", str(LIMIT)]
+    assert main([*typed, *more]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.count("\n") == 1
+    return error
+
+
+@pytest.mark.parametrize(("name", "level"), [("vllm", "rounds"), ("sglang", "requests"), ("trtllm", "requests")])
+@pytest.mark.parametrize("concurrency", ["1", "3"])
+def test_a_true_server_is_confirmed(
+    texts: list[ForetoldText], name: str, level: str, concurrency: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(FakeEngine(texts, name)) as served:
+        found = checked(served, capsys, "--concurrency", concurrency)
+        assert (found["verdict"], found["level"]) == ("confirmed", level)
+        assert found["texts_equal"] == found["num_texts"] == len(texts)
+        assert found["counters"]["requests"] == len(texts)
+        assert found["counters"]["rounds"] == found["counters_foretold"]["rounds"]
+        assert set(served.asked) <= {"/metrics", "/prometheus/metrics", "/version", "/v1/models", "/server_info",
+                                     "/get_server_info", "/v1/completions", "/generate"}  # fmt: skip
+        if level == "rounds":
+            assert found["rounds_equal"] == found["rounds_compared"] == found["counters"]["rounds"]
+
+
+def test_counters_are_foretold_to_the_unit_where_the_recording_goes_on(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = checked(engine, capsys, "--exact-counters")
+    foretold, counted = found["counters_foretold"], found["counters"]
+    assert foretold["rounds_cut_by_the_recorded_end"] == 0
+    for key in ("rounds", "drafted", "accepted", "accepted_at_position", "tokens", "requests"):
+        assert counted[key] == foretold[key]
+
+
+def test_less_is_told_without_details(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(FakeEngine(texts, detailed=False)) as served:
+        found = checked(served, capsys)
+        assert (found["verdict"], found["level"]) == ("confirmed", "requests")
+
+
+def with_fault(texts: list[ForetoldText], fault: str, engine: str = "vllm") -> FakeEngine:
+    return FakeEngine(texts, engine, faults=frozenset([fault]))
+
+
+def test_one_wrong_round_is_found(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(with_fault(texts, "wrong round")) as served:
+        found = checked(served, capsys, code=1)
+    assert found["verdict"] == "rounds differ"
+    assert found["rounds_compared"] - found["rounds_equal"] == 1
+    assert found["texts_equal"] == found["num_texts"]
+    (first,) = [one["first_other_round"] for one in found["texts"] if one["first_other_round"]]
+    assert first["accepted"] == first["foretold"] - 1
+    assert not first["close_call"]
+
+
+def test_the_same_wrong_round_is_unseen_by_lengths(
+    texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(with_fault(texts, "wrong round", "sglang")) as served:
+        found = checked(served, capsys)
+    assert found["verdict"] in ("confirmed", "lengths agree")
+
+
+def test_another_text_is_found(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(with_fault(texts, "other text")) as served:
+        found = checked(served, capsys, code=1)
+    assert found["verdict"] == "texts differ"
+    last = found["texts"][-1]
+    assert last["parts_at"] == len(texts[-1]) // 2
+    with serving(with_fault(texts, "other text")) as served:
+        assert checked(served, capsys, "--tie", "1000")["verdict"] == "confirmed up to ties"
+
+
+def test_clipped_drafts_are_held_against_as_many(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(with_fault(texts, "clipped")) as served:
+        found = checked(served, capsys)
+    assert found["verdict"] == "confirmed"
+    assert sum(one["rounds_short"] for one in found["texts"]) > 0
+
+
+def test_foreign_requests_leave_the_counters_out(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(with_fault(texts, "foreign")) as served:
+        found = checked(served, capsys)
+    assert found["verdict"] == "confirmed"
+    assert found["counters"] is None
+    assert "somebody else" in found["why_no_counters"]
+
+
+def test_dropped_counters_leave_the_answers(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(with_fault(texts, "no counters")) as served:
+        found = checked(served, capsys)
+    assert (found["verdict"], found["level"], found["counters"]) == ("confirmed", "rounds", None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("500", "answered 500"),
+        ("cut", "cut the request"),
+        ("not whole", "not whole"),
+        ("template", "a chat template or tokens of its own"),
+        ("busy", "is busy"),
+        ("redirect", "not followed"),
+        ("short", "at most 100 tokens"),
+        ("restart", "started anew"),
+    ],
+)
+def test_faults_get_one_sentence(
+    texts: list[ForetoldText], fault: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(with_fault(texts, fault)) as served:
+        assert words in refused(served, capsys)
+
+
+def test_a_server_that_drips_is_given_up(texts: list[ForetoldText], capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(with_fault(texts, "hang")) as served:
+        begun = time.monotonic()
+        assert "within 1 seconds" in refused(served, capsys, "--time-limit", "1")
+        assert time.monotonic() - begun < 15
+
+
+@pytest.mark.parametrize(("k", "block"), [(3, 4), (9, 10)])
+def test_another_block_is_refused_with_the_command(
+    texts: list[ForetoldText], k: int, block: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(FakeEngine(texts, k=k)) as served:
+        assert f"simlab record --block {block}" in refused(served, capsys)
+
+
+def test_a_server_that_keeps_the_first_of_a_block(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = sample_trace()
+    short = foretold_texts(trace, trace.draft_name(None), 3, LIMIT)
+    with serving(FakeEngine(short, k=3)) as served:
+        assert checked(served, capsys, "--first-of-block")["verdict"] == "confirmed"
+
+
+def test_kept_answers_are_compared_again(
+    engine: FakeEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = checked(engine, capsys, "--out", str(tmp_path / "out"))
+    assert json.loads((tmp_path / "out" / "crosscheck.json").read_text()) == found
+    kept = tmp_path / "out" / "answers.jsonl"
+    assert main(["crosscheck", "--answers", str(kept), "--trace", str(packaged_trace()), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    same = ("verdict", "rounds_compared", "rounds_equal", "texts", "counters", "acceptance_length")
+    assert {key: again[key] for key in same} == {key: found[key] for key in same}
+    kept.write_text(kept.read_text().replace(found["text_id"], "0" * 16))
+    assert main(["crosscheck", "--answers", str(kept), "--trace", str(packaged_trace())]) == 2
+    assert "are to the texts" in capsys.readouterr().err
+
+
+def test_the_text_says_the_verdict_first(engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ["crosscheck", "--endpoint", engine.address, "--trace", str(packaged_trace()), "--limit", str(LIMIT)]
+    assert main(typed) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("CONFIRMED: all")
+    assert "vLLM 0.32.0" in out
+
+
+def test_a_key_is_sent_and_never_shown(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "is not set" in refused(engine, capsys, "--key-variable", "NO_SUCH_KEY")
+    monkeypatch.setenv("SOME_KEY", "sesame")
+    found = checked(engine, capsys, "--key-variable", "SOME_KEY")
+    assert set(engine.keys) == {"Bearer sesame"}
+    assert "sesame" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("http://127.0.0.1:9", "could not be asked"),
+        ("ftp://x", "address of a server"),
+        ("http://127.0.0.1:99999", "address of a server"),
+        ("", "address of a server"),
+    ],
+)
+def test_what_is_no_server_is_refused(address: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["crosscheck", "--endpoint", address, "--trace", str(packaged_trace())]) == 2
+    assert words in capsys.readouterr().err
