@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
 
+_COUNTED = ("drafts", "drafted", "tokens", "requests")
+
 Rounds = list[tuple[int, int, int]]
 """Root, accepted and drafted tokens of each round."""
 
@@ -43,12 +45,12 @@ class FakeEngine:
 
     def rounds_of(self, text: ForetoldText, num_tokens: int) -> Rounds:
         """The rounds in which it writes so many tokens of a text."""
-        found, root = Rounds(), 0
+        found, root, wrong = Rounds(), 0, None
         while root < num_tokens - 1:
             accepted, drafted = int(text.accepted[root]), text.k
-            if "wrong round" in self.faults and accepted and root > 5 and text is self.texts[-1]:
-                if not any(one[0] > 5 for one in found):
-                    accepted -= 1
+            if "wrong round" in self.faults and text is self.texts[-1] and accepted and wrong is None and root > 5:
+                wrong = root
+                accepted -= 1
             if "clipped" in self.faults:
                 drafted = max(1, min(drafted, num_tokens - 1 - root))
                 accepted = min(accepted, drafted)
@@ -70,7 +72,7 @@ class FakeEngine:
             if "foreign" in self.faults and self.counts["requests"] == 2:
                 self.counts["requests"] += 1
                 self.counts["tokens"] += 40
-            if "restart" in self.faults and self.counts["requests"] == len(self.texts):
+            if "restart" in self.faults and self.counts["requests"] == 2:
                 self.counts = dict.fromkeys(self.counts, 0)
 
     def metrics(self) -> str:

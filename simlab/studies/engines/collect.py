@@ -18,7 +18,7 @@ from simlab.traces.format.files import write_beside
 
 FORMAT = "simlab-engine-answers"
 _WARM_UP_TOKENS = 16
-_SETTLES_S = 5.0
+_SETTLES_S = 2.0
 """So long a server may take to count the last request."""
 
 

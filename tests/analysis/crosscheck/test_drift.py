@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from test_foretold import foretold, sequence
+from chain_texts import foretold, sequence
 
 from simlab.analysis.crosscheck.drift import LENGTH, drift_figures
 from simlab.analysis.crosscheck.foretold import ForetoldText
