@@ -56,9 +56,11 @@ class TensorRtLlm:
         tokens = samples.number("trtllm_generation_tokens_total")
         requests = samples.number("trtllm_request_success_total")
         # Each round brings its accepted tokens and one more; each request one token of its prefill.
-        known = accepted is not None and tokens is not None and requests is not None
+        rounds = None
+        if accepted is not None and tokens is not None and requests is not None:
+            rounds = max(0, tokens - requests - accepted)
         return ServerCounters(
-            num_rounds=max(0, tokens - requests - accepted) if known else None,
+            num_rounds=rounds,
             num_drafted=samples.number("trtllm_spec_decode_num_draft_tokens_total"),
             num_accepted=accepted,
             num_tokens=tokens,

@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "simlab.studies.compare",
         "simlab.studies.confirm",
         "simlab.studies.curves",
+        "simlab.studies.engines",
         "simlab.studies.export",
         "simlab.studies.fit_ngram",
         "simlab.studies.fit_tables",
@@ -72,8 +73,8 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     "analysis": (
         ("figure_style", "trees"),
         ("statistics",),
-        ("table",),
-        ("compare",),
+        ("table", "engines"),
+        ("compare", "crosscheck"),
         ("optimize", "confirm", "curves", "scoring", "sparse", "reproduce", "export"),
         ("report",),
     ),
@@ -108,6 +109,7 @@ HOMES: dict[str, set[str]] = {
     "tokenizers": {"simlab.real_runner"},
     "huggingface_hub": {"simlab.real_runner"},
     "fsspec": {"simlab.traces"},
+    "prometheus_client": {"simlab.analysis"},
 }
 
 MOST_INSIDE_FUNCTIONS = 40

@@ -53,7 +53,7 @@ def test_the_same_traffic_is_no_drift(metrics: tuple[Path, Path], capsys: pytest
 
 
 def test_other_traffic_is_a_drift(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bench = {"completed": 200, "output_throughput": 1.0, "total_output_tokens": 20_200}
+    bench: dict[str, object] = {"completed": 200, "output_throughput": 1.0, "total_output_tokens": 20_200}
     bench |= {"spec_decode_num_drafts": 16_000, "spec_decode_draft_tokens": 112_000}
     bench |= {"spec_decode_accepted_tokens": 4_000}
     bench |= {"spec_decode_per_position_acceptance_rates": [0.2, 0.03, 0.01, 0.005, 0.003, 0.001, 0.001]}
