@@ -30,6 +30,14 @@ def add_arguments(parser: Parser) -> None:
     add_cost(parser)
     add_policies(parser, "without RESULTS: what to replay, see `simlab policies`; may be repeated")
     parser.add_argument("--optimum", type=Path, metavar="FILE", help="what `simlab optimize --out` wrote")
+    parser.add_argument(
+        "--crosscheck",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="what `simlab crosscheck --out` wrote; may be repeated",
+    )
     add_limit(parser, "without RESULTS: the first N prompts only")
     parser.add_argument(
         "--texts", type=not_negative, default=6, metavar="N", help="texts whose trees are shown (default 6; 0: none)"
@@ -45,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
         trace=options.trace,
         cost=options.cost,
         optimum=options.optimum,
+        crosschecks=options.crosscheck,
         policies=options.policy,
         draft=options.draft,
         limit=options.limit,

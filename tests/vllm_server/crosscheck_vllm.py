@@ -155,8 +155,8 @@ def page_text(results: dict[str, Any]) -> str:
         f"""# Crosscheck against a live vLLM
 
 Made by `make crosscheck`: the packaged target and drafter served by vLLM's CPU build over HTTP, four requests at a
-time, the first {PROMPTS} prompts that `simlab demo` tunes on, at most {LONGEST} new tokens, float32, greedy; each server
-against a trace that was recorded with its own block.
+time, the first {PROMPTS} prompts that `simlab demo` tunes on, at most {LONGEST} new tokens, float32, greedy; each
+server against a trace that was recorded with its own block.
 
 vLLM {first["engine_version"]}; {platform.machine()}, {os.cpu_count()} cores.
 

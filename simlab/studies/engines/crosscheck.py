@@ -10,6 +10,7 @@ from simlab.analysis.crosscheck.foretold import ForetoldCounts, ForetoldText, fo
 from simlab.analysis.crosscheck.lengths import ComparedLengths, compared_lengths
 from simlab.analysis.crosscheck.rounds import ComparedText, Ties, compared_text
 from simlab.analysis.crosscheck.rows import crosscheck_json
+from simlab.analysis.crosscheck.summary import FORMAT, RESULT
 from simlab.analysis.crosscheck.text import (
     counters_text,
     crosscheck_notes,
@@ -30,7 +31,7 @@ from simlab.studies.result import StudyResult
 from simlab.traces.format.files import write_beside
 from simlab.traces.reader import Trace
 
-ANSWERS, RESULT = "answers.jsonl", "crosscheck.json"
+ANSWERS = "answers.jsonl"
 
 FLOAT32_TIES = Ties(1e-3, 1e-3)
 OTHER_TIES = Ties(0.5, 0.5)
@@ -118,7 +119,7 @@ class CrosscheckTable(StudyResult):
         """The value of ``simlab crosscheck --json``."""
         facts, manifest = self.collected.facts, self.trace.manifest
         about: dict[str, object] = {
-            "format": "simlab-crosscheck",
+            "format": FORMAT,
             "format_version": 1,
             "text_id": self.trace.text_id,
             "draft_ids": {self.draft: self.trace.draft_ids[self.draft]},

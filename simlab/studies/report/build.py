@@ -8,6 +8,7 @@ from simlab.analysis.curves.machines import curve_machine
 from simlab.analysis.curves.rows import CurveRoots, curve_rows
 from simlab.analysis.curves.summaries import curve_summaries
 from simlab.analysis.report.costs import budget_chart, cost_chart, example_chart, maxima_chart, regret_chart
+from simlab.analysis.report.engines import crosscheck_grid
 from simlab.analysis.report.page import report_page
 from simlab.analysis.report.parts import FirstScreen, Note, Part, Section
 from simlab.analysis.report.rounds import RoundCounts, depth_chart, ends_chart
@@ -119,6 +120,7 @@ def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, mi
     if (left := len(shown) - len(named)) > 0:
         missing.append(f"{left} of {len(shown)} policies cannot be made again from their labels; figures lack them.")
     plans = [
+        *_of_engines(inputs),
         *_of_trees(inputs, named, num_texts, missing),
         *_of_rows(inputs, shown),
         *_of_rounds(inputs, named),
@@ -128,6 +130,17 @@ def _sections(inputs: ReportInputs, shown: Sequence[Summary], num_texts: int, mi
         with step("report", one.title):
             parts = one.parts()
         yield Section(one.key, one.title, one.text, parts)
+
+
+def _of_engines(inputs: ReportInputs) -> Iterator[_Planned]:
+    """What live engines did, where a crosscheck was given."""
+    if inputs.crosschecks:
+        yield _Planned(
+            "engines",
+            "Beside a live engine",
+            "The same prompts, asked of a serving engine: does it do what the trace foretells of a chain?",
+            lambda: [crosscheck_grid(inputs.crosschecks)],
+        )
 
 
 def _of_trees(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from simlab.analysis.crosscheck.summary import CrosscheckSummary
 from simlab.analysis.report.results import ReportResults, split_rows
 from simlab.analysis.table.summaries import BASELINE
 from simlab.channels.needs import check_channels
@@ -53,6 +54,7 @@ class ReportInputs:
         missing: what cannot be shown, and why, and what must be known of the rest, a sentence each.
         wanted: sequences of the trace that have rows.
         served: how texts were served and what that does to intervals, where several were at a time; else empty.
+        crosschecks: what live engines did with these texts.
     """
 
     rows: Results
@@ -66,6 +68,7 @@ class ReportInputs:
     missing: tuple[str, ...]
     wanted: tuple[int, ...]
     served: str
+    crosschecks: tuple[CrosscheckSummary, ...] = ()
 
     @property
     def judged(self) -> tuple[tuple[str, str], ...]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from simlab.analysis.crosscheck.summary import read_crosscheck
 from simlab.errors import UsageError
 from simlab.studies.inputs.trace import TraceSource, opened
 from simlab.studies.report.build import built_page
@@ -45,6 +46,7 @@ def report(
     trace: TraceSource | None = None,
     cost: str | Path | None = None,
     optimum: str | Path | None = None,
+    crosschecks: Sequence[str | Path] = (),
     policies: Sequence[str] = (),
     draft: str | None = None,
     limit: int | None = None,
@@ -59,6 +61,7 @@ def report(
         trace: a trace, or where one is; None: one at hand whose texts the results are of, or the sample.
         cost: the cost file of the rows.
         optimum: what ``simlab optimize --out`` wrote: the verdict is then about the policy chosen there.
+        crosschecks: what ``simlab crosscheck --out`` wrote.
         policies: without results, what to replay; none: a usual set.
         draft: the draft set; None: the only one.
         limit: without results, the first so many prompts only.
@@ -77,5 +80,12 @@ def report(
         inputs = inputs_of_results([Path(one) for one in results], trace, draft, path)
     else:
         inputs = inputs_of_replay(opened(trace), draft, path, policies, limit)
-    page = built_page(replace(inputs, optimum=chosen), title, texts, command)
+    asked = tuple(read_crosscheck(Path(one)) for one in crosschecks)
+    for one in asked:
+        if one.text_id not in set(inputs.rows["text_id"]):
+            raise UsageError(
+                f"the crosscheck in {one.place} is of the texts {one.text_id}, and the report of others; give one "
+                "of the same trace"
+            )
+    page = built_page(replace(inputs, optimum=chosen, crosschecks=asked), title, texts, command)
     return Report(page.html, page.verdict, page.missing)

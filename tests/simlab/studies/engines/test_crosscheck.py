@@ -190,6 +190,24 @@ def test_kept_answers_are_compared_again(
     assert "are to the texts" in capsys.readouterr().err
 
 
+def test_a_report_shows_it(engine: FakeEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checked(engine, capsys, "--out", str(tmp_path / "out"))
+    page, trace = tmp_path / "report.html", str(packaged_trace())
+    typed = ["report", "--trace", trace, "-p", "chain", "--limit", str(LIMIT), "--texts", "0", "--out", str(page)]
+    assert main([*typed, "--crosscheck", str(tmp_path / "out")]) == 0
+    text = page.read_text()
+    assert "Beside a live engine" in text
+    assert "vLLM 0.32.0, confirmed (rounds)" in text
+    result = tmp_path / "out" / "crosscheck.json"
+    result.write_text(result.read_text().replace('"text_id": "', '"text_id": "0'))
+    capsys.readouterr()
+    assert main([*typed, "--crosscheck", str(result)]) == 2
+    assert "of the same trace" in capsys.readouterr().err
+    result.write_text("{}")
+    assert main([*typed, "--crosscheck", str(result)]) == 2
+    assert "no result of `simlab crosscheck" in capsys.readouterr().err
+
+
 def test_the_text_says_the_verdict_first(engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
     typed = ["crosscheck", "--endpoint", engine.address, "--trace", str(packaged_trace()), "--limit", str(LIMIT)]
     assert main(typed) == 0
