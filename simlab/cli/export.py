@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from simlab.cli.options import add_by, add_costs, add_draft_set, add_limit, add_progress
+from simlab.cli.options import add_by, add_costs, add_draft_set, add_limit, add_progress, batch_sizes
 from simlab.cli.parser import Parser, between, positive
 from simlab.errors import UsageError
 from simlab.studies.export.engines import MOST_DRAFT_TOKENS
@@ -51,7 +51,7 @@ def add_arguments(parser: Parser) -> None:
     add_limit(rounds)
     rounds.add_argument(
         "--batches",
-        type=_batches,
+        type=batch_sizes,
         metavar="N,N,...",
         help="batch sizes of the table; those without a cost file of their own are worked out from the profile of one "
         "text, as `simlab replay --what-if batch=N` does, and marked",
@@ -106,15 +106,3 @@ def run(options: argparse.Namespace) -> int:
     for note in made.notes:
         print(visible(note), file=sys.stderr)
     return 0
-
-
-def _batches(text: str) -> tuple[int, ...]:
-    """Read batch sizes, and put them in ascending order.
-
-    >>> _batches("8,1,2")
-    (1, 2, 8)
-    """
-    try:
-        return tuple(sorted({positive(part) for part in text.split(",")}))
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"expected batch sizes such as 1,2,4,8; got {text!r}") from error

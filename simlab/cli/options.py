@@ -102,3 +102,15 @@ def check_file_to_write(option: str, path: Path | None, example: str) -> None:
     if path.is_dir():
         raise UsageError(f"{option} names the folder {path}; expected a file, such as {path / example}")
     path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def batch_sizes(text: str) -> tuple[int, ...]:
+    """Read batch sizes, and put them in ascending order.
+
+    >>> batch_sizes("8,1,2")
+    (1, 2, 8)
+    """
+    try:
+        return tuple(sorted({positive(part) for part in text.split(",")}))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"expected batch sizes such as 1,2,4,8; got {text!r}") from error

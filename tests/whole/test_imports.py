@@ -76,7 +76,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("table", "engines"),
         ("compare", "crosscheck"),
         ("optimize", "confirm", "curves", "scoring", "sparse", "reproduce", "export"),
-        ("report",),
+        ("advise", "report"),
     ),
     "real_runner": (
         ("attention",),

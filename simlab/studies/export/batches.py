@@ -2,38 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from simlab.analysis.export.batch_choices import BatchChoice, BatchPrices, batch_choice
 from simlab.errors import CostError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
-from simlab.studies.inputs.prices import Prices, prices_for_trace, what_if_prices
+from simlab.studies.inputs.batch_prices import BatchPricing
+from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.rows import ReadyRows, policy_row, results_of
 from simlab.studies.replay.run import ROOTS_AT_ONCE
-from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, joined_results
-
-HOW = (
-    "Give a cost file of each batch size with --cost (`simlab profile` measures one text at a time; "
-    "`simlab import-cost --batch N` takes timings of N texts), or ask for a what-if with --batches 1,2,4"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPricing:
-    """Prices of one batch size.
-
-    Attributes:
-        batch: texts at a time.
-        prices: of a round in which each of them goes one round further.
-        what_if: whether they were worked out from those of one text.
-    """
-
-    batch: int
-    prices: Prices
-    what_if: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,45 +30,6 @@ class ExportedTexts:
     draft: str
     wanted: Sequence[int]
     progress: bool | None
-
-
-def priced_batches(
-    costs: Sequence[Path], batches: Sequence[int] | None, texts: ExportedTexts, limit: int | None
-) -> list[BatchPricing]:
-    """Prices by batch size, ascending; without --batches those of the cost files, which may be one.
-
-    Raises:
-        CostError: two files are of one batch size, there are no prices of one text to work others out from, or these
-            do not reach far enough.
-    """
-    measured: dict[int, BatchPricing] = {}
-    for path in costs or (None,):
-        prices = prices_for_trace(path, texts.trace, texts.draft, limit)
-        batch = _batch_of(path)
-        if batch in measured:
-            raise CostError(
-                f"two cost files have the latencies of {batch} texts at a time; give one of each batch size"
-            )
-        measured[batch] = BatchPricing(batch, prices, what_if=False)
-    if batches is None:
-        return [measured[batch] for batch in sorted(measured)]
-    return [measured[batch] if batch in measured else _worked_out(batch, measured) for batch in batches]
-
-
-def _batch_of(path: Path | None) -> int:
-
-    return 1 if path is None else read_cost_file(path).batch
-
-
-def _worked_out(batch: int, measured: dict[int, BatchPricing]) -> BatchPricing:
-    if 1 not in measured:
-        raise CostError(
-            f"no latency profile of {batch} texts at a time, and none of one text to work it out from; give that with "
-            "--cost"
-        )
-    if measured[1].prices.cost is None:
-        raise CostError(f"a batch size needs a latency profile. {measured[1].prices.why_none}")
-    return BatchPricing(batch, what_if_prices(measured[1].prices, f"batch={batch}"), what_if=True)
 
 
 def has_table(priced: Sequence[BatchPricing], batches: Sequence[int] | None) -> bool:

@@ -32,16 +32,10 @@ from simlab.policies.orders.node_order import NEVER
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.policy import is_plain_decoding
 from simlab.sequence_replay import check_needs
-from simlab.studies.export.batches import (
-    HOW,
-    BatchPricing,
-    ExportedTexts,
-    batch_table,
-    has_table,
-    priced_batches,
-)
+from simlab.studies.export.batches import ExportedTexts, batch_table, has_table
 from simlab.studies.export.notes import about, notes_of, short_name, stamp
 from simlab.studies.inputs.artefacts import TraceArtefacts, in_sample_note
+from simlab.studies.inputs.batch_prices import HOW, BatchPricing, priced_batches
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.replay.run import ROOTS_AT_ONCE
 
@@ -105,7 +99,7 @@ def engine_file(engine: str, policy_typed: str, texts: ExportedTexts, options: E
     costs = options.costs
     if engine not in TABLED and len(costs) > 1:
         raise UsageError(f"{engine} takes one latency profile, for a policy that weighs it; got {len(costs)} --cost")
-    priced = priced_batches(costs, options.batches, texts, options.limit)
+    priced = priced_batches(costs, options.batches, texts.trace, texts.draft, options.limit)
     artefacts = TraceArtefacts(priced[0].prices, texts.trace, texts.draft)
     policy = _policy(policy_typed, artefacts, texts)
     one = _exported(policy, texts, priced if has_table(priced, options.batches) else ())
