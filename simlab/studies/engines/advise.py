@@ -12,6 +12,7 @@ from simlab.analysis.advise.text import advice_text, needs, verdicts
 from simlab.analysis.export.batch_choices import BatchPrices
 from simlab.analysis.table.text import within_width
 from simlab.channels.needs import channels_read
+from simlab.cost import CostTable
 from simlab.errors import CostError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.sequence_replay import check_needs
@@ -109,7 +110,10 @@ def advise(
     found = opened(trace)
     name = draft_set_named(found, draft)
     paths = [Path(one) for one in costs]
-    priced = priced_batches(paths, batches or BATCHES, found, name, limit)
+    everything = _priced(paths, batches, found, name, limit)
+    priced = [one for one in everything if _reach(one) > 0]
+    if not priced:
+        raise CostError("the prices hold no drafted token at these batch sizes; ask for smaller --batches")
     dev = None if choose_on is None else opened(choose_on)
     if dev is not None:
         _check_same_models(found, dev)
@@ -137,24 +141,46 @@ def advise(
         else f"on {dev.place} (text {dev.text_id})",
         num_prompts=len({(found.texts[at].prompt.dataset, found.texts[at].prompt.prompt_id) for at in wanted}),
         batches=judged(advice),
-        remarks=tuple(_notes(priced, kept.block_size)),
+        remarks=tuple(_notes(everything, kept.block_size)),
     )
 
 
-def _about(one: BatchPricing) -> BatchPrices:
-    cost = one.prices.cost
-    if cost is None:
+def _priced(
+    paths: Sequence[Path], batches: Sequence[int] | None, trace: Trace, draft: str, limit: int | None
+) -> list[BatchPricing]:
+    """Prices of the batch sizes; where none is named, of the usual ones up to the first that these do not reach."""
+    if batches is not None:
+        return priced_batches(paths, batches, trace, draft, limit)
+    found: list[BatchPricing] = []
+    for batch in BATCHES:
+        try:
+            found += priced_batches(paths, [batch], trace, draft, limit)
+        except CostError:
+            if not found:
+                raise
+            break
+    return found
+
+
+def _cost(one: BatchPricing) -> CostTable:
+    if one.prices.cost is None:
         raise CostError(f"advice needs a latency profile. {one.prices.why_none}")
-    return BatchPrices(one.batch, cost.cost_id, one.prices.heading, one.what_if)
+    return one.prices.cost
+
+
+def _reach(one: BatchPricing) -> int:
+    """The most drafted tokens of each text that have a price."""
+    return _cost(one).most_drafted
+
+
+def _about(one: BatchPricing) -> BatchPrices:
+    return BatchPrices(one.batch, _cost(one).cost_id, one.prices.heading, one.what_if)
 
 
 def _policies(typed: Sequence[str], one: BatchPricing, trace: Trace, draft: str) -> list[NamedPolicy]:
     """Plain decoding, all chains, and the trees that have a price at this batch size."""
-    cost = one.prices.cost
-    if cost is None:
-        raise CostError(f"advice needs a latency profile. {one.prices.why_none}")
-    depth = trace.manifest.draft_sets[draft].depth
-    chains = parse_policies(["ar", f"chain:length=1..{min(depth, max(1, cost.most_drafted))}"])
+    cost, depth = _cost(one), trace.manifest.draft_sets[draft].depth
+    chains = parse_policies(["ar", f"chain:length=1..{min(depth, cost.most_drafted)}"])
     trees = parse_policies(typed, TraceArtefacts(one.prices, trace, draft))
     for policy in trees:
         if policy.name in ("ar", "chain"):
@@ -198,7 +224,8 @@ def _notes(priced: Sequence[BatchPricing], block: int) -> list[str]:
     notes = [
         (
             "Speedups are predicted, over plain decoding at the same batch size, with 95 % intervals over prompts and "
-            "by the noise of the prices; * significant among all comparisons here (Holm). A tie goes to what is simpler."
+            "by the noise of the prices; * significant among all comparisons here (Holm). Without a winner the "
+            "simpler one is run."
         )
     ]
     what_if = [str(one.batch) for one in priced if one.what_if]
@@ -207,8 +234,11 @@ def _notes(priced: Sequence[BatchPricing], block: int) -> list[str]:
             f"WHAT IF, not measured: prices at batch {', '.join(what_if)} are those of one text in wider passes; give "
             "a cost file of each batch size with --cost."
         )
-    reach = [f"{one.prices.cost.most_drafted:,} at batch {one.batch}" for one in priced if one.prices.cost is not None]
-    notes.append(f"Prices end at so many drafted tokens of each text: {', '.join(reach)}; larger trees are left out.")
+    reach = ", ".join(f"{_reach(one):,} at batch {one.batch}" for one in priced)
+    notes.append(
+        f"Prices end at so many drafted tokens of each text: {reach}; larger trees, and batch sizes with none, "
+        "are left out."
+    )
     notes.append(
         f"A chain shorter than {block - 1} is the first tokens of the recorded block; an engine that drafts a smaller "
         "block drafts other tokens: `simlab record --block N` records those, `simlab crosscheck` shows it."
