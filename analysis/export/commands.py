@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from simlab.analysis.export.engine_settings import ExportedPolicy, Settings
 
@@ -44,12 +44,30 @@ def block_note(engine: str, exported: ExportedPolicy) -> list[str]:
 
     The drafter fills all positions of a block at once, so those of a shorter one are other drafts.
     """
-    shorter = [str(length) for length in exported.lengths if length + 1 < exported.block_size]
+    root = exported.block_size - exported.depth
+    if exported.own_blocks:
+        tried = {*exported.own_blocks, exported.depth}
+        missing = [str(length + root) for length in range(1, exported.depth) if length not in tried]
+        if not (exported.choices and missing):
+            return []
+        return [_not_tried(sorted(tried), missing)]
+    shorter = [length for length in exported.lengths if length < exported.depth]
     if not (exported.is_chain and shorter):
         return []
-    said = (
-        f"A chain of {', '.join(shorter)} was replayed as the first tokens of a block of {exported.block_size}, but "
-        f"{engine} drafts a block of k + 1 for k tokens, whose drafts differ: its acceptance will not be the one here "
-        "until the trace is recorded with that block_size."
+    return [_other_drafts(engine, exported, shorter, [str(length + root) for length in shorter])]
+
+
+def _not_tried(tried: Sequence[int], missing: Sequence[str]) -> str:
+    return (
+        f"Chains of {', '.join(map(str, tried))} were tried, each on a trace of its own block; there is no trace of "
+        f"block {', '.join(missing)}, which `simlab record --text-from TRACE --block N` records."
     )
-    return [said]
+
+
+def _other_drafts(engine: str, exported: ExportedPolicy, shorter: Sequence[int], blocks: Sequence[str]) -> str:
+    return (
+        f"A chain of {', '.join(map(str, shorter))} was replayed as the first tokens of a block of "
+        f"{exported.block_size}, but {engine} drafts a block of k + 1 for k tokens, whose drafts differ: its "
+        f"acceptance will not be the one here. Record traces of block {', '.join(blocks)} with `simlab record "
+        "--text-from TRACE --block N`, and give them with --block-trace."
+    )

@@ -31,6 +31,7 @@ class ExportedPolicy:
         depth: positions that the drafter drafts ahead.
         block_size: of the drafter, the root's position included.
         choices: the fastest chain at each batch size; empty where there are no prices of several batch sizes.
+        own_blocks: lengths of chains that were replayed on traces of their own blocks; none: all on one trace.
         about: where the numbers come from: trace, prompts, prices.
     """
 
@@ -41,6 +42,7 @@ class ExportedPolicy:
     depth: int
     block_size: int
     choices: Sequence[BatchChoice] = ()
+    own_blocks: Sequence[int] = ()
     about: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -57,6 +57,14 @@ def add_arguments(parser: Parser) -> None:
         "text, as `simlab replay --what-if batch=N` does, and marked",
     )
     rounds.add_argument(
+        "--block-trace",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a trace of the same texts that was recorded with another --block; may be repeated. The table then has "
+        "the lengths of these blocks alone, as an engine drafts them",
+    )
+    rounds.add_argument(
         "--draft-tokens",
         type=between(1, MOST_DRAFT_TOKENS),
         metavar="N",
@@ -93,6 +101,7 @@ def run(options: argparse.Namespace) -> int:
         made_up=options.made_up,
         batches=options.batches,
         draft_tokens=options.draft_tokens,
+        block_traces=options.block_trace,
         progress=options.progress,
         results=options.results,
         by=options.by,

@@ -1,10 +1,11 @@
 """Which chain is fastest at each batch size, for ``simlab export``: prices of each, and the replay that asks them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from simlab.analysis.export.batch_choices import BatchChoice, BatchPrices, batch_choice
-from simlab.errors import CostError
+from simlab.errors import CostError, UsageError
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.batch_prices import BatchPricing
 from simlab.studies.inputs.prices import Prices
@@ -24,12 +25,51 @@ class ExportedTexts:
         draft: the draft set.
         wanted: the sequences.
         progress: whether a bar is shown; None: on a terminal.
+        own_blocks: by drafted tokens, other traces of the same texts and their draft sets, each of the block that an
+            engine drafts for so many.
     """
 
     trace: Trace
     draft: str
     wanted: Sequence[int]
     progress: bool | None
+    own_blocks: Mapping[int, tuple[Trace, str]] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int:
+        """Tokens that the trace's own block drafts."""
+        return self.trace.manifest.draft_sets[self.draft].depth
+
+    def lengths(self, most: int) -> tuple[int, ...]:
+        """Lengths of chains that can be replayed: with traces of their own blocks those alone, else all of them."""
+        known = {*self.own_blocks, self.depth} if self.own_blocks else range(1, self.depth + 1)
+        return tuple(sorted(length for length in known if length <= most))
+
+
+def own_blocks(trace: Trace, draft: str, others: Sequence[Trace]) -> dict[int, tuple[Trace, str]]:
+    """Traces of the same texts and drafter, by the tokens that their blocks draft.
+
+    Raises:
+        UsageError: one is of other texts, of another drafter, or of a block that is there already.
+    """
+    base, found = trace.manifest.draft_sets[draft], dict[int, tuple[Trace, str]]()
+    for other in others:
+        name = other.draft_name(draft if draft in other.manifest.draft_sets else None)
+        kept = other.manifest.draft_sets[name]
+        if not kept.model.is_same(base.model):
+            raise UsageError(
+                f"--block-trace {other.place} is of the drafter {kept.model.name}, and the trace of {base.model.name}; "
+                "give one of the same drafter"
+            )
+        if other.text_id != trace.text_id:
+            raise UsageError(
+                f"--block-trace {other.place} has other texts than {trace.place}; record it along the same ones: "
+                f"`simlab record --text-from {shlex.quote(trace.place)} --block {kept.block_size}`"
+            )
+        if kept.depth == base.depth or kept.depth in found:
+            raise UsageError(f"two traces are of block {kept.block_size}; give one of each block")
+        found[kept.depth] = other, name
+    return found
 
 
 def has_table(priced: Sequence[BatchPricing], batches: Sequence[int] | None) -> bool:
@@ -48,24 +88,29 @@ def batch_table(priced: Sequence[BatchPricing], texts: ExportedTexts) -> list[Ba
         cost = one.prices.cost
         if cost is None:
             raise CostError(f"a batch size needs a latency profile. {one.prices.why_none}")
-        named = chains(min(texts.trace.manifest.draft_sets[texts.draft].depth, cost.most_drafted))
-        lengths = {policy.policy_id: length for length, policy in enumerate(named)}
+        chains = {length: _chain(length) for length in (0, *texts.lengths(cost.most_drafted))}
+        lengths = {policy.policy_id: length for length, policy in chains.items()}
         about = BatchPrices(one.batch, cost.cost_id, one.prices.heading, one.what_if)
-        found.append(batch_choice(_results(named, one.prices, texts), lengths, about))
+        found.append(batch_choice(_results(chains, one.prices, texts), lengths, about))
     return found
 
 
-def chains(longest: int) -> list[NamedPolicy]:
-    """Plain decoding and the chains of every length, so that a policy's place is how many tokens it drafts."""
-    return parse_policies(["ar", *([f"chain:length=1..{longest}"] if longest > 0 else [])])
+def _chain(length: int) -> NamedPolicy:
+    """The chain of so many drafted tokens; of none, plain decoding."""
+    (found,) = parse_policies([f"chain:length={length}" if length else "ar"])
+    return found
 
 
-def _results(named: Sequence[NamedPolicy], prices: Prices, texts: ExportedTexts) -> Results:
-
-    ready = ReadyRows([policy_row(one, prices) for one in named])
+def _results(chains: Mapping[int, NamedPolicy], prices: Prices, texts: ExportedTexts) -> Results:
+    """Rows of all chains, each on the trace of its own block where there is one."""
+    own = {length: place for length, place in texts.own_blocks.items() if length in chains}
+    groups = [(texts.trace, texts.draft, [one for length, one in chains.items() if length not in own])]
+    groups += [(trace, draft, [chains[length]]) for length, (trace, draft) in own.items()]
     found = []
-    with progress_bar(texts.progress, "batch sizes", "sequence", len(texts.wanted)) as bar:
-        for some in texts.trace.recorded_texts(texts.draft, texts.wanted, ROOTS_AT_ONCE):
-            found.append(results_of(ready.rows, ready.sums(some), some, texts.trace, texts.draft))
-            bar.update(len(some.sequences))
+    with progress_bar(texts.progress, "batch sizes", "sequence", len(texts.wanted) * len(groups)) as bar:
+        for trace, draft, named in groups:
+            ready = ReadyRows([policy_row(one, prices) for one in named])
+            for some in trace.recorded_texts(draft, texts.wanted, ROOTS_AT_ONCE):
+                found.append(results_of(ready.rows, ready.sums(some), some, trace, draft))
+                bar.update(len(some.sequences))
     return joined_results(found)

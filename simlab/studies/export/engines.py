@@ -128,6 +128,7 @@ def _exported(policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchP
         depth=kept.depth,
         block_size=kept.block_size,
         choices=batch_table(priced, texts) if priced and policy.name == CHAIN else (),
+        own_blocks=tuple(sorted(texts.own_blocks)),
         about=about(texts),
     )
 

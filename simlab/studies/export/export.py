@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simlab.analysis.export.tables import export_tables, latex, markdown
 from simlab.errors import UsageError
-from simlab.studies.export.batches import ExportedTexts
+from simlab.studies.export.batches import ExportedTexts, own_blocks
 from simlab.studies.export.conformance import conformance_text
 from simlab.studies.export.engines import ENGINES, TABLED, EngineOptions, engine_file
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
@@ -25,6 +25,7 @@ _READ_BY = {
     "rounds": (CONFORMANCE,),
     "made_up": (CONFORMANCE,),
     "batches": TABLED,
+    "block_trace": TABLED,
     "draft_tokens": ("vllm",),
     "progress": ENGINES,
     "results": TABLES,
@@ -61,6 +62,7 @@ def export(
     made_up: int | None = None,
     batches: Sequence[int] | None = None,
     draft_tokens: int | None = None,
+    block_traces: Sequence[TraceSource] = (),
     progress: bool | None = None,
     results: str | Path | None = None,
     by: str | None = None,
@@ -79,6 +81,8 @@ def export(
         made_up: of conformance also rounds of so many synthetic texts.
         batches: batch sizes of an engine's table.
         draft_tokens: tokens that a round drafts in vLLM's load test.
+        block_traces: traces of the same texts, each recorded with another block: the lengths of the table are then
+            those of these blocks alone, as an engine would draft them.
         progress: whether a bar is shown; None: on a terminal.
         results: a result file, for tables.
         by: cut tables by ``dataset``, ``context`` or ``turn``.
@@ -98,6 +102,7 @@ def export(
         "made_up": made_up,
         "batches": batches,
         "draft_tokens": draft_tokens,
+        "block_trace": block_traces or None,
         "progress": progress,
         "results": results,
         "by": by,
@@ -118,7 +123,8 @@ def export(
     if file_format == CONFORMANCE:
         return ExportedFile(*conformance_text(policy, recording, costs, draft, limit, rounds, made_up or 0))
     name = recording.draft_name(draft)
-    texts = ExportedTexts(recording, name, first_prompts(recording, limit), progress)
+    own = own_blocks(recording, name, [opened(one) for one in block_traces])
+    texts = ExportedTexts(recording, name, first_prompts(recording, limit), progress, own)
     options = EngineOptions(costs, batches, draft_tokens, limit, None if out is None else Path(out))
     made = engine_file(file_format, policy, texts, options)
     return ExportedFile(made.text, made.summary, made.notes)
