@@ -59,10 +59,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "simlab.cli.import_metrics",
         "Compare what an engine or a benchmark counted with a trace: the same, or other traffic?",
     ),
-    "advise": (
-        "simlab.cli.advise",
-        "Plain decoding, a chain or a tree at each batch size: go or no-go, on one page.",
-    ),
     "report": ("simlab.cli.report", "Make one self-contained HTML file of results."),
     "train": ("simlab.cli.train", "Train a drafter for a target, or fit what policies read."),
     "policies": ("simlab.cli.policies", "List the policies, their settings and their sources."),

@@ -76,7 +76,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("table", "engines"),
         ("compare", "crosscheck"),
         ("optimize", "confirm", "curves", "scoring", "sparse", "reproduce", "export"),
-        ("advise", "report"),
+        ("report",),
     ),
     "real_runner": (
         ("attention",),
