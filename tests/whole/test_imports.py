@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "simlab.studies.compare",
         "simlab.studies.confirm",
         "simlab.studies.curves",
+        "simlab.studies.engines",
         "simlab.studies.export",
         "simlab.studies.fit_ngram",
         "simlab.studies.fit_tables",
@@ -74,7 +75,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("statistics",),
         ("table",),
         ("compare",),
-        ("optimize", "confirm", "curves", "scoring", "sparse", "reproduce", "export"),
+        ("optimize", "confirm", "curves", "scoring", "sparse", "reproduce", "export", "advise"),
         ("report",),
     ),
     "real_runner": (
