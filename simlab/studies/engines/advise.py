@@ -70,8 +70,8 @@ class Advice(StudyResult):
         notes.append(
             "Intervals are over prompts, paired; the three verdicts of a batch size are adjusted together (Holm). No "
             "winner: prompts cannot tell, or, marked (prices), the noise of the latency profile is as large. Every "
-            "text of a batch drafts as many tokens. Serving engines draft chains with these drafters; a tree is what they "
-            "could do."
+            "text of a batch drafts as many tokens. Serving engines draft chains with these drafters; a tree is what "
+            "they could do."
         )
         if modelled:
             notes.append(

@@ -1,11 +1,16 @@
 """Cost tables of engines on the command line: imported for the packaged trace, and used."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_up_costs import EMPTY, filled
 
 from simlab.cli.main import main
+from simlab.cost import GRID_STAGES
+from simlab.studies.inputs.prices import cost_table_of
+from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
 
 Capture = pytest.CaptureFixture[str]
 
@@ -63,3 +68,56 @@ def test_what_does_not_fit_is_one_sentence(
     assert error.count("\n") == 1
     assert any(one in error for one in said.split("|"))
     assert not out.exists()
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    path = tmp_path / "measured.json"
+    file = filled()
+    write_cost_file(
+        path, replace(file, batch=4, contexts=(64,), samples={c: s for c, s in file.samples.items() if c[2] == 64})
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("file_format", "stages"), [("sglang-sps", GRID_STAGES), ("vllm-curves", ("verify",))], ids=["sglang", "vllm"]
+)
+def test_what_is_exported_is_imported(
+    measured: Path, tmp_path: Path, capsys: Capture, file_format: str, stages: tuple[str, ...]
+) -> None:
+    """At every number of drafted tokens that was timed; between them the engines round, and cost files do not."""
+    table, again = tmp_path / "table.json", tmp_path / "again.json"
+    assert main(["export", "--format", file_format, "--cost", str(measured), "--out", str(table)]) == 0
+    assert "context of 64 tokens" in capsys.readouterr().err
+    assert main(["import-cost", str(table), "--batch", "4", "--out", str(again)]) == 0
+    before, after = (cost_table_of(read_cost_file(path)) for path in (measured, again))
+    for number in EMPTY.node_counts:
+        wanted = sum(float(before.curve(stage, 64)[number]) for stage in stages)
+        assert float(after.curve("verify", 64)[number]) == pytest.approx(wanted)
+    if file_format == "vllm-curves":
+        assert after.seconds["draft"].max() == pytest.approx(float(before.curve("draft", 64)[7]))
+
+
+def test_batch_sizes_share_a_table(measured: Path, tmp_path: Path, capsys: Capture) -> None:
+    one = tmp_path / "one.json"
+    write_cost_file(one, filled())
+    files = ["--cost", str(measured), "--cost", str(one)]
+    assert main(["export", "--format", "sglang-sps", *files]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["sample_batch_tokens"] == [1, 2, 4, 8, 9, 36, 65, 260]
+    assert main(["export", "--format", "vllm-curves", *files]) == 0
+    assert [size for size, _ in json.loads(capsys.readouterr().out)["draft_curve"]] == [1, 4]
+    assert main(["export", "--format", "vllm-curves", *files, "--cost", str(one)]) == 2
+    assert "two cost files" in capsys.readouterr().err
+    assert main(["export", "--format", "sglang-sps", "--limit", "3"]) == 2
+    assert main(["export", "--format", "sglang-sps"]) == 2
+    assert "needs --cost FILE" in capsys.readouterr().err
+
+
+def test_temperatures_are_in_sglangs_form(capsys: Capture) -> None:
+    assert main(["export", "--format", "sglang-sts"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert set(value) == {"temperatures", "dataset", "num_samples"}
+    assert all(one > 0 for one in value["temperatures"])
+    assert value["num_samples"] > 1000
