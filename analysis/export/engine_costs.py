@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+
 from simlab.cost import GRID_STAGES, CostTable
 from simlab.traces.artefacts.engine_tables import Points, SampledSteps, StepCurves
 
@@ -58,7 +60,7 @@ def step_curves(profiles: Sequence[BatchCosts], context: int, drafted: int) -> S
 def _points(profiles: Sequence[BatchCosts], stages: Sequence[str], context: int) -> Points:
     found: defaultdict[int, list[float]] = defaultdict(list)
     for one in profiles:
-        seconds = sum(one.cost.curve(stage, context) for stage in stages)
+        seconds = np.sum([one.cost.curve(stage, context) for stage in stages], axis=0)
         for number in one.node_counts:
             found[one.batch * (number + 1)].append(float(seconds[number]))
     return tuple((tokens, median(found[tokens])) for tokens in sorted(found))
