@@ -62,7 +62,7 @@ def _unsaid(table: EngineTable, batch: int, context: int) -> tuple[str, ...]:
         return (f"vLLM's profiled curves at a batch of {batch}; their context is not in the file, so it is {anywhere}",)
     said = f"SGLang's table of steps at a batch of {batch}; its contexts are not in the file, so it is {anywhere}"
     if isinstance(table, SampledSteps):
-        return (said, "each probe is of as few requests as fill it with whole blocks, so longer rounds look too cheap")
+        return (said, "each probe is of as few requests as fill it with whole blocks; more requests would take longer")
     return (said,)
 
 

@@ -154,6 +154,9 @@ def _machines(
 ) -> list[_Machine]:
     """Prices and policies of each batch size; what is left out is added to ``notes``."""
     measured = _measured(trace, draft, costs, limit)
+    unused = [str(one) for one in sorted(measured) if one not in batches] if costs else []
+    if unused and unused != ["1"]:  # that of one text is what others are worked out from
+        notes.append(f"Cost files of batch sizes {', '.join(unused)} were given and not asked for with --batch.")
     found = []
     for batch in sorted(set(batches)):
         try:
