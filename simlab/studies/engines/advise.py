@@ -165,6 +165,9 @@ def _machines(
             notes.append(f"Batch {batch} is left out: {error}")
             continue
         assert prices.cost is not None
+        # Notes of an imported file say what its seconds leave out, which verdicts over plain decoding depend on.
+        said = prices.file.notes if batch in measured and prices.file is not None else ()
+        notes += [f"Batch {batch}: {one}." for one in said if "not given" in one]
         of = BatchOf(batch, batch not in measured, prices.heading, prices.cost.cost_id)
         found.append((of, PricedPolicies(prices, tuple(_policies(trace, draft, typed, prices, notes)))))
     if not found:

@@ -115,3 +115,14 @@ def test_the_packaged_sample_makes_one_page(capsys: Capture) -> None:
     said = capsys.readouterr().out
     assert "Speculation over plain decoding" in said
     assert len(said.splitlines()) < 50
+
+
+def test_what_an_imported_table_leaves_out_is_said(trace: Path, tmp_path: Path, capsys: Capture) -> None:
+    table, cost = tmp_path / "sps.json", tmp_path / "cost.json"
+    value = {"sample_batch_tokens": [8, 64], "sample_steps_per_sec": [90.0, 40.0], "max_batch_tokens": 64}
+    table.write_text(json.dumps(value))
+    assert main(["import-cost", str(table), "--batch", "8", "--trace", str(trace), "--out", str(cost)]) == 0
+    capsys.readouterr()
+    found = advised(capsys, "--trace", str(trace), "--cost", str(cost), "--batch", "8")
+    assert found["rows"][0]["chain"].startswith("chain:length=")
+    assert any("plain decoding was not given" in one and "too high" in one for one in found["notes"])
