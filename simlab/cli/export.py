@@ -25,6 +25,8 @@ vllm, sglang, tensorrt-llm: settings for a serving engine. The last line starts 
   at each batch size, where there are latency profiles of several: --cost FILE for each, or --batches, which works
   them out from the profile of one text and says so.
 modelopt: speculation_profile.json of NVIDIA's Model-Optimizer, predicted; experimental, its schema is under review.
+sglang-sps, vllm-curves: cost tables of the engines' schedulers, from cost files, one of each batch size.
+sglang-sts: a temperature for each position of a block, fitted on the trace.
 latex, markdown: the table of a result file, ready for a paper or a page.
 docs/how_to/export.md says what each field is, where it was read, and what cannot be expressed.
 
@@ -32,6 +34,7 @@ docs/how_to/export.md says what each field is, where it was read, and what canno
   simlab export --format vllm -p chain --batches 1,2,4 --out vllm.json
   simlab export --format sglang -p chain --out sglang.yaml
   simlab export --format tensorrt-llm -p chain --cost one.json --cost eight.json --out extra.yaml
+  simlab export --format sglang-sps --cost one.json --cost eight.json --out dspark_sps.json
   simlab export --format latex --results results.parquet --by dataset --out table.tex"""
 
 

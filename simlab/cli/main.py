@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "profile": ("simlab.cli.profile", "Measure the latency of each stage on this machine."),
     "import-cost": ("simlab.cli.import_cost", "Make a cost file from latencies measured elsewhere."),
+    "advise": ("simlab.cli.advise", "Chain, tree or neither at each batch size: verdicts, and where they turn."),
     "curves": (
         "simlab.cli.curves",
         "Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?",

@@ -75,7 +75,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("statistics",),
         ("table", "engines"),
         ("compare", "crosscheck"),
-        ("optimize", "confirm", "curves", "scoring", "sparse", "reproduce", "export"),
+        ("optimize", "confirm", "curves", "scoring", "sparse", "reproduce", "export", "advise"),
         ("report",),
     ),
     "real_runner": (

@@ -46,11 +46,13 @@ class PassTimings:
         name: of the file.
         remarks: its lines that begin with #, put together.
         rows: at least one.
+        within: stages whose seconds are in those of the rows, undivided; they cost nothing beside.
     """
 
     name: str
     remarks: tuple[str, ...]
     rows: tuple[PassTiming, ...]
+    within: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,15 @@ def imported_cost_file(
         batch: take the rows of so many texts at a time; None: all rows are of one number.
 
     Raises:
-        CostError: rows of no batch or of several, a cell without a row, or fewer nodes than the rule allows.
+        CostError: rows of no batch or of several, a cell without a row, fewer nodes than the rule allows, or a stage
+            that was given is within the rows.
     """
+    twice = [stage for stage in constants if stage in timings.within]
+    if twice:
+        raise CostError(
+            f"seconds in {timings.name} are those of whole rounds, so {', '.join(twice)} is in them already; leave out "
+            f"--{twice[0]}-s"
+        )
     batch = _one_batch(timings, batch)
     cells, notes = _cells(timings, counts, batch)
     contexts, numbers = sorted({c for _, c in cells}), sorted({n for n, _ in cells})
@@ -164,7 +173,7 @@ def imported_cost_file(
         visits=Visits(1, 1),
         batch=batch,
         samples=samples,
-        notes=(*timings.remarks, *notes, *_stage_notes(constants)),
+        notes=(*timings.remarks, *notes, *_stage_notes(constants, timings.within)),
     )
 
 
@@ -195,16 +204,19 @@ def _cells(timings: PassTimings, counts: str, batch: int) -> tuple[dict[tuple[in
     return found, [f"nodes were counted {counts}: {said}"]
 
 
-def _stage_notes(constants: Mapping[str, float]) -> list[str]:
+def _stage_notes(constants: Mapping[str, float], within: Sequence[str]) -> list[str]:
     notes = [
         f"{'a token of plain decoding' if stage == PLAIN else stage} takes {seconds:g} s everywhere, as given"
         for stage, seconds in constants.items()
     ]
-    free = [stage for stage in GRID_STAGES if stage != "verify" and stage not in constants]
+    if within:
+        notes.append(f"{', '.join(within)}: within the seconds of verify, which are those of whole rounds")
+    free = [stage for stage in GRID_STAGES if stage != "verify" and stage not in {*constants, *within}]
     if free:
         notes.append(f"{', '.join(free)}: not given, so they cost nothing here and speeds are too high")
     if PLAIN not in constants:
-        notes.append("plain decoding was not given; a token takes as long as the shortest pass")
+        drafter = ", the drafter in it, so speedups are too high" if within else ""
+        notes.append(f"plain decoding was not given; a token takes as long as the shortest pass{drafter}")
     return notes
 
 

@@ -1,33 +1,35 @@
 """Policies and results written for other programs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simlab.analysis.export.tables import export_tables, latex, markdown
 from simlab.errors import UsageError
 from simlab.studies.export.batches import ExportedTexts, own_blocks
 from simlab.studies.export.conformance import conformance_text
+from simlab.studies.export.engine_costs import COST_TABLES, TEMPERATURES, cost_table_text, temperatures_text
 from simlab.studies.export.engines import ENGINES, TABLED, EngineOptions, engine_file
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
+from simlab.traces.reader import Trace
 from simlab.traces.results.files import read_results
 
 CONFORMANCE = "conformance"
 TABLES = ("latex", "markdown")
-FORMATS = (CONFORMANCE, *ENGINES, *TABLES)
+FORMATS = (CONFORMANCE, *ENGINES, *COST_TABLES, TEMPERATURES, *TABLES)
 
 _READ_BY = {
-    "trace": (CONFORMANCE, *ENGINES),
+    "trace": (CONFORMANCE, *ENGINES, TEMPERATURES),
     "policy": (CONFORMANCE, *ENGINES),
-    "draft": (CONFORMANCE, *ENGINES),
-    "cost": (CONFORMANCE, *ENGINES),
-    "limit": (CONFORMANCE, *ENGINES),
+    "draft": (CONFORMANCE, *ENGINES, TEMPERATURES),
+    "cost": (CONFORMANCE, *ENGINES, *COST_TABLES),
+    "limit": (CONFORMANCE, *ENGINES, TEMPERATURES),
     "rounds": (CONFORMANCE,),
     "made_up": (CONFORMANCE,),
     "batches": TABLED,
     "block_trace": TABLED,
     "draft_tokens": ("vllm",),
-    "progress": ENGINES,
+    "progress": (*ENGINES, TEMPERATURES),
     "results": TABLES,
     "by": TABLES,
 }
@@ -117,14 +119,22 @@ def export(
         tables = export_tables(read_results(results), by)
         text = latex(tables) if file_format == "latex" else markdown(tables)
         return ExportedFile(text, f"{len(tables)} table{'' if len(tables) == 1 else 's'} of {results}")
+    if file_format in COST_TABLES:
+        return ExportedFile(*cost_table_text(file_format, [Path(one) for one in cost]))
+    if file_format == TEMPERATURES:
+        return ExportedFile(*temperatures_text(_texts(opened(trace), draft, limit, progress)))
     if policy is None:
         raise UsageError(f"--format {file_format} needs --policy, such as -p ddtree:budget=16")
     costs, recording = [Path(one) for one in cost], opened(trace)
     if file_format == CONFORMANCE:
         return ExportedFile(*conformance_text(policy, recording, costs, draft, limit, rounds, made_up or 0))
-    name = recording.draft_name(draft)
-    own = own_blocks(recording, name, [opened(one) for one in block_traces])
-    texts = ExportedTexts(recording, name, first_prompts(recording, limit), progress, own)
+    own = own_blocks(recording, recording.draft_name(draft), [opened(one) for one in block_traces])
+    texts = replace(_texts(recording, draft, limit, progress), own_blocks=own)
     options = EngineOptions(costs, batches, draft_tokens, limit, None if out is None else Path(out))
     made = engine_file(file_format, policy, texts, options)
     return ExportedFile(made.text, made.summary, made.notes)
+
+
+def _texts(trace: Trace, draft: str | None, limit: int | None, progress: bool | None) -> ExportedTexts:
+
+    return ExportedTexts(trace, trace.draft_name(draft), first_prompts(trace, limit), progress)

@@ -97,7 +97,7 @@ def test_help_is_there(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["TIMINGS"], "--counts"),
+        (["TIMINGS", "--out", "x.json"], "--counts"),
         (["TIMINGS", "--counts", "tree"], "tree"),
         (["TIMINGS", "--counts", "root-included"], "--out"),
         (["none.csv", "--counts", "root-included", "--out", "x.json"], "come with simlab"),

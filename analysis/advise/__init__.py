@@ -1,0 +1,5 @@
+"""Whether to draft at all, and chains or trees, at each batch size: verdicts as values, and the page that says them.
+
+Begin with verdicts: the best chain and the best tree of a batch size, held against each other and against plain
+decoding; `text` has the words.
+"""

@@ -1,0 +1,211 @@
+"""Go or no-go at one batch size: the best chain and tree, paired comparisons, and what would make a tree pay."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from simlab.analysis.compare.comparisons import Comparison, adjust_family, compare_pairs
+from simlab.analysis.table.prompt_sums import PolicyRun, prompt_sums
+from simlab.analysis.table.summaries import BASELINE, Summary, summarise
+from simlab.errors import CostError
+
+CHAIN = "chain"
+MEASURE = "tokens_per_s"
+
+WINNER, LOSER, UNDECIDED = "winner", "loser", "no winner"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOf:
+    """Which batch size, and whose prices.
+
+    Attributes:
+        batch: texts at a time.
+        modelled: whether the prices were worked out from those of one text.
+        heading: whose prices they are.
+        cost_id: of them.
+    """
+
+    batch: int
+    modelled: bool
+    heading: str
+    cost_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNeeds:
+    """What would make the tree as fast as the chain, all else as it is.
+
+    With L the acceptance lengths, s the seconds of a round and n the drafted tokens of chain and tree, the tree pays
+    where its L is above ``L_tree = L_chain s_tree / s_chain``, and where each drafted token that it has more than the
+    chain costs less than ``s_chain (L_tree / L_chain - 1) / (n_tree - n_chain)``.
+
+    Attributes:
+        length: acceptance length of the tree; likewise ``needed_length``.
+        token_s: what a drafted token more takes, for each of the texts; None where the tree drafts no more tokens.
+        needed_token_s: below this the tree pays; below 0: no price of a token makes it pay.
+    """
+
+    length: float
+    needed_length: float
+    token_s: float | None
+    needed_token_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAdvice:
+    """What to do at one batch size.
+
+    Attributes:
+        of: the batch size and its prices.
+        chain: the best chain; None where none could be priced.
+        tree: the best of the other policies, likewise.
+        chain_gain: tokens per second of the chain over plain decoding, paired over prompts.
+        tree_gain: likewise of the tree.
+        tree_over_chain: of the tree over the chain.
+        needs: what would make the tree pay; None where one of the two is missing.
+    """
+
+    of: BatchOf
+    chain: Summary | None
+    tree: Summary | None
+    chain_gain: Comparison | None
+    tree_gain: Comparison | None
+    tree_over_chain: Comparison | None
+    needs: TreeNeeds | None
+
+    @property
+    def verdict(self) -> str:
+        """What the comparison of tree and chain says."""
+        return UNDECIDED if self.tree_over_chain is None else verdict_of(self.tree_over_chain)
+
+    @property
+    def best_gain(self) -> Comparison | None:
+        """The faster of chain and tree over plain decoding."""
+        found = [one for one in (self.chain_gain, self.tree_gain) if one is not None]
+        return max(found, key=lambda one: one.ratio, default=None)
+
+    @property
+    def fastest(self) -> str:
+        """The label of the fastest; plain decoding where nothing is faster than it."""
+        best = self.best_gain
+        return BASELINE if best is None or best.ratio <= 1 else best.first
+
+    def row(self) -> dict[str, object]:
+        """As a script reads it; what is not known is None."""
+        found: dict[str, object] = {
+            "batch": self.of.batch,
+            "modelled": self.of.modelled,
+            "prices": self.of.heading,
+            "cost_id": self.of.cost_id,
+            "fastest": self.fastest,
+            "chain": None if self.chain is None else self.chain.policy,
+            "tree": None if self.tree is None else self.tree.policy,
+            "verdict": self.verdict,
+        }
+        gains = {
+            "chain_speedup": self.chain_gain,
+            "tree_speedup": self.tree_gain,
+            "tree_over_chain": self.tree_over_chain,
+        }
+        for name, one in gains.items():
+            ends = (math.nan,) * 3 if one is None else (one.ratio, one.ratio_interval.low, one.ratio_interval.high)
+            for key, value in zip((name, f"{name}_ci_low", f"{name}_ci_high"), ends, strict=True):
+                found[key] = None if math.isnan(value) else value
+            found[f"{name}_verdict"] = None if one is None else verdict_of(one)
+            prices = None if one is None or math.isnan(one.price_interval.low) else one.price_interval
+            found[f"{name}_price_low"] = None if prices is None else prices.low
+            found[f"{name}_price_high"] = None if prices is None else prices.high
+        names = TreeNeeds.__dataclass_fields__
+        return found | {f"tree_{name}": None if self.needs is None else getattr(self.needs, name) for name in names}
+
+
+def verdict_of(one: Comparison) -> str:
+    """Whether the first is a winner or a loser; neither where prompts and prices cannot tell."""
+    if not one.differs:
+        return UNDECIDED
+    return WINNER if one.ratio > 1 else LOSER
+
+
+def batch_advice(of: BatchOf, rows: pl.DataFrame, chosen_on: pl.DataFrame) -> BatchAdvice:
+    """Choose the fastest chain and the fastest other policy on some rows, and judge them on others.
+
+    Each batch size is a family of three comparisons, whose p-values are adjusted.
+
+    Args:
+        of: the batch size.
+        rows: result rows of all policies at its prices, plain decoding among them.
+        chosen_on: rows of the same policies that settings are chosen on; may be the same.
+
+    Raises:
+        CostError: the prices give no speed.
+    """
+    summaries = {one.policy: one for one in summarise(rows)}
+    choosing = chosen_on.filter(pl.col("policy").is_in(list(summaries)))
+    chain, tree = (summaries.get(label) for label in _fastest_labels(of, choosing))
+    plain = rows.filter(pl.col("name") == BASELINE)
+    runs = [PolicyRun(BASELINE, plain, plain)]
+    runs += [
+        PolicyRun(one.policy, rows.filter(pl.col("policy") == one.policy), plain)
+        for one in (chain, tree)
+        if one is not None
+    ]
+    pairs = [(place, 0) for place in range(1, len(runs))] + [(2, 1)] * (len(runs) == 3)
+    compared = adjust_family(compare_pairs(prompt_sums(runs), [run.name for run in runs], pairs, MEASURE))
+    by_names = {(one.first, one.second): one for one in compared}
+    gains = [None if one is None else by_names[one.policy, BASELINE] for one in (chain, tree)]
+    over, needs = None, None
+    if chain is not None and tree is not None:
+        over, needs = by_names[tree.policy, chain.policy], tree_needs(chain, tree)
+    return BatchAdvice(of, chain, tree, gains[0], gains[1], over, needs)
+
+
+def _fastest_labels(of: BatchOf, rows: pl.DataFrame) -> tuple[str, str]:
+    """Label of the fastest chain, and of the fastest other policy; empty where there is none."""
+    found = [one for one in summarise(rows) if one.name != BASELINE]
+    if any(not one.speed.tokens_per_s > 0 for one in found):
+        raise CostError(f"the latency profile {of.cost_id} gives no speed at batch size {of.batch}; measure it again")
+    groups = [[one for one in found if (one.name == CHAIN) is is_chain] for is_chain in (True, False)]
+    best = [max(group, key=lambda one: one.speed.tokens_per_s, default=None) for group in groups]
+    first, second = ("" if one is None else one.policy for one in best)
+    return first, second
+
+
+def tree_needs(chain: Summary, tree: Summary) -> TreeNeeds:
+    """What would make a tree as fast as a chain; see `TreeNeeds`."""
+    (chain_s, chain_length, chain_nodes), (tree_s, tree_length, tree_nodes) = (_round(one) for one in (chain, tree))
+    more = tree_nodes - chain_nodes
+    needed = chain_length * tree_s / chain_s
+    if not more > 0:
+        return TreeNeeds(tree_length, needed, None, None)
+    return TreeNeeds(tree_length, needed, (tree_s - chain_s) / more, chain_s * (tree_length / chain_length - 1) / more)
+
+
+def _round(one: Summary) -> tuple[float, float, float]:
+    """Mean seconds, committed and drafted tokens of a round."""
+    totals = one.totals
+    return (
+        totals.committed / one.speed.tokens_per_s / totals.rounds,
+        totals.acceptance_length,
+        totals.nodes_per_round,
+    )
+
+
+def stops_from(batches: Sequence[int], ratios: Sequence[float]) -> int | None:
+    """The first batch size from which on no ratio is above 1; None where the last one still is.
+
+    Args:
+        batches: ascending.
+        ratios: of each, NaN where not known, which counts as not above.
+
+    >>> stops_from([1, 2, 4], [1.5, 0.9, 0.8])
+    2
+    """
+    found = None
+    for batch, ratio in zip(reversed(batches), reversed(ratios), strict=True):
+        if ratio > 1:
+            break
+        found = batch
+    return found

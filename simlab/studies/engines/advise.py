@@ -1,0 +1,225 @@
+"""Go or no-go for a serving engineer: chain, tree or plain decoding at each batch size, by a trace and its prices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simlab.analysis.advise.text import advice_sentences, advice_table, notes_text
+from simlab.analysis.advise.verdicts import BatchAdvice, BatchOf, batch_advice
+from simlab.analysis.table.summaries import BASELINE
+from simlab.errors import CostError, TraceError, UsageError
+from simlab.policies.named.chain import most_drafted
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.priced_policies import HINDSIGHT, PricedPolicies
+from simlab.studies.inputs.prices import Prices, prices_for_trace, prices_of_batch
+from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
+from simlab.studies.replay.run import ReplayOptions, replay_trace
+from simlab.studies.result import StudyResult
+from simlab.traces.artefacts.cost import read_cost_file
+from simlab.traces.reader import Trace
+from simlab.traces.results.rows import Results, results_at
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_BUDGETS = (2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Advice(StudyResult):
+    """What to do at each batch size.
+
+    Attributes:
+        trace: the recording that verdicts are of.
+        chosen_on: the recording that settings were chosen on.
+        prompts: texts' prompts that were replayed.
+        batches: in ascending order.
+        notes: batch sizes and policies that were left out, a sentence each.
+    """
+
+    trace: Trace
+    chosen_on: Trace
+    prompts: int
+    batches: tuple[BatchAdvice, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The value that ``simlab advise --json`` prints."""
+        return {
+            "trace": self.trace.place,
+            "chosen_on": self.chosen_on.place,
+            "prompts": self.prompts,
+            "advice": advice_sentences(self.batches),
+            "notes": [*self._notes()],
+            "rows": [one.row() for one in self.batches],
+        }
+
+    def text(self) -> str:
+        """The page that ``simlab advise`` prints."""
+        heading = f"{self.trace.place}, {self.prompts} prompts; speeds are predicted by replay."
+        parts = [heading, advice_table(self.batches), notes_text(advice_sentences(self.batches))]
+        return "\n\n".join([*parts, notes_text(self._notes())])
+
+    def _notes(self) -> list[str]:
+        same = self.chosen_on is self.trace
+        where = "the very prompts that they are judged on, which favours them" if same else self.chosen_on.place
+        modelled = [str(one.of.batch) for one in self.batches if one.of.modelled]
+        notes = [
+            f"Chain lengths and tree sizes were chosen on {where}"
+            + ("; --choose-on DEV_TRACE chooses on other prompts." if same else "."),
+        ]
+        notes.append(
+            "Intervals are over prompts, paired; the three verdicts of a batch size are adjusted together (Holm). No "
+            "winner: prompts cannot tell, or, marked (prices), the noise of the latency profile is as large. Every "
+            "text of a batch drafts as many tokens. Serving engines draft chains with these drafters; a tree is what "
+            "they could do."
+        )
+        if modelled:
+            notes.append(
+                f"Modelled, not measured: the prices of batch sizes {', '.join(modelled)} are those of one text in "
+                "wider passes, which is kind to large batches. Measure them with `simlab profile --batch N`, or import "
+                "an engine's table with `simlab import-cost --batch N`."
+            )
+        return [
+            *notes,
+            *(f"Prices of {one.of.batch}: {one.of.heading}." for one in self.batches if not one.of.modelled),
+            *self.notes,
+        ]
+
+
+def advise(
+    trace: TraceSource | None = None,
+    policies: Sequence[str] = (),
+    *,
+    cost: Sequence[str | Path] = (),
+    batches: Sequence[int] = BATCHES,
+    choose_on: TraceSource | None = None,
+    draft: str | None = None,
+    limit: int | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Advice:
+    """Say at each batch size whether chain, tree or plain decoding is fastest, and how sure that is.
+
+    Args:
+        trace: a trace, or where one is; None: the sample that comes with simlab.
+        policies: as they are typed behind ``-p``; none: chains of every length and best-first trees.
+        cost: cost files, one of each batch size; others are worked out from that of one text.
+        batches: texts at a time.
+        choose_on: a trace of other prompts that settings are chosen on; None: the same.
+        draft: the draft set; None: the only one.
+        limit: the first so many prompts only.
+        threads: of the CPU; None: all cores.
+        progress: whether a bar is shown; None: on a terminal.
+
+    Raises:
+        SimlabError: trace, prices or policies do not fit each other.
+    """
+    judged = opened(trace)
+    chosen_on = judged if choose_on is None else opened(choose_on)
+    notes: list[str] = []
+    options = ReplayOptions(threads, progress, best_budgets=False)
+    name = judged.draft_name(draft)
+    machines = _machines(judged, name, policies, [Path(one) for one in cost], batches, limit, notes)
+    wanted = set(first_prompts(judged, limit))
+    prompts = {(one.prompt.dataset, one.prompt.prompt_id) for one in judged.sequences() if one.index in wanted}
+    if not prompts:
+        raise TraceError(f"{judged.place} holds no sequences, so there is nothing to advise on")
+    rows = _rows(judged, name, machines, limit, options)
+    choosing = rows
+    if chosen_on is not judged:
+        dev = chosen_on.draft_name(draft)
+        others = _machines(chosen_on, dev, policies, [Path(one) for one in cost], batches, None, [])
+        choosing = _rows(chosen_on, dev, others, None, options)
+    found = [batch_advice(of, results_at(rows, of.cost_id), results_at(choosing, of.cost_id)) for of, _ in machines]
+    return Advice(judged, chosen_on, len(prompts), tuple(found), tuple(dict.fromkeys(notes)))
+
+
+_Machine = tuple[BatchOf, PricedPolicies]
+
+
+def _rows(trace: Trace, draft: str, machines: Sequence[_Machine], limit: int | None, options: ReplayOptions) -> Results:
+    """Result rows of all policies, without those of the bounds."""
+    rows = replay_trace(trace, draft, [one for _, one in machines], limit, options)
+    return rows.filter(rows["name"] != HINDSIGHT)
+
+
+def _machines(
+    trace: Trace,
+    draft: str,
+    typed: Sequence[str],
+    costs: Sequence[Path],
+    batches: Sequence[int],
+    limit: int | None,
+    notes: list[str],
+) -> list[_Machine]:
+    """Prices and policies of each batch size; what is left out is added to ``notes``."""
+    measured = _measured(trace, draft, costs, limit)
+    unused = [str(one) for one in sorted(measured) if one not in batches] if costs else []
+    if unused and unused != ["1"]:  # that of one text is what others are worked out from
+        notes.append(f"Cost files of batch sizes {', '.join(unused)} were given and not asked for with --batch.")
+    found = []
+    for batch in sorted(set(batches)):
+        try:
+            prices = measured[batch] if batch in measured else _worked_out(batch, measured)
+        except CostError as error:
+            notes.append(f"Batch {batch} is left out: {error}")
+            continue
+        assert prices.cost is not None
+        # Notes of an imported file say what its seconds leave out, which verdicts over plain decoding depend on.
+        said = prices.file.notes if batch in measured and prices.file is not None else ()
+        notes += [f"Batch {batch}: {one}." for one in said if "not given" in one]
+        of = BatchOf(batch, batch not in measured, prices.heading, prices.cost.cost_id)
+        found.append((of, PricedPolicies(prices, tuple(_policies(trace, draft, typed, prices, notes)))))
+    if not found:
+        raise CostError(notes[-1])
+    return found
+
+
+def _measured(trace: Trace, draft: str, costs: Sequence[Path], limit: int | None) -> dict[int, Prices]:
+    found: dict[int, Prices] = {}
+    for path in costs or (None,):
+        prices = prices_for_trace(path, trace, draft, limit)
+        if prices.cost is None:
+            raise CostError(f"advice needs a latency profile. {prices.why_none}")
+        batch = 1 if path is None else read_cost_file(path).batch
+        if batch in found:
+            raise CostError(
+                f"two cost files have the latencies of {batch} texts at a time; give one of each batch size"
+            )
+        found[batch] = prices
+    return found
+
+
+def _worked_out(batch: int, measured: dict[int, Prices]) -> Prices:
+    if 1 not in measured:
+        raise CostError(
+            f"there is no latency profile of {batch} texts at a time, and none of one text to work it out from; give "
+            "either with --cost"
+        )
+    return prices_of_batch(measured[1], batch)
+
+
+def _policies(trace: Trace, draft: str, typed: Sequence[str], prices: Prices, notes: list[str]) -> list[NamedPolicy]:
+    """Plain decoding, and those policies whose rounds all have a price."""
+    kept = trace.manifest.draft_sets[draft]
+    cost = prices.cost
+    assert cost is not None
+    longest = min(kept.depth, cost.most_drafted)
+    largest = min(kept.exact_budget, cost.most_drafted)
+    budgets = [str(one) for one in _BUDGETS if one <= largest]
+    default = [
+        *([f"chain:length=1..{longest}"] if longest else []),
+        *(["ddtree:budget=" + "/".join(budgets)] * bool(budgets)),
+    ]
+    asked = parse_policies(list(typed) or default, TraceArtefacts(prices, trace, draft)) if typed or default else []
+    policies = {one.policy_id: one for one in asked if one.name != BASELINE}
+    fitting = [one for one in policies.values() if most_drafted(one.policy.budget, kept.depth) <= cost.most_drafted]
+    if typed and not policies:
+        raise UsageError("autoregressive decoding is what policies are held against; name another with -p")
+    beyond = [one.label for one in policies.values() if one not in fitting]
+    if beyond:
+        notes.append(
+            f"Batch {prices.batch}: {', '.join(beyond)} are left out, since the latency profile ends at "
+            f"{cost.most_drafted} drafted tokens of each text."
+        )
+    return [*parse_policies([BASELINE]), *fitting]

@@ -1,0 +1,53 @@
+"""Temperatures against a plain search, and what they are fitted on against a plain walk."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+
+from simlab.analysis.export.temperatures import Positions, chain_positions, temperature_of
+from simlab.traces.reader import open_trace
+from simlab.traces.synthetic import write_synthetic_trace
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.3, 3.0))
+@settings(max_examples=25, deadline=None)
+def test_the_temperature_is_the_most_likely_one(seed: int, true: float) -> None:
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(1.0, 2.0, 2000)
+    right = generator.random(2000) < expit(logits / true)
+
+    def loss(log_t: float) -> float:
+        signed = np.where(right, logits, -logits) / np.exp(log_t)
+        return float(np.logaddexp(0, -signed).sum())
+
+    best = minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded", options={"xatol": 1e-9})
+    assert temperature_of(Positions(logits, right)) == pytest.approx(np.exp(best.x), rel=1e-3)
+
+
+def test_too_little_was_seen() -> None:
+    assert temperature_of(Positions(np.ones(40), np.ones(40, bool))) == 1.0
+
+
+def test_positions_are_those_of_right_paths_within_the_text(tmp_path: Path) -> None:
+    trace = open_trace(write_synthetic_trace(tmp_path / "trace", num_sequences=5, length=12))
+    draft = trace.draft_name(None)
+    wanted: list[list[tuple[float, bool]]] = [[] for _ in range(trace.manifest.draft_sets[draft].depth)]
+    for one in trace.recorded(draft):
+        assert one.rows is not None
+        for t, marginals in enumerate(one.rows.rows()):
+            for d in range(min(len(wanted), len(one.text) - 1 - t)):
+                place = int(marginals.offsets[d])
+                is_right = int(marginals.ids[place]) == int(one.text[t + 1 + d])
+                prob = min(max(float(np.exp(np.float64(marginals.log_probs[place]))), 2**-16), 1 - 2**-16)
+                wanted[d].append((np.log(prob / (1 - prob)), is_right))
+                if not is_right:
+                    break
+    parts = [some.drafted() for some in trace.recorded_texts(draft, range(5), 20, ())]
+    for found, expected in zip(chain_positions(parts), wanted, strict=True):
+        assert found.right.tolist() == [right for _, right in expected]
+        assert np.allclose(found.logits, [logit for logit, _ in expected])

@@ -1,0 +1,123 @@
+"""Cost tables of engines on the command line: imported for the packaged trace, and used."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up_costs import EMPTY, filled
+
+from simlab.cli.main import main
+from simlab.cost import GRID_STAGES
+from simlab.studies.inputs.prices import cost_table_of
+from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
+
+Capture = pytest.CaptureFixture[str]
+
+SAMPLED = {
+    "sample_batch_tokens": [8, 16, 64, 256],
+    "sample_steps_per_sec": [90.0, 85.0, 60.0, 20.0],
+    "max_batch_tokens": 256,
+}
+CURVES = {"draft_curve": [[1, 1.0], [8, 2.0]], "verify_curve": [[1, 10.0], [8, 10.5], [64, 12.0], [512, 40.0]]}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "dspark_sps.json"
+    path.write_text(json.dumps(SAMPLED))
+    return path
+
+
+def test_an_sglang_table_prices_a_replay(table: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "cost.json"
+    assert main(["import-cost", str(table), "--batch", "4", "--plain-s", "0.01", "--out", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert any("Steps of 4 to 7 tokens were not timed" in one for one in said["checks"])
+    assert any("within the seconds of verify" in one for one in said["notes"])
+    assert main(["replay", "--batch", "4", "--cost", str(out), "-p", "chain", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert all(row["tokens_per_s"] > 0 for row in rows if row["name"] == "chain")
+
+
+def test_vllms_curves_have_a_drafter(tmp_path: Path, capsys: Capture) -> None:
+    table, out = tmp_path / "curves.json", tmp_path / "cost.json"
+    table.write_text(json.dumps(CURVES))
+    assert main(["import-cost", str(table), "--batch", "8", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "draft takes 0.002 s everywhere" in said
+    assert "Probes of 1 tokens cannot occur" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--counts", "drafted-only"], "--counts is for CSV"),
+        (["--format", "vllm-bench"], "it looks like sglang-sps"),
+        (["--format", "timings"], "is not a list of objects|--counts"),
+        (["--draft-s", "0.1"], "leave out --draft-s"),
+        (["--batch", "300"], "have at least one each"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(
+    table: Path, tmp_path: Path, capsys: Capture, arguments: list[str], said: str
+) -> None:
+    out = tmp_path / "cost.json"
+    assert main(["import-cost", str(table), "--out", str(out), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert any(one in error for one in said.split("|"))
+    assert not out.exists()
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    path = tmp_path / "measured.json"
+    file = filled()
+    write_cost_file(
+        path, replace(file, batch=4, contexts=(64,), samples={c: s for c, s in file.samples.items() if c[2] == 64})
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("file_format", "stages"), [("sglang-sps", GRID_STAGES), ("vllm-curves", ("verify",))], ids=["sglang", "vllm"]
+)
+def test_what_is_exported_is_imported(
+    measured: Path, tmp_path: Path, capsys: Capture, file_format: str, stages: tuple[str, ...]
+) -> None:
+    """At every number of drafted tokens that was timed; between them the engines round, and cost files do not."""
+    table, again = tmp_path / "table.json", tmp_path / "again.json"
+    assert main(["export", "--format", file_format, "--cost", str(measured), "--out", str(table)]) == 0
+    assert "context of 64 tokens" in capsys.readouterr().err
+    assert main(["import-cost", str(table), "--batch", "4", "--out", str(again)]) == 0
+    before, after = (cost_table_of(read_cost_file(path)) for path in (measured, again))
+    for number in EMPTY.node_counts:
+        wanted = sum(float(before.curve(stage, 64)[number]) for stage in stages)
+        assert float(after.curve("verify", 64)[number]) == pytest.approx(wanted)
+    if file_format == "vllm-curves":
+        assert after.seconds["draft"].max() == pytest.approx(float(before.curve("draft", 64)[7]))
+
+
+def test_batch_sizes_share_a_table(measured: Path, tmp_path: Path, capsys: Capture) -> None:
+    one = tmp_path / "one.json"
+    write_cost_file(one, filled())
+    files = ["--cost", str(measured), "--cost", str(one)]
+    assert main(["export", "--format", "sglang-sps", *files]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["sample_batch_tokens"] == [1, 2, 4, 8, 9, 36, 65, 260]
+    assert main(["export", "--format", "vllm-curves", *files]) == 0
+    assert [size for size, _ in json.loads(capsys.readouterr().out)["draft_curve"]] == [1, 4]
+    assert main(["export", "--format", "vllm-curves", *files, "--cost", str(one)]) == 2
+    assert "two cost files" in capsys.readouterr().err
+    assert main(["export", "--format", "sglang-sps", "--limit", "3"]) == 2
+    assert main(["export", "--format", "sglang-sps"]) == 2
+    assert "needs --cost FILE" in capsys.readouterr().err
+
+
+def test_temperatures_are_in_sglangs_form(capsys: Capture) -> None:
+    assert main(["export", "--format", "sglang-sts"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert set(value) == {"temperatures", "dataset", "num_samples"}
+    assert all(one > 0 for one in value["temperatures"])
+    assert value["num_samples"] > 1000
