@@ -24,6 +24,7 @@ from simlab.policies.edges.lattice import (
 )
 from simlab.policies.edges.models import NGramCorrected, with_text_counts
 from simlab.policies.edges.text_counts import count_up_to, longest_text, root_token, token_before
+from simlab.policies.kernels.count_lattice import WalkBuffers, insert_true_by_count, walk_buffers_for
 from simlab.policies.kernels.path_order import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
 from simlab.policies.kernels.take_lattice import (
     EVERY_NODE,
@@ -195,9 +196,9 @@ def _fill_layer(
 ) -> None:
     """A row for each root; what is None is not even compiled."""
     lattice, buffers = empty_lattice(transitions, pools), tree_buffers_for(most)
-    weights = np.empty(lattice.starts.size, np.float64)
+    weights, walk = np.empty(lattice.starts.size, np.float64), walk_buffers_for(lattice)
     lists, columns = (lattice, transitions, pools), (insertions, available, scores)
-    _fill_roots(roots, *lists, width, correction, weights, buffers, *columns)
+    _fill_roots(roots, *lists, width, correction, most, weights, buffers, walk, *columns)
 
 
 @borrowing_kernel
@@ -208,8 +209,10 @@ def _fill_roots(
     pools: PoolLists | None,
     width: int | None,
     correction: Correction | None,
+    most: int,
     weights: Doubles,
     buffers: TreeBuffers,
+    walk: WalkBuffers,
     insertions: Shorts,
     available: Ints,
     scores: Doubles,
@@ -220,9 +223,12 @@ def _fill_roots(
             if correction is not None:
                 count_up_to(correction, roots, text, root)
             num_lists = fill_lattice(lattice, transitions, pools, root)
+            behind = roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]]
+            if width is None and correction is None and scores.shape[1] == 0:
+                available[root] = insert_true_by_count(lattice, behind, most, walk, insertions[root])
+                continue
             before, token = token_before(roots, text, root), root_token(roots, root)
             num = _grow(lattice, num_lists, width, correction, weights, before, token, buffers)
-            behind = roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]]
             insert_true_by_token(buffers.tree, num, behind, insertions[root])
             available[root] = num
             if scores.shape[1] > 0:

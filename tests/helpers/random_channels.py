@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import lattice_oracle
 import numpy as np
 
 from simlab.arrays import Floats, Ints
@@ -35,6 +36,21 @@ def random_lattice(generator: np.random.Generator) -> Lattice:
         below.append(np.where(later == num_lists, LEAF, later).astype(np.int32))
     candidates = tuple(np.concatenate(one) for one in (costs, ranks, tokens, below))
     return Lattice._make((*candidates, (ends - sizes).astype(np.int32), ends))
+
+
+def below_lattice(lattice: Lattice) -> lattice_oracle.Below:
+    """From a path of tokens to its candidates, list by list, as the oracle has it."""
+    costs, tokens, after, starts, ends = (
+        one.tolist() for one in (lattice.costs, lattice.tokens, lattice.below, lattice.starts, lattice.ends)
+    )
+
+    def below(path: lattice_oracle.Tokens) -> lattice_oracle.Offered:
+        number = 0
+        for token in path:
+            number = after[tokens.index(token, starts[number], ends[number])]
+        return [] if number == LEAF else [(tokens[e], costs[e]) for e in range(starts[number], ends[number])]
+
+    return below
 
 
 def random_transitions(generator: np.random.Generator, num_depths: int, width: int) -> Transitions:
