@@ -10,7 +10,7 @@ TOKENS, PARENTS, DEPTHS, RANKS, LISTS = 0, 1, 2, 3, 4
 """The rows of a tree; `LISTS` says which list of candidates lies below a node, -1: none."""
 
 ENTRY_BITS = 20
-"""A key of a heap is the cost of a path and, in so many low bits, the number of its entry."""
+"""A key of a heap is the cost of a path and, in so many low bits, the number of its entry; trees have fewer nodes."""
 
 LAST_KEY = (1 << 62) - 1
 """Behind every other key."""

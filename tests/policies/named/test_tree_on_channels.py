@@ -90,8 +90,8 @@ def test_a_channel_of_the_marginals_gives_their_trees(
         check_trees(*pair, recorded)
     check_columns([*on_marginals, *on_channel], recorded)
     texts = texts_of([recorded])
-    counts = [Replay([(one, None) for one in some]).sums(texts).counts for some in (on_marginals, on_channel)]
-    np.testing.assert_array_equal(*counts)
+    mine, its = (Replay([(one, None) for one in some]).sums(texts).counts for some in (on_marginals, on_channel))
+    np.testing.assert_array_equal(mine, its)
 
 
 def check_trees(one: AnyPolicy, other: AnyPolicy, recorded: RecordedSequence) -> None:
