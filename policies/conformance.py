@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from simlab.arrays import Floats, Longs
+from simlab.channels import POOL, TRANSITIONS, Channel, Pool
 from simlab.cost import CHANNEL, CostTable
 from simlab.draft import Draft, Marginals
 from simlab.errors import PolicyError
@@ -32,14 +34,16 @@ def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterato
         MissingChannelError: the sequence does not hold what the policy needs.
         PolicyError: a tree that the policy said it would not choose, or a memory that JSON cannot say.
     """
-    draft, prompt_length = draft_source(policy.needs, recorded), len(recorded.prompt.token_ids)
-    depth = 0 if recorded.rows is None else recorded.rows.counts.shape[1]
+    draft_at, prompt_length = draft_source(policy.needs, recorded), len(recorded.prompt.token_ids)
+    drafted = 0 if recorded.rows is None else recorded.rows.counts.shape[1]
     last = len(recorded.text) - 1
     state = policy.start(recorded.prompt)
     for played in rounds(policy, recorded):
+        draft = draft_at(played.position)
+        depth = max(drafted, *(one.depth for one in draft.channels.values()), 0)
         follows = recorded.text[played.position + 1 : played.position + depth + 2].tolist()
         text_ends = played.position + len(follows) == last
-        given = _given(policy, draft(played.position)) | _memory(policy, state)
+        given = _given(policy, draft) | _memory(policy, state)
         yield given | _tree(played, prompt_length) | _verified(played, prompt_length, follows, text_ends)
         committed = tuple(follows[: played.num_committed])
         seconds = modelled_s(policy, prompt_length + played.position, played.num_drafted)
@@ -64,6 +68,8 @@ def _given(policy: AnyPolicy, draft: Draft) -> Json:
         "ids": [ids for ids, _ in rows],
         "log_probs": [log_probs for _, log_probs in rows],
     }
+    if draft.channels:
+        given["channels"] = {name: _channel(one, draft.root_token) for name, one in draft.channels.items()}
     if policy.needs.entropies:
         given["entropies"] = draft.entropies().tolist()
     if _reads_text(policy):
@@ -80,8 +86,30 @@ def _given(policy: AnyPolicy, draft: Draft) -> Json:
 def _row(marginals: Marginals, depth: int, width: int) -> tuple[list[int], list[int]]:
     """Ids of a depth, and their log-probabilities in grid steps."""
     ids, log_probs = marginals.at(depth)
-    steps = np.rint(log_probs[:width].astype(np.float64) * STEPS_PER_NAT).astype(np.int64)
-    return ids[:width].tolist(), steps.tolist()
+    return ids[:width].tolist(), _steps(log_probs[:width]).tolist()
+
+
+def _channel(channel: Channel, root_token: int) -> Json:
+    """What a channel says at one root: a pool as it is, transitions depth by depth."""
+    if isinstance(channel, Pool):
+        return {
+            "kind": POOL,
+            "tokens": channel.tokens.tolist(),
+            "parents": channel.parents.tolist(),
+            "log_probs": _steps(channel.log_probs).tolist(),
+            "expanded": channel.expanded.tolist(),
+        }
+    above, ends = np.concatenate([[root_token], channel.previous]), np.cumsum(channel.num_rows)[:-1]
+    by_row = {"previous": above, "ids": channel.ids, "log_probs": _steps(channel.log_probs)}
+    return {
+        "kind": TRANSITIONS,
+        **{name: [part.tolist() for part in np.split(rows, ends)] for name, rows in by_row.items()},
+    }
+
+
+def _steps(log_probs: Floats) -> Longs:
+    """Log-probabilities in grid steps, int64."""
+    return np.rint(log_probs.astype(np.float64) * STEPS_PER_NAT).astype(np.int64)
 
 
 def _tree(one: Round, prompt_length: int) -> Json:
@@ -121,7 +149,9 @@ def _reads_text(policy: AnyPolicy) -> bool:
     chosen = order_of(policy) or policy
     if not type(chosen).__module__.startswith("simlab.policies."):
         return True
-    return bool(getattr(getattr(chosen, "edge", None), "is_corrected", False))
+    # A lattice order has its correction in its shape.
+    shape = getattr(chosen, "shape", chosen)
+    return bool(getattr(getattr(shape, "edge", None), "is_corrected", False))
 
 
 def _memory(policy: AnyPolicy, state: object) -> Json:

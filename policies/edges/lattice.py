@@ -106,17 +106,18 @@ def lattice_of(children: Children) -> Lattice:
 @kernel
 def empty_transition_lattice(lists: TransitionLists) -> Lattice:
     """A lattice to be filled by any of these roots; only costs, tokens and lists below change from root to root."""
-    width, most = min(lists.top_k, lists.ids.shape[1]), 1
+    stride, most = lists.ids.shape[1], 1
     for root in range(lists.num_rows.shape[0]):
         num = 1
         for depth in range(1, lists.num_rows.shape[1]):
             num += min(lists.num_rows[root, depth], lists.most_rows)
         most = max(most, num)
-    lattice = _empty_lattice(most * width, most)
+    lattice = _empty_lattice(most * stride, most)
     for number in range(most):
-        lattice.starts[number], lattice.ends[number] = number * width, (number + 1) * width
-        for rank in range(width):
-            lattice.ranks[number * width + rank] = rank
+        start = number * stride
+        lattice.starts[number], lattice.ends[number] = start, start + min(lists.top_k, stride)
+        for rank in range(stride):
+            lattice.ranks[start + rank] = rank
     return lattice
 
 
@@ -125,6 +126,7 @@ def fill_transitions(lattice: Lattice, lists: TransitionLists, root: int) -> int
     """The lists of one root: one for each row that is read, depth by depth.
 
     A row lies below its token wherever that token is at the depth above; a token without a row that is read is a leaf.
+    Rows are copied whole, since all of a depth are one piece; a list ends where no more of it is read.
 
     Args:
         lattice: from `empty_transition_lattice`.
@@ -134,13 +136,11 @@ def fill_transitions(lattice: Lattice, lists: TransitionLists, root: int) -> int
     Returns:
         How many lists there are.
     """
-    num_depths, width = lists.num_rows.shape[1], min(lists.top_k, lists.ids.shape[1])
+    num_depths, stride = lists.num_rows.shape[1], lists.ids.shape[1]
     first_row, first_list, num, start = lists.starts[root], 0, 1, 0
     for depth in range(num_depths):
-        for row in range(num):
-            place = start + row * width
-            _copy_list(lattice, place, lists.ids[first_row + row, :width], lists.log_probs[first_row + row, :width])
-        end = start + num * width
+        end, rows = start + num * stride, slice(first_row, first_row + num)
+        _copy(lattice.costs[start:end], lattice.tokens[start:end], lists.log_probs[rows], lists.ids[rows])
         first_row, first_list = first_row + lists.num_rows[root, depth], first_list + num
         num = min(lists.num_rows[root, depth + 1], lists.most_rows) if depth + 1 < num_depths else 0
         above = first_row - root - 1
@@ -150,13 +150,13 @@ def fill_transitions(lattice: Lattice, lists: TransitionLists, root: int) -> int
 
 
 @borrowing_kernel
-def _copy_list(lattice: Lattice, place: int, ids: Ints, log_probs: Floats) -> None:
-    """Candidates of one row, whatever lies below them; loops as a compiler vectorises them."""
-    costs, tokens = lattice.costs[place : place + ids.size], lattice.tokens[place : place + ids.size]
+def _copy(costs: Ints, tokens: Ints, log_probs: Floats, ids: Ints) -> None:
+    """Candidates of some rows, whatever lies below them; loops as a compiler vectorises them."""
+    flat_log_probs, flat_ids = log_probs.reshape(costs.size), ids.reshape(costs.size)
     for one in range(costs.size):
-        costs[one] = np.int32(log_probs[one] * np.float32(-STEPS_PER_NAT))
-    for one in range(tokens.size):
-        tokens[one] = ids[one]
+        costs[one] = np.int32(flat_log_probs[one] * np.float32(-STEPS_PER_NAT))
+    for one in range(costs.size):
+        tokens[one] = flat_ids[one]
 
 
 @borrowing_kernel
@@ -276,19 +276,24 @@ def fill_lattice(lattice: Lattice, transitions: TransitionLists | None, pools: P
     return fill_pool(lattice, pools, root)
 
 
-@kernel
-def list_weights(lattice: Lattice, num_lists: int, correction: Correction) -> Doubles:
-    """A 3-gram's weight in each list, float64 ``[L]``: its own, or times the share of the entropy that the list has.
+@borrowing_kernel
+def fill_weights(lattice: Lattice, num_lists: int, correction: Correction, weights: Doubles) -> None:
+    """A 3-gram's weight in each list: its own, or times the share of the entropy that the list has.
 
     As `simlab.policies.edges.correction.fit_weights` has it for depths.
+
+    Args:
+        lattice: the candidates.
+        num_lists: how many lists there are.
+        correction: with the weight.
+        weights: float64 ``[L]``, to be filled.
     """
-    weights = np.full(num_lists, correction.weight, np.float64)
-    if correction.adaptive:
-        for number in range(num_lists):
+    for number in range(num_lists):
+        weights[number] = correction.weight
+        if correction.adaptive:
             start, end = lattice.starts[number], lattice.ends[number]
             full = np.log(end - start + 1.0)
             weights[number] *= entropy_of(lattice.costs, start, end) / full if start < end else 0.0
-    return weights
 
 
 @borrowing_kernel

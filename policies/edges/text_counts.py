@@ -9,7 +9,7 @@ import threading
 import numpy as np
 
 from simlab.arrays import Ints
-from simlab.jit import kernel
+from simlab.jit import borrowing_kernel, kernel
 from simlab.policies.edges.correction import Correction
 from simlab.policies.edges.ngram import NGramCounts, add_token, add_tokens, empty_counts, forget
 from simlab.recorded import Roots
@@ -68,14 +68,14 @@ def count_up_to(correction: Correction, roots: Roots, text: int, root: int) -> N
     add_token(correction.text, tokens, place)
 
 
-@kernel
+@borrowing_kernel
 def token_before(roots: Roots, text: int, root: int) -> int:
     """The token before a root; -1 where a text without a prompt begins."""
     place = roots.places[root]
     return int(roots.tokens[place - 1]) if place > roots.begins[text] else -1
 
 
-@kernel
+@borrowing_kernel
 def root_token(roots: Roots, root: int) -> int:
     """The token of a root, int64 as all numbers of kernels are, whatever it is stored in."""
     return int(np.int64(roots.tokens[roots.places[root]]))

@@ -4,28 +4,51 @@ Costs are whole numbers, so paths tie; the tuple of ranks from the root down mak
 """
 
 from simlab.arrays import Ints, Longs
-from simlab.jit import borrowing_kernel
+from simlab.jit import borrowing_kernel, inlined_kernel
 
 TOKENS, PARENTS, DEPTHS, RANKS, LISTS = 0, 1, 2, 3, 4
 """The rows of a tree; `LISTS` says which list of candidates lies below a node, -1: none."""
 
+ENTRY_BITS = 20
+"""A key of a heap is the cost of a path and, in so many low bits, the number of its entry; trees have fewer nodes."""
+
+LAST_KEY = (1 << 62) - 1
+"""Behind every other key."""
+
+
+@inlined_kernel
+def key_of_path(cost: int, entry: int) -> int:
+    """The key of an entry."""
+    return (cost << ENTRY_BITS) | entry
+
+
+@inlined_kernel
+def cost_of_key(key: int) -> int:
+    """The cost of the path of a key."""
+    return key >> ENTRY_BITS
+
+
+@inlined_kernel
+def entry_of_key(key: int) -> int:
+    """The number of the entry of a key."""
+    return key & ((1 << ENTRY_BITS) - 1)
+
 
 @borrowing_kernel
-def sift_up(heap: Ints, size: int, parents: Ints, ranks: Ints, costs: Longs, tree: Ints) -> None:
-    """Put the last entry of a heap where it belongs.
+def sift_up(heap: Longs, size: int, parents: Ints, ranks: Ints, tree: Ints) -> None:
+    """Put the last key of a heap where it belongs.
 
     Args:
-        heap: int32, entries, the one that comes first on top.
+        heap: int64, keys, the one that comes first on top; there is room for one more.
         size: how many there are.
         parents: int32, the node above the path's last, by entry.
         ranks: int32, the last rank of the path, by entry.
-        costs: int64, of the path, by entry.
         tree: int32 ``[5, N + 1]``, the parents and what is above them.
     """
     place, moving = size - 1, heap[size - 1]
     while place > 0:
         above = (place - 1) // 2
-        if not _goes_first(moving, heap[above], parents, ranks, costs, tree):
+        if not _goes_first(moving, heap[above], parents, ranks, tree):
             break
         heap[place] = heap[above]
         place = above
@@ -33,14 +56,15 @@ def sift_up(heap: Ints, size: int, parents: Ints, ranks: Ints, costs: Longs, tre
 
 
 @borrowing_kernel
-def sift_down(heap: Ints, size: int, parents: Ints, ranks: Ints, costs: Longs, tree: Ints) -> None:
-    """Put the top entry of a heap where it belongs; arguments as of `sift_up`."""
+def sift_down(heap: Longs, size: int, parents: Ints, ranks: Ints, tree: Ints) -> None:
+    """Put the top key of a heap where it belongs; arguments as of `sift_up`."""
+    # With a last key behind the others both children of a place can be read, and are compared without a branch.
+    heap[size] = LAST_KEY
     place, moving = 0, heap[0]
     while 2 * place + 1 < size:
         below = 2 * place + 1
-        if below + 1 < size and _goes_first(heap[below + 1], heap[below], parents, ranks, costs, tree):
-            below += 1
-        if _goes_first(moving, heap[below], parents, ranks, costs, tree):
+        below += _goes_first(heap[below + 1], heap[below], parents, ranks, tree)
+        if _goes_first(moving, heap[below], parents, ranks, tree):
             break
         heap[place] = heap[below]
         place = below
@@ -48,11 +72,12 @@ def sift_down(heap: Ints, size: int, parents: Ints, ranks: Ints, costs: Longs, t
 
 
 @borrowing_kernel
-def _goes_first(one: int, other: int, parents: Ints, ranks: Ints, costs: Longs, tree: Ints) -> bool:
-    """Whether an entry comes before another: the smaller cost, then the smaller tuple of ranks, a prefix first."""
-    if costs[one] != costs[other]:
-        return bool(costs[one] < costs[other])
-    return is_before(tree, parents[one], ranks[one], parents[other], ranks[other])
+def _goes_first(one: int, other: int, parents: Ints, ranks: Ints, tree: Ints) -> bool:
+    """Whether a key comes before another: the smaller cost, then the smaller tuple of ranks, a prefix first."""
+    if (one ^ other) >= (1 << ENTRY_BITS):
+        return bool(one < other)
+    first, second = entry_of_key(one), entry_of_key(other)
+    return is_before(tree, parents[first], ranks[first], parents[second], ranks[second])
 
 
 @borrowing_kernel

@@ -10,7 +10,19 @@ from simlab.jit import borrowing_kernel, inlined_kernel, kernel
 from simlab.policies.edges.correction import Correction
 from simlab.policies.edges.lattice import LEAF, Lattice, find_token
 from simlab.policies.kernels.corrected_step import ABOVE_LIMIT, candidate_cost, list_context
-from simlab.policies.kernels.path_order import DEPTHS, LISTS, PARENTS, RANKS, TOKENS, is_before, sift_down, sift_up
+from simlab.policies.kernels.path_order import (
+    DEPTHS,
+    LISTS,
+    PARENTS,
+    RANKS,
+    TOKENS,
+    cost_of_key,
+    entry_of_key,
+    is_before,
+    key_of_path,
+    sift_down,
+    sift_up,
+)
 
 EVERY_NODE = 1 << 30
 """As a width: no tree has so many nodes at a depth."""
@@ -29,17 +41,15 @@ class TreeBuffers(NamedTuple):
             them.
         costs: int64 ``[n + 1]``, of their paths.
         num_taken: int32 ``[n + 2]``, nodes of each depth.
-        heap: int32 ``[2 n + 2]``, candidates that wait.
-        offered: int32 ``[3, 2 n + 2]``, their parents, ranks and places.
-        offered_costs: int64 ``[2 n + 2]``, of their paths.
+        heap: int64 ``[n + 2]``, keys of candidates that wait.
+        offered: int32 ``[3, n + 2]``, their parents, ranks and places in the lists.
     """
 
     tree: Ints
     costs: Longs
     num_taken: Ints
-    heap: Ints
+    heap: Longs
     offered: Ints
-    offered_costs: Longs
 
 
 @kernel
@@ -49,9 +59,8 @@ def tree_buffers_for(most: int) -> TreeBuffers:
         np.empty((5, most + 1), np.int32),
         np.empty(most + 1, np.int64),
         np.empty(most + 2, np.int32),
-        np.empty(2 * most + 2, np.int32),
-        np.empty((3, 2 * most + 2), np.int32),
-        np.empty(2 * most + 2, np.int64),
+        np.empty(most + 2, np.int64),
+        np.empty((3, most + 2), np.int32),
     )
 
 
@@ -109,37 +118,34 @@ def take_into(lattice: Lattice, root_token: int, width: int, buffers: TreeBuffer
     these come before it in the order of nodes, so candidates are taken in exactly that order.
     """
     tree, costs, num_taken, heap = buffers.tree, buffers.costs, buffers.num_taken, buffers.heap
-    offered, offered_costs = buffers.offered, buffers.offered_costs
-    parents, ranks, most = offered[_PARENT], offered[_RANK], costs.size - 1
+    parents, ranks, places = buffers.offered[_PARENT], buffers.offered[_RANK], buffers.offered[_PLACE]
+    most, num_offered, heap_size, node, opened = costs.size - 1, 0, 0, 0, 0
     _plant(tree, costs, num_taken, root_token)
-    num_offered, heap_size, node, opened = 0, 0, 0, 0
     while node < most:
         below = tree[LISTS, opened] if opened >= 0 else LEAF
         if below != LEAF and lattice.starts[below] < lattice.ends[below]:
             # The first child of the node that has just entered.
             place = lattice.starts[below]
-            parents[num_offered], ranks[num_offered] = opened, lattice.ranks[place]
-            offered[_PLACE, num_offered] = place
-            offered_costs[num_offered] = costs[opened] + lattice.costs[place]
-            heap[heap_size] = num_offered
+            parents[num_offered], ranks[num_offered], places[num_offered] = opened, lattice.ranks[place], place
+            heap[heap_size] = key_of_path(costs[opened] + lattice.costs[place], num_offered)
             num_offered, heap_size = num_offered + 1, heap_size + 1
-            sift_up(heap, heap_size, parents, ranks, offered_costs, tree)
+            sift_up(heap, heap_size, parents, ranks, tree)
         if heap_size == 0:
             break
-        top, node = heap[0], node + 1
-        parent, place = parents[top], offered[_PLACE, top]
+        top, node = entry_of_key(heap[0]), node + 1
+        parent, place = parents[top], places[top]
         _enter(lattice, tree, node, parent, place)
         depth = tree[DEPTHS, node]
-        costs[node] = offered_costs[top]
+        costs[node] = cost_of_key(heap[0])
         num_taken[depth] += 1
         opened = node if num_taken[depth] <= width else -1
         if place + 1 < lattice.ends[tree[LISTS, parent]]:
-            ranks[top], offered[_PLACE, top] = lattice.ranks[place + 1], place + 1
-            offered_costs[top] = costs[parent] + lattice.costs[place + 1]
+            ranks[top], places[top] = lattice.ranks[place + 1], place + 1
+            heap[0] = key_of_path(costs[parent] + lattice.costs[place + 1], top)
         else:
             heap_size -= 1
             heap[0] = heap[heap_size]
-        sift_down(heap, heap_size, parents, ranks, offered_costs, tree)
+        sift_down(heap, heap_size, parents, ranks, tree)
     return node
 
 
@@ -258,10 +264,10 @@ def expand_into(lattice: Lattice, root_token: int, width: int, buffers: TreeBuff
     _plant(tree, costs, buffers.num_taken, root_token)
     heap[0], num, waiting = 0, 0, 1
     while waiting > 0 and num < most:
-        parent = heap[0]
+        parent = entry_of_key(heap[0])
         waiting -= 1
         heap[0] = heap[waiting]
-        sift_down(heap, waiting, parents, ranks, costs, tree)
+        sift_down(heap, waiting, parents, ranks, tree)
         below = tree[LISTS, parent]
         if below == LEAF:
             continue
@@ -270,9 +276,9 @@ def expand_into(lattice: Lattice, root_token: int, width: int, buffers: TreeBuff
             num += 1
             _enter(lattice, tree, num, parent, place)
             costs[num] = costs[parent] + lattice.costs[place]
-            heap[waiting] = num
+            heap[waiting] = key_of_path(costs[num], num)
             waiting += 1
-            sift_up(heap, waiting, parents, ranks, costs, tree)
+            sift_up(heap, waiting, parents, ranks, tree)
     return num
 
 

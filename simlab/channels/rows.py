@@ -81,6 +81,11 @@ class Pool:
         sizes = np.array([len(self.tokens)], np.int64)
         _check_pool(sizes, self.tokens, self.parents, self.log_probs, self.expanded)
 
+    @property
+    def depth(self) -> int:
+        """The depth of its deepest node; 0 for a pool without any."""
+        return int(node_depths(self.parents).max(initial=0))
+
     def first(self, depth: int) -> "Pool":
         """The nodes of the first depths alone; those of the last one are not expanded."""
         depths = node_depths(self.parents)

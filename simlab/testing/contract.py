@@ -16,13 +16,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from simlab.channels import Channel, Pool, Transitions
-from simlab.channels.rows import node_depths
 from simlab.draft import Draft, Marginals
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence
 from simlab.sequence_replay import draft_source, rounds
-from simlab.testing.made_up_channels import made_up_channel
-from simlab.testing.random_texts import random_sequence
+from simlab.testing.random_texts import random_text_for
 from simlab.tree import DraftTree
 
 
@@ -48,10 +46,7 @@ def check_policy(policy: AnyPolicy, draws: int = 50, seed: int = 0) -> None:
     widest = policy.budget if policy.needs.top_k is None else policy.needs.top_k
     for _ in range(draws):
         most_kept = int(generator.choice([3, 12, widest + 8]))
-        recorded = random_sequence(generator, most_kept)
-        tied = bool(generator.random() < 0.5) if policy.needs.channels else False
-        channels = {need.name: made_up_channel(need, recorded, most_kept + 2, tied) for need in policy.needs.channels}
-        check_sequence(policy, replace(recorded, channels=channels))
+        check_sequence(policy, random_text_for(policy, generator, most_kept))
 
 
 def check_sequence(policy: AnyPolicy, recorded: RecordedSequence) -> None:
@@ -129,7 +124,8 @@ def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
         if tree.num_drafted:
             _break(policy, "drafted tokens although it declares that it needs no drafter")
         return
-    deepest = max(0 if draft.marginals is None else draft.marginals.depth, *map(_depth_of, draft.channels.values()), 0)
+    depths = [one.depth for one in (draft.marginals, *draft.channels.values()) if one is not None]
+    deepest = max(depths, default=0)
     scored = [_scored_nodes(channel, tree) for channel in draft.channels.values()]
     for node, depth in list(enumerate(tree.depths().tolist()))[1:]:
         token = int(tree.tokens[node])
@@ -141,11 +137,6 @@ def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
             _break(
                 policy, f"drafted token {token} at depth {depth}, which is not among the candidates it may read there"
             )
-
-
-def _depth_of(channel: Channel) -> int:
-    """The deepest token that a channel scores."""
-    return channel.depth if isinstance(channel, Transitions) else int(node_depths(channel.parents).max(initial=0))
 
 
 def _scored_nodes(channel: Channel, tree: DraftTree) -> set[int]:

@@ -1,13 +1,18 @@
 """Small made-up recordings, for checks that need no models."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from simlab.arrays import Floats, Ints
 from simlab.draft import Prompt
 from simlab.grid import to_grid
+from simlab.policy import AnyPolicy
 from simlab.recorded import DraftRows, RecordedSequence
+from simlab.testing.made_up_channels import made_up_channel
 
-_LEVELS = 4
+_LEVELS, _UNKEPT = 4, 2
+"""Distinct log-probabilities where they tie, and tokens of the vocabulary beyond the most that are kept."""
 
 
 def random_sequence(generator: np.random.Generator, most_kept: int) -> RecordedSequence:
@@ -20,7 +25,7 @@ def random_sequence(generator: np.random.Generator, most_kept: int) -> RecordedS
         most_kept: the most candidates at a depth; how many there are differs from depth to depth.
     """
     num_tokens, num_depths = int(generator.integers(1, 12)), int(generator.integers(1, 8))
-    vocab_size = most_kept + 2
+    vocab_size = most_kept + _UNKEPT
     text = generator.integers(vocab_size, size=num_tokens, dtype=np.int32)
     tied = bool(generator.random() < 0.5)
     counts = generator.integers(1, most_kept + 1, size=(num_tokens - 1, num_depths), dtype=np.int32)
@@ -40,6 +45,20 @@ def random_sequence(generator: np.random.Generator, most_kept: int) -> RecordedS
     rows = DraftRows(np.concatenate(ids), np.concatenate(log_probs), counts, true_ranks, entropies)
     prompt_ids = generator.integers(vocab_size, size=int(generator.integers(1, 6)), dtype=np.int32)
     return RecordedSequence(0, Prompt("made-up", "made-up", 0, 0, prompt_ids), text, "length", rows)
+
+
+def random_text_for(policy: AnyPolicy, generator: np.random.Generator, most_kept: int) -> RecordedSequence:
+    """A `random_sequence` with all channels that a policy declares; half of these have many equal scores.
+
+    Raises:
+        ValueError: the policy needs a channel of a kind that cannot be made up.
+    """
+    recorded = random_sequence(generator, most_kept)
+    if not policy.needs.channels:
+        return recorded
+    tied, vocab_size = bool(generator.random() < 0.5), most_kept + _UNKEPT
+    channels = {need.name: made_up_channel(need, recorded, vocab_size, tied) for need in policy.needs.channels}
+    return replace(recorded, channels=channels)
 
 
 def _row(generator: np.random.Generator, vocab_size: int, true_token: int | None, tied: bool) -> tuple[Ints, Floats]:

@@ -1,5 +1,8 @@
 """Made-up channels, and texts along which they were recorded: small, with equal scores, dead ends and leaves."""
 
+from dataclasses import replace
+
+import lattice_oracle
 import numpy as np
 
 from simlab.arrays import Floats, Ints
@@ -8,7 +11,7 @@ from simlab.draft import Draft, Prompt
 from simlab.grid import to_grid
 from simlab.policies.edges.lattice import LEAF, Lattice
 from simlab.policies.orders.node_order import OrderedNodes
-from simlab.recorded import RecordedSequence
+from simlab.recorded import DraftRows, RecordedSequence
 
 VOCAB = 9
 
@@ -33,6 +36,21 @@ def random_lattice(generator: np.random.Generator) -> Lattice:
         below.append(np.where(later == num_lists, LEAF, later).astype(np.int32))
     candidates = tuple(np.concatenate(one) for one in (costs, ranks, tokens, below))
     return Lattice._make((*candidates, (ends - sizes).astype(np.int32), ends))
+
+
+def below_lattice(lattice: Lattice) -> lattice_oracle.Below:
+    """From a path of tokens to its candidates, list by list, as the oracle has it."""
+    costs, tokens, after, starts, ends = (
+        one.tolist() for one in (lattice.costs, lattice.tokens, lattice.below, lattice.starts, lattice.ends)
+    )
+
+    def below(path: lattice_oracle.Tokens) -> lattice_oracle.Offered:
+        number = 0
+        for token in path:
+            number = after[tokens.index(token, starts[number], ends[number])]
+        return [] if number == LEAF else [(tokens[e], costs[e]) for e in range(starts[number], ends[number])]
+
+    return below
 
 
 def random_transitions(generator: np.random.Generator, num_depths: int, width: int) -> Transitions:
@@ -126,14 +144,14 @@ def zero_head(ids: Ints, log_probs: Floats, counts: Ints, most_rows: int, width:
 
 
 def whole_pool(ids: Ints, log_probs: Floats, counts: Ints, width: int) -> Pool:
-    """Every path of the first candidates of each depth, depth by depth."""
+    """Every path of the first candidates of each depth, as far as there are as many, depth by depth."""
     starts = np.cumsum([0, *counts.tolist()])
     tokens, parents, values, expanded = [], [], [], []
     level = [0]
     for depth in range(len(counts)):
         below = []
         for parent in level:
-            for rank in range(width):
+            for rank in range(min(width, int(counts[depth]))):
                 tokens.append(ids[starts[depth] + rank])
                 parents.append(parent)
                 values.append(log_probs[starts[depth] + rank])
@@ -146,6 +164,49 @@ def whole_pool(ids: Ints, log_probs: Floats, counts: Ints, width: int) -> Pool:
         np.array(values, np.float32),
         np.array(expanded, np.bool_),
     )
+
+
+def with_marginals_as(kind: str, recorded: RecordedSequence) -> RecordedSequence:
+    """A text with a channel ``made-up`` that says below every path what the marginals say at its depth, all of it.
+
+    Args:
+        kind: of the channel; transitions want as many candidates at every depth.
+        recorded: a text with a drafter's rows.
+    """
+    assert recorded.rows is not None
+    roots = [(one.ids, one.log_probs, np.diff(one.offsets)) for one in recorded.rows.rows()]
+    width = int(recorded.rows.counts.max())
+    rows: ChannelRows
+    if kind == "transitions":
+        rows = transition_rows([zero_head(*one, width, width) for one in roots])
+    else:
+        rows = pool_rows([whole_pool(*one, width) for one in roots])
+    return replace(recorded, channels={"made-up": rows})
+
+
+def drafted_text(generator: np.random.Generator, fewest: int, most: int) -> RecordedSequence:
+    """A short text with a drafter's candidates, so many at each depth, often with the true token among them.
+
+    Half of the texts have log-probabilities of few distinct values, so that paths tie.
+    """
+    text = generator.integers(VOCAB, size=int(generator.integers(2, 9))).astype(np.int32)
+    shape, tied = (len(text) - 1, int(generator.integers(1, 5))), bool(generator.random() < 0.5)
+    counts = generator.integers(fewest, most + 1, size=shape).astype(np.int32)
+    true_ranks = np.full(shape, -1, np.int32)
+    ids, log_probs = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+    for t, d in np.ndindex(shape):
+        tokens, values = generator.permutation(VOCAB), random_values(generator, VOCAB, tied)
+        is_true = tokens == text[t + d + 1] if t + d + 1 < len(text) else np.zeros(VOCAB, np.bool_)
+        if generator.random() < 0.7:
+            tokens = np.concatenate([tokens[is_true], tokens[~is_true]])
+        tokens = tokens[np.lexsort((tokens, -values))]
+        if is_true.any():
+            true_ranks[t, d] = np.flatnonzero(tokens == text[t + d + 1])[0]
+        ids.append(tokens[: counts[t, d]].astype(np.int32))
+        log_probs.append(values[: counts[t, d]])
+    rows = DraftRows(np.concatenate(ids), np.concatenate(log_probs), counts, true_ranks)
+    prompt = Prompt("made-up", "made-up", 0, 0, generator.integers(VOCAB, size=3).astype(np.int32))
+    return RecordedSequence(0, prompt, text, "length", rows)
 
 
 def as_nodes(nodes: OrderedNodes) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lattice_oracle
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,16 +27,23 @@ from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.conformance import conformance_rounds
 from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.price import Price
+from simlab.policies.named.taps import Taps
+from simlab.policies.named.treeflash import TreeFlash
 from simlab.policy import AnyPolicy
-from simlab.testing.random_texts import random_sequence
+from simlab.testing.random_texts import random_sequence, random_text_for
 from simlab.traces.artefacts.cost import write_cost_file
 from simlab.traces.synthetic import write_synthetic_trace
+from simlab.traces.synthetic_channels import SyntheticChannels
 
 READER = TESTS / "helpers" / "check_conformance.py"
 PAGE = (REPOSITORY / "docs" / "reference" / "conformance.md").read_text(encoding="utf-8")
 SHIPPED = {path.stem: path for path in (REPOSITORY / "traces" / "data" / "conformance").glob("*.jsonl")}
+NAMES = ["caddtree", "chain", "ddtree", "taps", "treeflash"]
 Round = dict[str, Any]
 CHECK: Callable[[Round, Round], None] = runpy.run_path(str(READER))["check"]
+
+ON_ROWS = "edges=transitions,channel=transitions,previous=4,top_k=4"
+OPTIONAL = ("channels", "seconds", "memory", "text_before", "entropies")
 
 MINE = """
 from dataclasses import dataclass
@@ -73,7 +81,8 @@ class Forgetful(LongerAfterSuccess):
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_synthetic_trace(tmp_path_factory.mktemp("export") / "trace", num_sequences=4, length=30)
+    folder = tmp_path_factory.mktemp("export") / "trace"
+    return write_synthetic_trace(folder, num_sequences=4, length=30, channels=SyntheticChannels())
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +110,9 @@ def written(path: Path, lines: list[Round]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["caddtree", "chain", "ddtree"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_shipped_set_holds(name: str) -> None:
-    assert sorted(SHIPPED) == ["caddtree", "chain", "ddtree"]
+    assert sorted(SHIPPED) == NAMES
     header, *rounds = lines_of(SHIPPED[name])
     assert header["name"] == name
     assert header["num_rounds"] == len(rounds)
@@ -115,14 +124,14 @@ def test_the_page_shows_the_reader_and_it_runs_from_there(tmp_path: Path) -> Non
     assert shown == READER.read_text(encoding="utf-8"), (
         "docs/reference/conformance.md does not show tests/helpers/check_conformance.py"
     )
-    assert len(shown.splitlines()) < 60
+    assert len(shown.splitlines()) < 100
     assert not re.search(r"^\s*(from|import) (simlab|numpy)", shown, re.MULTILINE)
     copy = tmp_path / "reader.py"
     copy.write_text(shown, encoding="utf-8")
-    assert [read(path, copy) for path in SHIPPED.values()] == ["", "", ""]
+    assert {read(path, copy) for path in SHIPPED.values()} == {""}
 
 
-@pytest.mark.parametrize("name", ["caddtree", "chain", "ddtree"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_commands_on_the_page_make_the_shipped_set(name: str, tmp_path: Path) -> None:
     (command,) = re.findall(rf"^simlab (export .*/{name}\.jsonl)$", PAGE, re.MULTILINE)
     *arguments, out = shlex.split(command)
@@ -344,6 +353,85 @@ def test_a_planted_mistake_fails_under_a_policy_whose_tree_is_not_worked_out(
     assert "AssertionError" in read(written(tmp_path / "wrong.jsonl", [header | {"name": "mine"}, *rounds]))
 
 
+def by_oracle(header: Round, one: Round) -> list[lattice_oracle.Node]:
+    """The best-first tree of the channel in a line, worked out by what the lattice is tested against."""
+    ((_, channel),) = one["channels"].items()
+    if channel["kind"] == "transitions":
+        num_rows = [len(above) for above in channel["previous"]]
+        previous = [token for above in channel["previous"][1:] for token in above]
+        ids, steps = ([row for rows in channel[key] for row in rows] for key in ("ids", "log_probs"))
+        rows = [[step / 65536 for step in row] for row in steps]
+        below = lattice_oracle.below_transitions(num_rows, previous, ids, rows, 1 << 30, 1 << 30)
+    else:
+        log_probs = [step / 65536 for step in channel["log_probs"]]
+        price = header["settings"]["depth_price"]
+        below = lattice_oracle.below_pool(channel["tokens"], channel["parents"], log_probs, price)
+    return lattice_oracle.best_first(below, header["settings"]["budget"])
+
+
+@pytest.mark.parametrize("name", ["taps", "treeflash"])
+def test_a_line_holds_all_that_the_tree_of_a_channel_hangs_on(name: str) -> None:
+    """Ties, leaves and accepted paths are among the shipped rounds, and the oracle makes their trees of the lines."""
+    header, *rounds = lines_of(SHIPPED[name])
+    assert list(header["channel_ids"]) == [name]
+    ties = 0
+    for one in rounds:
+        nodes = by_oracle(header, one)
+        paths = [(), *(path for _, _, path in nodes)]
+        assert one["tokens"][1:] == [path[-1] for path in paths[1:]]
+        assert one["parents"][1:] == [paths.index(path[:-1]) for path in paths[1:]]
+        ties += len({cost for cost, _, _ in nodes}) < len(nodes)
+    assert ties >= 3
+    assert {len(one["path"]) for one in rounds} >= {0, 1, 2, 3}
+    assert len({len(one["channels"][name]["log_probs"]) for one in rounds}) > 1
+
+
+def cheaper(channel: Round) -> None:
+    """The best candidate below the root is no longer the best."""
+    first = channel["log_probs"] if channel["kind"] == "pool" else channel["log_probs"][0][0]
+    first[0] -= 1_000_000
+
+
+def of_other_tokens(channel: Round) -> None:
+    """What stands below one token stands below another."""
+    if channel["kind"] == "pool":
+        first = channel["parents"].index(1)
+        channel["parents"][first:] = [parent + (parent > 0) for parent in channel["parents"][first:]]
+    else:
+        channel["previous"][1] = channel["previous"][1][::-1]
+
+
+def without_the_last(channel: Round) -> None:
+    """Less is there than the tree was made of."""
+    for key in ("tokens", "parents", "log_probs") if channel["kind"] == "pool" else ("previous", "ids", "log_probs"):
+        channel[key] = channel[key][:1]
+
+
+@pytest.mark.parametrize("mistake", [cheaper, of_other_tokens, without_the_last])
+@pytest.mark.parametrize("name", ["taps", "treeflash"])
+def test_another_channel_is_another_tree(name: str, mistake: Callable[[Round], None], tmp_path: Path) -> None:
+    header, *rounds = lines_of(SHIPPED[name])
+    mistake(rounds[0]["channels"][name])
+    assert "AssertionError" in read(written(tmp_path / "wrong.jsonl", [header, *rounds]))
+
+
+@pytest.mark.parametrize("mistake", [deeper, moved, accepts_less, keeps_another_row, another_root, no_candidate])
+@pytest.mark.parametrize("name", ["taps", "treeflash"])
+def test_a_planted_mistake_in_a_tree_of_a_channel_fails(
+    name: str, mistake: Callable[[Round], None], tmp_path: Path
+) -> None:
+    for known in (name, "mine"):
+        header, *rounds = lines_of(SHIPPED[name])
+        mistake(deep(rounds))
+        assert "AssertionError" in read(written(tmp_path / f"{known}.jsonl", [header | {"name": known}, *rounds]))
+
+
+def test_another_price_on_depths_is_another_taps(tmp_path: Path) -> None:
+    header, *rounds = lines_of(SHIPPED["taps"])
+    dearer = header | {"settings": header["settings"] | {"depth_price": 0.5}}
+    assert "AssertionError" in read(written(tmp_path / "dearer.jsonl", [dearer, *rounds]))
+
+
 def test_other_seconds_or_another_look_ahead_are_another_caddtree(tmp_path: Path) -> None:
     header, *rounds = lines_of(SHIPPED["caddtree"])
     wider = header | {"settings": header["settings"] | {"look_ahead": 0}}
@@ -365,16 +453,17 @@ def test_a_file_that_is_cut_short_or_misses_a_round_fails(tmp_path: Path) -> Non
 @given(
     seed=st.integers(0, 2**63),
     most_kept=st.integers(1, 20),
-    name=st.sampled_from(["ar", "chain", "ddtree", "caddtree", "price"]),
+    name=st.sampled_from(["ar", "chain", "ddtree", "caddtree", "price", "treeflash", "taps"]),
     budget=st.integers(1, 20),
     look_ahead=st.integers(0, 4),
     tile=st.integers(1, 5),
+    depth_price=st.sampled_from([0.0, 0.002, 0.5]),
 )
 def test_the_reader_agrees_on_any_text(
-    seed: int, most_kept: int, name: str, budget: int, look_ahead: int, tile: int
+    seed: int, most_kept: int, name: str, budget: int, look_ahead: int, tile: int, depth_price: float
 ) -> None:
     generator = np.random.default_rng(seed)
-    recorded, table = random_sequence(generator, most_kept), random_table(generator)
+    table = random_table(generator)
 
     class Shelf(NoArtefacts):
         def cost(self, name: str) -> tuple[CostTable, str]:
@@ -389,8 +478,11 @@ def test_the_reader_agrees_on_any_text(
             {"budget": budget, "look_ahead": look_ahead, "tile": tile},
         ),
         "price": (Price(budget, look_ahead=look_ahead).compose(Shelf()), {}),
+        "treeflash": (TreeFlash(budget, previous=look_ahead + 1, top_k=tile), {"budget": budget}),
+        "taps": (Taps(budget, beam=tile, depth_price=depth_price), {"budget": budget, "depth_price": depth_price}),
     }
     policy, header = chosen[name]
+    recorded = random_text_for(policy, generator, most_kept)
     found = json.loads(json.dumps(list(conformance_rounds(policy, recorded))))
     for one in found:
         CHECK({"name": name, "settings": header}, one | {"text": "made up"})
@@ -416,6 +508,10 @@ def test_a_text_without_a_drafters_rows_follows_one_token_at_a_time() -> None:
         ("caddtree:budget=8,overhead=true", {"seconds"}),
         ("entropy-width:budget=12", {"entropies"}),
         ("price:budget=8", {"seconds", "memory"}),
+        ("treeflash:budget=8,channel=transitions,previous=3,top_k=4", {"channels"}),
+        ("taps:budget=8,channel=pool,beam=3,depth_price=0.1", {"channels"}),
+        (f"tree:budget=8,{ON_ROWS},order=expand-parent,width=2", {"channels"}),
+        (f"tree:budget=8,{ON_ROWS},ngram_weight=0.2,counts=text", {"channels", "text_before"}),
         ("MINE:LongerAfterSuccess", {"text_before", "memory"}),
     ],
 )
@@ -430,7 +526,7 @@ def test_every_policy_can_be_exported(
     assert str(out) in capsys.readouterr().out
     assert read(out) == ""
     header, *rounds = lines_of(out)
-    assert {key for key in rounds[0] if key in ("seconds", "memory", "text_before", "entropies")} == keys
+    assert {key for key in rounds[0] if key in OPTIONAL} == keys
     texts = [one["text"] for one in rounds]
     assert max(texts.count(text) for text in texts if not text.startswith("made up")) == 5
     assert any(text.startswith("made up") for text in texts)

@@ -19,7 +19,7 @@ from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import first_prompts
-from simlab.testing.random_texts import random_sequence
+from simlab.testing.random_texts import random_text_for
 from simlab.traces.reader import Trace
 
 _SYNTHETIC_KEPT = 12
@@ -67,7 +67,7 @@ def _policy(text: str, prices: Prices, trace: Trace, draft: str) -> NamedPolicy:
 
 def _header(one: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict[str, object]:
     """What the rounds are of, and how many there are."""
-    manifest, needs = trace.manifest, one.policy.needs
+    manifest, needs, channels = trace.manifest, one.policy.needs, channels_read([one.policy])
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -83,6 +83,7 @@ def _header(one: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict
         "drafter": manifest.draft_sets[draft].model.name,
         "text_id": trace.text_id,
         "draft_id": trace.draft_ids[draft],
+        **({"channel_ids": {name: trace.channel_ids[name] for name in channels}} if channels else {}),
         "simlab_version": metadata.version("simlab"),
         "num_rounds": num_rounds,
     }
@@ -101,10 +102,10 @@ def _recorded_rounds(
 
 
 def _synthetic_rounds(one: NamedPolicy, num_texts: int) -> Iterator[Mapping[str, object]]:
-    """Rounds on synthetic texts, the same for the same number: half of them have few distinct log-probabilities."""
+    """Rounds on synthetic texts, the same for the same number; see `simlab.testing.random_texts`."""
     generator = np.random.default_rng(0)
     for index in range(num_texts):
-        yield from _rounds(one, random_sequence(generator, _SYNTHETIC_KEPT), f"made up {index}", None)
+        yield from _rounds(one, random_text_for(one.policy, generator, _SYNTHETIC_KEPT), f"made up {index}", None)
 
 
 def _rounds(

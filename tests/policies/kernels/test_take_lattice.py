@@ -4,10 +4,9 @@ import lattice_oracle
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_channels import VOCAB, as_nodes, random_lattice
+from random_channels import VOCAB, as_nodes, below_lattice, random_lattice
 
 from simlab.arrays import Doubles, Ints
-from simlab.policies.edges.lattice import LEAF, Lattice
 from simlab.policies.kernels.path_order import DEPTHS, PARENTS, RANKS, TOKENS
 from simlab.policies.kernels.take_lattice import (
     expand_lattice,
@@ -20,21 +19,6 @@ from simlab.policies.orders.node_order import NEVER, OrderedNodes
 seeds = st.integers(0, 1 << 30)
 
 
-def plain(lattice: Lattice) -> lattice_oracle.Below:
-    """From a path of tokens to its candidates, list by list."""
-    costs, tokens, after, starts, ends = (
-        one.tolist() for one in (lattice.costs, lattice.tokens, lattice.below, lattice.starts, lattice.ends)
-    )
-
-    def below(path: lattice_oracle.Tokens) -> lattice_oracle.Offered:
-        number = 0
-        for token in path:
-            number = after[tokens.index(token, starts[number], ends[number])]
-        return [] if number == LEAF else [(tokens[e], costs[e]) for e in range(starts[number], ends[number])]
-
-    return below
-
-
 def nodes_of(tree: Ints, scores: Doubles) -> OrderedNodes:
     return OrderedNodes(tree[TOKENS], tree[PARENTS], tree[DEPTHS], tree[RANKS], scores)
 
@@ -44,7 +28,7 @@ def nodes_of(tree: Ints, scores: Doubles) -> OrderedNodes:
 def test_it_is_the_plain_heap(seed: int, most: int) -> None:
     lattice = random_lattice(np.random.default_rng(seed))
     nodes = nodes_of(*take_lattice(lattice, 5, most))
-    assert as_nodes(nodes) == lattice_oracle.best_first(plain(lattice), most)
+    assert as_nodes(nodes) == lattice_oracle.best_first(below_lattice(lattice), most)
     assert (nodes.tokens[0], nodes.parents[0], nodes.scores[0]) == (5, -1, 0.0)
 
 
@@ -53,7 +37,7 @@ def test_it_is_the_plain_heap(seed: int, most: int) -> None:
 def test_only_the_first_nodes_of_a_depth_have_children(seed: int, most: int, width: int) -> None:
     lattice = random_lattice(np.random.default_rng(seed))
     found = as_nodes(nodes_of(*take_lattice(lattice, 5, most, width)))
-    assert found == lattice_oracle.beam(plain(lattice), most, width)
+    assert found == lattice_oracle.beam(below_lattice(lattice), most, width)
 
 
 @settings(max_examples=300)
@@ -61,7 +45,7 @@ def test_only_the_first_nodes_of_a_depth_have_children(seed: int, most: int, wid
 def test_whole_families_are_the_published_loop(seed: int, most: int, width: int) -> None:
     lattice = random_lattice(np.random.default_rng(seed))
     found = as_nodes(nodes_of(*expand_lattice(lattice, 5, most, width)))
-    assert found == lattice_oracle.expand_parent(plain(lattice), width, most)
+    assert found == lattice_oracle.expand_parent(below_lattice(lattice), width, most)
 
 
 @given(seeds, st.integers(0, 40), st.integers(0, 40))
@@ -80,7 +64,7 @@ def test_a_smaller_tree_is_the_beginning_of_a_larger_one(seed: int, one: int, ot
 def test_the_true_path_by_its_tokens(seed: int, most: int, text: list[int]) -> None:
     generator = np.random.default_rng(seed)
     lattice = random_lattice(generator)
-    below = plain(lattice)
+    below = below_lattice(lattice)
     # Tokens of some path first, so that it is often long.
     path: list[int] = []
     while below(tuple(path)) and generator.random() < 0.8:

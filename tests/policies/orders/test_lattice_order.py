@@ -98,6 +98,7 @@ def check_source(source: LatticeSource, shape: LatticeShape, recorded: RecordedS
     bare = order.layer(texts_of([recorded, recorded]), most, False)
     assert bare.scores is None
     np.testing.assert_array_equal(bare.insertions, np.concatenate([layer.insertions] * 2))
+    np.testing.assert_array_equal(bare.num_available, np.concatenate([layer.num_available] * 2))
     reaches = [lattice_oracle.reach(below[t], recorded.text[t + 1 :].tolist()) for t in roots]
     assert true_reaches(source, texts_of([recorded, recorded])).tolist() == reaches * 2
 
