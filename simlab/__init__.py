@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from simlab.studies.compare import compare
     from simlab.studies.confirm.confirm import confirm
     from simlab.studies.curves import curves
+    from simlab.studies.engines.advise import advise
+    from simlab.studies.engines.crosscheck import crosscheck
+    from simlab.studies.engines.read_metrics import import_metrics
     from simlab.studies.export.export import export
     from simlab.studies.inputs.trace import sample_trace
     from simlab.studies.inspect.inspect import inspect
@@ -72,13 +75,16 @@ _MODULES = {
     "Transitions": "simlab.channels",
     "add_channel": "simlab.studies.record",
     "add_draft": "simlab.studies.record",
+    "advise": "simlab.studies.engines.advise",
     "check_needs": "simlab.sequence_replay",
     "compare": "simlab.studies.compare",
     "confirm": "simlab.studies.confirm.confirm",
+    "crosscheck": "simlab.studies.engines.crosscheck",
     "curves": "simlab.studies.curves",
     "export": "simlab.studies.export.export",
     "hindsight_rounds": "simlab.sequence_replay",
     "hindsight_sequence": "simlab.sequence_replay",
+    "import_metrics": "simlab.studies.engines.read_metrics",
     "inspect": "simlab.studies.inspect.inspect",
     "list_policies": "simlab.studies.policies",
     "merge": "simlab.studies.merge",
@@ -121,13 +127,16 @@ __all__ = [
     "Transitions",
     "add_channel",
     "add_draft",
+    "advise",
     "check_needs",
     "compare",
     "confirm",
+    "crosscheck",
     "curves",
     "export",
     "hindsight_rounds",
     "hindsight_sequence",
+    "import_metrics",
     "inspect",
     "list_policies",
     "merge",

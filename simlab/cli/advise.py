@@ -3,8 +3,17 @@
 import argparse
 import json
 
-from simlab.cli.options import add_costs, add_json, add_limit, add_policies, add_progress, add_threads, add_trace
-from simlab.cli.parser import Parser, positive
+from simlab.cli.options import (
+    add_costs,
+    add_json,
+    add_limit,
+    add_policies,
+    add_progress,
+    add_threads,
+    add_trace,
+    batch_sizes,
+)
+from simlab.cli.parser import Parser
 from simlab.studies.engines.advise import BATCHES, advise
 
 DETAILS = """At each batch size: the fastest chain and the fastest tree, each over plain decoding with its 95 % interval
@@ -27,7 +36,7 @@ def add_arguments(parser: Parser) -> None:
     add_costs(parser, "latency profile of one batch size; may be repeated")
     parser.add_argument(
         "--batch",
-        type=_batches,
+        type=batch_sizes,
         default=BATCHES,
         metavar="N,N,...",
         help=f"texts at a time (default: {','.join(map(str, BATCHES))})",
@@ -53,11 +62,3 @@ def run(options: argparse.Namespace) -> int:
     )
     print(json.dumps(found.to_json(), indent=1, allow_nan=False) if options.json else found.text())
     return 0
-
-
-def _batches(text: str) -> tuple[int, ...]:
-    """Read batch sizes, and put them in ascending order."""
-    try:
-        return tuple(sorted({positive(part) for part in text.split(",")}))
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"expected batch sizes such as 1,2,4,8; got {text!r}") from error

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simlab.cli.options import add_draft_set, add_json, add_limit, add_progress
 from simlab.cli.parser import Parser, positive
-from simlab.studies.engines.crosscheck import CrosscheckOptions, crosscheck
+from simlab.studies.engines.crosscheck import crosscheck
 
 FAILED = 1
 
@@ -77,20 +77,18 @@ def run(options: argparse.Namespace) -> int:
     table = crosscheck(
         options.endpoint,
         options.trace,
-        CrosscheckOptions(
-            engine=options.engine,
-            model=options.model,
-            draft=options.draft,
-            limit=options.limit,
-            concurrency=options.concurrency,
-            max_new_tokens=options.max_new_tokens,
-            exact_counters=options.exact_counters,
-            first_of_block=options.first_of_block,
-            shared_server=options.shared_server,
-            tie=options.tie,
-            time_limit_s=options.time_limit,
-            key_variable=options.key_variable,
-        ),
+        engine=options.engine,
+        model=options.model,
+        draft=options.draft,
+        limit=options.limit,
+        concurrency=options.concurrency,
+        max_new_tokens=options.max_new_tokens,
+        exact_counters=options.exact_counters,
+        first_of_block=options.first_of_block,
+        shared_server=options.shared_server,
+        tie=options.tie,
+        time_limit=options.time_limit,
+        key_variable=options.key_variable,
         answers=options.answers,
         out=options.out,
         progress=options.progress,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from engine_server import FakeEngine, Rounds, serving
 
 from simlab.analysis.crosscheck.foretold import ForetoldText
-from simlab.studies.engines.crosscheck import CrosscheckOptions, crosscheck
+from simlab.studies.engines.crosscheck import crosscheck
 from simlab.studies.engines.foretelling import foretold_texts
 from simlab.studies.inputs.trace import sample_trace
 
@@ -36,8 +36,9 @@ def main() -> None:
     """Measure, print, and fail above the limit."""
     trace = sample_trace()
     texts = foretold_texts(trace, trace.draft_name(None), 7, PROMPTS)
-    with serving(SlowEngine(texts)) as engine:
-        table = crosscheck(engine.address, trace, CrosscheckOptions(limit=PROMPTS))
+    engine = SlowEngine(texts)
+    with serving(engine):
+        table = crosscheck(engine.address, trace, limit=PROMPTS)
         warm_up = ANSWER_S
     own = table.collected.seconds / (engine.spent_s - warm_up) - 1
     print(f"crosscheck of {len(texts)} texts: {100 * own:.2f} % beside the server's own {engine.spent_s:.1f} s")

@@ -11,12 +11,12 @@ from simlab.errors import CostError, TraceError, UsageError
 from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.batch_prices import measured_prices
 from simlab.studies.inputs.priced_policies import HINDSIGHT, PricedPolicies
-from simlab.studies.inputs.prices import Prices, prices_for_trace, prices_of_batch
+from simlab.studies.inputs.prices import Prices, prices_of_batch
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.result import StudyResult
-from simlab.traces.artefacts.cost import read_cost_file
 from simlab.traces.reader import Trace
 from simlab.traces.results.rows import Results, results_at
 
@@ -176,17 +176,10 @@ def _machines(
 
 
 def _measured(trace: Trace, draft: str, costs: Sequence[Path], limit: int | None) -> dict[int, Prices]:
-    found: dict[int, Prices] = {}
-    for path in costs or (None,):
-        prices = prices_for_trace(path, trace, draft, limit)
+    found = measured_prices(costs, trace, draft, limit)
+    for prices in found.values():
         if prices.cost is None:
             raise CostError(f"advice needs a latency profile. {prices.why_none}")
-        batch = 1 if path is None else read_cost_file(path).batch
-        if batch in found:
-            raise CostError(
-                f"two cost files have the latencies of {batch} texts at a time; give one of each batch size"
-            )
-        found[batch] = prices
     return found
 
 

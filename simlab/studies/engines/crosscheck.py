@@ -169,9 +169,20 @@ class CrosscheckTable(StudyResult):
 def crosscheck(
     endpoint: str | None,
     trace: TraceSource,
-    options: CrosscheckOptions = CrosscheckOptions(),
     *,
     answers: str | Path | None = None,
+    engine: str = "auto",
+    model: str | None = None,
+    draft: str | None = None,
+    limit: int | None = None,
+    concurrency: int = 1,
+    max_new_tokens: int | None = None,
+    exact_counters: bool = False,
+    first_of_block: bool = False,
+    shared_server: bool = False,
+    tie: float | None = None,
+    time_limit: float = 600.0,
+    key_variable: str | None = None,
     out: str | Path | None = None,
     progress: bool | None = None,
 ) -> CrosscheckTable:
@@ -180,14 +191,39 @@ def crosscheck(
     Args:
         endpoint: the address of the server; None: ``answers`` are taken instead.
         trace: of the server's target and drafter, greedy.
-        options: how the server is asked.
         answers: a file of answers that an earlier crosscheck kept.
+        engine: ``vllm``, ``sglang``, ``trtllm``, or ``auto``, which asks the server.
+        model: the name under which the target is served; None: the only one.
+        draft: the draft set; None: the only one.
+        limit: the first so many prompts only.
+        concurrency: requests at a time.
+        max_new_tokens: that a request asks for at most; None: as recorded.
+        exact_counters: ask for so few tokens that every counted token is recorded.
+        first_of_block: the engine drafts the recorded block and keeps its first tokens.
+        shared_server: others use the server meanwhile; its counters are left out.
+        tie: logits or nats within which a choice is a close call; None: 0.001 where all is float32, else 0.5.
+        time_limit: seconds for one answer.
+        key_variable: the environment variable that holds the server's key.
         out: a folder for the result and the answers; these are kept as they come.
         progress: whether a bar is shown; None: on a terminal.
 
     Raises:
         SimlabError: the server cannot be asked, or serves something else than was recorded.
     """
+    options = CrosscheckOptions(
+        engine=engine,
+        model=model,
+        draft=draft,
+        limit=limit,
+        concurrency=concurrency,
+        max_new_tokens=max_new_tokens,
+        exact_counters=exact_counters,
+        first_of_block=first_of_block,
+        shared_server=shared_server,
+        tie=tie,
+        time_limit_s=time_limit,
+        key_variable=key_variable,
+    )
     found = opened(trace)
     check_greedy(found)
     if (endpoint is None) == (answers is None):

@@ -46,18 +46,29 @@ def priced_batches(
         CostError: two files are of one batch size, there are no prices of one text to work others out from, or these
             do not reach far enough.
     """
-    measured: dict[int, BatchPricing] = {}
-    for path in costs or (None,):
-        prices = prices_for_trace(path, trace, draft, limit)
-        batch = _batch_of(path)
-        if batch in measured:
-            raise CostError(
-                f"two cost files have the latencies of {batch} texts at a time; give one of each batch size"
-            )
-        measured[batch] = BatchPricing(batch, prices, what_if=False)
+    found = measured_prices(costs, trace, draft, limit)
+    measured = {batch: BatchPricing(batch, prices, what_if=False) for batch, prices in found.items()}
     if batches is None:
         return [measured[batch] for batch in sorted(measured)]
     return [measured[batch] if batch in measured else _worked_out(batch, measured) for batch in batches]
+
+
+def measured_prices(costs: Sequence[Path], trace: Trace, draft: str, limit: int | None) -> dict[int, Prices]:
+    """Prices of cost files, by the number of texts at a time that they are of; without a file those shipped.
+
+    Raises:
+        CostError: two files are of one batch size.
+    """
+    found: dict[int, Prices] = {}
+    for path in costs or (None,):
+        prices = prices_for_trace(path, trace, draft, limit)
+        batch = _batch_of(path)
+        if batch in found:
+            raise CostError(
+                f"two cost files have the latencies of {batch} texts at a time; give one of each batch size"
+            )
+        found[batch] = prices
+    return found
 
 
 def _batch_of(path: Path | None) -> int:
