@@ -10,14 +10,17 @@
 
 _shtab_simlab_commands() {
   local _commands=(
+    advise:'Chain, tree or neither at each batch size: verdicts, and where they turn.'
     compare:'Compare two results on the same prompts, with paired tests.'
     completion:'Print a script that lets the shell complete commands and options.'
     confirm:'Run policies on the real models, and compare with the prediction.'
+    crosscheck:'Does a live serving engine do what a trace foretells?'
     curves:'Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?'
     demo:'Run every step once: record, profile, replay, choose, confirm, report.'
     export:'Export policies and results for engines, papers and tests.'
     help:'Show what a command does, and its options.'
     import-cost:'Make a cost file from latencies measured elsewhere.'
+    import-metrics:'Compare what an engine or a benchmark counted with a trace: the same, or other traffic?'
     inspect:'Show what a trace, checkpoint, cost file, fitted table or result file holds.'
     merge:'Put several result files into one.'
     optimize:'Choose a policy and its settings on dev prompts; report it on other prompts.'
@@ -56,6 +59,23 @@ _shtab_simlab_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_defaults_added=0
+
+_shtab_simlab_advise_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
+  "--draft[the draft set, where the trace holds more than one]:NAME:"
+  "--choose-on[a trace of other prompts that settings are chosen on]:DIR:"
+  "*"{-p,--policy}"[candidates (default\: chains of every length, and ddtree of several sizes)\; may be repeated]:POLICY:"
+  "*--cost[latency profile of one batch size\; may be repeated]:FILE:"
+  "--batch[texts at a time (default\: 1,2,4,8,16,32,64)]:N,N,...:"
+  "--limit[the first N prompts only]:N:"
+  "--threads[CPU threads (default\: all cores)]:N:"
+  "--json[print JSON]"
+  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_advise_defaults_added=0
 
 _shtab_simlab_compare_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -123,6 +143,31 @@ _shtab_simlab_confirm_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_confirm_defaults_added=0
 
+_shtab_simlab_crosscheck_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--endpoint[the server\'s address, such as http\:\/\/127.0.0.1\:8000]:URL:"
+  "--answers[answers that an earlier crosscheck kept]:FILE:"
+  "--trace[of the server\'s target and drafter, greedy]:DIR:"
+  "--draft[the draft set, where the trace holds more than one]:NAME:"
+  "--engine[what serves there (default\: by the names of its metrics)]:engine:(auto vllm sglang trtllm)"
+  "--model[the name under which the target is served]:NAME:"
+  "--limit[the first N prompts only]:N:"
+  "--concurrency[requests at a time (default 1)]:N:"
+  "--max-new-tokens[ask for at most so many (default\: as recorded)]:N:"
+  "--exact-counters[ask for a round less than was recorded, so that every counter is foretold to the unit]"
+  "--first-of-block[the engine drafts the recorded block and keeps its first tokens]"
+  "--shared-server[others use the server meanwhile\; leave its counters out]"
+  "--tie[logits or nats within which a choice is a close call (default 0.001 where all is float32, else 0.5)]:X:"
+  "--time-limit[seconds for one answer (default 600)]:S:"
+  "--key-variable[the environment variable with the server\'s key]:NAME:"
+  "--out[keep the result and the answers there]:DIR:"
+  "--json[print JSON]"
+  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_crosscheck_defaults_added=0
+
 _shtab_simlab_curves_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
@@ -152,7 +197,7 @@ _shtab_simlab_demo_defaults_added=0
 
 _shtab_simlab_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--format[what to write]:format:(conformance vllm sglang tensorrt-llm modelopt latex markdown)"
+  "--format[what to write]:format:(conformance vllm sglang tensorrt-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)"
   "--out[the file to write (default\: standard output)]:FILE:"
   "--trace[a recorded trace (default\: the packaged one)]:DIR:"
   {-p,--policy}"[see \`simlab policies\`\; one point]:POLICY:"
@@ -160,6 +205,7 @@ _shtab_simlab_export_options=(
   "*--cost[latency profile\: a file of \`simlab profile\` or \`simlab import-cost\`, or the name of a packaged one\; for a table of batch sizes one of each]:FILE:"
   "--limit[the first N prompts only]:N:"
   "--batches[batch sizes of the table\; those without a cost file of their own are worked out from the profile of one text, as \`simlab replay --what-if batch\=N\` does, and marked]:N,N,...:"
+  "*--block-trace[a trace of the same texts that was recorded with another --block\; may be repeated. The table then has the lengths of these blocks alone, as an engine drafts them]:DIR:"
   "--draft-tokens[tokens a round drafts in vLLM\'s load test, such as a tree\'s budget, so that passes are as wide (default\: as deep as the policy drafts)]:N:"
   "--rounds[conformance\: the first N rounds of each text only]:N:"
   "--made-up[conformance\: also rounds of N short synthetic texts, many with exact ties]:N:"
@@ -173,7 +219,7 @@ _shtab_simlab_export_defaults_added=0
 
 _shtab_simlab_help_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":without it, the list:(demo prompts record replay merge compare optimize profile import-cost curves scoring sparse reproduce confirm report train policies inspect export completion)"
+  ":without it, the list:(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce confirm crosscheck import-metrics report train policies inspect export completion)"
   ":of a command that has kinds, such as train dflash:"
 )
 
@@ -182,13 +228,14 @@ _shtab_simlab_help_defaults_added=0
 
 _shtab_simlab_import_cost_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--counts[what nodes counts\: tokens of the pass, the root among them, or drafted tokens, one fewer]:counts:(root-included drafted-only)"
+  "--counts[what nodes of CSV and lists counts, needed there\: tokens of the pass, the root among them, or drafted tokens, one fewer]:counts:(root-included drafted-only)"
+  "--format[what is expected in TIMINGS\; auto recognises it (default\: auto)]:format:(auto timings sglang-sps vllm-curves vllm-bench)"
   "--out[the cost file]:FILE:"
   "--trace[a recorded trace of the models that were timed]:DIR:"
   "--draft[the draft set, where the trace holds more than one]:NAME:"
   "--machine[the device, such as NVIDIA A800]:NAME:"
   "--dtype[dtype of the models, such as bfloat16]:NAME:"
-  "--batch[take the timings of N texts at a time, nodes being those of each]:N:"
+  "--batch[take the timings of N texts at a time, nodes being those of each\; of an engine\'s table it may be any number within (default\: 1, or that of the run)]:N:"
   "--json[print JSON]"
   "--draft-s[latency of the stage draft]:SECONDS:"
   "--select-s[latency of the stage select]:SECONDS:"
@@ -199,6 +246,22 @@ _shtab_simlab_import_cost_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_import_cost_defaults_added=0
+
+_shtab_simlab_import_metrics_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
+  "--draft[the draft set, where the trace holds more than one]:NAME:"
+  "--before[an earlier Prometheus text of the same server]:FILE:"
+  "--same-prompts[the requests were the trace\'s own prompts, each once, greedily]"
+  "--max-new-tokens[that each request asked for (default\: as recorded)]:N:"
+  "--first-of-block[the engine drafts the recorded block and keeps its first tokens]"
+  "--limit[the first N prompts only]:N:"
+  "--json[print JSON]"
+  "(*):what an engine or a benchmark counted:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_import_metrics_defaults_added=0
 
 _shtab_simlab_inspect_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -260,6 +323,7 @@ _shtab_simlab_profile_options=(
   "--target[a folder, or a Hub id (default smollm2-135m)]:T:"
   "--draft[a folder, a \*.safetensors file, or a Hub id (default dflash-smollm2-135m)]:D:"
   "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as the drafter\'s format has it)]:tap_offset:(auto 0 1)"
+  "--block[slots of the drafter\'s block, the root\'s counted, as an engine runs it\: vLLM\'s num_speculative_tokens plus 1, SGLang\'s speculative-num-draft-tokens (default\: as the checkpoint has it)]:N:"
   "--out[the cost file (default runs\/cost.json)]:FILE:"
   "--resume[continue the file that is there]"
   "--json[print JSON]"
@@ -310,6 +374,7 @@ _shtab_simlab_record_options=(
   "--hidden-states[hidden states that vLLM dumped along --completions]:DIR:"
   "--hidden-layers[which\: its eagle_aux_hidden_state_layer_ids]:K,K,...:"
   "--tap-offset[how the drafter numbers the target\'s layers\: 0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash does, 1 counts layers from 0, as z-lab does, auto finds out by trying both (default\: as its format has it)]:tap_offset:(auto 0 1)"
+  "--block[slots of the drafter\'s block, the root\'s counted, as an engine runs it\: vLLM\'s num_speculative_tokens plus 1, SGLang\'s speculative-num-draft-tokens (default\: as the checkpoint has it)]:N:"
   "--out[the folder of the new trace]:DIR:"
   "--limit[the first N prompts only]:N:"
   "--resume[go on where an interrupted recording stopped]"
@@ -363,6 +428,7 @@ _shtab_simlab_report_options=(
   "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
   "*"{-p,--policy}"[without RESULTS\: what to replay, see \`simlab policies\`\; may be repeated]:POLICY:"
   "--optimum[what \`simlab optimize --out\` wrote]:FILE:"
+  "*--crosscheck[what \`simlab crosscheck --out\` wrote\; may be repeated]:DIR:"
   "--limit[without RESULTS\: the first N prompts only]:N:"
   "--texts[texts whose trees are shown (default 6\; 0\: none)]:N:"
   "--title[of the browser\'s tab]:TEXT:"
@@ -609,14 +675,17 @@ _shtab_simlab() {
       (( CURRENT += 1 ))
       curcontext="${curcontext%:*:*}:_shtab_simlab-$line[1]:"
       case $line[1] in
+        advise) _arguments -C -s $_shtab_simlab_advise_options ;;
         compare) _arguments -C -s $_shtab_simlab_compare_options ;;
         completion) _arguments -C -s $_shtab_simlab_completion_options ;;
         confirm) _arguments -C -s $_shtab_simlab_confirm_options ;;
+        crosscheck) _arguments -C -s $_shtab_simlab_crosscheck_options ;;
         curves) _arguments -C -s $_shtab_simlab_curves_options ;;
         demo) _arguments -C -s $_shtab_simlab_demo_options ;;
         export) _arguments -C -s $_shtab_simlab_export_options ;;
         help) _arguments -C -s $_shtab_simlab_help_options ;;
         import-cost) _arguments -C -s $_shtab_simlab_import_cost_options ;;
+        import-metrics) _arguments -C -s $_shtab_simlab_import_metrics_options ;;
         inspect) _arguments -C -s $_shtab_simlab_inspect_options ;;
         merge) _arguments -C -s $_shtab_simlab_merge_options ;;
         optimize) _arguments -C -s $_shtab_simlab_optimize_options ;;
