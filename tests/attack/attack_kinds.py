@@ -2,12 +2,21 @@
 
 import kinds_artefacts
 import kinds_command_lines
+import kinds_engines
 import kinds_policies
 import kinds_results
 import kinds_texts
 import kinds_traces
 from attack_cases import Kind
 
-_MODULES = (kinds_traces, kinds_results, kinds_artefacts, kinds_texts, kinds_policies, kinds_command_lines)
+_MODULES = (
+    kinds_traces,
+    kinds_results,
+    kinds_artefacts,
+    kinds_engines,
+    kinds_texts,
+    kinds_policies,
+    kinds_command_lines,
+)
 
 KINDS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}
