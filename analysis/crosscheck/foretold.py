@@ -119,7 +119,7 @@ class ForetoldCounts:
         return (self.num_tokens - self.num_requests) / self.num_rounds if self.num_rounds else float("nan")
 
     def to_json(self) -> Mapping[str, object]:
-        """The counts."""
+        """The counts as a script reads them."""
         return {
             "rounds": self.num_rounds,
             "drafted": self.num_drafted,

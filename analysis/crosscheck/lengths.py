@@ -12,7 +12,7 @@ from simlab.analysis.statistics.intervals import UNKNOWN, Interval, ratio_interv
 
 @dataclass(frozen=True, slots=True)
 class ComparedLengths:
-    """Pooled acceptance lengths.
+    """Pooled acceptance lengths of engine and trace.
 
     Attributes:
         num_prompts: that the intervals are over.

@@ -13,7 +13,7 @@ RESULT = "crosscheck.json"
 
 @dataclass(frozen=True, slots=True)
 class CrosscheckSummary:
-    """One crosscheck.
+    """One crosscheck, as a report shows it.
 
     Attributes:
         place: of its file.

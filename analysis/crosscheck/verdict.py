@@ -60,7 +60,7 @@ def verdict_of(
     counters: ServerCounters | None,
     foretold: ForetoldCounts,
 ) -> Verdict:
-    """The verdict.
+    """The verdict on an engine, from all that it told.
 
     Args:
         texts: answers beside their texts.

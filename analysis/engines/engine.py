@@ -49,7 +49,7 @@ class Engine(Protocol):
         ...
 
     def counters(self, samples: Samples) -> ServerCounters:
-        """Its counts since its start."""
+        """The server's counts since its start."""
         ...
 
     def request(self, question: Question) -> Json:
@@ -57,7 +57,7 @@ class Engine(Protocol):
         ...
 
     def answer(self, told: Json, where: str) -> EngineAnswer:
-        """What came back.
+        """Read what came back of a request.
 
         Raises:
             EngineError: it is no such answer.

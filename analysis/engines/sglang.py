@@ -32,7 +32,7 @@ class Sglang:
     per_round: ClassVar[str] = ""
 
     def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
-        """See `simlab.analysis.engines.engine.Engine`; its draft tokens count the root."""
+        """What this server tells of itself, see `Engine`; its draft tokens count the root."""
         info = told.get("/server_info") or told.get("/get_server_info", {})
         model = first_of(told.get("/v1/models", {}), "data")
         drafted = count(info, "speculative_num_draft_tokens", "/server_info")
@@ -50,11 +50,11 @@ class Sglang:
         )
 
     def load(self, samples: Samples) -> ServerLoad:
-        """See `simlab.analysis.engines.engine.Engine`."""
+        """What this server is busy with, see `Engine`."""
         return ServerLoad(samples.number("sglang:num_running_reqs"), samples.number("sglang:num_queue_reqs"))
 
     def counters(self, samples: Samples) -> ServerCounters:
-        """See `simlab.analysis.engines.engine.Engine`; it counts rounds, tokens and requests."""
+        """The server's counts since its start, see `Engine`; it counts rounds, tokens and requests."""
         return ServerCounters(
             num_rounds=samples.number("sglang:spec_verify_calls_total"),
             num_tokens=samples.number("sglang:generation_tokens_total"),
@@ -62,7 +62,7 @@ class Sglang:
         )
 
     def request(self, question: Question) -> Json:
-        """See `simlab.analysis.engines.engine.Engine`."""
+        """The body of a request, see `Engine`."""
         sampling = {
             "temperature": 0,
             "max_new_tokens": question.max_tokens,
@@ -71,7 +71,7 @@ class Sglang:
         return {"input_ids": list(question.prompt), "sampling_params": sampling}
 
     def answer(self, told: Json, where: str) -> EngineAnswer:
-        """See `simlab.analysis.engines.engine.Engine`."""
+        """What came back of a request, see `Engine`."""
         meta = inner(told, "meta_info")
         num_tokens = count(meta, "completion_tokens", where)
         if num_tokens is None:

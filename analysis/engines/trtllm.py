@@ -20,7 +20,7 @@ from simlab.analysis.engines.metrics import Samples
 
 
 class TensorRtLlm:
-    """TensorRT-LLM's server."""
+    """The server of TensorRT-LLM, `trtllm-serve`."""
 
     name: ClassVar[str] = "trtllm"
     title: ClassVar[str] = "TensorRT-LLM"
@@ -31,7 +31,7 @@ class TensorRtLlm:
     per_round: ClassVar[str] = ""
 
     def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
-        """See `simlab.analysis.engines.engine.Engine`; drafting from what it logs of its settings at its start."""
+        """What this server tells of itself, see `Engine`; drafting from what it logs of its settings at its start."""
         version, models = (told.get(path, {}) for path in self.fact_paths)
         model = first_of(models, "data")
         settings = {} if samples is None else dict(samples.labels("trtllm_speculative_config_info"))
@@ -47,11 +47,11 @@ class TensorRtLlm:
         )
 
     def load(self, samples: Samples) -> ServerLoad:
-        """See `simlab.analysis.engines.engine.Engine`."""
+        """What this server is busy with, see `Engine`."""
         return ServerLoad(samples.number("trtllm_num_requests_running"), samples.number("trtllm_num_requests_waiting"))
 
     def counters(self, samples: Samples) -> ServerCounters:
-        """See `simlab.analysis.engines.engine.Engine`."""
+        """The server's counts since its start, see `Engine`."""
         accepted = samples.number("trtllm_spec_decode_num_accepted_tokens_total")
         tokens = samples.number("trtllm_generation_tokens_total")
         requests = samples.number("trtllm_request_success_total")
@@ -68,7 +68,7 @@ class TensorRtLlm:
         )
 
     def request(self, question: Question) -> Json:
-        """See `simlab.analysis.engines.engine.Engine`; without detokenising, so that it tells token ids."""
+        """The body of a request, see `Engine`; without detokenising, so that it tells token ids."""
         return {
             "model": question.model,
             "prompt": list(question.prompt),
@@ -80,7 +80,7 @@ class TensorRtLlm:
         }
 
     def answer(self, told: Json, where: str) -> EngineAnswer:
-        """See `simlab.analysis.engines.engine.Engine`.
+        """What came back of a request, see `Engine`.
 
         Newer versions count verifying passes; of older ones the tokens a pass tell them, the prefill's pass counted.
         """

@@ -33,7 +33,7 @@ class Vllm:
     per_round: ClassVar[str] = "--per-request-spec-decode-metrics detailed"
 
     def facts(self, told: Mapping[str, Json], samples: Samples | None) -> ServerFacts:
-        """See `simlab.analysis.engines.engine.Engine`; dtype only in developer's mode."""
+        """What this server tells of itself, see `Engine`; dtype only in developer's mode."""
         version, models, info = (told.get(path, {}) for path in self.fact_paths)
         model, config = first_of(models, "data"), inner(info, "vllm_config")
         positions = None if samples is None else samples.by_position(f"{_SPEC}accepted_tokens_per_pos_total")
@@ -51,11 +51,11 @@ class Vllm:
         )
 
     def load(self, samples: Samples) -> ServerLoad:
-        """See `simlab.analysis.engines.engine.Engine`."""
+        """What this server is busy with, see `Engine`."""
         return ServerLoad(samples.number("vllm:num_requests_running"), samples.number("vllm:num_requests_waiting"))
 
     def counters(self, samples: Samples) -> ServerCounters:
-        """See `simlab.analysis.engines.engine.Engine`."""
+        """The server's counts since its start, see `Engine`."""
         return ServerCounters(
             num_rounds=samples.number(f"{_SPEC}drafts_total", f"{_SPEC}drafts"),
             num_drafted=samples.number(f"{_SPEC}draft_tokens_total", f"{_SPEC}draft_tokens"),
@@ -67,7 +67,7 @@ class Vllm:
         )
 
     def request(self, question: Question) -> Json:
-        """See `simlab.analysis.engines.engine.Engine`."""
+        """The body of a request, see `Engine`."""
         return {
             "model": question.model,
             "prompt": list(question.prompt),
@@ -79,7 +79,7 @@ class Vllm:
         }
 
     def answer(self, told: Json, where: str) -> EngineAnswer:
-        """See `simlab.analysis.engines.engine.Engine`."""
+        """What came back of a request, see `Engine`."""
         choice, usage = first_of(told, "choices"), inner(told, "usage")
         spec = inner(told, "metrics", "speculative_decoding")
         num_tokens = count(usage, "completion_tokens", where)

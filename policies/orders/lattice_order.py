@@ -217,7 +217,7 @@ def _fill_roots(
     available: Ints,
     scores: Doubles,
 ) -> None:
-    """The same in arrays that are there: counting what refers to them took a third of the time of each root."""
+    """Counts into arrays that are there: making references to them took a third of the time of each root."""
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             if correction is not None:

@@ -39,7 +39,7 @@ class Server:
     has_counters: bool
 
     def samples(self) -> Samples | None:
-        """Its metrics now; None: it shows none."""
+        """The server's metrics now; None: it shows none."""
         return _samples(self.endpoint, self.engine)
 
 
@@ -258,7 +258,7 @@ class AnswerLog:
         write_beside(path, lambda file: file.write((json.dumps(head) + "\n").encode()))
 
     def keep(self, index: int, asked: int, body: Json) -> None:
-        """Add one answer."""
+        """Add one answer to the file."""
         line = json.dumps({"sequence": index, "asked": asked, "body": body}, ensure_ascii=False)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
