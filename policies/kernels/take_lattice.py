@@ -141,7 +141,7 @@ def take_into(lattice: Lattice, root_token: int, width: int, buffers: TreeBuffer
         opened = node if num_taken[depth] <= width else -1
         if place + 1 < lattice.ends[tree[LISTS, parent]]:
             ranks[top], places[top] = lattice.ranks[place + 1], place + 1
-            heap[0] = key_of_path(costs[parent] + lattice.costs[place + 1], top)
+            heap[0] = key_of_path(int(costs[parent] + lattice.costs[place + 1]), top)
         else:
             heap_size -= 1
             heap[0] = heap[heap_size]

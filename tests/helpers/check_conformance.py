@@ -24,7 +24,7 @@ def transitions(channel, root):
 
 def pool(channel, price):
     """The same by the nodes of a pool; a path of d tokens scores log(1 + price d) less, in whole steps."""
-    paths, rows = [()], {}
+    paths, rows = [tuple[int, ...]()], {}
     for token, parent, log_prob in zip(channel["tokens"], channel["parents"], channel["log_probs"], strict=True):
         above, length = paths[parent], len(paths[parent]) + 1
         before, after = (round(math.log(1 + price * depth) * 65536) for depth in (length - 1, length))
@@ -43,7 +43,9 @@ def tree(name, settings, one):
     """The tree of a round by the policy's rule: each node as the tokens of its path, the root first."""
     below, width = offers(one, settings.get("depth_price", 0.0))[-1], 1 if name == "chain" else None
     budget = settings.get("budget", settings.get("length")) or len(one["ids"])
-    level = taken = [(0, (), ())]  # costs, ranks, tokens: smaller costs first, then smaller ranks, prefixes first
+    level = taken = [
+        (0, tuple[int, ...](), tuple[int, ...]())
+    ]  # costs, ranks, tokens: smaller costs first, then smaller ranks, prefixes first
     while level:
         level = sorted(
             (cost - log_prob, (*ranks, rank), (*path, token))
@@ -69,7 +71,11 @@ def check(header, one):
         assert edges[1:] == [(nodes.index(node[:-1]), node[-1]) for node in nodes[1:]], at
     assert edges[0] == (-1, one["root_token"]), at
     assert len(set(edges)) == len(edges), at  # siblings are distinct
-    lines, paths, offered = [[0]], [()], offers(one)  # of each node: its ancestors and itself; the tokens of its path
+    lines, paths, offered = (
+        [[0]],
+        [tuple[int, ...]()],
+        offers(one),
+    )  # of each node: its ancestors and itself; the tokens of its path
     for node, (parent, token) in enumerate(edges[1:], 1):
         assert 0 <= parent < node, at
         assert any(token in dict(below(paths[parent])) for below in offered), at

@@ -1,6 +1,7 @@
 """Temperatures against a plain search, and what they are fitted on against a plain walk."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def test_the_temperature_is_the_most_likely_one(seed: int, true: float) -> None:
         signed = np.where(right, logits, -logits) / np.exp(log_t)
         return float(np.logaddexp(0, -signed).sum())
 
-    best = minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded", options={"xatol": 1e-9})
+    best: Any = minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded", options={"xatol": 1e-9})
     assert temperature_of(Positions(logits, right)) == pytest.approx(np.exp(best.x), rel=1e-3)
 
 
