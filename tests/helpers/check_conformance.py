@@ -43,9 +43,8 @@ def tree(name, settings, one):
     """The tree of a round by the policy's rule: each node as the tokens of its path, the root first."""
     below, width = offers(one, settings.get("depth_price", 0.0))[-1], 1 if name == "chain" else None
     budget = settings.get("budget", settings.get("length")) or len(one["ids"])
-    level = taken = [
-        (0, tuple[int, ...](), tuple[int, ...]())
-    ]  # costs, ranks, tokens: smaller costs first, then smaller ranks, prefixes first
+    # Costs, ranks, tokens: smaller costs first, then smaller ranks, prefixes first.
+    level = taken = [(0, tuple[int, ...](), tuple[int, ...]())]
     while level:
         level = sorted(
             (cost - log_prob, (*ranks, rank), (*path, token))
@@ -71,11 +70,8 @@ def check(header, one):
         assert edges[1:] == [(nodes.index(node[:-1]), node[-1]) for node in nodes[1:]], at
     assert edges[0] == (-1, one["root_token"]), at
     assert len(set(edges)) == len(edges), at  # siblings are distinct
-    lines, paths, offered = (
-        [[0]],
-        [tuple[int, ...]()],
-        offers(one),
-    )  # of each node: its ancestors and itself; the tokens of its path
+    # Of each node: its ancestors and itself; the tokens of its path.
+    lines, paths, offered = [[0]], [tuple[int, ...]()], offers(one)
     for node, (parent, token) in enumerate(edges[1:], 1):
         assert 0 <= parent < node, at
         assert any(token in dict(below(paths[parent])) for below in offered), at
