@@ -131,7 +131,7 @@ def _joint(shared: Composition, texts: RecordedTexts) -> TreeChoice:
 
     def choose(roots: Longs, numbers: Longs) -> tuple[Longs, Longs]:
         sizes = shared_tree_sizes(shared, scores[roots], contexts[roots])
-        return sizes.astype(np.int64), _num_accepted(layer, roots, sizes)
+        return sizes.astype(np.int64), accepted_of(layer, roots, sizes)
 
     return choose
 
@@ -149,14 +149,15 @@ def _remembering(shared: Composition, texts: RecordedTexts) -> TreeChoice:
 
     def choose(roots: Longs, numbers: Longs) -> tuple[Longs, Longs]:
         sizes = memory.shares(numbers, scores[roots], contexts[roots])
-        accepted = _num_accepted(layer, roots, sizes)
+        accepted = accepted_of(layer, roots, sizes)
         memory.observe(accepted, firsts[np.searchsorted(firsts, roots, side="right")] - roots)
         return sizes.astype(np.int64), accepted
 
     return choose
 
 
-def _num_accepted(layer: OrderLayer, roots: Longs, sizes: Ints) -> Longs:
+def accepted_of(layer: OrderLayer, roots: Longs, sizes: Ints) -> Longs:
+    """How many tokens are accepted at some roots, int64 ``[B]``, of trees of the first ``sizes`` nodes of an order."""
     # Places of the true path rise, so those within the tree are its first.
     accepted: Longs = (layer.insertions[roots] <= sizes[:, None]).sum(axis=1).astype(np.int64)
     return accepted

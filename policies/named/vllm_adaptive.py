@@ -141,10 +141,16 @@ class AdaptiveMemory:
 
     Attributes:
         estimator: None before the first round.
+        features: float64 ``[S, D]``, log-odds of the drafts of the last round, as what follows.
+        confidences: float32 ``[S, D]``.
+        admitted: int64 ``[S]``, tokens that are verified.
     """
 
     def __init__(self, rule: AdaptiveVerification, staleness: int) -> None:
         self.estimator: OnlineAcceptance | None = None
+        self.features: Doubles = np.zeros((0, 0))
+        self.confidences: Floats = np.zeros((0, 0), np.float32)
+        self.admitted: Longs = np.zeros(0, np.int64)
         self._rule, self._late = rule, LateConfidences(staleness)
 
     def shares(self, requests: Longs, scores: Doubles, contexts: Longs) -> Ints:
@@ -158,11 +164,11 @@ class AdaptiveMemory:
         budget = best_total(survival, num_texts, self._rule.seconds(num_texts, depth))
         present = np.cumprod(confidences, axis=1, dtype=np.float32)
         admitted = first_of_chains(present, eligible, budget, by_position=False)
-        self._features, self._predictions, self._admitted = log_odds(log_probs), confidences, admitted.astype(np.int64)
+        self.features, self.confidences, self.admitted = log_odds(log_probs), confidences, admitted.astype(np.int64)
         return admitted
 
     def observe(self, num_accepted: Longs, num_known: Longs) -> None:
         assert self.estimator is not None
         if self._rule.learns:
-            known = np.minimum(self._admitted, num_known)
-            self.estimator.observe(self._features, self._predictions, known, num_accepted)
+            known = np.minimum(self.admitted, num_known)
+            self.estimator.observe(self.features, self.confidences, known, num_accepted)

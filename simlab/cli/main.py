@@ -53,6 +53,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "sparse": ("simlab.cli.sparse", "What would a server's log of one policy's rounds predict for other policies?"),
     "reproduce": ("simlab.cli.reproduce", "Reproduce a published figure: theirs, ours, the difference."),
+    "engine-rules": (
+        "simlab.cli.engine_rules",
+        "Replay how vLLM and SGLang cut chains: what hindsight, fresh confidences or trees would add.",
+    ),
     "confirm": ("simlab.cli.confirm", "Run policies on the real models, and compare with the prediction."),
     "report": ("simlab.cli.report", "Make one self-contained HTML file of results."),
     "train": ("simlab.cli.train", "Train a drafter for a target, or fit what policies read."),
