@@ -48,6 +48,7 @@ GUIDES = {
     "scoring": "../explanation/findings.md",
     "sparse": "../explanation/findings.md#why-a-dense-trace",
     "reproduce": "../how_to/reproduce.md",
+    "engine-rules": "../explanation/engine_rules.md",
     "confirm": "../how_to/confirm.md",
     "report": "../how_to/report.md",
     "train": "../how_to/train.md",

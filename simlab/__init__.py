@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from simlab.studies.compare import compare
     from simlab.studies.confirm.confirm import confirm
     from simlab.studies.curves import curves
+    from simlab.studies.engines.rules import engine_rules
     from simlab.studies.export.export import export
     from simlab.studies.inputs.trace import sample_trace
     from simlab.studies.inspect.inspect import inspect
@@ -76,6 +77,7 @@ _MODULES = {
     "compare": "simlab.studies.compare",
     "confirm": "simlab.studies.confirm.confirm",
     "curves": "simlab.studies.curves",
+    "engine_rules": "simlab.studies.engines.rules",
     "export": "simlab.studies.export.export",
     "hindsight_rounds": "simlab.sequence_replay",
     "hindsight_sequence": "simlab.sequence_replay",
@@ -125,6 +127,7 @@ __all__ = [
     "compare",
     "confirm",
     "curves",
+    "engine_rules",
     "export",
     "hindsight_rounds",
     "hindsight_sequence",
