@@ -5,8 +5,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simlab.arrays import Bools, Doubles, Floats, Longs
+from simlab.cost import CostTable
 from simlab.policies.composition import Composition
+from simlab.policies.costs.pass_tables import pass_seconds
+from simlab.policies.costs.round_costs import ALL_STAGES
 from simlab.policies.engine.lock_step import TreeChoice, accepted_of
+from simlab.policies.named.chain import SpineOrder
 from simlab.policies.named.vllm_adaptive import AdaptiveMemory, AdaptiveVerification
 from simlab.policies.rules.serving import best_total, first_of_chains, log_probs_of
 from simlab.recorded import RecordedTexts
@@ -70,23 +74,23 @@ def watched(shared: Composition, texts: RecordedTexts, all_labels: bool) -> tupl
     return choose, seen
 
 
-def hindsight(shared: Composition, texts: RecordedTexts) -> TreeChoice:
-    """Each round the number of accepted tokens with the most tokens per second of the rule's own profile.
+def hindsight(texts: RecordedTexts, cost: CostTable) -> TreeChoice:
+    """Each round the number of accepted tokens of chains with the most tokens per second.
 
-    It knows the target's text, so it verifies no token that is rejected. Of equal ones the earlier position comes
-    first. A round is looked at by itself, so another schedule of a whole text may be faster.
+    It knows the target's text, so it verifies no token that is rejected, and it pays what the replay pays, not an
+    engine's profile. Of equal ones the earlier position comes first. A round is looked at by itself, so another
+    schedule of a whole text may be a little faster.
     """
-    assert isinstance(shared.rule, AdaptiveVerification)
-    rule, layer = shared.rule, shared.order.layer(texts, shared.budget, with_scores=True)
-    assert layer.scores is not None
-    depth = layer.scores.shape[1] - 1
+    depth = texts.drafted().counts.shape[1]
+    layer, contexts = SpineOrder().layer(texts, depth, with_scores=False), texts.contexts
 
     def choose(roots: Longs, numbers: Longs) -> tuple[Longs, Longs]:
-        follows = accepted_of(layer, roots, layer.num_available[roots])
-        certain = np.ones(min(int(follows.sum()), rule.most))
-        budget = best_total(certain, len(roots), rule.seconds(len(roots), depth))
+        num, follows = len(roots), accepted_of(layer, roots, layer.num_available[roots])
+        sizes = tuple(range(num * (depth + 1) + 1))
+        seconds = pass_seconds(cost, ALL_STAGES, num, depth, int(np.rint(contexts[roots].mean())), sizes)
         eligible: Bools = np.arange(depth) < follows[:, None]
-        sizes = first_of_chains(np.ones(eligible.shape, np.float32), eligible, budget, by_position=True)
-        return sizes.astype(np.int64), sizes.astype(np.int64)
+        budget = best_total(np.ones(int(follows.sum())), num, seconds)
+        chosen = first_of_chains(np.ones(eligible.shape, np.float32), eligible, budget, by_position=True)
+        return chosen.astype(np.int64), chosen.astype(np.int64)
 
     return choose

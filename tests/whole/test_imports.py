@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "simlab.studies.scoring",
         "simlab.studies.show_round",
         "simlab.studies.sparse",
+        "simlab.studies.engines",
     ),
     ("simlab.studies.demo",),
     ("simlab.cli",),
@@ -74,7 +75,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("statistics",),
         ("table",),
         ("compare",),
-        ("optimize", "confirm", "curves", "scoring", "sparse", "reproduce", "export"),
+        ("optimize", "confirm", "curves", "scoring", "sparse", "engine_rules", "reproduce", "export"),
         ("report",),
     ),
     "real_runner": (

@@ -159,7 +159,7 @@ class _Served:
         shipped = self._sums(SHIPPED, choose, self._cost)
         choose, self._told = watched(rule, self._texts, all_labels=True)
         told = self._sums(ALL_LABELS, choose, self._cost)
-        best = self._sums(HINDSIGHT, hindsight(rule, self._texts), self._cost)
+        best = self._sums(HINDSIGHT, hindsight(self._texts, self._cost), self._cost)
         joint = self._replayed(JOINT, f"joint-throughput:budget={self._trees()}")
         others = [self._replayed(label, typed) for label, typed in SCHEDULES.items()]
         every = [best, joint, others[0], shipped, told, *others[1:]]

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from engine_oracles import seconds_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_artefacts import MadeUpArtefacts
@@ -11,9 +12,10 @@ from served_oracle import DEPTH, cost_table, random_texts
 
 from simlab.analysis.engine_rules.figures import ScheduleSums, calibrations, prompts_of
 from simlab.analysis.engine_rules.schedules import Watched, hindsight, watched
+from simlab.cost import GRID_STAGES
 from simlab.policies.composition import Composition
 from simlab.policies.engine.lock_step import ServedRounds, TreeChoice, rounds_of_policy, serve, with_filler_requests
-from simlab.policies.named.vllm_adaptive import AdaptiveVerification, VllmAdaptive
+from simlab.policies.named.vllm_adaptive import VllmAdaptive
 from simlab.policies.rules import acceptance
 from simlab.recorded import RecordedTexts
 
@@ -57,9 +59,8 @@ def test_all_labels_are_more_than_a_server_has(monkeypatch: pytest.MonkeyPatch) 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 1 << 20), num=st.integers(1, 6), batch=st.integers(1, 4))
 def test_hindsight_takes_the_best_number_of_accepted_tokens(seed: int, num: int, batch: int) -> None:
-    texts, shared = random_texts(seed, num, coarse=False), rule()
-    assert isinstance(shared.rule, AdaptiveVerification)
-    choose = hindsight(shared, texts)
+    texts, cost = random_texts(seed, num, coarse=False), cost_table(DEPTH)
+    choose = hindsight(texts, cost)
     roots = texts.roots.firsts[:-1][np.diff(texts.roots.firsts) > 0]
     if not len(roots):
         return
@@ -67,9 +68,9 @@ def test_hindsight_takes_the_best_number_of_accepted_tokens(seed: int, num: int,
     assert drafted.tolist() == accepted.tolist()
     true = texts.roots.true_ranks[roots]
     follows = [next((d for d in range(DEPTH) if row[d] != 0), DEPTH) for row in true.tolist()]
-    seconds = shared.rule.seconds(len(roots), DEPTH).tolist()
-    rates = [(len(roots) + n) / seconds[len(roots) + n] for n in range(sum(follows) + 1)]
-    assert drafted.sum() == rates.index(max(rates))
+    context = round(float(texts.contexts[roots].mean()))
+    rates = [(len(roots) + n) / seconds_of(cost, GRID_STAGES, context, n / len(roots)) for n in range(sum(follows) + 1)]
+    assert rates[drafted.sum()] == pytest.approx(max(rates), rel=1e-12)
     assert all(one <= most for one, most in zip(drafted.tolist(), follows, strict=True))
 
 
