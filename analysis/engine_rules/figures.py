@@ -32,7 +32,7 @@ class ScheduleSums:
 
     @property
     def tokens_per_s(self) -> float:
-        """Of each text."""
+        """Tokens per second of each text."""
         return float(self.tokens.sum() / self.seconds.sum())
 
     def behind(self, best: "ScheduleSums") -> tuple[float, Interval]:
@@ -116,7 +116,7 @@ class Calibration:
 
 
 def calibrations(estimator: str, seen: Watched, texts: RecordedTexts, own: bool) -> list[Calibration]:
-    """Position by position.
+    """What an estimator believes and what the target says, for each position.
 
     Args:
         estimator: its name.

@@ -41,10 +41,10 @@ class SglangDSpark(Composed):
     The number of drafted tokens of a pass maximises expected tokens times passes per second, all numbers tried, with
     confidences that are ``staleness`` drafts old; a new request counts as certain, and an engine's first rounds verify
     all. It is then split by the present confidences. A confidence is the drafter's probability, its log-odds divided by
-    ``temperatures``, one for each position as in "1.1,0.9"; without them as it is. Passes per second are known at
-    multiples of ``probe`` tokens, by default of a block's, and taken from the next smaller one. ``context`` is that of
-    the profile; ``budget`` caps the drafted tokens of a pass, which SGLang does not. The memory is of texts served
-    together, so it takes ``--batch``; a text alone gets present confidences.
+    ``temperatures``, one for each position as in "1.1,0.9", or one for all; without them as it is. Passes per second
+    are known at multiples of ``probe`` tokens, by default of a block's, and taken from the next smaller one.
+    ``context`` is that of the profile; ``budget`` caps the drafted tokens of a pass, which SGLang does not. The memory
+    is of texts served together, so it takes ``--batch``; a text alone gets present confidences.
     """
 
     budget: int = LONGEST_BLOCK
@@ -60,7 +60,7 @@ class SglangDSpark(Composed):
         "head, passes without prefills, and a table read from simlab's latencies in place of its profile"
     )
     reads: ClassVar[str] = "the first candidate at each depth; a latency profile"
-    variants: ClassVar[tuple[str, ...]] = ("", "probe=1,budget=5")
+    variants: ClassVar[tuple[str, ...]] = ("", "probe=1,budget=5,temperatures=1.25")
 
     def __post_init__(self) -> None:
         if self.budget < 1:
@@ -98,7 +98,7 @@ class DSparkPlanner:
         most: drafted tokens of a pass, of all texts together.
         cost: of rounds of as many texts.
         staleness: drafts between the confidences that make the budget and the present ones.
-        temperatures: of each position, or none.
+        temperatures: of each position, one of all, or none.
         probe: tokens from one measured size of a pass to the next; None: those of a block.
         context: tokens before the roots of the profile.
         stages: that count.
@@ -128,11 +128,11 @@ class DSparkPlanner:
             PolicyError: there are too few temperatures.
         """
         depth = log_probs.shape[1]
-        if self.temperatures and len(self.temperatures) < depth:
+        if 1 < len(self.temperatures) < depth:
             raise PolicyError(
                 f"temperatures must be one for each of {depth} positions; got {len(self.temperatures)}, add the others"
             )
-        scale = np.array(self.temperatures[:depth] or (1.0,) * depth)
+        scale = np.array(self.temperatures[:depth] or (1.0,))
         return sigmoid(log_odds(log_probs) / scale)
 
     def memory(self) -> "DSparkMemory":
@@ -175,4 +175,4 @@ class DSparkMemory:
         return first_of_chains(present, there & (present >= LEAST_SURVIVAL), budget, by_position=True)
 
     def observe(self, num_accepted: Longs, num_known: Longs) -> None:
-        """It learns nothing."""
+        """Do nothing: this rule does not learn from what was accepted."""

@@ -82,7 +82,7 @@ class OnlineAcceptance:
 
 
 def observed_labels(depth: int, admitted: Longs, accepted: Longs) -> Bools:
-    """Of which drafted tokens a server knows whether the target agrees, bool ``[S, D]``; see `OnlineAcceptance`."""
+    """The drafted tokens of which a server knows whether the target agrees, bool ``[S, D]``; see `OnlineAcceptance`."""
     positions = np.arange(depth)
     found: Bools = (positions <= accepted[:, None]) & (positions < admitted[:, None])
     return found

@@ -217,3 +217,9 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         after = serving.LateConfidences.after
         patch.setattr(serving.LateConfidences, "after", lambda self, numbers, new: (after(self, numbers, new), new)[1])
         assert fails(patch)
+
+
+def test_one_temperature_is_that_of_all_positions() -> None:
+    texts, cost = random_texts(4, 5, coarse=False), prices(4)
+    one, each = (made(SglangDSpark(temperatures=typed), cost) for typed in ("1.5", "1.5,1.5,1.5"))
+    assert listed(served(one, texts, 3), texts) == listed(served(each, texts, 3), texts)
