@@ -48,6 +48,7 @@ GUIDES = {
     "scoring": "../explanation/findings.md",
     "sparse": "../explanation/findings.md#why-a-dense-trace",
     "reproduce": "../how_to/reproduce.md",
+    "engine-rules": "../explanation/engine_rules.md",
     "confirm": "../how_to/confirm.md",
     "crosscheck": "../how_to/crosscheck.md",
     "import-metrics": "../how_to/crosscheck.md#without-a-server-files-that-engines-and-benchmarks-leave",

@@ -28,11 +28,13 @@ from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.named.presto import Presto
 from simlab.policies.named.price import Price
 from simlab.policies.named.sequoia import Sequoia
+from simlab.policies.named.sglang_dspark import SglangDSpark
 from simlab.policies.named.spine_gap import SpineGap
 from simlab.policies.named.survival import SurvivalThreshold
 from simlab.policies.named.taps import Taps
 from simlab.policies.named.tree import Tree
 from simlab.policies.named.treeflash import TreeFlash
+from simlab.policies.named.vllm_adaptive import VllmAdaptive
 from simlab.policy import AnyPolicy
 
 POLICIES: dict[str, Callable[..., AnyPolicy]] = {
@@ -42,6 +44,8 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "ddtree": DDTree,
     "joint": JointBudget,
     "joint-throughput": JointThroughput,
+    "vllm-adaptive": VllmAdaptive,
+    "sglang-dspark": SglangDSpark,
     "survival": SurvivalThreshold,
     "entropy-width": EntropyWidth,
     "caddtree": CaDDTree,

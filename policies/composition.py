@@ -13,11 +13,13 @@ import numpy as np
 from simlab.arrays import Doubles, Ints, Longs
 from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
+from simlab.errors import PolicyError
 from simlab.policies.artefacts import Artefacts, NoArtefacts
 from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer
 from simlab.policies.orders.walk import walk_layer
 from simlab.policies.rules.budgets import BudgetRule
 from simlab.policies.rules.online_price import OnlinePrice, RateMemory
+from simlab.policies.rules.serving import ServingRule
 from simlab.policies.rules.shared import SharedRule
 from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.recorded import RecordedTexts
@@ -210,6 +212,19 @@ def check_batch(policy: AnyPolicy, batch: int) -> None:
     shared = shared_composition(policy)
     if shared is not None and isinstance(shared.rule, SharedRule):
         shared.rule.check_batch(batch)
+
+
+def check_runs_together(policy: AnyPolicy, batch: int) -> None:
+    """Refuse to run a rule with a memory on several texts at a time: it is known how it replays, not kept by a runner.
+
+    Raises:
+        PolicyError: the policy has such a rule.
+    """
+    if batch > 1 and isinstance(rule_of(policy), ServingRule):
+        raise PolicyError(
+            f"{policy!r} remembers rounds of all texts, which simlab replays but does not run on models; "
+            "run it on one text at a time, or confirm joint-throughput"
+        )
 
 
 def select_together(shared: Composition, drafts: Sequence[Draft]) -> list[DraftTree]:

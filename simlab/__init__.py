@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from simlab.studies.engines.advise import advise
     from simlab.studies.engines.crosscheck import crosscheck
     from simlab.studies.engines.read_metrics import import_metrics
+    from simlab.studies.engines.rules import engine_rules
     from simlab.studies.export.export import export
     from simlab.studies.inputs.trace import sample_trace
     from simlab.studies.inspect.inspect import inspect
@@ -81,6 +82,7 @@ _MODULES = {
     "confirm": "simlab.studies.confirm.confirm",
     "crosscheck": "simlab.studies.engines.crosscheck",
     "curves": "simlab.studies.curves",
+    "engine_rules": "simlab.studies.engines.rules",
     "export": "simlab.studies.export.export",
     "hindsight_rounds": "simlab.sequence_replay",
     "hindsight_sequence": "simlab.sequence_replay",
@@ -133,6 +135,7 @@ __all__ = [
     "confirm",
     "crosscheck",
     "curves",
+    "engine_rules",
     "export",
     "hindsight_rounds",
     "hindsight_sequence",

@@ -11,16 +11,19 @@ from itertools import chain, cycle, pairwise
 
 import numpy as np
 
-from simlab.arrays import Doubles, Longs
+from simlab.arrays import Doubles, Ints, Longs
 from simlab.columns import TextRounds
 from simlab.cost import PLAIN, STAGES, CostTable
 from simlab.policies.composition import Composition, check_batch, shared_composition, shared_tree_sizes
 from simlab.policies.engine.replay import Replay, ReplaySums, counts_of_rounds, empty_replay_sums, stages_paid
+from simlab.policies.orders.node_order import OrderLayer
+from simlab.policies.rules.serving import ServingRule
 from simlab.policy import AnyPolicy
 from simlab.recorded import RecordedTexts
 
-TreeChoice = Callable[[Longs], tuple[Longs, Longs]]
-"""From the roots of a round, int64 ``[B]``, in the order in which their texts came, to drafted and accepted tokens."""
+TreeChoice = Callable[[Longs, Longs], tuple[Longs, Longs]]
+"""From the roots of a round, int64 ``[B]``, in the order in which their texts came, and the numbers under which these
+came, to drafted and accepted tokens. It is asked about each round of a replay once, in their order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,12 +116,12 @@ def rounds_of_policy(policy: AnyPolicy, texts: RecordedTexts) -> TreeChoice:
     """What a policy does at roots that are met together; a policy of single texts does there what it does alone."""
     shared = shared_composition(policy)
     if shared is not None:
-        return _joint(shared, texts)
+        return _remembering(shared, texts) if isinstance(shared.rule, ServingRule) else _joint(shared, texts)
     (text_rounds,) = Replay([(policy, None)]).rounds(texts)
     num_roots = len(texts.roots.places)
     drafted, accepted = np.zeros(num_roots, np.int64), np.zeros(num_roots, np.int64)
     drafted[text_rounds.roots], accepted[text_rounds.roots] = text_rounds.num_drafted, text_rounds.num_accepted
-    return lambda roots: (drafted[roots], accepted[roots])
+    return lambda roots, numbers: (drafted[roots], accepted[roots])
 
 
 def _joint(shared: Composition, texts: RecordedTexts) -> TreeChoice:
@@ -126,17 +129,43 @@ def _joint(shared: Composition, texts: RecordedTexts) -> TreeChoice:
     scores = layer.scores
     assert scores is not None
 
-    def choose(roots: Longs) -> tuple[Longs, Longs]:
+    def choose(roots: Longs, numbers: Longs) -> tuple[Longs, Longs]:
         sizes = shared_tree_sizes(shared, scores[roots], contexts[roots])
-        # Places of the true path rise, so those within the tree are its first.
-        accepted = (layer.insertions[roots] <= sizes[:, None]).sum(axis=1)
-        return sizes.astype(np.int64), accepted.astype(np.int64)
+        return sizes.astype(np.int64), accepted_of(layer, roots, sizes)
 
     return choose
 
 
+def _remembering(shared: Composition, texts: RecordedTexts) -> TreeChoice:
+    """A rule with a memory: what was accepted is told to it before the next round."""
+    assert isinstance(shared.rule, ServingRule)
+    layer, contexts, firsts = (
+        shared.order.layer(texts, shared.budget, with_scores=True),
+        texts.contexts,
+        texts.roots.firsts,
+    )
+    memory, scores = shared.rule.memory(), layer.scores
+    assert scores is not None
+
+    def choose(roots: Longs, numbers: Longs) -> tuple[Longs, Longs]:
+        sizes = memory.shares(numbers, scores[roots], contexts[roots])
+        accepted = accepted_of(layer, roots, sizes)
+        memory.observe(accepted, firsts[np.searchsorted(firsts, roots, side="right")] - roots)
+        return sizes.astype(np.int64), accepted
+
+    return choose
+
+
+def accepted_of(layer: OrderLayer, roots: Longs, sizes: Ints) -> Longs:
+    """How many tokens are accepted at some roots, int64 ``[B]``, of trees of the first ``sizes`` nodes of an order."""
+    # Places of the true path rise, so those within the tree are its first.
+    accepted: Longs = (layer.insertions[roots] <= sizes[:, None]).sum(axis=1).astype(np.int64)
+    return accepted
+
+
 @dataclass(slots=True)
 class _Running:
+    number: int
     root: int
     end: int
     counted: bool
@@ -160,10 +189,10 @@ def serve(texts: RecordedTexts, batch: int, choose: TreeChoice, queue: Iterable[
     while num_left:
         while len(running) < batch and (text := next(coming, None)) is not None:
             if firsts[text] < firsts[text + 1]:
-                running.append(_Running(firsts[text], firsts[text + 1], num_came < len(firsts) - 1))
+                running.append(_Running(num_came, firsts[text], firsts[text + 1], num_came < len(firsts) - 1))
             num_came += 1
         roots = np.array([one.root for one in running], np.int64)
-        drafted, accepted = choose(roots)
+        drafted, accepted = choose(roots, np.array([one.number for one in running], np.int64))
         counted = np.array([one.counted for one in running])
         here = np.full(int(counted.sum()), len(means), np.int64)
         parts.append((roots[counted], drafted[counted], accepted[counted], here))

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Prompt
-from simlab.policies.composition import Composition, check_batch, select_together, shared_composition
+from simlab.policies.composition import (
+    Composition,
+    check_batch,
+    check_runs_together,
+    select_together,
+    shared_composition,
+)
 from simlab.policies.engine.lock_step import with_filler_requests
 from simlab.policy import AnyPolicy, Needs, Outcome
 from simlab.real_runner.decoding.batched_decode import decoded_of
@@ -105,6 +111,7 @@ def serve_group(
         PolicyError: the policy chose a tree that it may not, or has no prices for as many texts.
     """
     check_batch(policy, batch)
+    check_runs_together(policy, batch)
     check_passes(policy, models.execution, batch)
     for prompt in prompts:
         check_runs(models, policy, prompt, max_new_tokens)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
-from simlab.policies.composition import check_batch
+from simlab.policies.composition import check_batch, check_runs_together
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.decoding.batched_speculation import BatchedSpeculation
 from simlab.real_runner.decoding.decode import check_runs
@@ -54,6 +54,7 @@ def decode_batch(
     if batch < 1:
         raise ValueError(f"batch must be at least 1; got {batch}")
     check_batch(policy, batch)
+    check_runs_together(policy, batch)
     check_passes(policy, models.execution, batch)
     for prompt in prompts:
         check_runs(models, policy, prompt, max_new_tokens)

@@ -54,6 +54,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "sparse": ("simlab.cli.sparse", "What would a server's log of one policy's rounds predict for other policies?"),
     "reproduce": ("simlab.cli.reproduce", "Reproduce a published figure: theirs, ours, the difference."),
+    "engine-rules": (
+        "simlab.cli.engine_rules",
+        "Replay how vLLM and SGLang cut chains: what hindsight, fresh confidences or trees would add.",
+    ),
     "confirm": ("simlab.cli.confirm", "Run policies on the real models, and compare with the prediction."),
     "crosscheck": ("simlab.cli.crosscheck", "Does a live serving engine do what a trace foretells?"),
     "import-metrics": (

@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "simlab.studies.scoring",
         "simlab.studies.show_round",
         "simlab.studies.sparse",
+        "simlab.studies.engines",
     ),
     ("simlab.studies.demo",),
     ("simlab.cli",),
@@ -75,7 +76,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("statistics",),
         ("table", "engines"),
         ("compare", "crosscheck"),
-        ("optimize", "confirm", "curves", "scoring", "sparse", "reproduce", "export", "advise"),
+        ("optimize", "confirm", "curves", "scoring", "sparse", "engine_rules", "reproduce", "export", "advise"),
         ("report",),
     ),
     "real_runner": (

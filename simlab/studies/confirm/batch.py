@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from simlab.analysis.confirm.groups import MachineSpeed, machine_speed
 from simlab.channels.needs import channels_read
-from simlab.policies.composition import check_batch
+from simlab.policies.composition import check_batch, check_runs_together
 from simlab.policies.engine.lock_step import served_sums
 from simlab.real_runner.confirm.groups import TextGroup, finished_groups, of_groups
 from simlab.real_runner.confirm.log import ConfirmLog
@@ -76,6 +76,7 @@ def predicted_groups(
     for one in priced.policies:
         check_needs(one.policy, trace.holds(draft))
         check_batch(one.policy, batch)
+        check_runs_together(one.policy, batch)
     rows = [policy_row(one, priced.prices) for one in priced.policies]
     served = [record.index for group in groups for record in group]
     channels = channels_read(one.policy for one in priced.policies)

@@ -140,7 +140,7 @@ def test_live_trees_are_those_of_the_replay() -> None:
     assert sum(tree.num_drafted for tree in trees) == 10
     whole = texts_of(long)
     roots = whole.roots.firsts[:-1] + 1
-    sizes, _ = rounds_of_policy(JointBudget(10), whole)(roots)
+    sizes, _ = rounds_of_policy(JointBudget(10), whole)(roots, np.arange(len(roots)))
     assert [tree.num_drafted for tree in trees] == sizes.tolist()
     for tree, draft in zip(trees, drafts, strict=True):
         alone = DDTree(10).select(draft)

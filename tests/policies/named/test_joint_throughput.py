@@ -210,7 +210,7 @@ def test_live_trees_are_those_of_the_replay() -> None:
     drafts: list[Draft] = [draft_source(policy.needs, one)(1) for one in long]
     trees = select_together(policy, drafts)
     whole = texts_of(long)
-    sizes, _ = rounds_of_policy(policy, whole)(whole.roots.firsts[:-1] + 1)
+    sizes, _ = rounds_of_policy(policy, whole)(whole.roots.firsts[:-1] + 1, np.arange(len(long)))
     assert [tree.num_drafted for tree in trees] == sizes.tolist()
     assert len(long) > 2
     assert 0 < sizes.sum() < 36

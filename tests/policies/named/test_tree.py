@@ -104,7 +104,7 @@ def test_a_named_policy_is_the_tree_that_it_says(named: NamedPolicy) -> None:
 
 
 def test_all_but_some_named_policies_are_trees() -> None:
-    others = {"ar", "joint", "joint-throughput", "entropy-width", "sequoia", "tree"}
+    others = {"ar", "joint", "joint-throughput", "vllm-adaptive", "sglang-dspark", "entropy-width", "sequoia", "tree"}
     assert {one.name for one in COMPOSED} == set(POLICIES) - others
     assert all(recipe_of(one).as_tree() for one in every_policy(FullArtefacts()) if one.name == "calibrated")
 

@@ -1,0 +1,178 @@
+"""SGLang's DSpark planner: how many tokens of each request's chain are verified, by a table of passes per second.
+
+From SGLang 0.5.23, ``sglang/srt/speculative/dspark_components/`` (``dspark_planner.py``, ``dspark_sps.py``,
+``dspark_sts.py``) and ``sglang/kernels/ops/speculative/dspark/dspark_schedule.py``.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from simlab.arrays import Doubles, Floats, Ints, Longs
+from simlab.cost import CostTable
+from simlab.errors import PolicyError
+from simlab.policies.artefacts import AUTO, Artefacts
+from simlab.policies.composition import Composed, Composition
+from simlab.policies.costs.pass_tables import probed_seconds
+from simlab.policies.costs.round_costs import ALL_STAGES
+from simlab.policies.named.chain import LONGEST_BLOCK, SpineOrder
+from simlab.policies.orders.node_order import OrderLayer
+from simlab.policies.rules.serving import (
+    LateConfidences,
+    best_lengths,
+    best_total,
+    first_of_chains,
+    log_odds,
+    log_probs_of,
+    sigmoid,
+)
+
+LEAST_SURVIVAL = 1e-6
+"""Tokens that are less probable than this are not verified."""
+
+PROFILED_CONTEXT = 1024
+
+
+@dataclass(frozen=True)
+class SglangDSpark(Composed):
+    """The DSpark planner as SGLang ships it: chains, cut where tokens of the whole batch bring the most per second.
+
+    The number of drafted tokens of a pass maximises expected tokens times passes per second, all numbers tried, with
+    confidences that are ``staleness`` drafts old; a new request counts as certain, and an engine's first rounds verify
+    all. It is then split by the present confidences. A confidence is the drafter's probability, its log-odds divided by
+    ``temperatures``, one for each position as in "1.1,0.9", or one for all; without them as it is. Passes per second
+    are known at multiples of ``probe`` tokens, by default of a block's, and taken from the next smaller one.
+    ``context`` is that of the profile; ``budget`` caps the drafted tokens of a pass, which SGLang does not. The memory
+    is of texts served together, so it takes ``--batch``; a text alone gets present confidences.
+    """
+
+    budget: int = LONGEST_BLOCK
+    staleness: int = 2
+    temperatures: str = ""
+    probe: int | None = None
+    context: int = PROFILED_CONTEXT
+    cost: str = AUTO
+
+    source: ClassVar[str] = "SGLang 0.5.23, DSpark planner"
+    exactness: ClassVar[str] = (
+        "exact (from sglang 0.5.23's released code) but for the drafter's first probability in place of its confidence "
+        "head, passes without prefills, and a table read from simlab's latencies in place of its profile"
+    )
+    reads: ClassVar[str] = "the first candidate at each depth; a latency profile"
+    variants: ClassVar[tuple[str, ...]] = ("", "probe=1,budget=5,temperatures=1.25")
+
+    def __post_init__(self) -> None:
+        if self.budget < 1:
+            raise ValueError(f"budget must be at least 1; got {self.budget}")
+        if self.staleness < 0:
+            raise ValueError(f"staleness must be 0 or more drafts; got {self.staleness}")
+        if self.probe is not None and self.probe < 1:
+            raise ValueError(f"probe must be at least 1 token; got {self.probe}")
+        if self.context < 1:
+            raise ValueError(f"context must be at least 1 token; got {self.context}")
+        _ = self._temperatures
+
+    @property
+    def _temperatures(self) -> tuple[float, ...]:
+        try:
+            found = tuple(float(one) for one in self.temperatures.split(",")) if self.temperatures else ()
+        except ValueError:
+            found = (0.0,)
+        if not all(np.isfinite(one) and one > 0 for one in found):
+            raise ValueError(f'temperatures must be numbers above 0 with commas, as "1.1,0.9"; got {self.temperatures}')
+        return found
+
+    def compose(self, artefacts: Artefacts) -> Composition:
+        """The drafter's chain, cut by SGLang's rule."""
+        table, cost_id = artefacts.cost(self.cost)
+        rule = DSparkPlanner(self.budget, table, self.staleness, self._temperatures, self.probe, self.context)
+        return Composition(SpineOrder(), rule, {"cost": cost_id})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DSparkPlanner:
+    """SGLang's rule; see `SglangDSpark`.
+
+    Attributes:
+        most: drafted tokens of a pass, of all texts together.
+        cost: of rounds of as many texts.
+        staleness: drafts between the confidences that make the budget and the present ones.
+        temperatures: of each position, one of all, or none.
+        probe: tokens from one measured size of a pass to the next; None: those of a block.
+        context: tokens before the roots of the profile.
+        stages: that count.
+    """
+
+    most: int
+    cost: CostTable
+    staleness: int
+    temperatures: tuple[float, ...]
+    probe: int | None
+    context: int
+    stages: tuple[str, ...] = ALL_STAGES
+    needs_scores: bool = field(default=True, init=False)
+    needs_probabilities: bool = field(default=True, init=False)
+    needs_falling: bool = field(default=True, init=False)
+
+    def seconds(self, num_texts: int, depth: int) -> Doubles:
+        """The profile, float64 ``[S * (D + 1) + 1]``: seconds of passes by tokens."""
+        step = self.probe or depth + 1
+        probes = range(step, max(num_texts * (depth + 1), step) + 1, step)
+        return probed_seconds(self.cost, self.stages, num_texts, depth, self.context, probes)
+
+    def confidences(self, log_probs: Doubles) -> Floats:
+        """Calibrated probabilities, float32 ``[S, D]``.
+
+        Raises:
+            PolicyError: there are too few temperatures.
+        """
+        depth = log_probs.shape[1]
+        if 1 < len(self.temperatures) < depth:
+            raise PolicyError(
+                f"temperatures must be one for each of {depth} positions; got {len(self.temperatures)}, add the others"
+            )
+        scale = np.array(self.temperatures[:depth] or (1.0,))
+        return sigmoid(log_odds(log_probs) / scale)
+
+    def memory(self) -> "DSparkMemory":
+        return DSparkMemory(self, self.staleness)
+
+    def shares(self, scores: Doubles, contexts: Longs) -> Ints:
+        return DSparkMemory(self, 0).shares(np.arange(len(scores)), scores, contexts)
+
+    def sizes(self, layer: OrderLayer, contexts: Longs) -> Ints:
+        assert layer.scores is not None
+        log_probs = log_probs_of(layer.scores)
+        survival = np.cumprod(self.confidences(log_probs), axis=1, dtype=np.float32)
+        eligible = np.isfinite(log_probs) & (survival >= LEAST_SURVIVAL)
+        return best_lengths(survival.astype(np.float64), eligible, self.seconds(1, log_probs.shape[1]))
+
+    def check_batch(self, batch: int) -> None:
+        pass
+
+
+class DSparkMemory:
+    """Confidences of earlier drafts; see `simlab.policies.rules.serving.ServingMemory`."""
+
+    def __init__(self, rule: DSparkPlanner, staleness: int) -> None:
+        self._rule, self._late, self._num_rounds = rule, LateConfidences(staleness), 0
+
+    def shares(self, requests: Longs, scores: Doubles, contexts: Longs) -> Ints:
+        log_probs = log_probs_of(scores)
+        num_texts, depth = log_probs.shape
+        confidences = self._rule.confidences(log_probs)
+        there = np.isfinite(log_probs)
+        late = np.cumprod(self._late.after(requests, confidences), axis=1, dtype=np.float32)
+        survival = np.sort(late[there & (late >= LEAST_SURVIVAL)].astype(np.float64))[::-1][: self._rule.most]
+        self._num_rounds += 1
+        if self._num_rounds <= self._late.staleness and self._rule.most >= there.sum():
+            # Nothing has come from the device yet, and SGLang verifies whole blocks.
+            whole: Ints = there.sum(axis=1).astype(np.int32)
+            return whole
+        budget = best_total(survival, num_texts, self._rule.seconds(num_texts, depth))
+        present = np.cumprod(confidences, axis=1, dtype=np.float32)
+        return first_of_chains(present, there & (present >= LEAST_SURVIVAL), budget, by_position=True)
+
+    def observe(self, num_accepted: Longs, num_known: Longs) -> None:
+        """Do nothing: this rule does not learn from what was accepted."""

@@ -1,0 +1,204 @@
+"""Rules of serving engines on a trace: their speed against hindsight, what stale confidences cost, what is believed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from simlab.analysis.engine_rules.figures import ScheduleSums, calibrations, prompts_of
+from simlab.analysis.engine_rules.schedules import Watched, hindsight, watched
+from simlab.analysis.engine_rules.text import (
+    CALIBRATION_NOTES,
+    SCHEDULE_NOTES,
+    calibration_text,
+    heading,
+    schedules_text,
+)
+from simlab.arrays import Doubles
+from simlab.cost import STAGES, CostTable
+from simlab.errors import CostError, TraceError, UsageError
+from simlab.policies.composition import Composition, check_batch
+from simlab.policies.engine.lock_step import TreeChoice, rounds_of_policy, serve, with_filler_requests
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policy import AnyPolicy
+from simlab.recorded import RecordedTexts, texts_of
+from simlab.studies.inputs.artefacts import TraceArtefacts
+from simlab.studies.inputs.prices import Prices, prices_for_trace, prices_of_batch
+from simlab.studies.inputs.progress import progress_bar
+from simlab.studies.inputs.trace import TraceSource, draft_set_named, first_prompts, opened
+from simlab.studies.result import StudyResult
+from simlab.traces.reader import Trace
+
+BATCHES = (1, 4, 16)
+LARGEST_TREES = 64
+"""Drafted tokens of joint-throughput's trees, of all texts together, or whole blocks where these are more."""
+
+HINDSIGHT, JOINT = "hindsight", "joint-throughput, trees"
+SHIPPED, ALL_LABELS = "vllm-adaptive", "vllm-adaptive, all labels"
+SCHEDULES: Mapping[str, str] = {
+    "chain": "chain",
+    "vllm-adaptive, stale=0": "vllm-adaptive:staleness=0",
+    "vllm-adaptive, stale=2": "vllm-adaptive:staleness=2",
+    "vllm-adaptive, drafter's own": "vllm-adaptive:estimator=drafter",
+    "sglang-dspark": "sglang-dspark",
+    "sglang-dspark, stale=0": "sglang-dspark:staleness=0",
+    "sglang-dspark, stale=1": "sglang-dspark:staleness=1",
+    "sglang-dspark, probe=1": "sglang-dspark:probe=1",
+}
+"""Policies by what tables call them, beside those that are watched."""
+
+NUM_SCHEDULES = len(SCHEDULES) + 4
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EngineRules(StudyResult):
+    """What rules of engines come to.
+
+    Attributes:
+        trace: the recording.
+        draft: the draft set.
+        prices: by batch size, what they are of.
+        schedules: a row for each schedule at each batch size.
+        calibration: a row for each estimator, position and batch size.
+    """
+
+    trace: Trace
+    draft: str
+    prices: Mapping[int, str]
+    schedules: Sequence[Mapping[str, object]]
+    calibration: Sequence[Mapping[str, object]]
+
+    def to_json(self) -> dict[str, object]:
+        """The value of ``simlab engine-rules --json``."""
+        return {
+            "text_id": self.trace.text_id,
+            "draft_ids": {self.draft: self.trace.draft_ids[self.draft]},
+            "prices": [{"batch": batch, "of": prices} for batch, prices in self.prices.items()],
+            "rows": list(self.schedules),
+            "calibration": list(self.calibration),
+        }
+
+    def text(self) -> str:
+        """The tables as ``simlab engine-rules`` prints them."""
+        lines = [f"trace    {self.trace.place} (text {self.trace.text_id})"]
+        for batch, prices in self.prices.items():
+            lines += ["", heading(batch, prices), "", schedules_text(self.schedules, batch)]
+            lines += ["", calibration_text(self.calibration, batch)]
+        return "\n".join([*lines, "", SCHEDULE_NOTES, CALIBRATION_NOTES])
+
+
+def engine_rules(
+    trace: TraceSource | None = None,
+    *,
+    batches: Sequence[int] = BATCHES,
+    cost: str | Path | None = None,
+    draft: str | None = None,
+    limit: int | None = None,
+    progress: bool | None = None,
+) -> EngineRules:
+    """Replay the rules of vLLM and SGLang, hindsight and simlab's joint rule on one trace.
+
+    Args:
+        trace: a trace, or where one is; None: the sample that comes with simlab.
+        batches: texts at a time; each is looked at by itself.
+        cost: a cost file, or the name of a shipped one; None: that which comes with simlab for the trace's models.
+        draft: the draft set; None: the only one.
+        limit: the first so many prompts only.
+        progress: whether a bar is shown; None: on a terminal.
+
+    Raises:
+        SimlabError: something is not there, or does not fit the rest.
+    """
+    if not batches or min(batches) < 1 or len(set(batches)) < len(batches):
+        raise UsageError(f"batch sizes must be different numbers of at least 1; got {list(batches)}")
+    recording = opened(trace)
+    name = draft_set_named(recording, draft)
+    texts = texts_of(list(recording.recorded(name, first_prompts(recording, limit))))
+    if not len(texts.roots.places):
+        raise TraceError(f"{recording.place} holds no rounds, so there is nothing to replay")
+    measured = _measured(recording, name, None if cost is None else Path(cost), limit)
+    headings: dict[int, str] = {}
+    schedules: list[Mapping[str, object]] = []
+    calibration: list[Mapping[str, object]] = []
+    with progress_bar(progress, "engine-rules", "schedule", len(batches) * NUM_SCHEDULES) as bar:
+        for batch in batches:
+            prices = prices_of_batch(measured, batch)
+            served = _Served(texts, batch, prices, TraceArtefacts(prices, recording, name), bar.update)
+            headings[batch] = prices.heading
+            schedules += served.schedules()
+            calibration += served.calibration()
+    return EngineRules(recording, name, headings, schedules, calibration)
+
+
+def _measured(trace: Trace, draft: str, path: Path | None, limit: int | None) -> Prices:
+    prices = prices_for_trace(path, trace, draft, limit)
+    if prices.cost is None:
+        raise CostError(
+            f"rules of engines weigh tokens against latency, and there is no latency profile. {prices.why_none}"
+        )
+    return prices
+
+
+class _Served:
+    """All schedules at one batch size."""
+
+    def __init__(
+        self, texts: RecordedTexts, batch: int, prices: Prices, artefacts: TraceArtefacts, advance: Callable[[], object]
+    ) -> None:
+        assert prices.cost is not None
+        self._texts, self._batch, self._cost = texts, batch, prices.cost
+        self._artefacts, self._advance = artefacts, advance
+        self._shipped, self._told = Watched(), Watched()
+
+    def schedules(self) -> list[Mapping[str, object]]:
+        """The rows of all of them; those that are watched are kept."""
+        rule = self._policy("vllm-adaptive")
+        assert isinstance(rule, Composition)
+        choose, self._shipped = watched(rule, self._texts, all_labels=False)
+        shipped = self._sums(SHIPPED, choose, self._cost)
+        choose, self._told = watched(rule, self._texts, all_labels=True)
+        told = self._sums(ALL_LABELS, choose, self._cost)
+        best = self._sums(HINDSIGHT, hindsight(self._texts, self._cost), self._cost)
+        joint = self._replayed(JOINT, f"joint-throughput:budget={self._trees()}")
+        others = [self._replayed(label, typed) for label, typed in SCHEDULES.items()]
+        every = [best, joint, others[0], shipped, told, *others[1:]]
+        return [one.row(self._batch, best, joint) for one in every]
+
+    def calibration(self) -> list[Mapping[str, object]]:
+        """What was believed in the rounds that were watched."""
+        found = [
+            *calibrations("drafter's own", self._shipped, self._texts, own=False),
+            *calibrations(SHIPPED, self._shipped, self._texts, own=True),
+            *calibrations(ALL_LABELS, self._told, self._texts, own=True),
+        ]
+        return [one.row(self._batch) for one in found]
+
+    def _trees(self) -> int:
+        rows = self._texts.rows
+        assert rows is not None
+        wanted = max(LARGEST_TREES, self._batch * rows.counts.shape[1])
+        return int(min(wanted, self._batch * self._cost.most_drafted))
+
+    def _policy(self, typed: str) -> AnyPolicy:
+        (named,) = parse_policies([typed], self._artefacts)
+        check_batch(named.policy, self._batch)
+        return named.policy
+
+    def _replayed(self, label: str, typed: str) -> ScheduleSums:
+        policy = self._policy(typed)
+        return self._sums(label, rounds_of_policy(policy, self._texts), self._cost.charged(policy))
+
+    def _sums(self, label: str, choose: TreeChoice, cost: CostTable) -> ScheduleSums:
+        texts = self._texts
+        served = serve(texts, self._batch, choose, with_filler_requests(len(texts.sequences)))
+        seconds = served.seconds(texts, replace(cost, draws=()), STAGES).sum(axis=1)
+        text_of = np.searchsorted(texts.roots.firsts, served.roots, side="right") - 1
+        prompts = prompts_of(texts)
+        num = int(prompts.max()) + 1
+        tokens = np.bincount(prompts, [len(one.text) - 1 for one in texts.sequences], num).astype(np.int64)
+        rounds = np.bincount(prompts[text_of], minlength=num).astype(np.int64)
+        drafted = np.bincount(prompts[text_of], served.num_drafted, num).astype(np.int64)
+        self._advance()
+        waited: Doubles = np.bincount(prompts, seconds, num).astype(np.float64)
+        return ScheduleSums(label, tokens, rounds, drafted, waited)
