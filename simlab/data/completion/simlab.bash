@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_simlab_train_subparsers=(dflash treeflash taps calibration ranks price ngram)
-_shtab_simlab_subparsers=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce confirm crosscheck import-metrics report train policies inspect export completion version help)
+_shtab_simlab_subparsers=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm crosscheck import-metrics report train policies inspect export completion version help)
 
 _shtab_simlab_demo_option_strings=(-h --help --out)
 _shtab_simlab_prompts_option_strings=(-h --help --out --from --split --seed --skip --limit --json)
@@ -22,6 +22,7 @@ _shtab_simlab_curves_option_strings=(-h --help --trace --draft --cost --budget -
 _shtab_simlab_scoring_option_strings=(-h --help --trace --draft -p --policy --cost --nodes --by --limit --json --progress --no-progress --out)
 _shtab_simlab_sparse_option_strings=(-h --help --trace --draft --recorded -p --policy --measured --cost --what-if --limit --json --progress --no-progress)
 _shtab_simlab_reproduce_option_strings=(-h --help --list --trace --dev-trace --draft --cost -p --policy --limit --json --progress --no-progress)
+_shtab_simlab_engine_rules_option_strings=(-h --help --trace --draft --cost --batch --limit --json --progress --no-progress)
 _shtab_simlab_confirm_option_strings=(-h --help -p --policy --from --trace --prompts --cost --reprice --limit --batch --by --out --resume --json --target --draft --channel --tap-offset --dtype --device --device-map --audit-device --execution --batch-invariant --threads --repeats --until-interval --time-limit --temperature --top-p --top-k --seed --max-new-tokens --chat-template-kwargs)
 _shtab_simlab_crosscheck_option_strings=(-h --help --endpoint --answers --trace --draft --engine --model --limit --concurrency --max-new-tokens --exact-counters --first-of-block --shared-server --tie --time-limit --key-variable --out --json --progress --no-progress)
 _shtab_simlab_import_metrics_option_strings=(-h --help --trace --draft --before --same-prompts --max-new-tokens --first-of-block --limit --json)
@@ -76,8 +77,8 @@ _shtab_simlab_inspect___schema_choices=(manifest cost optimum)
 _shtab_simlab_export___format_choices=(conformance vllm sglang tensorrt-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)
 _shtab_simlab_export___by_choices=(dataset context turn)
 _shtab_simlab_completion_pos_0_choices=(bash zsh)
-_shtab_simlab_help_pos_0_choices=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce confirm crosscheck import-metrics report train policies inspect export completion)
-_shtab_simlab_pos_0_choices=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce confirm crosscheck import-metrics report train policies inspect export completion version help)
+_shtab_simlab_help_pos_0_choices=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm crosscheck import-metrics report train policies inspect export completion)
+_shtab_simlab_pos_0_choices=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm crosscheck import-metrics report train policies inspect export completion version help)
 
 _shtab_simlab_demo__h_nargs=0
 _shtab_simlab_demo___help_nargs=0
@@ -141,6 +142,11 @@ _shtab_simlab_reproduce___list_nargs=0
 _shtab_simlab_reproduce___json_nargs=0
 _shtab_simlab_reproduce___progress_nargs=0
 _shtab_simlab_reproduce___no_progress_nargs=0
+_shtab_simlab_engine_rules__h_nargs=0
+_shtab_simlab_engine_rules___help_nargs=0
+_shtab_simlab_engine_rules___json_nargs=0
+_shtab_simlab_engine_rules___progress_nargs=0
+_shtab_simlab_engine_rules___no_progress_nargs=0
 _shtab_simlab_confirm__h_nargs=0
 _shtab_simlab_confirm___help_nargs=0
 _shtab_simlab_confirm___resume_nargs=0

@@ -17,6 +17,7 @@ _shtab_simlab_commands() {
     crosscheck:'Does a live serving engine do what a trace foretells?'
     curves:'Is expected throughput unimodal in the tree budget? What do early-stopping rules lose?'
     demo:'Run every step once: record, profile, replay, choose, confirm, report.'
+    engine-rules:'Replay how vLLM and SGLang cut chains: what hindsight, fresh confidences or trees would add.'
     export:'Export policies and results for engines, papers and tests.'
     help:'Show what a command does, and its options.'
     import-cost:'Make a cost file from latencies measured elsewhere.'
@@ -195,6 +196,20 @@ _shtab_simlab_demo_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_demo_defaults_added=0
 
+_shtab_simlab_engine_rules_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--trace[a recorded trace\: a folder, or an address such as hf\:\/\/...]:DIR:"
+  "--draft[the draft set, where the trace holds more than one]:NAME:"
+  "--cost[latency profile\: a file of \`simlab profile\`, or the name of a packaged one]:FILE:"
+  "*--batch[texts at a time\; may be repeated (default\: 1, 4, 16)]:N:"
+  "--limit[the first N prompts only]:N:"
+  "--json[print JSON]"
+  {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_engine_rules_defaults_added=0
+
 _shtab_simlab_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--format[what to write]:format:(conformance vllm sglang tensorrt-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)"
@@ -219,7 +234,7 @@ _shtab_simlab_export_defaults_added=0
 
 _shtab_simlab_help_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":without it, the list:(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce confirm crosscheck import-metrics report train policies inspect export completion)"
+  ":without it, the list:(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm crosscheck import-metrics report train policies inspect export completion)"
   ":of a command that has kinds, such as train dflash:"
 )
 
@@ -682,6 +697,7 @@ _shtab_simlab() {
         crosscheck) _arguments -C -s $_shtab_simlab_crosscheck_options ;;
         curves) _arguments -C -s $_shtab_simlab_curves_options ;;
         demo) _arguments -C -s $_shtab_simlab_demo_options ;;
+        engine-rules) _arguments -C -s $_shtab_simlab_engine_rules_options ;;
         export) _arguments -C -s $_shtab_simlab_export_options ;;
         help) _arguments -C -s $_shtab_simlab_help_options ;;
         import-cost) _arguments -C -s $_shtab_simlab_import_cost_options ;;
