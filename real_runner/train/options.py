@@ -106,6 +106,8 @@ class TrainOptions:
         num_layers: None takes 2, or what the drafter that is started from has.
         taps: None takes five layers, spread, or those of the drafter that is started from.
         mask_token: text of the token that stands for "not yet known"; None takes one that no text contains.
+        causal: whether no slot of a block sees a later one: JetSpec's head; a causal one stays so.
+        variable_prefix: blocks begin with l true tokens, l as likely as this number to the power l; None: with none.
     """
 
     target: str
@@ -119,6 +121,8 @@ class TrainOptions:
     taps: tuple[int, ...] | None = None
     mask_token: str | None = None
     init: str = "target"
+    causal: bool = False
+    variable_prefix: float | None = None
     eval_every: int = 500
     resume: bool = False
     device: str = "cpu"
@@ -127,6 +131,8 @@ class TrainOptions:
         _check_positive(self, "dev_limit", "eval_every")
         if self.block_size is not None and self.block_size < 2:
             raise ValueError(f"the block size must be at least 2 (the root counts); got {self.block_size}")
+        if self.variable_prefix is not None and not 0 < self.variable_prefix < math.inf:
+            raise ValueError(f"the variable prefix must be above 0; got {self.variable_prefix}")
         stems = [path.stem for path in self.dev]
         if len(set(stems)) < len(stems):
             raise ValueError(f"dev files need different names; got {', '.join(stems)}")

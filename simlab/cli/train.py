@@ -49,7 +49,13 @@ states are kept there too: taps x hidden size x 2 bytes a token. They can be del
 
 --init FOLDER begins a new run, with its own schedule, where another ended: with the float32 weights
 and the optimiser's moments of FOLDER/state.safetensors where there is one, else with the weights of
-model.safetensors and a new optimiser. It says on stderr which."""
+model.safetensors and a new optimiser. It says on stderr which.
+
+  simlab train dflash --text text.parquet --init dflash-smollm2-135m --variable-prefix 0.8 --out runs/second
+  simlab train dflash --text text.parquet --init dflash-smollm2-135m --causal --out runs/causal
+
+The first is a second drafter for `d2sd`: it drafts behind tokens that are there already. The second is a
+causal head: in a block no slot sees a later one, so that a depth goes on from the depths before."""
 
 
 _HELD_OUT = """Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
@@ -133,7 +139,15 @@ def _add_dflash(parser: Parser) -> None:
     _add_answers(parser.add_argument_group("text"))
     _add_sizes(parser.add_argument_group("drafter"))
     _add_plan(parser.add_argument_group("plan"), _DRAFTER_PLAN, eval_every=500)
-    _add_loss(parser.add_argument_group("loss"))
+    loss = parser.add_argument_group("loss")
+    _add_loss(loss)
+    loss.add_argument(
+        "--variable-prefix",
+        type=float,
+        metavar="X",
+        help="blocks begin with l true tokens, l as likely as X to the power l, and the loss with what comes behind; "
+        "D2SD's second drafter learns so (try 0.8; default: with none)",
+    )
 
 
 def _add_taps(parser: Parser) -> None:
@@ -225,6 +239,8 @@ def _add_sizes(group: Options) -> None:
     group.add_argument("--block-size", type=positive, metavar="N", help="root included (default 8)")
     group.add_argument("--layers", type=positive, metavar="N", help="draft layers (default 2)")
     group.add_argument("--taps", metavar="I,J,...", help="target layers whose states are read (default: five, spread)")
+    said = "no slot of a block sees a later one: a causal head, as JetSpec has it"
+    group.add_argument("--causal", action="store_true", help=said)
     group.add_argument(
         "--mask-token", metavar="TEXT", help="a token of the target (default: one that no text contains)"
     )
@@ -341,6 +357,8 @@ def _run_dflash(options: argparse.Namespace) -> int:
             taps=taps,
             mask_token=options.mask_token,
             init=options.init,
+            causal=options.causal,
+            variable_prefix=options.variable_prefix,
             eval_every=options.eval_every,
             resume=options.resume,
             device=options.device,
