@@ -143,7 +143,7 @@ def _behind(
         int32 and float32 ``[N, b, R]``, on the grid, in the order of `simlab.sampling.candidates`.
     """
     num_roots, num_paths, length = paths.shape
-    filled = torch.from_numpy(paths.reshape(-1, length)).to(positions.device)
+    filled = torch.from_numpy(paths.reshape(num_roots * num_paths, length)).to(positions.device)
     roots = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
     states = block_states(drafter, target, *roots, context, filled)
     log_probs = logits_of(drafter, target, states.after[:, length]).log_softmax(-1)

@@ -52,7 +52,9 @@ def _earlier(options: TrainOptions, target: Target) -> DFlashDrafter:
     own = ("an embedding or a head of its own",) if drafter.embed_tokens or drafter.lm_head else ()
     variants = replace(config, layer_views=()).variants if config.is_causal_head else config.variants
     if not_plain := (*variants, *own):
-        raise ModelError(f"{options.init} has {', '.join(not_plain)}; simlab trains plain and causal DFlash drafters only")
+        raise ModelError(
+            f"{options.init} has {', '.join(not_plain)}; simlab trains plain and causal DFlash drafters only"
+        )
     given = {"draft layers": options.num_layers, "taps": options.taps}
     has = {"draft layers": config.num_hidden_layers, "taps": config.target_layer_ids}
     for what, wanted in given.items():
