@@ -22,6 +22,7 @@ from simlab.grid import STEPS_PER_NAT
 from simlab.real_runner.drafters.dense import block_states, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.drafters.ranked import first_candidates
+from simlab.real_runner.heads.base import BaseCandidates
 from simlab.real_runner.targets.model import Target
 
 _BYTES_OF_NODE = 4.51
@@ -55,8 +56,8 @@ class PathReach:
 
     @property
     def width(self) -> int:
-        """Candidates of a draft set that are read: none, and the least that can be asked for is one."""
-        return 1
+        """How many candidates of each depth of the drafter are read."""
+        return self.top_k
 
     def within(self, num_tokens: int) -> "PathReach":
         """This reach where a drafter has so many tokens: it proposes no more."""
@@ -82,8 +83,8 @@ class PathReach:
         return self.num_scores(depth) * _BYTES_OF_NODE
 
     def widest(self, width: int) -> str:
-        """No setting bounds what is read of a draft set."""
-        return f"top_k={self.top_k}"
+        """The setting that must be smaller where a depth keeps so many candidates."""
+        return f"top_k={width}"
 
 
 @torch.inference_mode()
@@ -93,9 +94,10 @@ def path_pools(
     root_tokens: Tensor,
     positions: Tensor,
     context: DrafterContext,
+    base: BaseCandidates,
     reach: PathReach,
 ) -> PoolRows:
-    """The pools below some roots of one text, a pass a depth.
+    """The pools below some roots of one text: its own candidates of the first depth, then a pass a depth.
 
     Args:
         drafter: and its target, whose embedding and head it may borrow.
@@ -103,6 +105,7 @@ def path_pools(
         root_tokens: int64 ``[N]``.
         positions: int64 ``[N]``, absolute.
         context: of the text; a block sees what lies before its own root.
+        base: the drafter's first candidates below these roots, at least R.
         reach: of the pools; no more than the drafter has.
 
     Raises:
@@ -113,7 +116,10 @@ def path_pools(
     costs, first = np.zeros((num_roots, 1), np.int64), 0
     columns = list[tuple[Ints, Ints, Floats, Bools]]()
     for level in range(depth):
-        ids, log_probs = _behind(drafter, target, root_tokens, positions, context, paths, reach.top_k)
+        if level == 0:
+            ids, log_probs = base.ids[:, :1, : reach.top_k], base.log_probs[:, :1, : reach.top_k]
+        else:
+            ids, log_probs = _behind(drafter, target, root_tokens, positions, context, paths, reach.top_k)
         below = (costs[:, :, None] + np.rint(log_probs * -STEPS_PER_NAT).astype(np.int64)).reshape(num_roots, -1)
         chosen = _best(below, reach.beam if level < depth - 1 else 0)
         expanded = np.zeros(below.shape, np.bool_)
@@ -144,8 +150,8 @@ def _behind(
     """
     num_roots, num_paths, length = paths.shape
     filled = torch.from_numpy(paths.reshape(num_roots * num_paths, length)).to(positions.device)
-    roots = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
-    states = block_states(drafter, target, *roots, context, filled)
+    roots, places = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
+    states = block_states(drafter, target, roots, places, context, filled)
     log_probs = logits_of(drafter, target, states.after[:, length]).log_softmax(-1)
     ids, kept = first_candidates(log_probs, top_k)
     ids = ids if drafter.vocabulary is None else drafter.vocabulary.to_target(ids)

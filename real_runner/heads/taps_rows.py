@@ -5,6 +5,8 @@ One arithmetic serves training, the dense record, with many roots, and a round, 
 Letters: N roots, D depths, n nodes of a pool, P of them that may have children, the root counted, H hidden size.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -135,10 +137,11 @@ def pool_columns(
         part = base.part(first, first + len(some))
         parts.append(scored_pools(scorer, drafter, target, states, ids[some.cpu().numpy()], part, reach))
         first += len(some)
-    return PoolColumns.unlabelled(_joined(parts))
+    return PoolColumns.unlabelled(joined_pools(parts))
 
 
-def _joined(parts: list[PoolRows]) -> PoolRows:
+def joined_pools(parts: Sequence[PoolRows]) -> PoolRows:
+    """The pools of some roots, one part after the other; of no part none."""
     return PoolRows(
         np.concatenate([np.empty(0, np.int64), *(one.sizes for one in parts)]),
         np.concatenate([np.empty(0, np.int32), *(one.tokens for one in parts)]),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE, drafted
+from random_heads import PROMPT_LENGTH, TEXT, VOCAB_SIZE, base_at, drafted
 from random_trees import random_models
 
 from simlab.channels import POOL, Pool, PoolRows
@@ -36,7 +36,9 @@ def context_of(models: Models) -> DrafterContext:
 
 
 def pools_at(models: Models, roots: torch.Tensor, reach: PathReach) -> PoolRows:
-    return path_pools(models.drafter, models.target, TEXT[roots], roots, context_of(models), reach)
+    _, marginals, _ = drafted(models)
+    base = base_at([marginals[int(root) - PROMPT_LENGTH] for root in roots], VOCAB_SIZE)
+    return path_pools(models.drafter, models.target, TEXT[roots], roots, context_of(models), base, reach)
 
 
 @torch.inference_mode()
