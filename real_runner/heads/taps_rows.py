@@ -15,10 +15,10 @@ from simlab.arrays import Doubles, Ints
 from simlab.channels import PoolRows
 from simlab.errors import ModelError
 from simlab.grid import to_grid
-from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens
+from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.draft_rows import blocks_per_pass
-from simlab.real_runner.drafters.ranked import NO_LAWS
+from simlab.real_runner.drafters.ranked import NO_LAWS, first_candidates
 from simlab.real_runner.heads.base import BaseCandidates, base_candidates
 from simlab.real_runner.heads.taps import ScorerInputs, TapsScorer
 from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, beam_nodes, pools_of
@@ -58,6 +58,19 @@ def scorer_inputs(
         states=states.after.float(),
         embedded=embedded_tokens(drafter, target, torch.from_numpy(tokens).to(device)).float(),
     )
+
+
+def first_base(drafter: DFlashDrafter, target: Target, states: BlockStates, width: int) -> BaseCandidates:
+    """The drafter's first candidates at every depth of some states.
+
+    Raises:
+        ModelError: a row of logits is no law.
+    """
+    log_probs = logits_of(drafter, target, states.after).log_softmax(-1).flatten(0, 1)
+    ids, kept = first_candidates(log_probs, width)
+    whole = ids if drafter.vocabulary is None else drafter.vocabulary.to_target(ids)
+    shape = *states.after.shape[:2], width
+    return BaseCandidates(whole.astype(np.int32).reshape(shape), kept.reshape(shape))
 
 
 def _spread(base: BaseCandidates) -> Doubles:

@@ -7,6 +7,10 @@ from pathlib import Path
 
 from simlab.sampling.choice import Sampling
 
+PATH, LAW = "path", "law"
+LABELS = (PATH, LAW)
+"""What a scorer of pools learns from: the text's own tokens, or the target's probabilities at all nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class LossWeights:
@@ -195,15 +199,21 @@ class ScorerOptions(NetworkOptions):
         beam: nodes of each depth of the pools that it learns from.
         extensions: the drafter's candidates of the next depth that are looked at below each.
         reach_weight: of the loss on whole paths, beside that below single nodes.
+        labels: one of `LABELS`.
+        law_roots: roots in all at which the target is asked for its probabilities, as many of each text.
     """
 
     beam: int = 48
     extensions: int = 64
     reach_weight: float = 0.5
+    labels: str = PATH
+    law_roots: int = 4000
 
     def __post_init__(self) -> None:
         NetworkOptions.__post_init__(self)
-        _check_positive(self, "beam", "extensions")
+        _check_positive(self, "beam", "extensions", "law_roots")
+        if self.labels not in LABELS:
+            raise ValueError(f"labels are {' or '.join(LABELS)}; got {self.labels}")
         if not 0 <= self.reach_weight < math.inf:
             raise ValueError(f"reach_weight must be at least 0; got {self.reach_weight}")
 

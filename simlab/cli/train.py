@@ -15,6 +15,8 @@ from simlab.errors import UsageError, at_the_door, needing_models
 from simlab.limits.typed_numbers import whole_number
 from simlab.real_runner.record.options import parse_template_kwargs
 from simlab.real_runner.train.options import (
+    LABELS,
+    PATH,
     HeadOptions,
     LossWeights,
     ScorerOptions,
@@ -79,9 +81,10 @@ _TAPS = (
     """A scorer (after TAPS, arXiv 2606.00487) says how probable a node of a draft tree is once its parent is right.
 Its nodes are those of a beam over the drafter's candidates; the drafter stays as it is. It learns from
 the same kinds of text as a head does, and from its own path: below each node that the text goes through,
-which token came.
+which token came. With --labels law it learns what the target thinks of every node, as the release does.
 
   simlab train taps --prompts fresh.jsonl --out runs/scorer
+  simlab train taps --prompts fresh.jsonl --labels law --law-roots 4000 --out runs/scorer
   simlab record --trace runs/mine --add-channel taps=runs/scorer
 
 """
@@ -159,7 +162,15 @@ def _add_taps(parser: Parser) -> None:
     _add_network_plan(parser.add_argument_group("plan"), _SCORER_PLAN)
     parser.set_defaults(head_tokens=_SCORER_PLAN.head_tokens)
     said = "of the loss on whole paths, beside that below single nodes (default 0.5)"
-    parser.add_argument_group("loss").add_argument("--reach-weight", type=float, default=0.5, metavar="X", help=said)
+    loss = parser.add_argument_group("loss")
+    loss.add_argument("--reach-weight", type=float, default=0.5, metavar="X", help=said)
+    said = (
+        "path: the tokens of the text, below the nodes that it goes through (default); law: the target's "
+        "probabilities at all nodes, as the release learns, a pass of the target for each pool"
+    )
+    loss.add_argument("--labels", choices=LABELS, default=PATH, help=said)
+    said = "with law: pools that the target is asked at, as many of each text (default 4000)"
+    loss.add_argument("--law-roots", type=positive, default=4000, metavar="N", help=said)
 
 
 def _add_treeflash(parser: Parser) -> None:
@@ -387,6 +398,8 @@ def _run_taps(options: argparse.Namespace) -> int:
             beam=options.beam,
             extensions=options.extensions,
             reach_weight=options.reach_weight,
+            labels=options.labels,
+            law_roots=options.law_roots,
         )
     return _finished(chosen.out, lambda: f"The scorer is in {train_scorer(chosen)}")
 
