@@ -74,7 +74,7 @@ def test_it_is_priced_as_a_channel(made: Made, tmp_path: Path, capsys: pytest.Ca
     models = str(made.folder / "target"), str(made.folder / "drafter")
     channel = ProfileChannel(str(made.folder / "drafter"), SETTINGS, None)
     cost = tmp_path / "cost.json"
-    profile(*models, out=cost, node_counts=(0, 4, 16), contexts=(8, 40), repeats=5, channels={"jetspec": channel})
+    profile(*models, out=cost, node_counts=(0, 4, 16), contexts=(8, 120), repeats=5, channels={"jetspec": channel})
     trace = str(made.folder / "trace")
     assert main(["replay", "--trace", trace, "-p", POLICY, "-p", "chain", "--cost", str(cost)]) == 0
     said = capsys.readouterr().out
