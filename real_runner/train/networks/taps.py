@@ -2,8 +2,9 @@
 
 Of every drawn root the drafter's pool is made as in a round. Labels on the path are ours: below each node of the pool
 that the text goes through, the text's own token, or another outcome where the pool does not hold it. The release's are
-laws: the target's probabilities at all nodes, a pass of the target for each pool (`pool_laws`). The held-out loss is
-that on the path with both, so that runs can be compared.
+laws: the target's probabilities at all nodes, a pass of the target for each pool (`pool_laws`), of held-out texts too,
+so that the step that is kept is the best at what is learnt. Cross-entropy and agreement by depth are on the path with
+both, so that runs can be compared.
 """
 
 import copy
@@ -44,19 +45,16 @@ def train_scorer(options: ScorerOptions) -> Path:
         config = drafter.config
         reach = PoolReach(options.beam, options.extensions).within(config.draft_vocab_size or config.vocab_size)
         scorer = TapsScorer(ScorerSizes(config.hidden_size, config.depth)).to(target.device)
-        laws = _laws(options, drafter, target, store, reach) if options.labels == LAW else None
-        return ScorerLoss(scorer, drafter, target, store, options, reach, laws)
+        return ScorerLoss(scorer, drafter, target, store, options, reach)
 
     return train_network(options, begun)
 
 
-def _laws(
-    options: ScorerOptions, drafter: DFlashDrafter, target: Target, store: FeatureStore, reach: PoolReach
-) -> LawTexts:
-    """The labels of a run, in its folder.
+def _roots_of_a_text(options: ScorerOptions, store: FeatureStore) -> int:
+    """At how many roots of each text the target is asked.
 
     Raises:
-        ModelError: there are more texts than roots, or the folder holds other labels.
+        ModelError: there are more texts than roots.
     """
     num = options.law_roots // len(store.usable)
     if num == 0:
@@ -64,6 +62,23 @@ def _laws(
             f"--law-roots {options.law_roots} is less than one root for each of {len(store.usable)} texts; ask for "
             "more, or learn from fewer texts with --limit"
         )
+    return num
+
+
+def _laws(
+    options: ScorerOptions,
+    drafter: DFlashDrafter,
+    target: Target,
+    store: FeatureStore,
+    reach: PoolReach,
+    num: int,
+    name: str,
+) -> LawTexts:
+    """The labels of some texts of a run, in a folder of that name in the run's.
+
+    Raises:
+        ModelError: the folder holds other labels.
+    """
     source = {
         "target": target.digest,
         "drafter": checkpoint_digest(find_drafter(options.draft).folder),
@@ -73,7 +88,7 @@ def _laws(
         "roots of a text": num,
         "texts": content_id(store.usable),
     }
-    folder = options.out / "laws"
+    folder = options.out / name
     claim(folder, "source.json", source, "labels of other texts, roots, pools or models")
     return read_laws(store, drafter, target, reach, folder, num, options.plan.seed)
 
@@ -108,7 +123,6 @@ class ScorerLoss:
         store: FeatureStore,
         options: ScorerOptions,
         reach: PoolReach,
-        laws: LawTexts | None = None,
     ) -> None:
         """Hold on to what a step needs.
 
@@ -119,22 +133,34 @@ class ScorerLoss:
             store: the texts that are learnt from.
             options: of the run.
             reach: of the pools; no more than the drafter has.
-            laws: the target's probabilities at pools of the store's texts; None: labels are on the path.
+
+        Raises:
+            ModelError: there are more texts than roots at which the target is to be asked, or the folder of the run
+                holds other labels.
         """
         self.network, self.drafter, self.target, self.store = scorer, drafter, target, store
-        self.options, self.reach, self.laws = options, reach, laws
+        self.options, self.reach = options, reach
+        self.laws: LawTexts | None = None
+        self._held_out_laws: LawTexts | None = None
+        if options.labels == LAW:
+            self._num_roots = _roots_of_a_text(options, store)
+            self.laws = self._asked(store, "laws")
 
     def __call__(self, step: int) -> Tensor:
         """The loss of the step's batch, a scalar."""
         if self.laws is not None:
-            return self._law_loss(*self._with_laws(step, self.laws))
+            return self._law_loss(self.network, *self._with_laws(step, self.laws))
         plan, size = self.options.plan, self.drafter.config.block_size
         batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size)
         return self._loss(self._scored(self.network, batch))
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The scorer on other texts, at the same roots each time."""
+        """The scorer on other texts, at the same roots each time.
+
+        Raises:
+            ModelError: the folder of the run holds labels of others.
+        """
         plan, size = self.options.plan, self.drafter.config.block_size
         fixed = copy.deepcopy(self.network).eval()
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
@@ -143,8 +169,9 @@ class ScorerLoss:
         counted = scored.asked.sum(0).clamp(min=1)
         entropies = -(scored.of_truth * scored.asked).sum(0) / counted
         right = ((scored.of_truth >= scored.best) & scored.asked).sum(0) / counted
+        loss = float(self._loss(scored)) if self.laws is None else self._held_out_law_loss(fixed, store)
         return HeldOut(
-            round(float(self._loss(scored)), 6),
+            round(loss, 6),
             tuple(round(value, 4) for value in entropies.tolist()),
             tuple(round(value, 4) for value in right.tolist()),
         )
@@ -199,9 +226,24 @@ class ScorerLoss:
         batch = self.store.at(drawn, laws.roots[torch.from_numpy(texts)], self.drafter.config.block_size)
         return batch, laws.at(texts, self.reach, self.drafter.config.depth)
 
-    def _law_loss(self, batch: TrainingBatch, laws: PoolLaws) -> Tensor:
+    def _asked(self, store: FeatureStore, name: str) -> LawTexts:
+        return _laws(self.options, self.drafter, self.target, store, self.reach, self._num_roots, name)
+
+    def _held_out_law_loss(self, scorer: TapsScorer, store: FeatureStore) -> float:
+        """The mean over texts; they are asked about once."""
+        if self._held_out_laws is None:
+            self._held_out_laws = self._asked(store, "held-out-laws")
+        laws, config, sums = self._held_out_laws, self.drafter.config, 0.0
+        for first in range(0, len(store.usable), self.options.plan.num_sequences):
+            texts = np.arange(first, min(first + self.options.plan.num_sequences, len(store.usable)))
+            roots = laws.roots[torch.from_numpy(texts)]
+            batch = store.at([store.usable[text] for text in texts], roots, config.block_size)
+            sums += len(texts) * float(self._law_loss(scorer, batch, laws.at(texts, self.reach, config.depth)))
+        return sums / len(store.usable)
+
+    def _law_loss(self, scorer: TapsScorer, batch: TrainingBatch, laws: PoolLaws) -> Tensor:
         """The release's: how far the scorer is from the target below each parent, and whether paths are reached."""
-        nodes, conditional, rest = self._said(self.network, batch, laws.nodes)
+        nodes, conditional, rest = self._said(scorer, batch, laws.nodes)
         return law_loss(nodes, conditional, rest, laws.log_probs, self.options.reach_weight)
 
     def _loss(self, scored: _Scored) -> Tensor:

@@ -211,17 +211,19 @@ def test_a_step_is_a_function_of_its_number(trained: Path, folder: Path) -> None
 
     target, store = load_target(str(folder / "target"), torch.float32), FeatureStore(trained / "features")
     drafter = load_drafter(folder / "drafter", torch.float32)
-    texts, _ = store.split(0.25)
-    laws = read_laws(texts, drafter, target, REACH, trained.parent / "again", 2, seed=1)
+    texts, held_out = store.split(0.25)
     options = ScorerOptions(
         target=str(folder / "target"),
         draft=str(folder / "drafter"),
-        out=trained,
+        out=trained.parent / "again",
         plan=TrainingPlan(steps=3, num_sequences=2, num_roots=4),
+        labels="law",
+        law_roots=20,
         texts=TextOptions(text=folder / "texts.parquet"),
     )
     torch.manual_seed(0)
     scorer = TapsScorer(ScorerSizes(drafter.config.hidden_size, drafter.config.depth))
-    first, second = (ScorerLoss(scorer, drafter, target, texts, options, REACH, laws) for _ in range(2))
+    first, second = (ScorerLoss(scorer, drafter, target, texts, options, REACH) for _ in range(2))
+    assert first.held_out(held_out) == second.held_out(held_out)
     assert float(first(1).detach()) == float(second(1).detach())
     assert float(first(1).detach()) != float(first(2).detach())
