@@ -83,9 +83,9 @@ def block_states(
         root_tokens: see there.
         positions: see there.
         context: see there.
-        filled: int64 ``[R, i]``, tokens that slots 1 .. i of each block hold in place of masks; None: no slot does. Then
-            a causal head is run up to the first mask that predicts alone, which sees nothing of those behind it, and
-            the states end there.
+        filled: int64 ``[R, i]``, tokens that slots 1 .. i of each block hold in place of masks; None: no slot does. A
+            causal head with filled slots is run up to the first one that predicts behind them, and the states end
+            there: that one sees none of the others.
     """
     config = drafter.config
     num_sequences = context.keys[0].shape[0]

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from simlab.arrays import Bools, Floats, Ints, Longs
 from simlab.channels import POOL, PoolRows
-from simlab.grid import STEPS_PER_NAT
-from simlab.real_runner.drafters.dense import block_states, logits_of
+from simlab.grid import STEPS_PER_NAT, to_grid
+from simlab.real_runner.drafters.dense import block_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
-from simlab.real_runner.drafters.ranked import first_candidates
 from simlab.real_runner.heads.base import BaseCandidates
+from simlab.real_runner.heads.rows import first_of_all
 from simlab.real_runner.targets.model import Target
 
 _BYTES_OF_NODE = 4.51
@@ -127,7 +127,7 @@ def path_pools(
         tokens = ids.reshape(num_roots, -1)
         columns.append((tokens, np.repeat(numbers, reach.top_k, 1), log_probs.reshape(num_roots, -1), expanded))
         above = np.take_along_axis(paths, (chosen // reach.top_k)[:, :, None], 1)
-        paths = np.concatenate([above, np.take_along_axis(tokens, chosen, 1)[:, :, None]], axis=2)
+        paths = np.concatenate([above, np.take_along_axis(tokens, chosen, 1)[:, :, None]], axis=2, dtype=np.int64)
         costs, numbers = np.take_along_axis(below, chosen, 1), (first + 1 + chosen).astype(np.int32)
         first += below.shape[1]
     whole = [np.concatenate(column, axis=1).ravel() for column in zip(*columns, strict=True)]
@@ -152,10 +152,8 @@ def _behind(
     filled = torch.from_numpy(paths.reshape(num_roots * num_paths, length)).to(positions.device)
     roots, places = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
     states = block_states(drafter, target, roots, places, context, filled)
-    log_probs = logits_of(drafter, target, states.after[:, length]).log_softmax(-1)
-    ids, kept = first_candidates(log_probs, top_k)
-    ids = ids if drafter.vocabulary is None else drafter.vocabulary.to_target(ids)
-    return ids.reshape(num_roots, num_paths, -1), kept.reshape(num_roots, num_paths, -1)
+    ids, log_probs = first_of_all(drafter, target, states.after[:, length : length + 1], top_k)
+    return ids.reshape(num_roots, num_paths, -1), to_grid(log_probs).reshape(num_roots, num_paths, -1)
 
 
 def _best(costs: Longs, count: int) -> Longs:

@@ -64,9 +64,7 @@ def test_the_runner_builds_the_trees_of_the_record(made: Made, tmp_path: Path) -
     assert isinstance(setup.models.channels["jetspec"], PathProducer)
     runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
     ours = [run for run in runs if run.policy_id in {one.policy_id for one in policies()[-2:]}]
-    assert (
-        len(ours) == 2 * len({run.sequence_id for run in ours}) if hasattr(ours[0], "sequence_id") else len(ours) >= 4
-    )
+    assert len(ours) >= 4
     assert all(run.unequal == "" and run.totals.drafted > run.totals.rounds for run in ours)
 
 
