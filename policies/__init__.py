@@ -23,6 +23,7 @@ from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.eagle2_beam import Eagle2Beam
 from simlab.policies.named.entropy_width import EntropyWidth
 from simlab.policies.named.expand_parent import ExpandParentTree
+from simlab.policies.named.jetspec import JetSpec
 from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.named.presto import Presto
@@ -59,6 +60,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "d2sd-boundary": D2SDBoundary,
     "spine-gap": SpineGap,
     "taps": Taps,
+    "jetspec": JetSpec,
     "treeflash": TreeFlash,
     "tree": Tree,
 }

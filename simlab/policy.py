@@ -17,7 +17,7 @@ CUT = {TRANSITIONS: ("previous", "top_k"), POOL: ("depth", EXACT_NODES)}
 """Settings of which a recording with more holds all that one with fewer does, by the kind of the channel."""
 
 
-MADE_WITH = {TRANSITIONS: ("previous", "top_k", "candidates"), POOL: ("beam", "extensions")}
+MADE_WITH = {TRANSITIONS: ("previous", "top_k", "candidates"), POOL: ("beam", "extensions", "top_k")}
 """The settings that bound how much is made of a channel, by its kind: as typed behind the checkpoint of its network."""
 
 UNITS = {TRANSITIONS: "previous"}

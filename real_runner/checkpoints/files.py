@@ -68,13 +68,17 @@ PACKAGED_SCORER = "taps-smollm2-135m"
 """The TAPS scorer for it."""
 
 
+PACKAGED_CAUSAL = "jetspec-smollm2-135m"
+"""A causal head for the same target: a drafter of its own."""
+
+
 def find_drafter(name: str) -> ModelFiles:
     """The files of a packaged drafter, head or scorer, of a local one, or of one fetched from the hub.
 
     Raises:
         ModelError: there is none of that name.
     """
-    if name in (PACKAGED, PACKAGED_HEAD, PACKAGED_SCORER):
+    if name in (PACKAGED, PACKAGED_HEAD, PACKAGED_SCORER, PACKAGED_CAUSAL):
         return ModelFiles(Path(str(files("simlab.real_runner"))) / "data" / name, "")
     if Path(name).is_dir() or name.endswith(".safetensors"):
         return ModelFiles(Path(name), "")

@@ -1,6 +1,7 @@
 """The ``config.json`` of a DFlash checkpoint in z-lab's layout, as PyPI dflash 0.1.0 reads it.
 
-simlab writes its own checkpoints in it.
+simlab writes its own checkpoints in it. A causal head of JetSpec (2026), arXiv 2606.18394, is in the same layout, with
+``dflash_config.causal_head``.
 """
 
 from collections.abc import Mapping
@@ -85,9 +86,10 @@ def config_to_json(config: DFlashConfig) -> dict[str, object]:
     Raises:
         ValueError: that layout has no field for what this drafter is.
     """
-    windows = {view.window for view in config.layer_views if not view.shows_all}
+    windows = {view.window for view in config.layer_views if view.window is not None}
     if (
         len(windows) > 1
+        or _causality(config) is None
         or config.draft_vocab_size is not None
         or config.predicts_from_root
         or config.tap_offset != _TAP_OFFSET
@@ -99,10 +101,11 @@ def config_to_json(config: DFlashConfig) -> dict[str, object]:
         "block_size": config.block_size,
         "num_target_layers": config.num_target_layers,
         "num_hidden_layers": config.num_hidden_layers,
-        "layer_types": ["full_attention" if view.shows_all else "sliding_attention" for view in config.views],
+        "layer_types": ["sliding_attention" if slides else "full_attention" for slides in _sliding(config)],
         "dflash_config": {
             "mask_token_id": config.mask_token_id,
             "target_layer_ids": list(config.target_layer_ids),
+            **(_causality(config) or {}),
         },
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
@@ -124,6 +127,22 @@ def config_to_json(config: DFlashConfig) -> dict[str, object]:
     }
 
 
+def _causality(config: DFlashConfig) -> dict[str, object] | None:
+    """What says which blocks are causal inside, where it is not as a reader takes it to be; None: no field can."""
+    causal = {view.causal for view in config.views}
+    if [view.causal for view in config.views] == _sliding(config):
+        return {}
+    if len(causal) > 1:
+        return None
+    # vLLM reads the first name, JetSpec the second.
+    return {"causal": causal.pop(), **({"causal_head": True} if config.is_causal_head else {})}
+
+
+def _sliding(config: DFlashConfig) -> list[bool]:
+    """Which layers are named as sliding ones; those without a window are so named for being causal inside alone."""
+    return [view.window is not None or (view.causal and not config.is_causal_head) for view in config.views]
+
+
 def _unusual_scales(config: DFlashConfig) -> dict[str, object]:
     """The scales that are not what a reader takes them to be where config.json does not name them."""
     usual = {"final_logit_softcapping": None, "output_multiplier": 1.0, "input_embedding_scale": 1.0}
@@ -141,11 +160,16 @@ def default_taps(num_target_layers: int, num_draft_layers: int) -> list[int]:
 def _layer_views(fields: Fields, nested: Mapping[str, object], num_layers: int) -> tuple[LayerView, ...]:
     """Sliding layers are causal inside the block, full ones are not, unless config.json says so for all.
 
-    ``dflash_config.causal`` is what vLLM reads for the same thing.
+    ``dflash_config.causal`` is what vLLM reads for the same thing, ``dflash_config.causal_head`` what JetSpec does.
     """
     causal_flags = [
-        flag(value, "is_causal")
-        for value in (fields.get("is_causal"), nested.get("is_causal"), nested.get("causal"))
+        flag(value, name)
+        for name, value in (
+            ("is_causal", fields.get("is_causal")),
+            ("is_causal", nested.get("is_causal")),
+            ("causal", nested.get("causal")),
+            ("causal_head", nested.get("causal_head")),
+        )
         if value is not None
     ]
     if len(set(causal_flags)) > 1:
@@ -182,7 +206,10 @@ _VARIANT_FIELDS: dict[str, tuple[str, tuple[object, ...]]] = {
 
 
 def _refuse_variants(fields: Fields, nested: Mapping[str, object]) -> None:
-    harmless = _VARIANT_FIELDS | {"draft_vocab_size": ("a reduced vocabulary", (0, fields.get("vocab_size")))}
+    harmless = _VARIANT_FIELDS | {
+        "draft_vocab_size": ("a reduced vocabulary", (0, fields.get("vocab_size"))),
+        "target_hidden_size": ("an adapter between two hidden sizes", (fields.get("hidden_size"),)),
+    }
     for name, (what, values) in harmless.items():
         value = nested.get(name, fields.get(name))
         if value is not None and value not in values:

@@ -13,10 +13,9 @@ from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
 from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
-from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
-from simlab.real_runner.heads.producer import Producer
+from simlab.real_runner.heads.producer import Drafted, Producer
 from simlab.real_runner.models import Models
 
 
@@ -39,8 +38,7 @@ class Drafting:
         width = max([self._own.width, *(one.width for one in self._producers.values())])
         self._drafter = LiveDrafter(models, replace(self._own, width=width), room)
         self._is_cut = width > self._own.width
-        self._drafted: tuple[Marginals, BlockStates] | None = None
-        self._root = -1
+        self._drafted: Drafted | None = None
 
     def read(self, features: Tensor) -> None:
         """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
@@ -56,13 +54,13 @@ class Drafting:
         Raises:
             ModelError: the drafter's logits are not numbers.
         """
-        self._drafted, self._root = self._drafter.drafted(root_token, position), root_token
+        self._drafted = self._drafter.drafted(root_token, position)
 
     def marginals(self) -> Marginals | None:
         """What the policy sees of the last draft; None where it declares that it reads none."""
         if not self._needs.draft:
             return None
-        marginals = self._last()[0]
+        marginals = self._last().marginals
         return marginals.first_ranks(self._own.width) if self._is_cut else marginals
 
     def channels(self) -> dict[str, Channel]:
@@ -71,10 +69,10 @@ class Drafting:
         Raises:
             ModelError: the numbers of a network are none.
         """
-        marginals, states = self._last()
-        return {name: one.at_root(states, self._root, marginals) for name, one in self._producers.items()}
+        drafted = self._last()
+        return {name: one.at_root(drafted) for name, one in self._producers.items()}
 
-    def _last(self) -> tuple[Marginals, BlockStates]:
+    def _last(self) -> Drafted:
         if self._drafted is None:
             raise ValueError("nothing was drafted yet")
         return self._drafted

@@ -4,10 +4,11 @@ import torch
 from torch import Tensor
 
 from simlab.draft import Marginals
-from simlab.real_runner.drafters.dense import BlockStates, block_states, logits_of
+from simlab.real_runner.drafters.dense import block_states, logits_of
 from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
 from simlab.real_runner.execution.kv_buffers import ContextBuffer
+from simlab.real_runner.heads.producer import Drafted
 from simlab.real_runner.models import Models
 
 
@@ -37,10 +38,10 @@ class LiveDrafter:
         Raises:
             ModelError: the drafter's logits are not numbers.
         """
-        return self.drafted(root_token, position)[0]
+        return self.drafted(root_token, position).marginals
 
-    def drafted(self, root_token: int, position: int) -> tuple[Marginals, BlockStates]:
-        """These candidates, and the states ``[1, D, H]`` of the pass that they are from.
+    def drafted(self, root_token: int, position: int) -> Drafted:
+        """These candidates, and what else the pass that they are from left.
 
         Raises:
             ModelError: the drafter's logits are not numbers.
@@ -50,8 +51,9 @@ class LiveDrafter:
         roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)
         drafter, target = self._models.drafter, self._models.target
         states = block_states(drafter, target, roots, positions, context)
-        drafted = first_marginals(logits_of(drafter, target, states.after)[0], self._wanted)
-        return drafted if drafter.vocabulary is None else drafter.vocabulary.in_target(drafted), states
+        found = first_marginals(logits_of(drafter, target, states.after)[0], self._wanted)
+        marginals = found if drafter.vocabulary is None else drafter.vocabulary.in_target(found)
+        return Drafted(root_token, position, marginals, states, context)
 
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens of the context; the last few are left to be projected again."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
+from simlab.real_runner.drafters.layer_views import CAUSAL, PLAIN, LayerView
 
 TAP_OFFSETS = (0, 1)
 """What may lie between a checkpoint's layer numbers and the states of a target: see ``DFlashConfig.tap_offset``."""
@@ -127,10 +127,17 @@ class DFlashConfig:
         return self.layer_views or (PLAIN,) * self.num_hidden_layers
 
     @property
+    def is_causal_head(self) -> bool:
+        """Whether no slot of a block sees a later one, in any layer, and every layer shows the whole context."""
+        return all(view == CAUSAL for view in self.views)
+
+    @property
     def variants(self) -> tuple[str, ...]:
         """In what this drafter is no plain DFlash, in words."""
         present = {
-            "layers that do not show everything": any(not view.shows_all for view in self.layer_views),
+            "blocks that are causal inside": self.is_causal_head,
+            "layers that do not show everything": not self.is_causal_head
+            and any(not view.shows_all for view in self.layer_views),
             "a soft-capped head": self.final_logit_softcapping is not None,
             "a scaled head": self.output_multiplier != 1,
             "scaled embeddings": self.input_embedding_scale != 1,
@@ -153,6 +160,10 @@ class DFlashConfig:
         """
         moved = tuple(tap + offset - self.tap_offset for tap in self.target_layer_ids)
         return replace(self, target_layer_ids=moved, tap_offset=offset)
+
+    def as_causal_head(self) -> "DFlashConfig":
+        """These sizes with blocks that are causal inside, after JetSpec (2026), arXiv 2606.18394."""
+        return replace(self, layer_views=(CAUSAL,) * self.num_hidden_layers)
 
     def with_block(self, size: int) -> "DFlashConfig":
         """This checkpoint drafting in blocks of another size, the root's slot counted, as engines run it.

@@ -68,17 +68,38 @@ def block_logits(
 
 
 def block_states(
-    drafter: DFlashDrafter, target: Target, root_tokens: Tensor, positions: Tensor, context: DrafterContext
+    drafter: DFlashDrafter,
+    target: Target,
+    root_tokens: Tensor,
+    positions: Tensor,
+    context: DrafterContext,
+    filled: Tensor | None = None,
 ) -> BlockStates:
-    """The states behind `block_logits`, in one pass."""
+    """The states behind `block_logits`, in one pass.
+
+    Args:
+        drafter: and so on as there.
+        target: see there.
+        root_tokens: see there.
+        positions: see there.
+        context: see there.
+        filled: int64 ``[R, i]``, tokens that slots 1 .. i of each block hold in place of masks; None: no slot does. A
+            causal head with filled slots is run up to the first one that predicts behind them, and the states end
+            there: that one sees none of the others.
+    """
     config = drafter.config
     num_sequences = context.keys[0].shape[0]
     shape = (num_sequences, len(positions) // num_sequences)
-    blocks = torch.full((*shape, config.block_size), config.mask_token_id, device=positions.device)
+    size = config.block_size
+    if filled is not None and config.is_causal_head:
+        size = min(size, 1 + filled.shape[1] + config.first_slot)
+    blocks = torch.full((*shape, size), config.mask_token_id, device=positions.device)
     blocks[:, :, 0] = root_tokens.view(shape)
+    if filled is not None:
+        blocks[:, :, 1 : 1 + filled.shape[1]] = filled.view(*shape, -1)
     embedded = _scaled(embedded_tokens(drafter, target, blocks), config.input_embedding_scale)
     both = drafter.states(embedded, positions.view(shape), context)
-    before, after = (one[:, :, config.first_slot :].reshape(len(positions), config.depth, -1) for one in both)
+    before, after = (one[:, :, config.first_slot :].flatten(0, 1) for one in both)
     return BlockStates(before, after)
 
 

@@ -40,3 +40,5 @@ class LayerView:
 
 
 PLAIN = LayerView()
+CAUSAL = LayerView(causal=True)
+"""A layer of a causal head, after JetSpec (2026), arXiv 2606.18394: the whole context, and the slots before."""

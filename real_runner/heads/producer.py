@@ -1,6 +1,7 @@
 """What the recorder and the runner ask of a network that puts a channel beside a drafter's candidates."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -10,8 +11,28 @@ from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import BlockStates
+from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import ChannelColumns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafted:
+    """What the drafter's pass of a round left: a producer goes on from it.
+
+    Attributes:
+        root_token: below which was drafted.
+        position: of the root, absolute.
+        marginals: the first candidates of each depth.
+        states: ``[1, D, H]``, of the pass.
+        context: what the drafter keeps of the text before the root.
+    """
+
+    root_token: int
+    position: int
+    marginals: Marginals
+    states: BlockStates
+    context: DrafterContext
 
 
 class Reach(Protocol):
@@ -73,13 +94,11 @@ class Producer(Protocol):
         """
         ...
 
-    def at_root(self, states: BlockStates, root_token: int, marginals: Marginals) -> Channel:
+    def at_root(self, drafted: Drafted) -> Channel:
         """The channel at one root, in a round.
 
         Args:
-            states: ``[1, D, H]``, of the drafter's pass.
-            root_token: below which was drafted.
-            marginals: the first candidates of each depth, at least ``width``.
+            drafted: what the drafter's pass left, of candidates at least ``width`` a depth.
 
         Raises:
             ModelError: the marginals are too narrow, or the network's numbers are none.

@@ -140,7 +140,7 @@ def head_rows(
     embedded = embedded_tokens(drafter, target, tokens).to(states.before.dtype)
     corrected = drafter.norm(head(states.before, states.after, embedded, places))
     if reach.candidates is None:
-        ids, log_probs = _of_all(drafter, target, corrected, reach.top_k)
+        ids, log_probs = first_of_all(drafter, target, corrected, reach.top_k)
     else:
         ids, log_probs = _of_candidates(drafter, target, corrected, base, reach)
     num_rows = np.tile(np.array(rows_of_depths(base.depth, reach), np.int32), (len(base), 1))
@@ -154,8 +154,15 @@ def rows_of_depths(depth: int, reach: HeadReach) -> list[int]:
     return [1] + [reach.previous] * (depth - 1)
 
 
-def _of_all(drafter: DFlashDrafter, target: Target, states: Tensor, top_k: int) -> tuple[Ints, Doubles]:
-    """The first tokens of the whole vocabulary after each state ``[N, S, H]``: ids and log-probabilities."""
+def first_of_all(drafter: DFlashDrafter, target: Target, states: Tensor, top_k: int) -> tuple[Ints, Doubles]:
+    """The first tokens of the whole vocabulary after each state ``[N, S, H]``, in passes of bounded memory.
+
+    Returns:
+        int32 ``[N * S, R]``, ids in the target's vocabulary, and float64 likewise, log-probabilities.
+
+    Raises:
+        ModelError: the logits are not numbers.
+    """
     rows = states.flatten(0, 1)
     per_pass = max(1, _LOGITS_PER_PASS // drafter.config.vocab_size)
     passes = [_of_some(drafter, target, some, top_k) for some in rows.split(per_pass)]

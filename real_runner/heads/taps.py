@@ -66,7 +66,7 @@ class TapsScorer(nn.Module):
         sums = log_probs.new_zeros(len(parents), num_parents)
         rest = (1.0 - sums.scatter_add(1, parents, log_probs.exp())).clamp(min=0.0)
         # The weight of a path, its parent's first: depth by depth, since parents stand before their children.
-        weights = self._path_weights(parents, depths, log_probs)
+        weights = path_sums(parents, depths, log_probs)
         tokens, states = self.token(inputs.embedded), self.state(inputs.states)
         edge = self._scored(self.edge, inputs, depths, (tokens[:, 1:], _rows(tokens, parents)), states,
                             inputs.log_probs, weights[:, 1:].float())  # fmt: skip
@@ -80,15 +80,6 @@ class TapsScorer(nn.Module):
         log_total = total.clamp(min=1e-12).log()
         conditional = log_probs + edge - log_total.gather(1, parents)
         return conditional, log_rest + other - log_total
-
-    def _path_weights(self, parents: Tensor, depths: Tensor, log_probs: Tensor) -> Tensor:
-        """float64 ``[N, 1 + n]``: summed log-probabilities from the root on, those of the root and of each node."""
-        parts, first = [log_probs.new_zeros(len(parents), 1)], 0
-        for size in torch.unique_consecutive(depths, return_counts=True)[1].tolist():
-            above = torch.cat(parts, 1).gather(1, parents[:, first : first + size])
-            parts.append(above + log_probs[:, first : first + size])
-            first += size
-        return torch.cat(parts, 1)
 
     def _scored(
         self,
@@ -108,6 +99,25 @@ class TapsScorer(nn.Module):
         whole = torch.cat([*tokens, states[:, slots], of_depth, torch.stack(place, -1)], -1)
         corrections: Tensor = network(whole).squeeze(-1).double().clamp(-_MOST, _MOST)
         return corrections
+
+
+def path_sums(parents: Tensor, depths: Tensor, log_probs: Tensor) -> Tensor:
+    """Log-probabilities summed from the root on: of the root, 0, and of each node.
+
+    Args:
+        parents: int64 ``[N, n]``, as `ScorerInputs` has them.
+        depths: int64 ``[n]``, likewise.
+        log_probs: ``[N, n]``, of each node given its parent.
+
+    Returns:
+        As ``log_probs``, ``[N, 1 + n]``.
+    """
+    parts, first = [log_probs.new_zeros(len(parents), 1)], 0
+    for size in torch.unique_consecutive(depths, return_counts=True)[1].tolist():
+        above = torch.cat(parts, 1).gather(1, parents[:, first : first + size])
+        parts.append(above + log_probs[:, first : first + size])
+        first += size
+    return torch.cat(parts, 1)
 
 
 def _network(num_inputs: int, inner_size: int) -> nn.Sequential:

@@ -6,12 +6,10 @@ import numpy as np
 from torch import Tensor
 
 from simlab.channels import Channel
-from simlab.draft import Marginals
 from simlab.policy import ChannelNeed
-from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.base import base_of
-from simlab.real_runner.heads.producer import check_makes
+from simlab.real_runner.heads.producer import Drafted, check_makes
 from simlab.real_runner.heads.taps import TapsScorer
 from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.taps_rows import pool_columns, scored_pools
@@ -55,15 +53,15 @@ class TapsProducer:
         check_makes(need, self.kind, self.reach.settings(self.drafter.config.depth))
         return self
 
-    def at_root(self, states: BlockStates, root_token: int, marginals: Marginals) -> Channel:
+    def at_root(self, drafted: Drafted) -> Channel:
         """The pool at one root, in a round; see `Producer.at_root`.
 
         Raises:
             ModelError: the marginals are too narrow, or the scores are no numbers.
         """
-        root = np.array([root_token], np.int32)
-        base = base_of(marginals, self.width)
-        return scored_pools(self.scorer, self.drafter, self.target, states, root, base, self._own).row(0, 0)
+        root = np.array([drafted.root_token], np.int32)
+        base = base_of(drafted.marginals, self.width)
+        return scored_pools(self.scorer, self.drafter, self.target, drafted.states, root, base, self._own).row(0, 0)
 
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> PoolColumns:
         """The pools at every root of one text; see `Producer.columns`.

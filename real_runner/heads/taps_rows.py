@@ -5,6 +5,8 @@ One arithmetic serves training, the dense record, with many roots, and a round, 
 Letters: N roots, D depths, n nodes of a pool, P of them that may have children, the root counted, H hidden size.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,10 +15,10 @@ from simlab.arrays import Doubles, Ints
 from simlab.channels import PoolRows
 from simlab.errors import ModelError
 from simlab.grid import to_grid
-from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens
+from simlab.real_runner.drafters.dense import BlockStates, draft_states, embedded_tokens, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.draft_rows import blocks_per_pass
-from simlab.real_runner.drafters.ranked import NO_LAWS
+from simlab.real_runner.drafters.ranked import NO_LAWS, first_candidates
 from simlab.real_runner.heads.base import BaseCandidates, base_candidates
 from simlab.real_runner.heads.taps import ScorerInputs, TapsScorer
 from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, beam_nodes, pools_of
@@ -56,6 +58,19 @@ def scorer_inputs(
         states=states.after.float(),
         embedded=embedded_tokens(drafter, target, torch.from_numpy(tokens).to(device)).float(),
     )
+
+
+def first_base(drafter: DFlashDrafter, target: Target, states: BlockStates, width: int) -> BaseCandidates:
+    """The drafter's first candidates at every depth of some states.
+
+    Raises:
+        ModelError: a row of logits is no law.
+    """
+    log_probs = logits_of(drafter, target, states.after).log_softmax(-1).flatten(0, 1)
+    ids, kept = first_candidates(log_probs, width)
+    whole = ids if drafter.vocabulary is None else drafter.vocabulary.to_target(ids)
+    shape = *states.after.shape[:2], width
+    return BaseCandidates(whole.astype(np.int32).reshape(shape), kept.reshape(shape))
 
 
 def _spread(base: BaseCandidates) -> Doubles:
@@ -135,10 +150,11 @@ def pool_columns(
         part = base.part(first, first + len(some))
         parts.append(scored_pools(scorer, drafter, target, states, ids[some.cpu().numpy()], part, reach))
         first += len(some)
-    return PoolColumns.unlabelled(_joined(parts))
+    return PoolColumns.unlabelled(joined_pools(parts))
 
 
-def _joined(parts: list[PoolRows]) -> PoolRows:
+def joined_pools(parts: Sequence[PoolRows]) -> PoolRows:
+    """The pools of some roots, one part after the other; of no part none."""
     return PoolRows(
         np.concatenate([np.empty(0, np.int64), *(one.sizes for one in parts)]),
         np.concatenate([np.empty(0, np.int32), *(one.tokens for one in parts)]),

@@ -6,12 +6,10 @@ import numpy as np
 from torch import Tensor
 
 from simlab.channels import Channel
-from simlab.draft import Marginals
 from simlab.policy import ChannelNeed
-from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.base import base_of
-from simlab.real_runner.heads.producer import check_makes
+from simlab.real_runner.heads.producer import Drafted, check_makes
 from simlab.real_runner.heads.rows import HeadReach, head_rows
 from simlab.real_runner.heads.text_rows import head_columns
 from simlab.real_runner.heads.treeflash import TreeFlashHead
@@ -57,15 +55,17 @@ class TreeFlashProducer:
         previous, top_k = least.get("previous", self.reach.previous), least.get("top_k", self.reach.top_k)
         return replace(self, reach=HeadReach(previous, top_k, self.reach.candidates))
 
-    def at_root(self, states: BlockStates, root_token: int, marginals: Marginals) -> Channel:
+    def at_root(self, drafted: Drafted) -> Channel:
         """The transitions at one root, in a round; see `Producer.at_root`.
 
         Raises:
             ModelError: the marginals are too narrow, or the logits are no numbers.
         """
-        root = np.array([root_token], np.int32)
-        base = base_of(marginals, self.width)
-        return head_rows(self.head, self.drafter, self.target, states, root, base, self._own).transitions.row(0, 0)
+        root = np.array([drafted.root_token], np.int32)
+        base = base_of(drafted.marginals, self.width)
+        return head_rows(self.head, self.drafter, self.target, drafted.states, root, base, self._own).transitions.row(
+            0, 0
+        )
 
     def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> TransitionColumns:
         """The transitions at every root of one text; see `Producer.columns`.

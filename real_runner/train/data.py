@@ -94,9 +94,14 @@ class FeatureStore:
     def sequences(self) -> Iterator[tuple[Tensor, int, Tensor]]:
         """Each usable sequence: int64 tokens ``[L]``, its prompt's length, bfloat16 features."""
         for index in self.usable:
-            shard, start, length, prompt = self._places[index]
-            features = self._files[shard].get_slice("features")[start : start + length]
-            yield self._tokens[shard][start : start + length].to(torch.int64), prompt, features
+            tokens, features = self._read(index)
+            yield tokens, self._places[index][3], features
+
+    def _read(self, sequence: int) -> tuple[Tensor, Tensor]:
+        """int64 tokens ``[L]`` and bfloat16 features of one of all sequences."""
+        shard, start, length, _ = self._places[sequence]
+        features = self._files[shard].get_slice("features")[start : start + length]
+        return self._tokens[shard][start : start + length].to(torch.int64), features
 
     def token_counts(self, vocab_size: int) -> Tensor:
         """int64 ``[V]``, how often each token is written by the target."""
@@ -107,7 +112,22 @@ class FeatureStore:
 
     def batch(self, step: int, seed: int, num_sequences: int, num_roots: int, block_size: int) -> TrainingBatch:
         """The batch of a step: a function of step and seed alone, so that a resumed run is the same run."""
-        return self._assemble(self._sequences_of(step, seed, num_sequences), [seed, step], num_roots, block_size)
+        return self._assemble(self.drawn(step, seed, num_sequences), [seed, step], num_roots, block_size)
+
+    def at(self, sequences: Sequence[int], roots: Tensor, block_size: int) -> TrainingBatch:
+        """Some sequences, by their numbers, at chosen roots ``[S, G]``."""
+        parts = [self._read(index) for index in sequences]
+        padded = torch.nn.utils.rnn.pad_sequence([tokens for tokens, _ in parts], batch_first=True, padding_value=-1)
+        return TrainingBatch(
+            features=torch.nn.utils.rnn.pad_sequence([features for _, features in parts], batch_first=True),
+            tokens=torch.nn.functional.pad(padded, (0, block_size), value=-1),
+            roots=roots,
+        )
+
+    def roots_of(self, sequence: int) -> tuple[int, int]:
+        """The first position of a sequence that may be a root, and the one behind the last."""
+        _, _, length, prompt = self._places[sequence]
+        return prompt, length - 1
 
     def fixed_batches(self, seed: int, num_sequences: int, num_roots: int, block_size: int) -> Iterator[TrainingBatch]:
         """Each usable sequence once, in order, with the same random roots whenever it is asked for."""
@@ -115,7 +135,8 @@ class FeatureStore:
             some = self.usable[start : start + num_sequences]
             yield self._assemble(some, [seed, start, 1], num_roots, block_size)
 
-    def _sequences_of(self, step: int, seed: int, count: int) -> list[int]:
+    def drawn(self, step: int, seed: int, count: int) -> list[int]:
+        """The numbers of the sequences of a step: each usable one once before any is drawn again."""
         first = step * count
         drawn = []
         for k in range(first, first + count):
@@ -126,17 +147,9 @@ class FeatureStore:
 
     def _assemble(self, sequences: Sequence[int], seed: list[int], num_roots: int, block_size: int) -> TrainingBatch:
         chance = np.random.default_rng([*seed, 2])
-        features, tokens, roots = [], [], []
+        roots = []
         for index in sequences:
-            shard, start, length, prompt = self._places[index]
-            features.append(self._files[shard].get_slice("features")[start : start + length])
-            tokens.append(self._tokens[shard][start : start + length].to(torch.int64))
-            possible = length - 1 - prompt
-            drawn = chance.choice(possible, num_roots, replace=possible < num_roots)
-            roots.append(torch.from_numpy(np.sort(drawn) + prompt))
-        padded = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=-1)
-        return TrainingBatch(
-            features=torch.nn.utils.rnn.pad_sequence(features, batch_first=True),
-            tokens=torch.nn.functional.pad(padded, (0, block_size), value=-1),
-            roots=torch.stack(roots),
-        )
+            first, last = self.roots_of(index)
+            drawn = chance.choice(last - first, num_roots, replace=last - first < num_roots)
+            roots.append(torch.from_numpy(np.sort(drawn) + first))
+        return self.at(sequences, torch.stack(roots), block_size)

@@ -1,5 +1,11 @@
-"""What a DFlash drafter learns: the loss of random blocks of the target's own text."""
+"""What a DFlash drafter learns: the loss of random blocks of the target's own text.
 
+A drafter that redrafts behind its own first tokens (D2SD's second drafter, arXiv 2606.04446; JetSpec's head on paths,
+arXiv 2606.18394) learns with the first slots filled: root and l true tokens, masks behind them, and the loss from the
+first mask on.
+"""
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,8 +20,26 @@ from simlab.real_runner.train.trainer import commonest, places_of
 class DrafterLoss:
     """The loss of a step: a function of plan and step, and of the drafter's weights."""
 
-    def __init__(self, drafter: DFlashDrafter, target: Target, store: FeatureStore, plan: TrainingPlan) -> None:
+    def __init__(
+        self,
+        drafter: DFlashDrafter,
+        target: Target,
+        store: FeatureStore,
+        plan: TrainingPlan,
+        variable_prefix: float | None = None,
+    ) -> None:
+        """Hold on to what a step needs.
+
+        Args:
+            drafter: that learns.
+            target: whose embedding and head it borrows.
+            store: the texts that are learnt from.
+            plan: of the run.
+            variable_prefix: a block begins with l of D true tokens behind its root, l = 0 .. D - 1 as likely as this
+                number to the power l; None: with none.
+        """
         self.drafter, self.target, self.store, self.plan = drafter, target, store, plan
+        self.variable_prefix = variable_prefix
         kept = commonest(store, target.vocab_size, plan.head_tokens)
         self.place = places_of(kept, target.vocab_size).to(target.device)
         weight = target.head.weight
@@ -32,6 +56,10 @@ class DrafterLoss:
         blocks[:, :, 0] = tokens.gather(1, roots)
         ahead = roots[..., None] + torch.arange(1, config.block_size, device=device)
         truth = tokens.gather(1, ahead.view(s, -1)).view(s * g, -1)
+        lengths = self._prefix_lengths(step, s * g).to(device)
+        slots = torch.arange(config.depth, device=device)
+        is_filled = (slots < lengths[:, None]) & (truth >= 0)
+        blocks[:, :, 1:] = torch.where(is_filled, truth, config.mask_token_id).view(s, g, -1)
         dtype = self.target.dtype
         with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
             embedded = self.target.embedding(blocks).to(dtype)
@@ -42,4 +70,17 @@ class DrafterLoss:
         place = torch.where(truth >= 0, self.place[truth.clamp(min=0)], -1)
         of_truth = log_probs.gather(-1, place.clamp(min=0).view(-1, 1)).view(place.shape)
         best = log_probs.detach().amax(-1).view(place.shape)
-        return block_loss(best, of_truth, place >= 0, plan.loss)
+        # What comes behind the filled slots moves to the front, so that depths weigh from there on.
+        moved = (slots + lengths[:, None]).clamp(max=config.depth - 1)
+        is_asked = slots + lengths[:, None] < config.depth
+        best, of_truth, place = (one.gather(1, moved) for one in (best, of_truth, place))
+        return block_loss(best, of_truth, (place >= 0) & is_asked, plan.loss)
+
+    def _prefix_lengths(self, step: int, num_blocks: int) -> Tensor:
+        """int64 ``[N]``, filled slots of each block of a step: a function of step and seed alone."""
+        if self.variable_prefix is None:
+            return torch.zeros(num_blocks, dtype=torch.int64)
+        depth = self.drafter.config.depth
+        chances = self.variable_prefix ** np.arange(depth, dtype=np.float64)
+        drawn = np.random.default_rng([self.plan.seed, step, 3]).choice(depth, num_blocks, p=chances / chances.sum())
+        return torch.from_numpy(drawn.astype(np.int64))

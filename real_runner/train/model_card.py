@@ -97,9 +97,22 @@ def _front_matter(facts: CardFacts) -> str:
 
 
 def _summary(facts: CardFacts) -> str:
+    what = "A DFlash block-diffusion drafter"
+    if facts.config.is_causal_head:
+        what = "A causal draft head (DFlash whose blocks are causal inside, after JetSpec, arXiv 2606.18394)"
     return (
-        f"A DFlash block-diffusion drafter for `{facts.target}`, trained with `simlab train dflash`. In one pass it "
-        f"proposes the next {facts.config.depth} tokens, each independently of the others; the target verifies them."
+        f"{what} for `{facts.target}`, trained with `simlab train dflash`. In one pass it proposes the next "
+        f"{facts.config.depth} tokens, each independently of the others; the target verifies them.{_redrafts(facts)}"
+    )
+
+
+def _redrafts(facts: CardFacts) -> str:
+    """What a drafter that learnt behind filled slots is for."""
+    if "variable_prefix" not in facts.plan:
+        return ""
+    return (
+        " Its first slots may be filled with tokens: it then drafts behind these, as D2SD's second drafter does "
+        "(arXiv 2606.04446)."
     )
 
 

@@ -7,6 +7,10 @@ from pathlib import Path
 
 from simlab.sampling.choice import Sampling
 
+PATH, LAW = "path", "law"
+LABELS = (PATH, LAW)
+"""What a scorer of pools learns from: the text's own tokens, or the target's probabilities at all nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class LossWeights:
@@ -106,6 +110,8 @@ class TrainOptions:
         num_layers: None takes 2, or what the drafter that is started from has.
         taps: None takes five layers, spread, or those of the drafter that is started from.
         mask_token: text of the token that stands for "not yet known"; None takes one that no text contains.
+        causal: whether no slot of a block sees a later one: JetSpec's head; a causal one stays so.
+        variable_prefix: blocks begin with l true tokens, l as likely as this number to the power l; None: with none.
     """
 
     target: str
@@ -119,6 +125,8 @@ class TrainOptions:
     taps: tuple[int, ...] | None = None
     mask_token: str | None = None
     init: str = "target"
+    causal: bool = False
+    variable_prefix: float | None = None
     eval_every: int = 500
     resume: bool = False
     device: str = "cpu"
@@ -127,6 +135,8 @@ class TrainOptions:
         _check_positive(self, "dev_limit", "eval_every")
         if self.block_size is not None and self.block_size < 2:
             raise ValueError(f"the block size must be at least 2 (the root counts); got {self.block_size}")
+        if self.variable_prefix is not None and not 0 < self.variable_prefix < math.inf:
+            raise ValueError(f"the variable prefix must be above 0; got {self.variable_prefix}")
         stems = [path.stem for path in self.dev]
         if len(set(stems)) < len(stems):
             raise ValueError(f"dev files need different names; got {', '.join(stems)}")
@@ -189,15 +199,21 @@ class ScorerOptions(NetworkOptions):
         beam: nodes of each depth of the pools that it learns from.
         extensions: the drafter's candidates of the next depth that are looked at below each.
         reach_weight: of the loss on whole paths, beside that below single nodes.
+        labels: one of `LABELS`.
+        law_roots: roots in all at which the target is asked for its probabilities, as many of each text.
     """
 
     beam: int = 48
     extensions: int = 64
     reach_weight: float = 0.5
+    labels: str = PATH
+    law_roots: int = 4000
 
     def __post_init__(self) -> None:
         NetworkOptions.__post_init__(self)
-        _check_positive(self, "beam", "extensions")
+        _check_positive(self, "beam", "extensions", "law_roots")
+        if self.labels not in LABELS:
+            raise ValueError(f"labels are {' or '.join(LABELS)}; got {self.labels}")
         if not 0 <= self.reach_weight < math.inf:
             raise ValueError(f"reach_weight must be at least 0; got {self.reach_weight}")
 

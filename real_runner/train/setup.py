@@ -40,7 +40,8 @@ def start_of(options: TrainOptions, target: Target) -> DFlashDrafter | DFlashCon
         return _earlier(options, target)
     taps = options.taps or spread_taps(len(target.layers))
     num_layers, block_size = options.num_layers or _NUM_LAYERS, options.block_size or _BLOCK_SIZE
-    return config_for(target, block_size, num_layers, taps, mask_token_id(options.mask_token, target))
+    config = config_for(target, block_size, num_layers, taps, mask_token_id(options.mask_token, target))
+    return config.as_causal_head() if options.causal else config
 
 
 def _earlier(options: TrainOptions, target: Target) -> DFlashDrafter:
@@ -49,14 +50,18 @@ def _earlier(options: TrainOptions, target: Target) -> DFlashDrafter:
     check_fit(target, drafter)
     config = drafter.config
     own = ("an embedding or a head of its own",) if drafter.embed_tokens or drafter.lm_head else ()
-    if not_plain := (*config.variants, *own):
-        raise ModelError(f"{options.init} has {', '.join(not_plain)}; simlab trains plain DFlash drafters only")
+    variants = replace(config, layer_views=()).variants if config.is_causal_head else config.variants
+    if not_plain := (*variants, *own):
+        raise ModelError(
+            f"{options.init} has {', '.join(not_plain)}; simlab trains plain and causal DFlash drafters only"
+        )
     given = {"draft layers": options.num_layers, "taps": options.taps}
     has = {"draft layers": config.num_hidden_layers, "taps": config.target_layer_ids}
     for what, wanted in given.items():
         if wanted is not None and wanted != has[what]:
             raise ModelError(f"{options.init} has {what} {has[what]}, which training cannot change to {wanted}")
     mask = config.mask_token_id if options.mask_token is None else mask_token_id(options.mask_token, target)
+    config = config.as_causal_head() if options.causal else config
     drafter.config = replace(config, block_size=options.block_size or config.block_size, mask_token_id=mask)
     return drafter
 

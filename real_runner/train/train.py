@@ -52,8 +52,9 @@ def _trained(options: TrainOptions) -> Path:
     store = store_of(options.out, options.texts, options.plan.seed, target, config)
     dev = dev_stores(options, target, config)
     drafter = drafter_of(options, target, start, store)
-    settings = {"config": config_to_json(drafter.config), "dtype": str(target.dtype)}
-    trainer = Trainer(drafter, DrafterLoss(drafter, target, store, options.plan), options.plan, settings)
+    settings = {"config": config_to_json(drafter.config), "dtype": str(target.dtype), **_filled(options)}
+    loss = DrafterLoss(drafter, target, store, options.plan, options.variable_prefix)
+    trainer = Trainer(drafter, loss, options.plan, settings)
     if (options.out / STATE).exists():
         curve = load_state(trainer, options.out)
     else:
@@ -83,6 +84,11 @@ def scores_of(drafter: DFlashDrafter, target: Target, dev: Mapping[str, FeatureS
     return {name: dev_score(fixed, target, store, name) for name, store in dev.items()}
 
 
+def _filled(options: TrainOptions) -> dict[str, object]:
+    """How slots are filled, where they are: earlier runs do not say it."""
+    return {} if options.variable_prefix is None else {"variable_prefix": options.variable_prefix}
+
+
 def _facts(options: TrainOptions, drafter: DFlashDrafter, store: FeatureStore, curve: list[CurvePoint]) -> CardFacts:
     return CardFacts(
         name=options.out.resolve().name,
@@ -91,6 +97,6 @@ def _facts(options: TrainOptions, drafter: DFlashDrafter, store: FeatureStore, c
         config=drafter.config,
         num_parameters=sum(parameter.numel() for parameter in drafter.parameters()),
         data=training_data(options.texts, store),
-        plan=asdict(options.plan),
+        plan=asdict(options.plan) | _filled(options),
         curve=tuple(curve),
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _CONFIGS, _SAMPLE = "configs", "sample"
 
-_SETTINGS = tuple(key for keys in MADE_WITH.values() for key in keys)
+_SETTINGS = tuple(dict.fromkeys(key for keys in MADE_WITH.values() for key in keys))
 """Of a channel, behind its checkpoint."""
 
 _OF_TEXTS = (

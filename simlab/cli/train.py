@@ -1,20 +1,21 @@
 """``simlab train``: a drafter for a target, and what policies are fitted with."""
 
 import argparse
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simlab.cli.interruption import keep
 from simlab.cli.model_options import add_device
-from simlab.cli.options import Options, add_cost, add_draft_set, add_json, add_limit
+from simlab.cli.options import Options, add_limit
 from simlab.cli.parser import Parser, add_command, not_negative, positive, seed
+from simlab.cli.train_fits import FITS, Kind
 from simlab.errors import UsageError, at_the_door, needing_models
 from simlab.limits.typed_numbers import whole_number
 from simlab.real_runner.record.options import parse_template_kwargs
 from simlab.real_runner.train.options import (
+    LABELS,
+    PATH,
     HeadOptions,
     LossWeights,
     ScorerOptions,
@@ -22,8 +23,6 @@ from simlab.real_runner.train.options import (
     TrainingPlan,
     TrainOptions,
 )
-from simlab.studies.fit_ngram import fit_ngram
-from simlab.studies.fit_tables import CalibrationFit, PriceFit, RankFit, fit_calibration, fit_price, fit_ranks
 from simlab.studies.inputs.models import DRAFTER, TARGET
 
 DETAILS = ""
@@ -49,7 +48,13 @@ states are kept there too: taps x hidden size x 2 bytes a token. They can be del
 
 --init FOLDER begins a new run, with its own schedule, where another ended: with the float32 weights
 and the optimiser's moments of FOLDER/state.safetensors where there is one, else with the weights of
-model.safetensors and a new optimiser. It says on stderr which."""
+model.safetensors and a new optimiser. It says on stderr which.
+
+  simlab train dflash --text text.parquet --init dflash-smollm2-135m --variable-prefix 0.8 --out runs/second
+  simlab train dflash --text text.parquet --init dflash-smollm2-135m --causal --out runs/causal
+
+The first is a second drafter for `d2sd`: it drafts behind tokens that are there already. The second is a
+causal head: in a block no slot sees a later one, so that a depth goes on from the depths before."""
 
 
 _HELD_OUT = """Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
@@ -73,41 +78,15 @@ _TAPS = (
     """A scorer (after TAPS, arXiv 2606.00487) says how probable a node of a draft tree is once its parent is right.
 Its nodes are those of a beam over the drafter's candidates; the drafter stays as it is. It learns from
 the same kinds of text as a head does, and from its own path: below each node that the text goes through,
-which token came.
+which token came. With --labels law it learns what the target thinks of every node, as the release does.
 
   simlab train taps --prompts fresh.jsonl --out runs/scorer
+  simlab train taps --prompts fresh.jsonl --labels law --law-roots 4000 --out runs/scorer
   simlab record --trace runs/mine --add-channel taps=runs/scorer
 
 """
     + _HELD_OUT
 )
-
-
-_CALIBRATION = """A logistic map of a drafter's probabilities, by depth and class of rank, for policies like calibrated.
-Fit it on other prompts than those it is judged on. The figures it prints are held out: prompts are dealt
-into four parts, and each part is judged under maps fitted to the other three. The file is fitted to all.
-
-  simlab train calibration --trace runs/dev --out runs/calibration.json
-  simlab replay -p 'calibrated:budget=64,table="runs/calibration.json"'"""
-
-_RANKS = """How often the drafter's candidate of each rank is the true token, by depth, for policies such as sequoia.
-
-  simlab train ranks --trace runs/dev --out runs/ranks.json"""
-
-_PRICE = """The rate, in tokens per second, at which the policy's own rounds bring as many expected tokens.
-
-  simlab train price --trace runs/dev -p price:budget=256"""
-
-
-_NGRAM = """The text is a table of token ids: Parquet with lists in the columns prompt_ids and text_ids, or JSONL with
-one object a line that has them. What the target wrote is counted; a prompt only stands before it.
-
-  simlab train ngram --text text.parquet --min-count 2 --out runs/mine.parquet
-  simlab replay --trace other -p 'presto:ngram="runs/mine.parquet"'
-
-Its tokens are those of --like, a trace: the tokenizer's digest is kept with the counts, and a trace of another one
-refuses them. Pairs and triples that came less often than --min-count are left out, and what they had goes to shorter
-contexts. With --trace the texts of a trace are counted: they hold its answers, so replay another one with them."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -133,7 +112,15 @@ def _add_dflash(parser: Parser) -> None:
     _add_answers(parser.add_argument_group("text"))
     _add_sizes(parser.add_argument_group("drafter"))
     _add_plan(parser.add_argument_group("plan"), _DRAFTER_PLAN, eval_every=500)
-    _add_loss(parser.add_argument_group("loss"))
+    loss = parser.add_argument_group("loss")
+    _add_loss(loss)
+    loss.add_argument(
+        "--variable-prefix",
+        type=float,
+        metavar="X",
+        help="blocks begin with l true tokens, l as likely as X to the power l, and the loss with what comes behind; "
+        "D2SD's second drafter learns so (try 0.8; default: with none)",
+    )
 
 
 def _add_taps(parser: Parser) -> None:
@@ -145,7 +132,15 @@ def _add_taps(parser: Parser) -> None:
     _add_network_plan(parser.add_argument_group("plan"), _SCORER_PLAN)
     parser.set_defaults(head_tokens=_SCORER_PLAN.head_tokens)
     said = "of the loss on whole paths, beside that below single nodes (default 0.5)"
-    parser.add_argument_group("loss").add_argument("--reach-weight", type=float, default=0.5, metavar="X", help=said)
+    loss = parser.add_argument_group("loss")
+    loss.add_argument("--reach-weight", type=float, default=0.5, metavar="X", help=said)
+    said = (
+        "path: the tokens of the text, below the nodes that it goes through (default); law: the target's "
+        "probabilities at all nodes, as the release learns, a pass of the target for each pool"
+    )
+    loss.add_argument("--labels", choices=LABELS, default=PATH, help=said)
+    said = "with law: pools that the target is asked at, as many of each text (default 4000)"
+    loss.add_argument("--law-roots", type=positive, default=4000, metavar="N", help=said)
 
 
 def _add_treeflash(parser: Parser) -> None:
@@ -225,6 +220,8 @@ def _add_sizes(group: Options) -> None:
     group.add_argument("--block-size", type=positive, metavar="N", help="root included (default 8)")
     group.add_argument("--layers", type=positive, metavar="N", help="draft layers (default 2)")
     group.add_argument("--taps", metavar="I,J,...", help="target layers whose states are read (default: five, spread)")
+    said = "no slot of a block sees a later one: a causal head, as JetSpec has it"
+    group.add_argument("--causal", action="store_true", help=said)
     group.add_argument(
         "--mask-token", metavar="TEXT", help="a token of the target (default: one that no text contains)"
     )
@@ -341,6 +338,8 @@ def _run_dflash(options: argparse.Namespace) -> int:
             taps=taps,
             mask_token=options.mask_token,
             init=options.init,
+            causal=options.causal,
+            variable_prefix=options.variable_prefix,
             eval_every=options.eval_every,
             resume=options.resume,
             device=options.device,
@@ -369,6 +368,8 @@ def _run_taps(options: argparse.Namespace) -> int:
             beam=options.beam,
             extensions=options.extensions,
             reach_weight=options.reach_weight,
+            labels=options.labels,
+            law_roots=options.law_roots,
         )
     return _finished(chosen.out, lambda: f"The scorer is in {train_scorer(chosen)}")
 
@@ -396,101 +397,10 @@ def _taps(text: str | None) -> tuple[int, ...] | None:
         raise UsageError(f"--taps takes layer numbers such as 1,8,14,20,27; got {text!r}") from error
 
 
-def _add_source(parser: Parser) -> None:
-    """Add the recording that is fitted on."""
-    parser.add_argument("--trace", required=True, metavar="DIR", help="a recorded trace of prompts to fit on")
-    add_draft_set(parser)
-    add_limit(parser)
-    add_json(parser)
-
-
-def _add_table(parser: Parser) -> None:
-    """Add the options of a table by rank."""
-    _add_source(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the table to write")
-    parser.add_argument(
-        "--top-k", type=positive, default=64, metavar="N", help="ranks that are read at each depth (default 64)"
-    )
-
-
-def _add_price(parser: Parser) -> None:
-    _add_source(parser)
-    parser.add_argument("-p", "--policy", default="price", metavar="POLICY", help="without its rate (default price)")
-    add_cost(parser)
-
-
-def _add_ngram(parser: Parser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--text", type=Path, metavar="FILE", help="token ids to count: .parquet or .jsonl")
-    source.add_argument("--trace", metavar="DIR", help="a trace whose texts to count")
-    parser.add_argument("--like", metavar="DIR", help="a trace of the same tokenizer (default: the packaged one)")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file of counts: .parquet")
-    parser.add_argument(
-        "--min-count", type=positive, default=1, metavar="N", help="leave rarer pairs and triples out (default 1: none)"
-    )
-    add_limit(parser, "the first N texts only")
-
-
-def _run_calibration(options: argparse.Namespace) -> int:
-    fit = fit_calibration(options.trace, out=options.out, draft=options.draft, limit=options.limit, top_k=options.top_k)
-    return _print_fit(fit, options.json)
-
-
-def _run_ranks(options: argparse.Namespace) -> int:
-    fit = fit_ranks(options.trace, out=options.out, draft=options.draft, limit=options.limit, top_k=options.top_k)
-    return _print_fit(fit, options.json)
-
-
-def _run_price(options: argparse.Namespace) -> int:
-    fit = fit_price(options.trace, options.policy, cost=options.cost, draft=options.draft, limit=options.limit)
-    return _print_fit(fit, options.json)
-
-
-def _run_ngram(options: argparse.Namespace) -> int:
-    fit = fit_ngram(
-        out=options.out,
-        trace=options.trace,
-        text=options.text,
-        like=options.like,
-        min_count=options.min_count,
-        limit=options.limit,
-    )
-    print(fit.text())
-    return 0
-
-
-def _print_fit(fit: CalibrationFit | RankFit | PriceFit, as_json: bool) -> int:
-    """Print what was fitted, for people or for scripts."""
-    print(json.dumps(fit.to_json(), indent=1, allow_nan=False) if as_json else fit.text())
-    return 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Something that can be trained.
-
-    Attributes:
-        summary: its line in the list of kinds.
-        details: its help below the summary.
-        add_arguments: declares its options.
-        run: trains it under these, and gives back the exit code.
-    """
-
-    summary: str
-    details: str
-    add_arguments: Callable[[Parser], None]
-    run: Callable[[argparse.Namespace], int]
-
-
 KINDS = {
-    "dflash": _Kind("Train a block-diffusion drafter.", _DFLASH, _add_dflash, _run_dflash),
-    "treeflash": _Kind("Train a first-order head for a drafter.", _TREEFLASH, _add_treeflash, _run_treeflash),
-    "taps": _Kind("Train a scorer of draft trees for a drafter.", _TAPS, _add_taps, _run_taps),
-    "calibration": _Kind("Calibrate the probabilities of a drafter.", _CALIBRATION, _add_table, _run_calibration),
-    "ranks": _Kind("Count how often a drafter's candidate of each rank is right.", _RANKS, _add_table, _run_ranks),
-    "price": _Kind(
-        "Find the rate at which a policy should exchange seconds for tokens.", _PRICE, _add_price, _run_price
-    ),
-    "ngram": _Kind("Count a 3-gram of the target's texts.", _NGRAM, _add_ngram, _run_ngram),
+    "dflash": Kind("Train a block-diffusion drafter.", _DFLASH, _add_dflash, _run_dflash),
+    "treeflash": Kind("Train a first-order head for a drafter.", _TREEFLASH, _add_treeflash, _run_treeflash),
+    "taps": Kind("Train a scorer of draft trees for a drafter.", _TAPS, _add_taps, _run_taps),
+    **FITS,
 }
 """Everything that can be trained, by the word that is typed behind ``simlab train``."""

@@ -6,15 +6,18 @@ from pathlib import Path
 
 import torch
 
-from simlab.channels import POOL, TRANSITIONS
+from simlab.channels import TRANSITIONS
 from simlab.channels.rows import EXACT_NODES
 from simlab.errors import ModelError, named_or_listed
 from simlab.policy import MADE_WITH
-from simlab.real_runner.checkpoints.contents import config_file, read_fields
+from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import load_head, load_scorer
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.networks.taps import is_scorer, scorer_from_json
+from simlab.real_runner.checkpoints.networks.treeflash import head_from_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.heads.path_pool import PathReach
+from simlab.real_runner.heads.path_producer import PathProducer
 from simlab.real_runner.heads.producer import Producer, Reach
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.taps_pool import PoolReach
@@ -45,6 +48,15 @@ def load_producer(
         ModelError: there is no such network, it belongs to another drafter, or the settings are not its own.
     """
     fields = read_fields(config_file(place))
+    if is_drafter_alone(fields):
+        if checkpoint_digest(place) != digest:
+            raise ModelError(
+                f"{place} is a drafter, which goes on from its own rows alone, and the draft set here is of another; "
+                f"add its rows first, `simlab record --trace DIR --add-draft NAME={place}`, and choose them with "
+                "--draft-set NAME"
+            )
+        paths = path_reach(settings)
+        return lambda its, target: PathProducer(its, target, paths)
     if is_scorer(fields):
         scorer, pools = load_scorer(place, drafter, digest)[0], scorer_reach(fields, settings)
         return lambda its, target: TapsProducer(scorer.to(target.device), its, target, pools)
@@ -62,7 +74,26 @@ def reach_of(fields: Fields, settings: Mapping[str, object]) -> Reach:
     Raises:
         ModelError: the settings are not those of its kind.
     """
+    if is_drafter_alone(fields):
+        return path_reach(settings)
     return scorer_reach(fields, settings) if is_scorer(fields) else head_reach(settings)
+
+
+def is_drafter_alone(fields: Fields) -> bool:
+    """Whether a ``config.json`` is of a drafter with no network beside it: it makes pools of its own paths."""
+    return not is_scorer(fields) and head_from_json(fields) is None
+
+
+def path_reach(settings: Mapping[str, object]) -> PathReach:
+    """The reach of a drafter that is run again behind its paths.
+
+    Raises:
+        ModelError: the settings are not those of such pools.
+    """
+    try:
+        return PathReach(**_own("drafter that goes on from its own rows", settings, ("beam", "top_k")))
+    except ValueError as error:
+        raise ModelError(str(error)) from error
 
 
 def head_reach(settings: Mapping[str, object]) -> HeadReach:
@@ -86,7 +117,7 @@ def scorer_reach(fields: Fields, settings: Mapping[str, object]) -> PoolReach:
     config = scorer_from_json(fields)
     assert config is not None
     try:
-        return replace(config.reach, **_own("TAPS scorer", settings, MADE_WITH[POOL]))
+        return replace(config.reach, **_own("TAPS scorer", settings, ("beam", "extensions")))
     except ValueError as error:
         raise ModelError(str(error)) from error
 

@@ -1,8 +1,10 @@
 """Training a TAPS scorer, ``simlab train taps``: which outcome below each node of a true path is the target's.
 
-Of every drawn root the drafter's pool is made as in a round. Labels are on the path, ours: below each node of the pool
-that the text goes through, the text's own token, or another outcome where the pool does not hold it. (The release takes
-the target's probabilities at all nodes, which cost a pass of the target for each pool.)
+Of every drawn root the drafter's pool is made as in a round. Labels on the path are ours: below each node of the pool
+that the text goes through, the text's own token, or another outcome where the pool does not hold it. The release's are
+laws: the target's probabilities at all nodes, a pass of the target for each pool (`pool_laws`), of held-out texts too,
+so that the step that is kept is the best at what is learnt. Cross-entropy and agreement by depth are on the path with
+both, so that runs can be compared.
 """
 
 import copy
@@ -13,24 +15,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.grid import to_grid
-from simlab.real_runner.checkpoints.files import save_scorer
-from simlab.real_runner.drafters.dense import block_states, logits_of
+from simlab.errors import ModelError
+from simlab.ids import content_id
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.checkpoints.files import find_drafter, save_scorer
+from simlab.real_runner.drafters.dense import block_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.ranked import first_candidates
-from simlab.real_runner.heads.base import BaseCandidates
 from simlab.real_runner.heads.taps import TapsScorer
 from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, ScorerSizes, beam_nodes
-from simlab.real_runner.heads.taps_rows import scorer_inputs
+from simlab.real_runner.heads.taps_rows import first_base, scorer_inputs
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.curve import HeldOut
 from simlab.real_runner.train.data import FeatureStore, TrainingBatch
 from simlab.real_runner.train.networks.card import NetworkWords
+from simlab.real_runner.train.networks.pool_laws import LEAST_MISS, LawTexts, PoolLaws, law_loss, read_laws
 from simlab.real_runner.train.networks.run import train_network
-from simlab.real_runner.train.options import ScorerOptions
-
-_LEAST_MISS = 1e-7
-"""A path is never sure, so that the loss of one that was not taken is finite."""
+from simlab.real_runner.train.options import LAW, ScorerOptions
+from simlab.real_runner.train.text import claim
 
 
 def train_scorer(options: ScorerOptions) -> Path:
@@ -47,6 +48,49 @@ def train_scorer(options: ScorerOptions) -> Path:
         return ScorerLoss(scorer, drafter, target, store, options, reach)
 
     return train_network(options, begun)
+
+
+def _roots_of_a_text(options: ScorerOptions, store: FeatureStore) -> int:
+    """At how many roots of each text the target is asked.
+
+    Raises:
+        ModelError: there are more texts than roots.
+    """
+    num = options.law_roots // len(store.usable)
+    if num == 0:
+        raise ModelError(
+            f"--law-roots {options.law_roots} is less than one root for each of {len(store.usable)} texts; ask for "
+            "more, or learn from fewer texts with --limit"
+        )
+    return num
+
+
+def _laws(
+    options: ScorerOptions,
+    drafter: DFlashDrafter,
+    target: Target,
+    store: FeatureStore,
+    reach: PoolReach,
+    num: int,
+    name: str,
+) -> LawTexts:
+    """The labels of some texts of a run, in a folder of that name in the run's.
+
+    Raises:
+        ModelError: the folder holds other labels.
+    """
+    source = {
+        "target": target.digest,
+        "drafter": checkpoint_digest(find_drafter(options.draft).folder),
+        "dtype": str(target.dtype),
+        "pools": reach.settings(drafter.config.depth),
+        "seed": options.plan.seed,
+        "roots of a text": num,
+        "texts": content_id(store.usable),
+    }
+    folder = options.out / name
+    claim(folder, "source.json", source, "labels of other texts, roots, pools or models")
+    return read_laws(store, drafter, target, reach, folder, num, options.plan.seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,19 +133,34 @@ class ScorerLoss:
             store: the texts that are learnt from.
             options: of the run.
             reach: of the pools; no more than the drafter has.
+
+        Raises:
+            ModelError: there are more texts than roots at which the target is to be asked, or the folder of the run
+                holds other labels.
         """
         self.network, self.drafter, self.target, self.store = scorer, drafter, target, store
         self.options, self.reach = options, reach
+        self.laws: LawTexts | None = None
+        self._held_out_laws: LawTexts | None = None
+        if options.labels == LAW:
+            self._num_roots = _roots_of_a_text(options, store)
+            self.laws = self._asked(store, "laws")
 
     def __call__(self, step: int) -> Tensor:
         """The loss of the step's batch, a scalar."""
+        if self.laws is not None:
+            return self._law_loss(self.network, *self._with_laws(step, self.laws))
         plan, size = self.options.plan, self.drafter.config.block_size
         batch = self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size)
         return self._loss(self._scored(self.network, batch))
 
     @torch.no_grad()
     def held_out(self, store: FeatureStore) -> HeldOut:
-        """The scorer on other texts, at the same roots each time."""
+        """The scorer on other texts, at the same roots each time.
+
+        Raises:
+            ModelError: the folder of the run holds labels of others.
+        """
         plan, size = self.options.plan, self.drafter.config.block_size
         fixed = copy.deepcopy(self.network).eval()
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
@@ -110,8 +169,9 @@ class ScorerLoss:
         counted = scored.asked.sum(0).clamp(min=1)
         entropies = -(scored.of_truth * scored.asked).sum(0) / counted
         right = ((scored.of_truth >= scored.best) & scored.asked).sum(0) / counted
+        loss = float(self._loss(scored)) if self.laws is None else self._held_out_law_loss(fixed, store)
         return HeldOut(
-            round(float(self._loss(scored)), 6),
+            round(loss, 6),
             tuple(round(value, 4) for value in entropies.tolist()),
             tuple(round(value, 4) for value in right.tolist()),
         )
@@ -122,6 +182,8 @@ class ScorerLoss:
             "beam": self.reach.beam,
             "extensions": self.reach.extensions,
             "reach_weight": self.options.reach_weight,
+            # Runs of before there was a choice do not say it.
+            **({"labels": LAW, "law_roots": self.options.law_roots} if self.laws is not None else {}),
         }
 
     def save(self, folder: Path, digest: str) -> None:
@@ -133,8 +195,8 @@ class ScorerLoss:
         sizes = self.network.sizes
         return NetworkWords(
             kind="scorer",
-            what="A scorer of pools (after TAPS, arXiv 2606.00487; residual on the marginals, and with labels on the "
-            "path, which are ours)",
+            what="A scorer of pools (after TAPS, arXiv 2606.00487; residual on the marginals, which is ours, and "
+            f"{self._labels()})",
             command="simlab train taps",
             does="It says how probable each node of a beam over the drafter's marginals is once its parent is right.",
             sizes={
@@ -149,35 +211,67 @@ class ScorerLoss:
             "outcome",
         )
 
+    def _labels(self) -> str:
+        if self.laws is None:
+            return "with labels on the path, which are ours too"
+        return f"with the release's labels, the target's probabilities at {self.laws.roots.numel():,} pools"
+
+    def _with_laws(self, step: int, laws: LawTexts) -> tuple[TrainingBatch, PoolLaws]:
+        """About as many roots as a step on the path has, of as many texts as that takes."""
+        plan, num = self.options.plan, laws.roots.shape[1]
+        count = min(len(self.store.usable), max(1, plan.num_sequences * plan.num_roots // num))
+        drawn = self.store.drawn(step, plan.seed, count)
+        place = {text: number for number, text in enumerate(self.store.usable)}
+        texts = np.array([place[text] for text in drawn])
+        batch = self.store.at(drawn, laws.roots[torch.from_numpy(texts)], self.drafter.config.block_size)
+        return batch, laws.at(texts, self.reach, self.drafter.config.depth)
+
+    def _asked(self, store: FeatureStore, name: str) -> LawTexts:
+        return _laws(self.options, self.drafter, self.target, store, self.reach, self._num_roots, name)
+
+    def _held_out_law_loss(self, scorer: TapsScorer, store: FeatureStore) -> float:
+        """The mean over texts; they are asked about once."""
+        if self._held_out_laws is None:
+            self._held_out_laws = self._asked(store, "held-out-laws")
+        laws, config, sums = self._held_out_laws, self.drafter.config, 0.0
+        for first in range(0, len(store.usable), self.options.plan.num_sequences):
+            texts = np.arange(first, min(first + self.options.plan.num_sequences, len(store.usable)))
+            roots = laws.roots[torch.from_numpy(texts)]
+            batch = store.at([store.usable[text] for text in texts], roots, config.block_size)
+            sums += len(texts) * float(self._law_loss(scorer, batch, laws.at(texts, self.reach, config.depth)))
+        return sums / len(store.usable)
+
+    def _law_loss(self, scorer: TapsScorer, batch: TrainingBatch, laws: PoolLaws) -> Tensor:
+        """The release's: how far the scorer is from the target below each parent, and whether paths are reached."""
+        nodes, conditional, rest = self._said(scorer, batch, laws.nodes)
+        return law_loss(nodes, conditional, rest, laws.log_probs, self.options.reach_weight)
+
     def _loss(self, scored: _Scored) -> Tensor:
         below = -(scored.of_truth * scored.asked).sum() / scored.asked.sum().clamp(min=1)
         paths = (scored.missed * scored.known).sum() / scored.known.sum().clamp(min=1)
         return (below + self.options.reach_weight * paths).float()
 
     def _scored(self, scorer: TapsScorer, batch: TrainingBatch) -> _Scored:
+        tokens, roots = batch.tokens.to(self.target.device), batch.roots.to(self.target.device)
+        depths = torch.arange(self.drafter.config.depth, device=tokens.device)
+        truth = tokens.gather(1, (roots[..., None] + depths + 1).flatten(1)).view(-1, len(depths))
+        return _along(*self._said(scorer, batch), truth)
+
+    def _said(
+        self, scorer: TapsScorer, batch: TrainingBatch, nodes: BeamNodes | None = None
+    ) -> tuple[BeamNodes, Tensor, Tensor]:
+        """The pools of a batch, or those that were given, and what a scorer says of them."""
         drafter, target, device = self.drafter, self.target, self.target.device
         tokens, roots = batch.tokens.to(device), batch.roots.to(device)
-        depths = torch.arange(drafter.config.depth, device=device)
         with torch.no_grad():
             context = drafter.context(batch.features.to(device, target.dtype))
             root_tokens = tokens.gather(1, roots).flatten()
             states = block_states(drafter, target, root_tokens, roots.flatten(), context)
-            base = self._base(logits_of(drafter, target, states.after).log_softmax(-1))
-        nodes = beam_nodes(base, self.reach)
+            base = first_base(drafter, target, states, self.reach.width)
+        nodes = beam_nodes(base, self.reach) if nodes is None else nodes
         above = root_tokens.cpu().numpy().astype(np.int32)
         conditional, rest = scorer(scorer_inputs(drafter, target, states, above, base, nodes))
-        truth = tokens.gather(1, (roots[..., None] + depths + 1).flatten(1)).view(-1, len(depths))
-        return _along(nodes, conditional, rest, truth)
-
-    def _base(self, log_probs: Tensor) -> BaseCandidates:
-        """The first candidates of laws ``[N, D, V]``."""
-        num, depth, _ = log_probs.shape
-        ids, _ = first_candidates(log_probs.flatten(0, 1), self.reach.width)
-        kept = log_probs.flatten(0, 1).gather(-1, torch.from_numpy(ids.astype(np.int64)).to(log_probs.device))
-        own = self.drafter.vocabulary
-        whole = ids if own is None else own.to_target(ids)
-        shape = num, depth, self.reach.width
-        return BaseCandidates(whole.astype(np.int32).reshape(shape), to_grid(kept.cpu().numpy()).reshape(shape))
+        return nodes, conditional, rest
 
 
 def _along(nodes: BeamNodes, conditional: Tensor, rest: Tensor, truth: Tensor) -> _Scored:
@@ -203,7 +297,7 @@ def _along(nodes: BeamNodes, conditional: Tensor, rest: Tensor, truth: Tensor) -
         children = conditional[:, some].detach().masked_fill(~true_above, -torch.inf).amax(1)
         reached = torch.cat([reached, reached.gather(1, above) + conditional[:, some]], 1)
         paths = reached[:, 1 + first : 1 + first + size]
-        misses = torch.log1p(-paths.exp().clamp(max=1 - _LEAST_MISS))
+        misses = torch.log1p(-paths.exp().clamp(max=1 - LEAST_MISS))
         missed = -torch.where(hit, paths, misses).sum(1)
         columns.append((of_truth, torch.maximum(children, missing.detach()), is_asked, missed, known[:, depth]))
         on, at_parent = torch.cat([on, hit], 1), hit

@@ -543,6 +543,7 @@ _shtab_simlab_train_dflash_options=(
   "--block-size[root included (default 8)]:N:"
   "--layers[draft layers (default 2)]:N:"
   "--taps[target layers whose states are read (default\: five, spread)]:I,J,...:"
+  "--causal[no slot of a block sees a later one\: a causal head, as JetSpec has it]"
   "--mask-token[a token of the target (default\: one that no text contains)]:TEXT:"
   "--steps[optimiser steps in all (default 5000)]:N:"
   "--sequences[texts in a step (default 4)]:N:"
@@ -555,6 +556,7 @@ _shtab_simlab_train_dflash_options=(
   "--decay[depths over which a position\'s weight falls by e\; 0\: none (default 4)]:X:"
   "--focal[extra weight of the first error (default 0.3)]:X:"
   "--chain-reward[reward per expected accepted token (default 1)]:X:"
+  "--variable-prefix[blocks begin with l true tokens, l as likely as X to the power l, and the loss with what comes behind\; D2SD\'s second drafter learns so (try 0.8\; default\: with none)]:X:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -626,6 +628,8 @@ _shtab_simlab_train_taps_options=(
   "--held-out[of the texts, not learnt from (default 0.1)]:SHARE:"
   "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 5)]:N:"
   "--reach-weight[of the loss on whole paths, beside that below single nodes (default 0.5)]:X:"
+  "--labels[path\: the tokens of the text, below the nodes that it goes through (default)\; law\: the target\'s probabilities at all nodes, as the release learns, a pass of the target for each pool]:labels:(path law)"
+  "--law-roots[with law\: pools that the target is asked at, as many of each text (default 4000)]:N:"
 )
 
 # guard to ensure default positional specs are added only once per session

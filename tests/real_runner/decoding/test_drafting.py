@@ -12,7 +12,7 @@ from lossless_checks import check_rounds, check_text
 from random_heads import FLASH, flash_policy, random_head
 
 from simlab.channels import Channel, Pool, PoolRows, TransitionRows, Transitions
-from simlab.draft import Draft, Marginals, Prompt
+from simlab.draft import Draft, Prompt
 from simlab.errors import MissingChannelError
 from simlab.policies.named.ddtree import DDTree
 from simlab.policy import AnyPolicy, ChannelNeed, Needs, Stateless
@@ -21,10 +21,9 @@ from simlab.real_runner.decoding.batched_decode import decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal
-from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
-from simlab.real_runner.heads.producer import Producer
+from simlab.real_runner.heads.producer import Drafted, Producer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
@@ -215,8 +214,8 @@ class Spoilt:
     def within(self, need: ChannelNeed) -> "Spoilt":
         return replace(self, whole=self.whole.within(need))
 
-    def at_root(self, states: BlockStates, root_token: int, marginals: Marginals) -> Channel:
-        found = self.whole.at_root(states, self.root(root_token), marginals)
+    def at_root(self, drafted: Drafted) -> Channel:
+        found = self.whole.at_root(replace(drafted, root_token=self.root(drafted.root_token)))
         assert isinstance(found, Transitions)
         return self.change(found)
 
@@ -266,8 +265,8 @@ class FirstTwo:
     def within(self, need: ChannelNeed) -> "FirstTwo":
         return self
 
-    def at_root(self, states: BlockStates, root_token: int, marginals: Marginals) -> Channel:
-        ids, log_probs = marginals.at(1)
+    def at_root(self, drafted: Drafted) -> Channel:
+        ids, log_probs = drafted.marginals.at(1)
         return Pool(ids[:2], np.zeros(2, np.int32), log_probs[:2], np.zeros(2, np.bool_))
 
     def columns(self, features: torch.Tensor, tokens: torch.Tensor, rows: DraftRows) -> ChannelColumns:

@@ -22,7 +22,9 @@ from simlab.policies.orders.lattice_order import LatticeOrder
 from simlab.policies.orders.lattice_sources import PoolSource
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dense import BlockStates
+from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.heads.base import BaseCandidates, base_of
+from simlab.real_runner.heads.producer import Drafted
 from simlab.real_runner.heads.taps import ScorerInputs, TapsScorer
 from simlab.real_runner.heads.taps_pool import PoolReach, ScorerSizes, beam_nodes, pools_of
 from simlab.real_runner.heads.taps_producer import TapsProducer
@@ -219,7 +221,8 @@ def test_dense_pools_are_those_of_one_root(dtype: torch.dtype) -> None:
     for t, (base, root) in enumerate(zip(marginals, roots, strict=True)):
         own = BlockStates(states.before[t : t + 1], states.after[t : t + 1])
         producer = TapsProducer(scorer, models.drafter, models.target, reach)
-        live = producer.at_root(own, int(root), base)
+        nothing = DrafterContext((), ())
+        live = producer.at_root(Drafted(int(root), 0, base, own, nothing))
         assert isinstance(live, Pool)
         one, other = scored_paths(live), scored_paths(dense[t])
         assert one.keys() == other.keys()

@@ -310,7 +310,7 @@ def test_a_batch_is_a_function_of_seed_and_step(trained: Path) -> None:
 
 def test_each_text_is_drawn_once_a_pass(trained: Path) -> None:
     store = FeatureStore(trained / "features")
-    drawn = [index for step in range(6) for index in store._sequences_of(step, 0, 4)]
+    drawn = [index for step in range(6) for index in store.drawn(step, 0, 4)]
     assert sorted(drawn[:12]) == sorted(drawn[12:]) == store.usable
 
 

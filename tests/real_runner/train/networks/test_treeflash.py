@@ -109,6 +109,6 @@ def test_held_out_texts_are_others_and_their_roots_stay(folder: Path, target: Ta
     per_depth = np.exp(-np.arange(3) / 4)
     assert len(scores.cross_entropy) == len(scores.agreement) == 3
     assert scores.loss < float((np.array(scores.cross_entropy) * per_depth / per_depth.sum()).sum()) + 1e-3
-    drawn = {index for step in range(4) for index in texts._sequences_of(step, 0, 3)}
+    drawn = {index for step in range(4) for index in texts.drawn(step, 0, 3)}
     assert drawn <= set(texts.usable)
     assert len(store.split(1e-9)[1].usable) == 1

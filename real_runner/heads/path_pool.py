@@ -1,0 +1,162 @@
+"""Pools of a block drafter that is run again behind each path: what may follow a path, given all of it.
+
+A reconstruction of what JetSpec's paper describes (2026, arXiv 2606.18394; the released builder has rows of one pass
+alone): depth by depth, the most probable paths fill the first slots of a block, and the first mask behind says what
+follows. That is a generator of pools as EAGLE-2's is (Li and others 2024, arXiv 2406.16858), of a block drafter. The
+drafter should have learnt with filled slots (`simlab train dflash --variable-prefix`).
+
+One arithmetic serves the dense record, with many roots, and a round, with one.
+
+Letters: N roots, D depths, b paths that are looked behind at a depth, R tokens behind each, V tokens of the drafter.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.arrays import Bools, Floats, Ints, Longs
+from simlab.channels import POOL, PoolRows
+from simlab.grid import STEPS_PER_NAT, to_grid
+from simlab.real_runner.drafters.dense import block_states
+from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
+from simlab.real_runner.heads.base import BaseCandidates
+from simlab.real_runner.heads.rows import first_of_all
+from simlab.real_runner.targets.model import Target
+
+_BYTES_OF_NODE = 4.51
+"""On disk, of a node, as in pools of a TAPS scorer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathReach:
+    """How many nodes a pool of paths has.
+
+    Attributes:
+        beam: b, paths of each depth that are looked behind.
+        top_k: R, tokens that are kept behind each.
+
+    Raises:
+        ValueError: one is below 1.
+    """
+
+    beam: int = 10
+    top_k: int = 7
+
+    def __post_init__(self) -> None:
+        for name in ("beam", "top_k"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} of a pool must be at least 1; got {getattr(self, name)}")
+
+    @property
+    def kind(self) -> str:
+        """What a beam walks through is a pool."""
+        return POOL
+
+    @property
+    def width(self) -> int:
+        """How many candidates of each depth of the drafter are read."""
+        return self.top_k
+
+    def within(self, num_tokens: int) -> "PathReach":
+        """This reach where a drafter has so many tokens: it proposes no more."""
+        return PathReach(self.beam, min(self.top_k, num_tokens))
+
+    def settings(self, depth: int) -> dict[str, object]:
+        """What the manifest says of the pools."""
+        return {"depth": depth, "beam": self.beam, "top_k": self.top_k}
+
+    def sizes(self, depth: int) -> list[int]:
+        """Nodes of each depth: all that were looked at."""
+        sizes = [self.top_k]
+        for _ in range(depth - 1):
+            sizes.append(min(self.beam, sizes[-1]) * self.top_k)
+        return sizes
+
+    def num_scores(self, depth: int) -> int:
+        """Nodes of a pool."""
+        return sum(self.sizes(depth))
+
+    def disk_bytes(self, depth: int) -> float:
+        """Bytes that the pool of a root takes in a trace."""
+        return self.num_scores(depth) * _BYTES_OF_NODE
+
+    def widest(self, width: int) -> str:
+        """The setting that must be smaller where a depth keeps so many candidates."""
+        return f"top_k={width}"
+
+
+@torch.inference_mode()
+def path_pools(
+    drafter: DFlashDrafter,
+    target: Target,
+    root_tokens: Tensor,
+    positions: Tensor,
+    context: DrafterContext,
+    base: BaseCandidates,
+    reach: PathReach,
+) -> PoolRows:
+    """The pools below some roots of one text: its own candidates of the first depth, then a pass a depth.
+
+    Args:
+        drafter: and its target, whose embedding and head it may borrow.
+        target: see there.
+        root_tokens: int64 ``[N]``.
+        positions: int64 ``[N]``, absolute.
+        context: of the text; a block sees what lies before its own root.
+        base: the drafter's first candidates below these roots, at least R.
+        reach: of the pools; no more than the drafter has.
+
+    Raises:
+        ModelError: the drafter's logits are no law.
+    """
+    num_roots, depth = len(positions), drafter.config.depth
+    paths, numbers = np.empty((num_roots, 1, 0), np.int64), np.zeros((num_roots, 1), np.int32)
+    costs, first = np.zeros((num_roots, 1), np.int64), 0
+    columns = list[tuple[Ints, Ints, Floats, Bools]]()
+    for level in range(depth):
+        if level == 0:
+            ids, log_probs = base.ids[:, :1, : reach.top_k], base.log_probs[:, :1, : reach.top_k]
+        else:
+            ids, log_probs = _behind(drafter, target, root_tokens, positions, context, paths, reach.top_k)
+        below = (costs[:, :, None] + np.rint(log_probs * -STEPS_PER_NAT).astype(np.int64)).reshape(num_roots, -1)
+        chosen = _best(below, reach.beam if level < depth - 1 else 0)
+        expanded = np.zeros(below.shape, np.bool_)
+        np.put_along_axis(expanded, chosen, values=True, axis=1)
+        tokens = ids.reshape(num_roots, -1)
+        columns.append((tokens, np.repeat(numbers, reach.top_k, 1), log_probs.reshape(num_roots, -1), expanded))
+        above = np.take_along_axis(paths, (chosen // reach.top_k)[:, :, None], 1)
+        paths = np.concatenate([above, np.take_along_axis(tokens, chosen, 1)[:, :, None]], axis=2, dtype=np.int64)
+        costs, numbers = np.take_along_axis(below, chosen, 1), (first + 1 + chosen).astype(np.int32)
+        first += below.shape[1]
+    whole = [np.concatenate(column, axis=1).ravel() for column in zip(*columns, strict=True)]
+    return PoolRows(np.full(num_roots, first, np.int64), *whole)
+
+
+def _behind(
+    drafter: DFlashDrafter,
+    target: Target,
+    root_tokens: Tensor,
+    positions: Tensor,
+    context: DrafterContext,
+    paths: Longs,
+    top_k: int,
+) -> tuple[Ints, Floats]:
+    """The first tokens behind each path ``[N, b, i]``: ids in the target's vocabulary, and log-probabilities.
+
+    Returns:
+        int32 and float32 ``[N, b, R]``, on the grid, in the order of `simlab.sampling.candidates`.
+    """
+    num_roots, num_paths, length = paths.shape
+    filled = torch.from_numpy(paths.reshape(num_roots * num_paths, length)).to(positions.device)
+    roots, places = (one.repeat_interleave(num_paths) for one in (root_tokens, positions))
+    states = block_states(drafter, target, roots, places, context, filled)
+    ids, log_probs = first_of_all(drafter, target, states.after[:, length : length + 1], top_k)
+    return ids.reshape(num_roots, num_paths, -1), to_grid(log_probs).reshape(num_roots, num_paths, -1)
+
+
+def _best(costs: Longs, count: int) -> Longs:
+    """int64 ``[N, b]``, rising: places of the lowest costs ``[N, n]`` of each root, of equal ones the first."""
+    first = np.argsort(costs, axis=1, kind="stable")[:, :count]
+    return np.sort(first, axis=1)

@@ -1,0 +1,229 @@
+"""``simlab train taps --labels law``: the target's own words at all nodes, its loss by hand, resumed, refused."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from training_runs import InterruptedWrites, content, make_files, scorer_arguments
+
+from simlab.cli.main import main
+from simlab.grid import to_grid
+from simlab.real_runner.checkpoints.files import load_drafter
+from simlab.real_runner.heads.base import BaseCandidates
+from simlab.real_runner.heads.taps_pool import BeamNodes, PoolReach, beam_nodes
+from simlab.real_runner.targets.loading import load_target
+from simlab.real_runner.train import features
+from simlab.real_runner.train.data import FeatureStore
+from simlab.real_runner.train.networks import pool_laws
+from simlab.real_runner.train.networks.pool_laws import drawn_roots, law_loss, read_laws
+from simlab.real_runner.train.networks.taps import ScorerLoss, _along
+
+REACH = PoolReach(5, 6)
+LAW = ("--labels", "law", "--law-roots", "40")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_files(tmp_path_factory.mktemp("train"))
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> Path:
+    """A finished run, not to be changed."""
+    out = folder / "trained"
+    assert main(scorer_arguments(folder, out, *LAW, "--learning-rate", "0.02", "--patience", "0", steps=30)) == 0
+    return out
+
+
+def test_labels_are_what_the_target_says_behind_each_path(folder: Path, trained: Path, tmp_path: Path) -> None:
+    """Against the target reading the text and one path, again and again, without a cache or a mask."""
+    target, store = load_target(str(folder / "target"), torch.float32), FeatureStore(trained / "features")
+    drafter = load_drafter(folder / "drafter", torch.float32)
+    labels = read_laws(store, drafter, target, REACH, tmp_path, 2, seed=3)
+    texts = [tokens for tokens, _, _ in store.sequences()]
+    looked_at = 0
+    for text in range(0, len(texts), 3):
+        laws = labels.at(np.array([text]), REACH, drafter.config.depth)
+        for number, root in enumerate(labels.roots[text].tolist()):
+            parents, tokens = laws.nodes.parents[number].tolist(), laws.nodes.tokens[number].tolist()
+            paths: list[list[int]] = [[]]
+            for parent, token in zip(parents, tokens, strict=True):
+                paths.append([*paths[parent], token])
+            for node in range(0, len(tokens), 3):
+                ids = torch.cat([texts[text][: root + 1], torch.tensor(paths[parents[node]], dtype=torch.int64)])
+                with torch.inference_mode():
+                    law = target.logits(target.states(ids[None]))[0, -1].log_softmax(-1)
+                assert float(laws.log_probs[number, node]) == pytest.approx(float(law[tokens[node]]), abs=1e-4)
+                looked_at += 1
+    assert looked_at > 30
+
+
+def test_roots_are_drawn_evenly_and_by_seed_alone(trained: Path) -> None:
+    store = FeatureStore(trained / "features")
+    for text in store.usable:
+        first, last = store.roots_of(text)
+        roots = drawn_roots(store, text, 3, 7).tolist()
+        assert roots == drawn_roots(store, text, 3, 7).tolist() == sorted(roots)
+        assert all(first <= root < last for root in roots)
+        assert len(set(roots)) == min(3, last - first)
+    assert any(
+        drawn_roots(store, text, 3, 7).tolist() != drawn_roots(store, text, 3, 8).tolist() for text in store.usable
+    )
+
+
+def made_up(seed: int) -> tuple[BeamNodes, torch.Tensor, torch.Tensor, np.random.Generator, int]:
+    """Pools of two roots, and a scorer's words on them that add up to 1 below each parent."""
+    generator = np.random.default_rng(seed)
+    depth, width = int(generator.integers(1, 4)), 3
+    log_probs = to_grid(np.log(-np.sort(-generator.dirichlet(np.ones(width + 1), (2, depth)))[..., :width]))
+    ids = np.stack([[generator.permutation(5)[:width] for _ in range(depth)] for _ in range(2)]).astype(np.int32)
+    nodes = beam_nodes(BaseCandidates(ids, log_probs), PoolReach(int(generator.integers(1, 6)), width))
+    conditional, rest = outcomes(nodes, generator, depth)
+    return nodes, conditional, rest, generator, depth
+
+
+def outcomes(nodes: BeamNodes, generator: np.random.Generator, depth: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random laws below each parent: log-probabilities of its children, and of the rest."""
+    num_parents = 1 + int((nodes.depths < depth).sum())
+    conditional, rest = np.zeros(nodes.tokens.shape), np.zeros((2, num_parents))
+    for root in range(2):
+        for parent in range(num_parents):
+            children = np.flatnonzero(nodes.parents[root] == parent)
+            law = np.log(generator.dirichlet(np.ones(len(children) + 1)))
+            conditional[root, children], rest[root, parent] = law[:-1], law[-1]
+    return torch.from_numpy(conditional), torch.from_numpy(rest)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_loss_is_counted_by_hand(seed: int) -> None:
+    nodes, conditional, rest, generator, depth = made_up(seed)
+    laws, others = outcomes(nodes, generator, depth)
+    divergences, crossed = [], 0.0
+    for root in range(2):
+        parents = nodes.parents[root].tolist()
+        true, said = [0.0], [0.0]
+        for node, parent in enumerate(parents):
+            true.append(true[parent] + float(laws[root, node]))
+            said.append(said[parent] + float(conditional[root, node]))
+            reached = math.exp(true[-1])
+            crossed -= reached * said[-1] + (1 - reached) * math.log1p(-math.exp(said[-1]))
+        for parent in set(parents):
+            below = [node for node, its in enumerate(parents) if its == parent]
+            pairs = [(float(laws[root, node]), float(conditional[root, node])) for node in below]
+            pairs.append((float(others[root, parent]), float(rest[root, parent])))
+            divergences.append(sum(math.exp(p) * (p - q) for p, q in pairs))
+    expected = sum(divergences) / len(divergences) + 0.5 * crossed / (2 * depth)
+    assert float(law_loss(nodes, conditional, rest, laws, 0.5)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_scorer_that_says_the_law_diverges_by_nothing(seed: int) -> None:
+    nodes, conditional, rest, _, _ = made_up(seed)
+    assert float(law_loss(nodes, conditional, rest, conditional, 0.0)) == pytest.approx(0.0, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_target_that_is_sure_of_its_text_gives_the_loss_on_the_path(seed: int) -> None:
+    """Below true parents; below others a law that puts all on the rest asks for nothing but the rest."""
+    nodes, conditional, rest, generator, depth = made_up(seed)
+    truth = torch.from_numpy(generator.integers(0, 5, (2, depth)))
+    laws = torch.full(nodes.tokens.shape, -200.0, dtype=torch.float64)
+    on_path = 0.0
+    for root in range(2):
+        at: int | None = 0
+        for number in range(depth):
+            for node in np.flatnonzero((nodes.depths == number + 1) & (nodes.parents[root] == at)):
+                if nodes.tokens[root, node] == truth[root, number]:
+                    laws[root, node] = 0.0
+            hits = np.flatnonzero((laws[root].numpy() == 0.0) & (nodes.depths == number + 1))
+            at = 1 + int(hits[0]) if at is not None and len(hits) else None
+        true_parents = {0} | {1 + int(node) for node in np.flatnonzero(laws[root].numpy() == 0.0)}
+        for parent in set(nodes.parents[root].tolist()) - true_parents:
+            on_path -= float(rest[root, parent])
+    found = _along(nodes, conditional, rest, truth)
+    has_children = [[parent in nodes.parents[root] for parent in range(rest.shape[1])] for root in range(2)]
+    # A true node without children in the pool is asked on the path and not by the law.
+    barren = 0.0
+    for root in range(2):
+        for node in np.flatnonzero(laws[root].numpy() == 0.0):
+            if nodes.depths[node] < depth and not has_children[root][1 + int(node)]:
+                barren -= float(rest[root, 1 + int(node)])
+    expected = float(-(found.of_truth * found.asked).sum()) - barren + on_path
+    count = sum(map(sum, has_children))
+    assert float(law_loss(nodes, conditional, rest, laws, 0.0)) * count == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_run_learns_and_its_card_says_from_what(trained: Path) -> None:
+    losses = [row["held_out"]["loss"] for row in json.loads((trained / "curve.json").read_text())]
+    assert min(losses) < losses[0]
+    card = (trained / "README.md").read_text()
+    assert "the target's probabilities at 36 pools" in card
+    assert "| labels | law |" in card
+
+
+def test_interrupted_at_any_write_it_resumes_to_the_same_bytes(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(features, "SEQUENCES_PER_SHARD", 6)
+    monkeypatch.setattr(pool_laws, "TEXTS_PER_FILE", 2)
+    writes = InterruptedWrites(monkeypatch)
+    assert main(scorer_arguments(folder, tmp_path / "unbroken" / "run", *LAW, steps=6)) == 0
+    out, writes_of_a_run = tmp_path / "broken" / "run", writes.num
+    assert len(list((tmp_path / "unbroken" / "run" / "laws").glob("laws-*"))) > 2
+    for stop_at in range(2, writes_of_a_run + 1, 5):
+        writes.cut(stop_at)
+        shutil.rmtree(out, ignore_errors=True)
+        assert main(scorer_arguments(folder, out, *LAW, steps=6)) == 130
+        assert "--resume" in capsys.readouterr().err
+        assert main(scorer_arguments(folder, out, *LAW, "--resume", steps=6)) == 0
+        assert content(out) == content(tmp_path / "unbroken" / "run")
+
+
+def test_other_labels_and_damaged_files_are_refused(
+    trained: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = [*LAW, "--learning-rate", "0.02", "--patience", "0"]
+    again = scorer_arguments(folder, trained, *typed, "--resume", steps=30)
+    assert main(again) == 0
+    for change in (("--law-roots", "80"), ("--beam", "5")):
+        assert main([*again, *change]) == 2
+        assert "labels of other texts, roots, pools or models" in capsys.readouterr().err
+    assert main(scorer_arguments(folder, trained, "--resume", *typed[4:], steps=30)) == 2
+    assert "other settings" in capsys.readouterr().err
+    assert main(scorer_arguments(folder, tmp_path / "few", "--labels", "law", "--law-roots", "3")) == 2
+    assert "less than one root for each of 9 texts" in capsys.readouterr().err
+    copy = tmp_path / "copy"
+    shutil.copytree(trained, copy)
+    (copy / "laws" / "laws-00000.safetensors").write_bytes(b"no")
+    assert main(scorer_arguments(folder, copy, *typed, "--resume", steps=30)) == 2
+    assert "delete that file, and resume" in capsys.readouterr().err
+
+
+def test_a_step_is_a_function_of_its_number(trained: Path, folder: Path) -> None:
+    """Two losses over the same labels say the same of a step, and another step is another one."""
+    from simlab.real_runner.heads.taps import TapsScorer
+    from simlab.real_runner.heads.taps_pool import ScorerSizes
+    from simlab.real_runner.train.options import ScorerOptions, TextOptions, TrainingPlan
+
+    target, store = load_target(str(folder / "target"), torch.float32), FeatureStore(trained / "features")
+    drafter = load_drafter(folder / "drafter", torch.float32)
+    texts, held_out = store.split(0.25)
+    options = ScorerOptions(
+        target=str(folder / "target"),
+        draft=str(folder / "drafter"),
+        out=trained.parent / "again",
+        plan=TrainingPlan(steps=3, num_sequences=2, num_roots=4),
+        labels="law",
+        law_roots=20,
+        texts=TextOptions(text=folder / "texts.parquet"),
+    )
+    torch.manual_seed(0)
+    scorer = TapsScorer(ScorerSizes(drafter.config.hidden_size, drafter.config.depth))
+    first, second = (ScorerLoss(scorer, drafter, target, texts, options, REACH) for _ in range(2))
+    assert first.held_out(held_out) == second.held_out(held_out)
+    assert float(first(1).detach()) == float(second(1).detach())
+    assert float(first(1).detach()) != float(first(2).detach())
