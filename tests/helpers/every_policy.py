@@ -19,6 +19,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "entropy-width": [{}, {"caps": "coverage"}, {"caps": "probability"}, {"caps": "bins"}],
     "bastion": [{}, {"cost_model": "roofline"}],
     "taps": [{"budget": 16, "beam": 3}, {"budget": 16, "beam": 3, "depth_price": 0.0}],
+    "jetspec": [{"budget": 16, "beam": 3, "width": 4, "order": order} for order in ("expand-parent", "best-first")],
     "sequoia": [{}, {"size": "hardware"}],
 }
 

@@ -9,6 +9,8 @@ from random_heads import random_scorer
 
 from simlab.channels import POOL
 from simlab.policy import AnyPolicy
+from simlab.real_runner.heads.path_pool import PathReach
+from simlab.real_runner.heads.path_producer import PathProducer
 from simlab.real_runner.heads.producer import Producer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.taps_pool import PoolReach
@@ -35,8 +37,12 @@ def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0)
     drafter, target = models.drafter, models.target
     channels: dict[str, Producer] = {}
     for need in joint_needs(policies):
+        equal = dict(need.equal)
+        if "top_k" in equal:
+            channels[need.name] = PathProducer(drafter, target, PathReach(equal["beam"], equal["top_k"]))
+            continue
         if need.kind == POOL:
-            scorer, beam = random_scorer(models, seed), dict(need.equal)["beam"]
+            scorer, beam = random_scorer(models, seed), equal["beam"]
             channels[need.name] = TapsProducer(scorer, drafter, target, PoolReach(beam, EXTENSIONS))
             continue
         head = made_up_head(drafter.config.hidden_size, seed).to(target.device, target.dtype)

@@ -52,6 +52,7 @@ SETTINGS: dict[str, list[str]] = {
     "price": ["", "rate=0/20/300", "memory=0", "look_ahead=2,budget=30"],
     "survival": ["", "threshold=0", "threshold=0.3,budget=9"],
     "taps": ["budget=9,beam=3", "budget=24,beam=3,depth_price=0/0.5"],
+    "jetspec": ["budget=9,beam=3,width=4", "budget=24,beam=3,width=4,order=best-first"],
     "tree": [one.replace("channel=taps", "channel=taps,pool_beam=3") for one in Tree.variants],
     "calibrated": ["", "stop=survival", "stop=ratio", "stop=floor", "stop=price", "budget=5,top_k=3"],
 }
@@ -188,7 +189,9 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
             if need.kind == TRANSITIONS:
                 rows = made_up_transitions(recorded, least["previous"], least["top_k"], vocab_size)
                 return TransitionColumns(*rows)
-            return PoolColumns.unlabelled(made_up_pools(recorded, depth, 3, vocab_size, dict(need.equal)["beam"]))
+            equal = dict(need.equal)
+            pools = made_up_pools(recorded, depth, equal.get("top_k", 3), vocab_size, equal["beam"])
+            return PoolColumns.unlabelled(pools)
 
         add_channel(folder, need.name, ChannelInfo(need.kind, producer, *base, settings, "float32"), columns)
     return open_trace(folder)

@@ -128,7 +128,7 @@ def test_another_network_under_the_same_name_is_refused(
 
 
 def test_what_makes_no_channel_is_refused(options: ProfileOptions, pair: tuple[Path, Path, Path]) -> None:
-    for checkpoint, settings in ((str(pair[1]), {}), (str(pair[2]), {"beam": 3})):
+    for checkpoint, settings in ((str(pair[1]), {"previous": 3}), (str(pair[2]), {"beam": 3})):
         with pytest.raises(ModelError):
             profile(replace(options, channels={"flash": ProfileChannel(checkpoint, settings)}))
     assert not options.out.exists()
