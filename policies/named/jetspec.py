@@ -37,7 +37,7 @@ class JetSpec(Composed):
     reads: ClassVar[str] = (
         "the channel of a drafter that runs behind `beam` paths a depth, with `width` tokens behind each"
     )
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,order=best-first", "budget=24,beam=3,width=4")
+    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,order=best-first")
 
     def __post_init__(self) -> None:
         for name in ("budget", "beam", "width"):
