@@ -21,6 +21,7 @@ from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd_boundary import D2SDBoundary
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.eagle2_beam import Eagle2Beam
+from simlab.policies.named.eagle3 import Eagle3
 from simlab.policies.named.entropy_width import EntropyWidth
 from simlab.policies.named.expand_parent import ExpandParentTree
 from simlab.policies.named.jetspec import JetSpec
@@ -61,6 +62,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "spine-gap": SpineGap,
     "taps": Taps,
     "jetspec": JetSpec,
+    "eagle3": Eagle3,
     "treeflash": TreeFlash,
     "tree": Tree,
 }

@@ -14,7 +14,7 @@ from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.prepare import prepare
-from simlab.real_runner.heads.producer import Producer
+from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.targets.dumped_states import DumpedStates
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
@@ -44,7 +44,7 @@ class Models:
     fixed_rows: int = 0
     execution: str = EAGER
     graphs: GraphedModels | None = None
-    channels: Mapping[str, Producer] = field(default_factory=dict)
+    channels: Mapping[str, AnyProducer] = field(default_factory=dict)
 
 
 def load_models(
@@ -72,11 +72,7 @@ def load_models(
     Raises:
         ModelError: they cannot be loaded, the drafter belongs to another target, or they cannot be executed so.
     """
-    kind = dtype_of(dtype)
-    check_device(device)
-    if device_map is not None and torch.cuda.is_available() and torch.device(device).type != "cuda":
-        raise ModelError(f"--device-map spreads the target over GPUs, and --device is {device}; give --device cuda")
-    settle_device(device)
+    kind = _settled(dtype, device, device_map)
     files = find_drafter(draft)
     drafter = load_drafter(files.folder, kind, device, tap_offset)
     if block is not None:
@@ -93,6 +89,25 @@ def load_models(
         execution=execution,
         graphs=graphs,
     )
+
+
+def load_target_alone(target: str, dtype: str, device: str, device_map: DeviceMap | None = None) -> Target:
+    """Load a target, for what needs no drafter; arguments as of `load_models`.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    return load_target(target, _settled(dtype, device, device_map), device, device_map)
+
+
+def _settled(dtype: str, device: str, device_map: DeviceMap | None) -> torch.dtype:
+    """The dtype, and the device made ready."""
+    kind = dtype_of(dtype)
+    check_device(device)
+    if device_map is not None and torch.cuda.is_available() and torch.device(device).type != "cuda":
+        raise ModelError(f"--device-map spreads the target over GPUs, and --device is {device}; give --device cuda")
+    settle_device(device)
+    return kind
 
 
 @contextmanager

@@ -232,13 +232,13 @@ class CostTable:
     def charged(self, policy: ReadsChannels) -> "CostTable":
         """This table for the rounds of one policy or order: what its channels take is the stage ``CHANNEL``.
 
-        A policy without channels has this table itself.
+        Where a channel is read and no drafter, drafting takes nothing. A policy without channels has this table itself.
 
         Raises:
             CostError: a channel of the policy has no price, or none of as many units.
         """
-        needs = policy.needs.channels
-        return _charged(self, needs) if needs else self
+        needs = policy.needs
+        return _charged(self, needs.channels, needs.draft) if needs.channels else self
 
     def curve(self, stage: str, context: int, batch: int = 1) -> Doubles:
         """Seconds of a stage by the number of drafted tokens.
@@ -347,11 +347,12 @@ class CostTable:
 
 
 @lru_cache(maxsize=64)  # one table for all policies that read the same, so that they are priced together
-def _charged(cost: CostTable, needs: tuple[ChannelNeed, ...]) -> CostTable:
+def _charged(cost: CostTable, needs: tuple[ChannelNeed, ...], with_draft: bool) -> CostTable:
     each_context = np.sum([_channel_seconds(cost, need) for need in needs], axis=0)
     column = np.repeat(each_context[:, None], cost.most_drafted + 1, axis=1)
-    draws = tuple(_charged(one, needs) for one in cost.draws)
-    return replace(cost, seconds={**cost.seconds, CHANNEL: column}, draws=draws)
+    draws = tuple(_charged(one, needs, with_draft) for one in cost.draws)
+    draft = cost.seconds["draft"] if with_draft else np.zeros_like(cost.seconds["draft"])
+    return replace(cost, seconds={**cost.seconds, "draft": draft, CHANNEL: column}, draws=draws)
 
 
 def _channel_seconds(cost: CostTable, need: ChannelNeed) -> Doubles:

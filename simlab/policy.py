@@ -1,5 +1,6 @@
 """The contract of a policy: what it needs, what it remembers, which tree it chooses."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -13,15 +14,26 @@ State = TypeVar("State")
 Settings: TypeAlias = tuple[tuple[str, int], ...]
 """Some settings of a channel, by name."""
 
-CUT = {TRANSITIONS: ("previous", "top_k"), POOL: ("depth", EXACT_NODES)}
+CUT = {TRANSITIONS: ("previous", "top_k"), POOL: ("depth", "steps", EXACT_NODES)}
 """Settings of which a recording with more holds all that one with fewer does, by the kind of the channel."""
 
 
-MADE_WITH = {TRANSITIONS: ("previous", "top_k", "candidates"), POOL: ("beam", "extensions", "top_k")}
+MADE_WITH = {TRANSITIONS: ("previous", "top_k", "candidates"), POOL: ("beam", "extensions", "top_k", "steps")}
 """The settings that bound how much is made of a channel, by its kind: as typed behind the checkpoint of its network."""
 
-UNITS = {TRANSITIONS: "previous"}
-"""The setting that the price of a channel goes by, by its kind; a channel of another kind has one price."""
+UNITS = {TRANSITIONS: "previous", POOL: "steps"}
+"""The setting that the price of a channel goes by, by its kind; a channel without that setting has one price."""
+
+
+def counted_setting(kind: str, settings: Container[str]) -> str | None:
+    """The setting that the price of a channel goes by; None: it has one price.
+
+    Args:
+        kind: of the channel.
+        settings: the names of those that it has.
+    """
+    key = UNITS.get(kind)
+    return key if key is not None and key in settings else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +41,10 @@ class ChannelNeed:
     """A channel that a policy reads, and how it must have been made.
 
     What is recorded with more is cut to what is declared: of transitions the tokens of each depth that rows stand below
-    (``previous``) and the candidates of a row (``top_k``), of a pool its ``depth``. A pool's ``exact_nodes`` is the
-    largest budget at which its most probable nodes are those of the whole tree. Whatever else bounded a channel must
-    be equal: the children of a narrower beam are no part of a wider one's.
+    (``previous``) and the candidates of a row (``top_k``), of a pool its ``depth``, or, where it was made step by step
+    below the root's children, its ``steps``, which are one fewer. A pool's ``exact_nodes`` is the largest budget at
+    which its most probable nodes are those of the whole tree. Whatever else bounded a channel must be equal: the
+    children of a narrower beam are no part of a wider one's.
 
     Attributes:
         name: of the channel in the trace.
@@ -62,13 +75,21 @@ class ChannelNeed:
 
     @property
     def units(self) -> int:
-        """How much is made of it, as its price goes by: of transitions ``previous``, else 1."""
-        return dict((*self.least, *self.equal)).get(UNITS.get(self.kind, ""), 1)
+        """How much is made of it, as its price goes by: ``previous`` of transitions, ``steps`` of a pool, else 1."""
+        settings = dict((*self.least, *self.equal))
+        key = counted_setting(self.kind, settings)
+        return 1 if key is None else settings[key]
 
     @property
     def units_of(self) -> str:
         """What is counted by ``units``, as it stands behind their number."""
-        return UNITS.get(self.kind, "units")
+        return counted_setting(self.kind, dict((*self.least, *self.equal))) or "units"
+
+    @property
+    def deepest(self) -> int | None:
+        """The depth of the deepest nodes that are read of a pool; None: of all that it has."""
+        least = dict(self.least)
+        return least["steps"] + 1 if "steps" in least else least.get("depth")
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def _channel_source(need: ChannelNeed, recorded: RecordedSequence) -> Callable[[
         row = rows.row(t, int(starts[t]))
         if isinstance(row, Transitions):
             return row.first(least.get("previous", MOST_COUNT), least.get("top_k", MOST_COUNT))
-        return row.first(least["depth"]) if "depth" in least else row
+        return row if need.deepest is None else row.first(need.deepest)
 
     return at
 

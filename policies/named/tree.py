@@ -12,6 +12,7 @@ from simlab.policies.edges.models import Calibrated, EdgeModel, Marginal, NGramC
 from simlab.policies.named.adaflash import BeforeDoubt
 from simlab.policies.named.calibrated import edge_map_of
 from simlab.policies.named.chain import SpineOrder
+from simlab.policies.named.eagle3 import eagle3_source
 from simlab.policies.named.expand_parent import ExpandParent
 from simlab.policies.named.presto import SOURCES, corpus_of
 from simlab.policies.orders.beam import EVERY_DEPTH, Beam
@@ -30,6 +31,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
     "calibrated": ("top_k", "table"),
     "transitions": ("top_k", "channel", "previous", *_NGRAM),
     "pool": ("channel", "pool_beam", "depth_price", *_NGRAM),
+    "eagle3": ("channel", "pool_beam", "top_k", "steps", *_NGRAM),
 }
 """What scores a token below a path, and the settings that each reads."""
 
@@ -51,21 +53,23 @@ RULES: Mapping[str, tuple[str, ...]] = {**STOPS, DOUBT: ("threshold",)}
 _WITH_NGRAM = ("best-first", "beam")
 _WIDE = 64
 _TRANSITIONS_WIDTH = 6
+_EAGLE3_WIDTH = 10
 
 
 @dataclass(frozen=True)
 class Tree(Composed):
     """Edges, an order and a rule of one's own choice, at most ``budget`` drafted tokens.
 
-    ``edges`` score a token below a path: ``marginal``, ``calibrated``, or a channel's ``transitions`` or ``pool``; all
-    but the second with a 3-gram of ``ngram_weight`` on top, as in `presto`. ``order`` says which node is next:
-    ``best-first``, ``expand-parent``, ``beam``, ``chain``, ``boundaries`` as in `d2sd-boundary`, ``gap`` as in
-    `spine-gap`. ``rule`` says how many enter: ``fixed``, ``survival``, ``ratio``, ``floor`` and ``price`` as in
-    `calibrated`, ``doubt`` as in `adaflash`. A setting that none of the three reads is refused, and so is an order that
-    does not take the edges or a rule that does not take the scores.
+    ``edges`` score a token below a path: ``marginal``, ``calibrated``, or a channel's ``transitions``, ``pool``, or
+    ``eagle3``, the pool of a head that needs no drafter; all but the second with a 3-gram of ``ngram_weight`` on top,
+    as in `presto`. ``order`` says which node is next: ``best-first``, ``expand-parent``, ``beam``, ``chain``,
+    ``boundaries`` as in `d2sd-boundary`, ``gap`` as in `spine-gap`. ``rule`` says how many enter: ``fixed``,
+    ``survival``, ``ratio``, ``floor`` and ``price`` as in `calibrated`, ``doubt`` as in `adaflash`. A setting that none
+    of the three reads is refused, and so is an order that does not take the edges or a rule that does not take the
+    scores.
 
-    ``top_k`` that is left out is every kept candidate for ``best-first`` on plain marginals, 6 for ``transitions``, and
-    64 for all others; with ``expand-parent`` it is ``width``.
+    ``top_k`` that is left out is every kept candidate for ``best-first`` on plain marginals, 6 for ``transitions``,
+    10 for ``eagle3``, and 64 for all others; with ``expand-parent`` it is ``width``.
     """
 
     budget: int = 64
@@ -84,6 +88,7 @@ class Tree(Composed):
     previous: int = 6
     pool_beam: int = 24
     depth_price: float = 0.0
+    steps: int = 7
     width: int = 7
     depth: int | None = None
     boundaries: int = 4
@@ -110,6 +115,7 @@ class Tree(Composed):
         "budget=24,edges=transitions,channel=treeflash,ngram_weight=0.2,counts=text",
         "budget=24,edges=transitions,channel=treeflash,order=expand-parent,width=3",
         "budget=24,edges=pool,channel=taps,rule=survival",
+        "budget=24,edges=eagle3,channel=eagle3,pool_beam=10,rule=survival",
         "budget=24,rule=floor,floor=4,doubling=true,overhead=false",
         "budget=24,order=boundaries,boundaries=2,below=1",
         "budget=24,order=gap",
@@ -163,11 +169,11 @@ class Tree(Composed):
             and self.order in ("expand-parent", "chain", "boundaries", "gap")
         ):
             raise ValueError(f"order={self.order} says itself how many candidates are read; leave out top_k")
-        if self.edges in ("transitions", "pool") and self.channel is None:
+        if self.edges in ("transitions", "pool", "eagle3") and self.channel is None:
             raise ValueError(f"edges={self.edges} stand in a channel of the trace; write channel=NAME")
 
     def _check_values(self) -> None:
-        for name in ("top_k", "previous", "pool_beam", "width"):
+        for name in ("top_k", "previous", "pool_beam", "steps", "width"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
         for name in ("depth", "boundaries", "below"):
@@ -217,6 +223,9 @@ class Tree(Composed):
         if self.edges == "transitions":
             top_k = _TRANSITIONS_WIDTH if self.top_k is None else self.top_k
             return TransitionSource(channel, previous=self.previous, top_k=top_k)
+        if self.edges == "eagle3":
+            top_k = _EAGLE3_WIDTH if self.top_k is None else self.top_k
+            return eagle3_source(channel, self.pool_beam, top_k, self.steps)
         need = ChannelNeed(channel, POOL, equal=(("beam", self.pool_beam),))
         return PoolSource(need, depth_price=float(self.depth_price))
 

@@ -154,7 +154,8 @@ class PoolSource:
     its probabilities over 1 + c * d. Scores still fall along every path, and are no probabilities any more.
 
     Attributes:
-        need: the channel, and how it must have been made; a ``depth`` that it has at least bounds the tree's.
+        need: the channel, and how it must have been made; a ``depth``, or ``steps``, that it has at least bound the
+            tree's.
         depth_price: c.
         reads_draft: whether a drafter's pass comes before, from which the pool was made.
 
@@ -209,8 +210,9 @@ class PoolSource:
 
     def _lists(self, rows: Pool | PoolRows, starts: Longs) -> ChannelLists:
         arrays = _shared(rows.tokens), _shared(rows.parents), _shared(rows.log_probs)
-        deepest = dict(self.need.least).get("depth", _EVERY_DEPTH)
-        return ChannelLists(None, PoolLists(*arrays, starts, deepest, float(self.depth_price)))
+        deepest = self.need.deepest
+        most = _EVERY_DEPTH if deepest is None else deepest
+        return ChannelLists(None, PoolLists(*arrays, starts, most, float(self.depth_price)))
 
 
 def source_of(need: ChannelNeed) -> LatticeSource:

@@ -89,8 +89,8 @@ class NodeOrder(Protocol):
 
 def layer_by_roots(order: NodeOrder, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
     """The layer of any order, root by root: what its own faster way must give."""
-    layer = empty_layer(texts.roots, most, with_scores)
-    place = 0
+    depths = [texts.roots.counts.shape[1], *(need.deepest or 0 for need in order.needs.channels)]
+    layer, place = empty_layer(texts.roots, most, with_scores, max(depths)), 0
     for recorded in texts.sequences:
         source, text = draft_source(order.needs, recorded), recorded.text
         for t in range(len(text) - 1):

@@ -12,6 +12,7 @@ from simlab.real_runner.checkpoints.networks.treeflash import HeadConfig
 from simlab.real_runner.checkpoints.parts import parts_of
 from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD
 from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,9 @@ def explain_checkpoint(
     return CheckpointSummary(layout.name, config, problem, tuple(lines))
 
 
-def _head_lines(head: HeadConfig | ScorerConfig) -> list[tuple[str, str]]:
+def _head_lines(head: HeadConfig | ScorerConfig | Eagle3Config) -> list[tuple[str, str]]:
+    if isinstance(head, Eagle3Config):
+        return _eagle3_lines(head)
     extends = ("extends", f"the drafter whose files have the sha256 {head.extends}, and no other")
     if isinstance(head, ScorerConfig):
         reach = f"pools of a beam of {head.reach.beam}, extended by {head.reach.extensions} candidates"
@@ -68,6 +71,15 @@ def _head_lines(head: HeadConfig | ScorerConfig) -> list[tuple[str, str]]:
     if head.extends is None:
         return [("head", what)]
     return [("head", what), extends]
+
+
+def _eagle3_lines(head: Eagle3Config) -> list[tuple[str, str]]:
+    taps = ", ".join(map(str, head.target_layer_ids)) or "1, L/2 - 1 and L - 4 of L, as its release does"
+    return [
+        ("head", f"EAGLE-3: a token given the text and its path; {head.hidden_size} wide; it needs no drafter"),
+        ("reads", f"outputs of the target's layers {taps}, counted from 0"),
+        ("vocabulary", f"{head.num_tokens:,} of the target's {head.vocab_size:,} tokens"),
+    ]
 
 
 def _lines(config: DFlashConfig, names: Collection[str]) -> list[tuple[str, str]]:

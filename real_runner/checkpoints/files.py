@@ -15,6 +15,7 @@ from simlab.arrays import read_only
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields, stored_tensors
 from simlab.real_runner.checkpoints.headers import StoredTensor
+from simlab.real_runner.checkpoints.networks.eagle3 import no_drafter
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_to_json
 from simlab.real_runner.checkpoints.networks.treeflash import HEAD_PREFIX, HeadConfig, head_to_json
 from simlab.real_runner.checkpoints.parts import CheckpointParts, parts_of
@@ -22,6 +23,7 @@ from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD, IGNORED
 from simlab.real_runner.checkpoints.weights import draft_ids
 from simlab.real_runner.checkpoints.zlab import config_to_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.heads.taps import TapsScorer
 from simlab.real_runner.heads.taps_pool import PoolReach
@@ -71,6 +73,9 @@ PACKAGED_SCORER = "taps-smollm2-135m"
 PACKAGED_CAUSAL = "jetspec-smollm2-135m"
 """A causal head for the same target: a drafter of its own."""
 
+PACKAGED_EAGLE3 = "eagle3-smollm2-135m"
+"""An EAGLE-3 head for the same target, which needs no drafter."""
+
 
 def find_drafter(name: str) -> ModelFiles:
     """The files of a packaged drafter, head or scorer, of a local one, or of one fetched from the hub.
@@ -78,7 +83,7 @@ def find_drafter(name: str) -> ModelFiles:
     Raises:
         ModelError: there is none of that name.
     """
-    if name in (PACKAGED, PACKAGED_HEAD, PACKAGED_SCORER, PACKAGED_CAUSAL):
+    if name in (PACKAGED, PACKAGED_HEAD, PACKAGED_SCORER, PACKAGED_CAUSAL, PACKAGED_EAGLE3):
         return ModelFiles(Path(str(files("simlab.real_runner"))) / "data" / name, "")
     if Path(name).is_dir() or name.endswith(".safetensors"):
         return ModelFiles(Path(name), "")
@@ -105,15 +110,19 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
     Raises:
         ModelError: files are missing or damaged, or the weights do not fit the configuration.
     """
-    parts = _checked_parts(folder)
+    parts = checked_parts(folder)
     config, stored = parts.drafter, parts.drafter_tensors
+    if isinstance(parts.head, Eagle3Config):
+        no_drafter({})
     if config is None:
         raise ModelError(
             f"{folder} holds a head or scorer alone, which drafts beside the drafter that it was trained for; name "
             "that drafter"
         )
     drafter = DFlashDrafter(config if tap_offset is None else config.with_tap_offset(tap_offset))
-    tensors = _loaded(folder, {name: one for name, one in stored.items() if name not in {*IGNORED, OFFSETS, MASK}})
+    tensors = loaded_tensors(
+        folder, {name: one for name, one in stored.items() if name not in {*IGNORED, OFFSETS, MASK}}
+    )
     embedding, head = tensors.pop(EMBEDDING, None), tensors.pop(HEAD, None)
     drafter.load_state_dict(tensors)
     if embedding is not None:
@@ -147,7 +156,7 @@ def load_head(
     Raises:
         ModelError: files are missing or damaged, there is no head, or it belongs to another drafter.
     """
-    parts = _checked_parts(place)
+    parts = checked_parts(place)
     if not isinstance(parts.head, HeadConfig):
         raise ModelError(f"{place} has no head: it is a drafter alone, whose candidates stand in its draft set")
     if (parts.head.extends or checkpoint_digest(place)) != digest:
@@ -159,7 +168,7 @@ def load_head(
             "it again"
         )
     head = TreeFlashHead(parts.head.hidden_size, parts.head.inner_size)
-    head.load_state_dict(_loaded(place, parts.head_tensors))
+    head.load_state_dict(loaded_tensors(place, parts.head_tensors))
     return head.to(device, dtype).eval().requires_grad_(False)
 
 
@@ -192,7 +201,7 @@ def load_scorer(place: Path, drafter: DFlashDrafter, digest: str, device: str = 
     Raises:
         ModelError: files are missing or damaged, there is no scorer, or it belongs to another drafter.
     """
-    parts = _checked_parts(place)
+    parts = checked_parts(place)
     config = parts.head
     if not isinstance(config, ScorerConfig):
         raise ModelError(f"{place} has no TAPS scorer; `simlab inspect {place}` says what it is")
@@ -205,7 +214,7 @@ def load_scorer(place: Path, drafter: DFlashDrafter, digest: str, device: str = 
             f"{theirs[0]} and {theirs[1]}; train it again"
         )
     scorer = TapsScorer(config.sizes)
-    scorer.load_state_dict(_loaded(place, parts.head_tensors))
+    scorer.load_state_dict(loaded_tensors(place, parts.head_tensors))
     return scorer.float().to(device).eval().requires_grad_(False), config.reach
 
 
@@ -233,14 +242,23 @@ def _foreign(what: str, place: Path, own: str, digest: str) -> ModelError:
     )
 
 
-def _checked_parts(place: Path) -> CheckpointParts:
+def checked_parts(place: Path) -> CheckpointParts:
+    """What a checkpoint consists of, seen to fit its configuration.
+
+    Raises:
+        ModelError: files are missing or damaged, or the tensors are others than it asks for.
+    """
     parts = parts_of(read_fields(config_file(place)), stored_tensors(place))
     parts.check(place)
     return parts
 
 
-def _loaded(folder: Path, wanted: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
-    """Some tensors of a checkpoint under the names that they are asked for by, file after file."""
+def loaded_tensors(folder: Path, wanted: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
+    """Some tensors of a checkpoint under the names that they are asked for by, file after file.
+
+    Raises:
+        ModelError: a file cannot be read.
+    """
     tensors: dict[str, Tensor] = {}
     try:
         for path in dict.fromkeys(one.file for one in wanted.values()):

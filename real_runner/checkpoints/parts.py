@@ -3,6 +3,7 @@
 The loaders and `simlab inspect` take them apart and check them here; nothing here needs torch.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,10 +11,12 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.layouts import layout_of
+from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_from_json
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_from_json
 from simlab.real_runner.checkpoints.networks.treeflash import HEAD_PREFIX, HeadConfig, head_from_json, is_head_alone
-from simlab.real_runner.checkpoints.weights import check_head_weights, check_weights
+from simlab.real_runner.checkpoints.weights import check_eagle3_weights, check_head_weights, check_weights
 from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 
 Tensors = Mapping[str, StoredTensor]
 
@@ -31,7 +34,7 @@ class CheckpointParts:
 
     drafter: DFlashConfig | None
     drafter_tensors: Tensors
-    head: HeadConfig | ScorerConfig | None
+    head: HeadConfig | ScorerConfig | Eagle3Config | None
     head_tensors: Tensors
 
     def check(self, place: object) -> None:
@@ -43,7 +46,10 @@ class CheckpointParts:
         if self.drafter is not None:
             check_weights(self.drafter, self.drafter_tensors, place)
         if self.head is not None:
-            check_head_weights(self.head, self.head_tensors, place)
+            if isinstance(self.head, Eagle3Config):
+                check_eagle3_weights(self.head, self.head_tensors, place)
+            else:
+                check_head_weights(self.head, self.head_tensors, place)
 
 
 def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
@@ -56,9 +62,13 @@ def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
     Raises:
         ModelError: the configuration is none that simlab runs, or a tensor belongs to no part.
     """
-    scorer = scorer_from_json(fields)
+    scorer, eagle3 = scorer_from_json(fields), eagle3_from_json(fields)
     if scorer is not None:
         return CheckpointParts(None, {}, scorer, tensors)
+    if eagle3 is not None:
+        # Some releases number the only layer.
+        renamed = {re.sub(r"^layers\.0\.", "midlayer.", name): one for name, one in tensors.items()}
+        return CheckpointParts(None, {}, eagle3, renamed)
     layout, head = layout_of(fields), head_from_json(fields)
     drafter = None if is_head_alone(fields) else layout.reads(fields)
     in_head = {name for name in tensors if head is not None and name.startswith(HEAD_PREFIX)}

@@ -10,17 +10,21 @@ import numpy as np
 from simlab.arrays import Longs
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.headers import StoredTensor
+from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_shapes
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_shapes
 from simlab.real_runner.checkpoints.networks.treeflash import HeadConfig, head_shapes
 from simlab.real_runner.checkpoints.tensor_names import (
+    BESIDE_THE_LAYERS,
     EMBEDDING,
     HEAD,
+    IGNORED,
     MASK,
     OFFSETS,
     check_names,
     layer_shapes,
 )
 from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import vocabulary_of
 
 LARGEST = 65504.0
@@ -78,6 +82,36 @@ def check_head_weights(config: HeadConfig | ScorerConfig, tensors: Mapping[str, 
     _check_numbers(shapes, tensors, place)
 
 
+def check_eagle3_weights(config: Eagle3Config, tensors: Mapping[str, StoredTensor], place: object) -> None:
+    """Likewise for an EAGLE-3 head.
+
+    Args:
+        config: of the head.
+        tensors: by the released names, with ``midlayer`` for the layer.
+        place: where it lies, for the message.
+
+    Raises:
+        ModelError: as `check_weights` does, or the head has tokens of its own and no output head for them.
+    """
+    shapes = dict(eagle3_shapes(config))
+    missing, foreign = (
+        sorted(set(shapes) - set(tensors)),
+        sorted(set(tensors) - {*shapes, *BESIDE_THE_LAYERS, *IGNORED}),
+    )
+    if config.draft_vocab_size is not None and HEAD not in tensors:
+        missing.append(HEAD)
+    if missing or foreign:
+        what = "lacks" if missing else "holds, beside its own tensors,"
+        shown = ", ".join((missing or foreign)[:3])
+        raise ModelError(f"the EAGLE-3 head in {place} {what} {shown}; fetch or train it again")
+    shapes |= {
+        EMBEDDING: (config.vocab_size, config.hidden_size),
+        HEAD: (config.num_tokens, config.hidden_size),
+    }
+    _check_numbers(shapes, tensors, place)
+    draft_ids(config, tensors, place)
+
+
 def _check_numbers(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], place: object) -> None:
     for name, shape in shapes.items():
         if name in tensors:
@@ -85,7 +119,9 @@ def _check_numbers(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, 
             _check_values(tensors[name], place)
 
 
-def draft_ids(config: DFlashConfig, tensors: Mapping[str, StoredTensor], place: object) -> tuple[Longs, bool] | None:
+def draft_ids(
+    config: DFlashConfig | Eagle3Config, tensors: Mapping[str, StoredTensor], place: object
+) -> tuple[Longs, bool] | None:
     """The target's id of each token of the drafter, int64 ``[V_d]``, and whether these rise; None: it has no own ones.
 
     Args:

@@ -9,9 +9,9 @@ from simlab.errors import ModelError, TraceError, UsageError, did_you_mean
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.networks.producers import load_producer
+from simlab.real_runner.checkpoints.networks.producers import load_producer, load_text_producer
 from simlab.real_runner.confirm.options import ConfirmOptions
-from simlab.real_runner.heads.producer import Producer
+from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.traces.format.manifest import ChannelInfo
@@ -28,7 +28,7 @@ def with_producers(models: Models, options: ConfirmOptions, trace: Trace, polici
         policies: that run.
 
     Raises:
-        ModelError: a network cannot be loaded, or belongs to another drafter.
+        ModelError: a network cannot be loaded, or belongs to another drafter or target.
         TraceError: it is not the one that the trace recorded.
         UsageError: a place was given for a channel that no policy reads.
     """
@@ -42,7 +42,7 @@ def with_producers(models: Models, options: ConfirmOptions, trace: Trace, polici
     return replace(models, channels=channels)
 
 
-def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, info: ChannelInfo) -> Producer:
+def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, info: ChannelInfo) -> AnyProducer:
     place = _place_of(options, name, info)
     digest = checkpoint_digest(place)
     if digest != info.producer.digest:
@@ -51,8 +51,9 @@ def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, 
             f"{info.producer.digest[:12]}), and {place} has the sha256 {digest[:12]}; give that checkpoint with "
             f"--channel {name}=CHECKPOINT, or record a channel with this one"
         )
-    drafter = models.drafter
-    dtype = models.target.dtype
+    drafter, dtype = models.drafter, models.target.dtype
+    if info.extends is None:
+        return load_text_producer(place, info.settings, dtype)(models.target)
     with_models = load_producer(place, info.settings, drafter, checkpoint_digest(models.draft_folder), dtype)
     return with_models(drafter, models.target)
 

@@ -8,7 +8,7 @@ from simlab.errors import ModelError
 from simlab.policy import AnyPolicy, is_plain_decoding
 from simlab.real_runner.attention.batch_invariant import check_rows
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
-from simlab.real_runner.decoding.drafting import producers_of
+from simlab.real_runner.decoding.drafting import depth_of
 from simlab.real_runner.decoding.text_runners import plain_decoding, speculation
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
@@ -62,8 +62,7 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
         ModelError: prompt, new tokens and one block need more positions than the target has.
         PolicyError: passes have fixed rows, and the policy's trees may have more.
     """
-    producers_of(models, policy)
-    positions, depth = models.target.longest_context, models.drafter.config.depth
+    positions, depth = models.target.longest_context, depth_of(models, policy)
     if models.fixed_rows:
         check_rows(policy, models.fixed_rows, depth)
     needed = len(prompt.token_ids) + max_new_tokens + depth

@@ -1,13 +1,16 @@
 """What a round's draft is made of: the drafter's candidates, and the channels that a policy reads beside them.
 
-The drafter is run once. Producers may read more of its candidates than the policy declares, and the policy sees only
-what it declares, as a replay cuts a record.
+The drafter is run once, where something reads its pass. Producers may read more of its candidates than the policy
+declares, and the policy sees only what it declares, as a replay cuts a record.
 """
 
 from dataclasses import replace
+from typing import Protocol
 
+import numpy as np
 from torch import Tensor
 
+from simlab.arrays import Ints
 from simlab.channels import Channel
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
@@ -15,12 +18,16 @@ from simlab.policy import AnyPolicy
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
-from simlab.real_runner.heads.producer import Drafted, Producer
+from simlab.real_runner.heads.producer import AnyProducer, Drafted, TextProducer
 from simlab.real_runner.models import Models
+from simlab.real_runner.targets.model import features_of
 
 
 class Drafting:
-    """The drafter of one text, and what makes its policy's channels from each of its passes."""
+    """What drafts along one text: the drafter, and what makes its policy's channels.
+
+    The drafter runs where the policy reads its candidates, or a channel goes on from its pass.
+    """
 
     def __init__(self, models: Models, policy: AnyPolicy, room: int) -> None:
         """Begin with nothing read of the text.
@@ -33,28 +40,43 @@ class Drafting:
         Raises:
             MissingChannelError: a channel that the policy reads is not made, or made otherwise.
         """
-        self._needs, self._producers = policy.needs, producers_of(models, policy)
+        self._needs, made = policy.needs, producers_of(models, policy)
+        alone = {name: one for name, one in made.items() if isinstance(one, TextProducer)}
+        self._beside = {name: one for name, one in made.items() if not isinstance(one, TextProducer)}
+        self._alone = {name: one.begin() for name, one in alone.items()}
         self._own = candidates_read(policy) if policy.needs.draft else CandidatesRead(0)
-        width = max([self._own.width, *(one.width for one in self._producers.values())])
-        self._drafter = LiveDrafter(models, replace(self._own, width=width), room)
+        width = max([self._own.width, *(one.width for one in self._beside.values())])
         self._is_cut = width > self._own.width
+        self._drafter: LiveDrafter | None = None
+        self._readers = list[tuple[_Reader, tuple[int, ...]]]()
+        if policy.needs.draft or self._beside:
+            self._drafter = LiveDrafter(models, replace(self._own, width=width), room)
+            self._readers.append((self._drafter, models.drafter.config.target_layer_ids))
+        self._readers += [(one, alone[name].taps) for name, one in self._alone.items()]
+        self.layer_ids = tuple(dict.fromkeys(layer for _, taps in self._readers for layer in taps))
+        self._committed = np.empty(0, np.int32)
         self._drafted: Drafted | None = None
 
     def read(self, features: Tensor) -> None:
-        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
-        self._drafter.read(features)
+        """Take in the states ``[1, L, taps x H]`` of further tokens of the text, behind the layers of ``layer_ids``."""
+        states = dict(zip(self.layer_ids, features.chunk(len(self.layer_ids), dim=-1), strict=True))
+        for reader, taps in self._readers:
+            reader.read(features if taps == self.layer_ids else features_of(states, taps))
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first tokens of the context; see `LiveDrafter.rewind`."""
-        self._drafter.rewind(length)
+        """Forget all but the first tokens of the text; see `LiveDrafter.rewind`."""
+        for reader, _ in self._readers:
+            reader.rewind(length)
 
-    def draft(self, root_token: int, position: int) -> None:
-        """Run the drafter below a root at an absolute position, all before it read.
+    def draft(self, committed: Ints) -> None:
+        """Draft below the last of the tokens of prompt and text, int32, all before it read.
 
         Raises:
             ModelError: the drafter's logits are not numbers.
         """
-        self._drafted = self._drafter.drafted(root_token, position)
+        self._committed = committed
+        if self._drafter is not None:
+            self._drafted = self._drafter.drafted(int(committed[-1]), len(committed) - 1)
 
     def marginals(self) -> Marginals | None:
         """What the policy sees of the last draft; None where it declares that it reads none."""
@@ -69,8 +91,9 @@ class Drafting:
         Raises:
             ModelError: the numbers of a network are none.
         """
-        drafted = self._last()
-        return {name: one.at_root(drafted) for name, one in self._producers.items()}
+        made = {name: one.at_root(self._last()) for name, one in self._beside.items()}
+        made |= {name: one.at_root(self._committed) for name, one in self._alone.items()}
+        return {need.name: made[need.name] for need in self._needs.channels}
 
     def _last(self) -> Drafted:
         if self._drafted is None:
@@ -78,8 +101,16 @@ class Drafting:
         return self._drafted
 
 
+class _Reader(Protocol):
+    """What reads states of the target along a text."""
+
+    def read(self, features: Tensor) -> None: ...
+
+    def rewind(self, length: int) -> None: ...
+
+
 def is_drafting(policy: AnyPolicy) -> bool:
-    """Whether rounds of a policy need the drafter's pass."""
+    """Whether rounds of a policy need states of the target: for the drafter's pass, or for a channel."""
     return policy.needs.draft or bool(policy.needs.channels)
 
 
@@ -89,7 +120,17 @@ def candidates_read(policy: AnyPolicy) -> CandidatesRead:
     return CandidatesRead(policy.budget if needs.top_k is None else needs.top_k, needs.entropies)
 
 
-def producers_of(models: Models, policy: AnyPolicy) -> dict[str, Producer]:
+def depth_of(models: Models, policy: AnyPolicy) -> int:
+    """How deep trees of a policy may go: as deep as the drafter, or a channel that it reads.
+
+    Raises:
+        MissingChannelError: as `producers_of` does.
+    """
+    made = producers_of(models, policy).values()
+    return max([models.drafter.config.depth, *(one.depth for one in made if isinstance(one, TextProducer))])
+
+
+def producers_of(models: Models, policy: AnyPolicy) -> dict[str, AnyProducer]:
     """What makes the channels that a policy reads, each no more than it declares, by name.
 
     Raises:

@@ -103,7 +103,7 @@ class Speculation:
         position = self._length - 1
         times = [self._clock()]
         if self._drafter is not None:
-            self._drafter.draft(int(self._tokens[position]), position)
+            self._drafter.draft(read_only(self._tokens[: self._length]))
         times.append(self._clock())
         draft = self._seen(position)
         # A round without channels has no such stage.
@@ -159,7 +159,7 @@ class Speculation:
         target = self._models.target
         if self._drafter is None:
             return target.states(ids, self._cache, visible, positions, packed, fixed), None
-        layer_ids = self._models.drafter.config.target_layer_ids
+        layer_ids = self._drafter.layer_ids
         with tapped(target, layer_ids) as taken:
             states = target.states(ids, self._cache, visible, positions, packed, fixed)
         return states, features_of(taken, layer_ids)

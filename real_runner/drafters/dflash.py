@@ -12,6 +12,7 @@ A attention heads, E key-value heads, F head size.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -118,10 +119,20 @@ class Attention(nn.Module):
         return out
 
 
+class MLPSizes(Protocol):
+    """The sizes of a perceptron."""
+
+    @property
+    def hidden_size(self) -> int: ...
+
+    @property
+    def intermediate_size(self) -> int: ...
+
+
 class MLP(nn.Module):
     """The SwiGLU perceptron of a layer."""
 
-    def __init__(self, config: DFlashConfig) -> None:
+    def __init__(self, config: MLPSizes) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)

@@ -10,6 +10,7 @@ One arithmetic serves the dense record, with many roots, and a round, with one.
 Letters: N roots, D depths, b paths that are looked behind at a depth, R tokens behind each, V tokens of the drafter.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from simlab.arrays import Bools, Floats, Ints, Longs
 from simlab.channels import POOL, PoolRows
+from simlab.channels.rows import beam_sizes
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.real_runner.drafters.dense import block_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
@@ -25,7 +27,7 @@ from simlab.real_runner.heads.base import BaseCandidates
 from simlab.real_runner.heads.rows import first_of_all
 from simlab.real_runner.targets.model import Target
 
-_BYTES_OF_NODE = 4.51
+BYTES_OF_NODE = 4.51
 """On disk, of a node, as in pools of a TAPS scorer."""
 
 
@@ -69,10 +71,7 @@ class PathReach:
 
     def sizes(self, depth: int) -> list[int]:
         """Nodes of each depth: all that were looked at."""
-        sizes = [self.top_k]
-        for _ in range(depth - 1):
-            sizes.append(min(self.beam, sizes[-1]) * self.top_k)
-        return sizes
+        return beam_sizes(self.beam, self.top_k, depth - 1)
 
     def num_scores(self, depth: int) -> int:
         """Nodes of a pool."""
@@ -80,7 +79,7 @@ class PathReach:
 
     def disk_bytes(self, depth: int) -> float:
         """Bytes that the pool of a root takes in a trace."""
-        return self.num_scores(depth) * _BYTES_OF_NODE
+        return self.num_scores(depth) * BYTES_OF_NODE
 
     def widest(self, width: int) -> str:
         """The setting that must be smaller where a depth keeps so many candidates."""
@@ -111,27 +110,51 @@ def path_pools(
     Raises:
         ModelError: the drafter's logits are no law.
     """
-    num_roots, depth = len(positions), drafter.config.depth
-    paths, numbers = np.empty((num_roots, 1, 0), np.int64), np.zeros((num_roots, 1), np.int32)
-    costs, first = np.zeros((num_roots, 1), np.int64), 0
-    columns = list[tuple[Ints, Ints, Floats, Bools]]()
-    for level in range(depth):
-        if level == 0:
-            ids, log_probs = base.ids[:, :1, : reach.top_k], base.log_probs[:, :1, : reach.top_k]
-        else:
-            ids, log_probs = _behind(drafter, target, root_tokens, positions, context, paths, reach.top_k)
+    paths = np.empty((len(positions), 1, 0), np.int64)
+
+    def behind(tokens: Ints, above: Longs) -> tuple[Ints, Floats]:
+        nonlocal paths
+        before = np.take_along_axis(paths, above[:, :, None], 1)
+        paths = np.concatenate([before, tokens[:, :, None]], axis=2, dtype=np.int64)
+        return _behind(drafter, target, root_tokens, positions, context, paths, reach.top_k)
+
+    first = base.ids[:, :1, : reach.top_k], base.log_probs[:, :1, : reach.top_k]
+    return beam_pools(first, behind, reach.beam, drafter.config.depth - 1)
+
+
+Behind = Callable[[Ints, Longs], tuple[Ints, Floats]]
+"""What follows nodes that are looked behind: from their tokens, int32 ``[N, b]``, and the place of each one's parent
+among the nodes of the pass before, int64 ``[N, b]``, to ids, int32 ``[N, b, R]``, and log-probabilities, float32
+likewise, on the grid and in the order of `simlab.sampling.candidates`."""
+
+
+def beam_pools(first: tuple[Ints, Floats], behind: Behind, beam: int, num_passes: int) -> PoolRows:
+    """The pools of a beam: all that it looks at, pass by pass.
+
+    The order within a pass is that of a parent's place, then of the place among its children; of nodes with equal
+    scores the first ones are looked behind.
+
+    Args:
+        first: ids and log-probabilities of the root's children, ``[N, 1, R]``.
+        behind: see `Behind`.
+        beam: b, how many of the best nodes of a pass are looked behind.
+        num_passes: how often.
+    """
+    (ids, log_probs), (num_roots, _, top_k) = first, first[0].shape
+    numbers, costs = np.zeros((num_roots, 1), np.int32), np.zeros((num_roots, 1), np.int64)
+    columns, num_nodes = list[tuple[Ints, Ints, Floats, Bools]](), 0
+    for passes_left in reversed(range(num_passes + 1)):
         below = (costs[:, :, None] + np.rint(log_probs * -STEPS_PER_NAT).astype(np.int64)).reshape(num_roots, -1)
-        chosen = _best(below, reach.beam if level < depth - 1 else 0)
+        chosen, tokens = _best(below, beam if passes_left else 0), ids.reshape(num_roots, -1)
         expanded = np.zeros(below.shape, np.bool_)
         np.put_along_axis(expanded, chosen, values=True, axis=1)
-        tokens = ids.reshape(num_roots, -1)
-        columns.append((tokens, np.repeat(numbers, reach.top_k, 1), log_probs.reshape(num_roots, -1), expanded))
-        above = np.take_along_axis(paths, (chosen // reach.top_k)[:, :, None], 1)
-        paths = np.concatenate([above, np.take_along_axis(tokens, chosen, 1)[:, :, None]], axis=2, dtype=np.int64)
-        costs, numbers = np.take_along_axis(below, chosen, 1), (first + 1 + chosen).astype(np.int32)
-        first += below.shape[1]
+        columns.append((tokens, np.repeat(numbers, top_k, 1), log_probs.reshape(num_roots, -1), expanded))
+        costs, numbers = np.take_along_axis(below, chosen, 1), (num_nodes + 1 + chosen).astype(np.int32)
+        num_nodes += below.shape[1]
+        if passes_left:
+            ids, log_probs = behind(np.take_along_axis(tokens, chosen, 1), chosen // top_k)
     whole = [np.concatenate(column, axis=1).ravel() for column in zip(*columns, strict=True)]
-    return PoolRows(np.full(num_roots, first, np.int64), *whole)
+    return PoolRows(np.full(num_roots, num_nodes, np.int64), *whole)
 
 
 def _behind(

@@ -1,11 +1,12 @@
-"""What the recorder and the runner ask of a network that puts a channel beside a drafter's candidates."""
+"""What the recorder and the runner ask of a network that makes a channel, beside a drafter or alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
+from simlab.arrays import Ints
 from simlab.channels import Channel
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
@@ -36,7 +37,7 @@ class Drafted:
 
 
 class Reach(Protocol):
-    """How far a channel reaches: what its settings say, before its network is loaded."""
+    """How far a channel on a drafter reaches: what its settings say, before its network is loaded."""
 
     @property
     def kind(self) -> str:
@@ -73,7 +74,8 @@ class Producer(Protocol):
     """A network, its drafter and its target, and how far its channel reaches.
 
     A row is a function of the models and of the text up to its root, on the grid; so what is recorded at every root of
-    a text is what a round has at that root, up to the last bits of the arithmetic.
+    a text is what a round has at that root, up to the last bits of the arithmetic. One that needs no drafter is a
+    `TextProducer`.
     """
 
     @property
@@ -117,6 +119,72 @@ class Producer(Protocol):
             ModelError: the rows keep fewer candidates than are read, or the network's numbers are none.
         """
         ...
+
+
+class TextChannel(Protocol):
+    """What a network that needs no drafter keeps of one text that is being written."""
+
+    def read(self, features: Tensor) -> None:
+        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first tokens of the text; of what was read, the last few states stay as they were."""
+
+    def at_root(self, committed: Ints) -> Channel:
+        """The channel at one root, in a round.
+
+        Args:
+            committed: int32, prompt and text up to the root; the states of all tokens before the root were read.
+
+        Raises:
+            ModelError: the network's numbers are none.
+        """
+        ...
+
+
+@runtime_checkable
+class TextProducer(Protocol):
+    """A network that goes on from the target's own states and needs no drafter; rows are as those of a `Producer`."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its channel, one of `simlab.channels.KINDS`."""
+        ...
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The target's layers whose outputs it reads."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """How many tokens deep its channel goes."""
+        ...
+
+    def within(self, need: ChannelNeed) -> "TextProducer":
+        """This producer making no more than a policy reads; see `Producer.within`."""
+        ...
+
+    def begin(self) -> TextChannel:
+        """A text of which nothing is read yet."""
+        ...
+
+    def columns(self, features: Tensor, tokens: Tensor, num_roots: int) -> ChannelColumns:
+        """The channel at every root of one text, to be recorded.
+
+        Args:
+            features: ``[C, taps x H]``, tapped states of the target from position 0 on.
+            tokens: int64 ``[P + T]``, prompt and text.
+            num_roots: ``T - 1``.
+
+        Raises:
+            ModelError: the network's numbers are none.
+        """
+        ...
+
+
+AnyProducer: TypeAlias = Producer | TextProducer
+"""What makes a channel, with a drafter or without."""
 
 
 def check_makes(need: ChannelNeed, kind: str, settings: Mapping[str, object]) -> None:

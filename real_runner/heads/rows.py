@@ -6,6 +6,7 @@ drafter's own marginals, which the head does not change.
 Letters: N roots, D depths, M tokens above, R tokens of a row, S = 1 + (D - 1) M rows of a root, H hidden size.
 """
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.real_runner.drafters.dense import BlockStates, embedded_tokens, finished_logits, logits_of
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.ranked import NO_LAWS, first_candidates
+from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.heads.base import BaseCandidates
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.targets.model import Target
@@ -163,15 +165,33 @@ def first_of_all(drafter: DFlashDrafter, target: Target, states: Tensor, top_k: 
     Raises:
         ModelError: the logits are not numbers.
     """
-    rows = states.flatten(0, 1)
-    per_pass = max(1, _LOGITS_PER_PASS // drafter.config.vocab_size)
-    passes = [_of_some(drafter, target, some, top_k) for some in rows.split(per_pass)]
+    vocab_size, own = drafter.config.vocab_size, drafter.vocabulary
+    return first_of_laws(lambda some: logits_of(drafter, target, some), states, top_k, vocab_size, own)
+
+
+def first_of_laws(
+    logits: Callable[[Tensor], Tensor], states: Tensor, top_k: int, vocab_size: int, own: DraftVocabulary | None
+) -> tuple[Ints, Doubles]:
+    """What `first_of_all` gives, of any network.
+
+    Args:
+        logits: from states ``[n, H]`` to float32 logits ``[n, V]``.
+        states: ``[N, S, H]``.
+        top_k: R.
+        vocab_size: at least V.
+        own: which tokens the logits are of; None: those of the target.
+
+    Raises:
+        ModelError: the logits are not numbers.
+    """
+    per_pass = max(1, _LOGITS_PER_PASS // vocab_size)
+    passes = [_of_some(logits(some), top_k) for some in states.flatten(0, 1).split(per_pass)]
     ids, log_probs = (np.concatenate(column) for column in zip(*passes, strict=True))
-    return ids if drafter.vocabulary is None else drafter.vocabulary.to_target(ids), log_probs
+    return ids if own is None else own.to_target(ids), log_probs
 
 
-def _of_some(drafter: DFlashDrafter, target: Target, states: Tensor, top_k: int) -> tuple[Ints, Doubles]:
-    log_probs = logits_of(drafter, target, states).log_softmax(-1)
+def _of_some(logits: Tensor, top_k: int) -> tuple[Ints, Doubles]:
+    log_probs = logits.log_softmax(-1)
     parts = log_probs.chunk(torch.get_num_threads() if log_probs.device.type == "cpu" else 1)
     with ThreadPoolExecutor(max_workers=len(parts)) as pool:
         ids = np.concatenate([ids for ids, _ in pool.map(lambda part: first_candidates(part, top_k), parts)])

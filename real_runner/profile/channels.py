@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simlab.errors import CostError, ModelError
-from simlab.policy import UNITS, ChannelNeed
+from simlab.policy import ChannelNeed, counted_setting
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.networks.producers import load_producer, reach_of
-from simlab.real_runner.heads.producer import Producer
+from simlab.real_runner.checkpoints.networks.producers import load_producer, load_text_producer, reach_of
+from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
+from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.targets.hub_files import repository_of
@@ -25,15 +26,16 @@ class TimedChannel:
     Attributes:
         entry: what the cost file says of it.
         producer: makes it, with as many units as the most that are timed.
+        counted: the setting that its units are; None: it is timed whole.
     """
 
     entry: CostChannel
-    producer: Producer
+    producer: AnyProducer
+    counted: str | None
 
     def need(self, name: str, units: int) -> ChannelNeed:
         """What a round reads in which so many units are made."""
-        key = UNITS.get(self.entry.kind)
-        return ChannelNeed(name, self.entry.kind, () if key is None else ((key, units),))
+        return ChannelNeed(name, self.entry.kind, () if self.counted is None else ((self.counted, units),))
 
 
 def load_channels(channels: Mapping[str, ProfileChannel], models: Models) -> dict[str, TimedChannel]:
@@ -48,17 +50,19 @@ def load_channels(channels: Mapping[str, ProfileChannel], models: Models) -> dic
 def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
     files = find_drafter(asked.checkpoint)
     reach = reach_of(read_fields(config_file(files.folder)), asked.settings)
-    settings = reach.settings(models.drafter.config.depth)
-    key = UNITS.get(reach.kind)
+    settings = reach.settings if isinstance(reach, Eagle3Reach) else reach.settings(models.drafter.config.depth)
+    key = counted_setting(reach.kind, settings)
     units = asked.units or (_default_units(settings, key),)
     if key is None and units != (1,):
         raise ModelError(f"{asked.checkpoint} makes a {reach.kind}, which is timed whole; leave --units out")
     widest = asked.settings if key is None else {**asked.settings, key: units[-1]}
-    digest = checkpoint_digest(models.draft_folder)
-    with_models = load_producer(files.folder, widest, models.drafter, digest, models.target.dtype)
     network = ModelInfo(repository_of(asked.checkpoint), files.revision, checkpoint_digest(files.folder))
     entry = CostChannel(reach.kind, network, bounds_of(reach.kind, settings), units)
-    return TimedChannel(entry, with_models(models.drafter, models.target))
+    if isinstance(reach, Eagle3Reach):
+        return TimedChannel(entry, load_text_producer(files.folder, widest, models.target.dtype)(models.target), key)
+    digest = checkpoint_digest(models.draft_folder)
+    with_models = load_producer(files.folder, widest, models.drafter, digest, models.target.dtype)
+    return TimedChannel(entry, with_models(models.drafter, models.target), key)
 
 
 def _default_units(settings: Mapping[str, object], key: str | None) -> int:

@@ -76,8 +76,8 @@ def from_target(config: DFlashConfig, target: Target, sample_ids: Tensor) -> DFl
     for i, layer in enumerate(drafter.each_layer()):
         _set_head_norms(layer.self_attn, target.layers[first + i].get_submodule("self_attn"), sizes[first + i])
     after_last_tap = target.layers[max(config.target_layer_ids) + 1]
-    _copy(drafter.hidden_norm, after_last_tap.get_submodule("input_layernorm"))
-    _copy(drafter.norm, target.model.get_decoder().get_submodule("norm"))
+    copy_weights(drafter.hidden_norm, after_last_tap.get_submodule("input_layernorm"))
+    copy_weights(drafter.norm, target.model.get_decoder().get_submodule("norm"))
     drafter.fc.weight.zero_()
     last = config.target_layer_ids.index(max(config.target_layer_ids))
     size = config.hidden_size
@@ -85,14 +85,19 @@ def from_target(config: DFlashConfig, target: Target, sample_ids: Tensor) -> DFl
     return drafter
 
 
-def _copy(into: nn.Module, source: nn.Module) -> None:
+def copy_weights(into: nn.Module, source: nn.Module) -> None:
+    """Take over the weights of a module of the same names and shapes, in the dtype of the one that is written to.
+
+    Raises:
+        RuntimeError: names or shapes differ.
+    """
     into.load_state_dict({name: tensor.float() for name, tensor in source.state_dict().items()})
 
 
 def _copy_layer(layer: Layer, source: nn.Module) -> None:
     try:
         for name in _COPIED:
-            _copy(layer.get_submodule(name), source.get_submodule(name))
+            copy_weights(layer.get_submodule(name), source.get_submodule(name))
     except (AttributeError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
         raise ModelError(
@@ -104,7 +109,7 @@ def _set_head_norms(attention: Attention, source: nn.Module, sizes: tuple[float,
     for name, size in zip(("q_norm", "k_norm"), sizes, strict=True):
         norm: RMSNorm = getattr(attention, name)
         own = getattr(source, name, None)
-        norm.weight.fill_(size) if own is None else _copy(norm, own)
+        norm.weight.fill_(size) if own is None else copy_weights(norm, own)
 
 
 def _head_sizes(target: Target, layer_ids: Sequence[int], sample_ids: Tensor) -> dict[int, tuple[float, float]]:

@@ -144,16 +144,14 @@ class TrainOptions:
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """The run of a network on a drafter that stays as it is.
+    """The run of a network whose target stays as it is.
 
     Attributes:
-        draft: the drafter's name or folder.
         held_out: share of the texts that are not learnt from, and choose the step that is kept.
         patience: evaluations in a row without a better held-out loss that end the run; 0: none does.
     """
 
     target: str
-    draft: str
     out: Path
     plan: TrainingPlan
     texts: TextOptions
@@ -172,7 +170,18 @@ class NetworkOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadOptions(NetworkOptions):
+class BesideDrafterOptions(NetworkOptions):
+    """The run of a network on a drafter that stays as it is too.
+
+    Attributes:
+        draft: the drafter's name or folder.
+    """
+
+    draft: str = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOptions(BesideDrafterOptions):
     """The run of a first-order head.
 
     Attributes:
@@ -192,7 +201,7 @@ class HeadOptions(NetworkOptions):
 
 
 @dataclass(frozen=True, slots=True)
-class ScorerOptions(NetworkOptions):
+class ScorerOptions(BesideDrafterOptions):
     """The run of a TAPS scorer.
 
     Attributes:
@@ -216,6 +225,23 @@ class ScorerOptions(NetworkOptions):
             raise ValueError(f"labels are {' or '.join(LABELS)}; got {self.labels}")
         if not 0 <= self.reach_weight < math.inf:
             raise ValueError(f"reach_weight must be at least 0; got {self.reach_weight}")
+
+
+@dataclass(frozen=True, slots=True)
+class Eagle3Options(NetworkOptions):
+    """The run of an EAGLE-3 head; ``plan.head_tokens`` of the target's tokens are its own, 0: all.
+
+    Attributes:
+        passes: of the head below each root that it learns from.
+        taps: layers of the target that it reads; None: those of the release.
+    """
+
+    passes: int = 7
+    taps: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        NetworkOptions.__post_init__(self)
+        _check_positive(self, "passes")
 
 
 def _check_positive(options: object, *names: str) -> None:

@@ -139,8 +139,8 @@ def check_start(out: Path, files: Sequence[Path], device: str, resume: bool) -> 
         raise ModelError(f"{out} holds a training run; add --resume to go on with it, or choose another --out")
 
 
-def store_of(out: Path, options: TextOptions, seed: int, target: Target, config: DFlashConfig) -> FeatureStore:
-    """The hidden states of the text to learn from, that a drafter of this configuration reads.
+def store_of(out: Path, options: TextOptions, seed: int, target: Target, taps: Sequence[int]) -> FeatureStore:
+    """The hidden states of the text to learn from: outputs of these layers of the target.
 
     Raises:
         SimlabError: the text cannot be used, or the folder holds another.
@@ -152,7 +152,7 @@ def store_of(out: Path, options: TextOptions, seed: int, target: Target, config:
         sampling = Sampling(options.temperature, 0, 1.0, seed)
         prompts = PromptSelection(options.prompts, options.limit, options.chat_template_kwargs)
         texts = own_texts(prompts, target, sampling, options.max_new_tokens, out / "text")
-    return _read(shuffled(texts, seed), out / "features", options.max_tokens, target, config)
+    return _read(shuffled(texts, seed), out / "features", options.max_tokens, target, taps)
 
 
 def training_data(options: TextOptions, store: FeatureStore) -> TrainingData:
@@ -172,22 +172,22 @@ def dev_stores(options: TrainOptions, target: Target, config: DFlashConfig) -> d
         name = f"dev-{path.stem}"
         prompts = PromptSelection(path, options.dev_limit, options.texts.chat_template_kwargs)
         texts = own_texts(prompts, target, Sampling(0.0, 0, 1.0, 0), _DEV_TOKENS, options.out / name)
-        stores[path.stem] = _read(texts, options.out / name, options.texts.max_tokens, target, config)
+        stores[path.stem] = _read(texts, options.out / name, options.texts.max_tokens, target, config.target_layer_ids)
     return stores
 
 
 def _read(
-    texts: list[TrainingText], folder: Path, max_tokens: int, target: Target, config: DFlashConfig
+    texts: list[TrainingText], folder: Path, max_tokens: int, target: Target, taps: Sequence[int]
 ) -> FeatureStore:
     source = {
         "target": target.digest,
         "dtype": str(target.dtype),
-        "taps": list(config.target_layer_ids),
+        "taps": list(taps),
         "max_tokens": max_tokens,
         "texts": content_id([[list(text.prompt_ids), list(text.text_ids)] for text in texts]),
     }
     claim(folder, "source.json", source, "hidden states of other texts, layers, weights or of another dtype")
-    read_features(texts, target, config.target_layer_ids, folder, max_tokens)
+    read_features(texts, target, taps, folder, max_tokens)
     store = FeatureStore(folder)
     if not store.usable:
         raise PromptError(

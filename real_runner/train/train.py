@@ -49,7 +49,7 @@ def _trained(options: TrainOptions) -> Path:
     target = load_target(options.target, training_dtype(options.device), options.device)
     start = start_of(options, target)
     config = start.config if isinstance(start, DFlashDrafter) else start
-    store = store_of(options.out, options.texts, options.plan.seed, target, config)
+    store = store_of(options.out, options.texts, options.plan.seed, target, config.target_layer_ids)
     dev = dev_stores(options, target, config)
     drafter = drafter_of(options, target, start, store)
     settings = {"config": config_to_json(drafter.config), "dtype": str(target.dtype), **_filled(options)}

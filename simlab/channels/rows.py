@@ -281,6 +281,20 @@ def _check_dtypes(arrays: Sequence[npt.NDArray[np.generic]], expected: Sequence[
         raise ValueError(f"the arrays of a channel must be {', '.join(expected)}; got {', '.join(found)}")
 
 
+def beam_sizes(beam: int, top_k: int, num_passes: int) -> list[int]:
+    """Nodes of a pool that each pass of a beam adds; the first are the root's children.
+
+    Args:
+        beam: nodes of a pass whose children are looked at in the next one.
+        top_k: children of each.
+        num_passes: below the root's own.
+    """
+    sizes = [top_k]
+    for _ in range(num_passes):
+        sizes.append(min(beam, sizes[-1]) * top_k)
+    return sizes
+
+
 @kernel
 def _in_order(log_probs: Floats) -> bool:
     for row in range(log_probs.shape[0]):

@@ -16,6 +16,7 @@ from simlab.real_runner.record.options import parse_template_kwargs
 from simlab.real_runner.train.options import (
     LABELS,
     PATH,
+    Eagle3Options,
     HeadOptions,
     LossWeights,
     ScorerOptions,
@@ -28,6 +29,9 @@ from simlab.studies.inputs.models import DRAFTER, TARGET
 DETAILS = ""
 
 _DRAFTER_PLAN = TrainingPlan(steps=5000)
+_EAGLE3_PLAN = TrainingPlan(
+    steps=5000, num_sequences=4, num_roots=64, learning_rate=1e-3, warmup_steps=100, weight_decay=0.01, head_tokens=0
+)
 _HEAD_PLAN = TrainingPlan(
     steps=600, num_sequences=16, num_roots=16, warmup_steps=50, weight_decay=0.1, head_tokens=4096
 )
@@ -87,6 +91,18 @@ which token came. With --labels law it learns what the target thinks of every no
 """
     + _HELD_OUT
 )
+
+
+_EAGLE3 = """An EAGLE-3 head (arXiv 2503.01840) goes on from the target's own states, token by token: what it needs is a
+target, and no drafter. It learns below its own outputs, as many passes as --passes, from the same kinds
+of text as a drafter does, what the target thinks of each next token.
+
+  simlab train eagle3 --prompts prompts.jsonl --out runs/eagle3
+  simlab record --trace runs/mine --add-channel eagle3=runs/eagle3
+  simlab replay --trace runs/mine -p 'eagle3:budget=59,steps=7'
+
+Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
+lowest. --resume goes on after an interruption."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -154,6 +170,20 @@ def _add_treeflash(parser: Parser) -> None:
     _add_decay(parser.add_argument_group("loss"))
 
 
+def _add_eagle3(parser: Parser) -> None:
+    _add_run(parser)
+    _add_answers(parser.add_argument_group("text"))
+    head = parser.add_argument_group("head")
+    said = "its own tokens: the commonest of the text and those that end one; 0: all of the target's (default 8192)"
+    head.add_argument("--draft-vocab", type=not_negative, default=8192, metavar="N", dest="head_tokens", help=said)
+    head.add_argument("--taps", metavar="I,J,...", help="target layers whose states are read (default: the release's)")
+    _add_network_plan(parser.add_argument_group("plan"), _EAGLE3_PLAN, eval_every=250, patience=0)
+    loss = parser.add_argument_group("loss")
+    said = "of the head below each root, each on the output of the one before (default 7)"
+    loss.add_argument("--passes", type=positive, default=7, metavar="N", help=said)
+    _add_decay(loss)
+
+
 def _add_network(parser: Parser) -> None:
     """Add the target, the drafter that stays as it is, the text, and the folder of the run."""
     _add_run(parser)
@@ -163,9 +193,9 @@ def _add_network(parser: Parser) -> None:
     _add_answers(parser.add_argument_group("text"))
 
 
-def _add_network_plan(plan: Options, defaults: TrainingPlan) -> None:
+def _add_network_plan(plan: Options, defaults: TrainingPlan, eval_every: int = 25, patience: int = 5) -> None:
     """Add the plan, and when it ends early."""
-    _add_plan(plan, defaults, eval_every=25)
+    _add_plan(plan, defaults, eval_every)
     said = f"of AdamW (default {defaults.weight_decay:g})"
     plan.add_argument("--weight-decay", type=float, default=defaults.weight_decay, metavar="X", help=said)
     plan.add_argument(
@@ -174,9 +204,9 @@ def _add_network_plan(plan: Options, defaults: TrainingPlan) -> None:
     plan.add_argument(
         "--patience",
         type=not_negative,
-        default=5,
+        default=patience,
         metavar="N",
-        help="evaluations in a row without a better held-out loss that end the run; 0: none (default 5)",
+        help=f"evaluations in a row without a better held-out loss that end the run; 0: none (default {patience})",
     )
 
 
@@ -353,7 +383,7 @@ def _run_treeflash(options: argparse.Namespace) -> int:
         from simlab.real_runner.train.networks.treeflash import train_head  # noqa: PLC0415 - loads torch
     with at_the_door():
         chosen = HeadOptions(
-            **_of_network(options, options.decay), inner_size=options.inner_size, dropout=options.dropout
+            **_beside_drafter(options, options.decay), inner_size=options.inner_size, dropout=options.dropout
         )
     return _finished(chosen.out, lambda: f"The head is in {train_head(chosen)}")
 
@@ -364,7 +394,7 @@ def _run_taps(options: argparse.Namespace) -> int:
         from simlab.real_runner.train.networks.taps import train_scorer  # noqa: PLC0415 - loads torch
     with at_the_door():
         chosen = ScorerOptions(
-            **_of_network(options, decay=0.0),
+            **_beside_drafter(options, decay=0.0),
             beam=options.beam,
             extensions=options.extensions,
             reach_weight=options.reach_weight,
@@ -372,6 +402,16 @@ def _run_taps(options: argparse.Namespace) -> int:
             law_roots=options.law_roots,
         )
     return _finished(chosen.out, lambda: f"The scorer is in {train_scorer(chosen)}")
+
+
+def _run_eagle3(options: argparse.Namespace) -> int:
+    """Train an EAGLE-3 head, and say where it is."""
+    taps = _taps(options.taps)
+    with needing_models("train"):
+        from simlab.real_runner.train.networks.eagle3 import train_eagle3  # noqa: PLC0415 - loads torch
+    with at_the_door():
+        chosen = Eagle3Options(**_of_network(options, options.decay), passes=options.passes, taps=taps)
+    return _finished(chosen.out, lambda: f"The head is in {train_eagle3(chosen)}")
 
 
 def _finished(out: Path, trained: Callable[[], str]) -> int:
@@ -382,10 +422,15 @@ def _finished(out: Path, trained: Callable[[], str]) -> int:
 
 
 def _of_network(options: argparse.Namespace, decay: float) -> dict[str, Any]:
-    """The settings that all networks beside a drafter have, checked where they are put together."""
-    names = ("target", "draft", "out", "held_out", "patience", "eval_every", "resume", "device")
+    """The settings that all networks have, checked where they are put together."""
+    names = ("target", "out", "held_out", "patience", "eval_every", "resume", "device")
     plan = _plan(options, LossWeights(decay, focal=0.0, chain=0.0), options.weight_decay)
     return {"plan": plan, "texts": _texts(options), **{name: getattr(options, name) for name in names}}
+
+
+def _beside_drafter(options: argparse.Namespace, decay: float) -> dict[str, Any]:
+    """The settings that all networks beside a drafter have."""
+    return _of_network(options, decay) | {"draft": options.draft}
 
 
 def _taps(text: str | None) -> tuple[int, ...] | None:
@@ -401,6 +446,7 @@ KINDS = {
     "dflash": Kind("Train a block-diffusion drafter.", _DFLASH, _add_dflash, _run_dflash),
     "treeflash": Kind("Train a first-order head for a drafter.", _TREEFLASH, _add_treeflash, _run_treeflash),
     "taps": Kind("Train a scorer of draft trees for a drafter.", _TAPS, _add_taps, _run_taps),
+    "eagle3": Kind("Train an EAGLE-3 head, which needs no drafter.", _EAGLE3, _add_eagle3, _run_eagle3),
     **FITS,
 }
 """Everything that can be trained, by the word that is typed behind ``simlab train``."""

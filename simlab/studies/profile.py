@@ -13,7 +13,6 @@ from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.errors import at_the_door
 from simlab.policies.costs.cell_prices import Cell, cell_prices, ratio_half_widths
 from simlab.policies.costs.price_noise import fewest_samples
-from simlab.policy import UNITS
 from simlab.real_runner.profile.options import (
     ProfileChannel,
     ProfileOptions,
@@ -228,8 +227,12 @@ def _channel_tables(file: CostFile, prices: Mapping[Cell, float]) -> list[str]:
         for context in file.contexts:
             seconds = (prices[channel_stage(name), units, context] for units in one.units)
             rows.append([f"{context:,}", *(f"{1e3 * s:.2f}" for s in seconds)])
-        counted = UNITS.get(one.kind, "units")
-        found += [f"Milliseconds of the channel {name} ({one.producer.name}), by {counted}:", "", _aligned(rows), ""]
+        found += [
+            f"Milliseconds of the channel {name} ({one.producer.name}), by {one.counted}:",
+            "",
+            _aligned(rows),
+            "",
+        ]
     return found
 
 

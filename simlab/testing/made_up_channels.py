@@ -5,7 +5,6 @@ made up with less is a part of one with more.
 """
 
 import heapq
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,17 +42,17 @@ def made_up_channel(need: ChannelNeed, recorded: RecordedSequence, vocab_size: i
         top_k = equal.get("top_k", least.get("top_k", 4) + 3)
         return made_up_transitions(recorded, previous, top_k, vocab_size, tied)[0]
     if need.kind == POOL:
-        depth, top_k = equal.get("depth", _depth_of_pools(least, recorded)), equal.get("top_k", 3)
+        depth, top_k = equal.get("depth", _depth_of_pools(need, recorded)), equal.get("top_k", 3)
         if EXACT_NODES in least:
             return made_up_pools(recorded, least.get("depth", depth), top_k, vocab_size, None, least[EXACT_NODES], tied)
         return made_up_pools(recorded, depth, top_k, vocab_size, equal.get("beam", 3), 0, tied)
     raise ValueError(f"{need.kind} cannot be made up; check the policy on a recorded text")
 
 
-def _depth_of_pools(least: Mapping[str, int], recorded: RecordedSequence) -> int:
+def _depth_of_pools(need: ChannelNeed, recorded: RecordedSequence) -> int:
     """One more than is read, to be cut; where nothing is said, as deep as the drafter looks."""
-    if "depth" in least:
-        return least["depth"] + 1
+    if need.deepest is not None:
+        return need.deepest + 1
     return 0 if recorded.rows is None else recorded.rows.counts.shape[1]
 
 

@@ -125,6 +125,7 @@ def check_rounds(decoded: DecodedText, policy: AnyPolicy) -> None:
     assert decoded.totals.committed == last
     if not policy.needs.draft:
         assert all(ran.marginals is None for ran in decoded.rounds)
+    if not policy.needs.draft and not policy.needs.channels:
         recorded = RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, None)
         assert_same_rounds([ran.round for ran in decoded.rounds], list(rounds(policy, recorded)))
     if is_plain_decoding(policy):

@@ -5,13 +5,16 @@ from dataclasses import replace
 
 import torch
 from channel_texts import joint_needs
+from random_eagle3 import random_eagle3_for
 from random_heads import random_scorer
 
 from simlab.channels import POOL
 from simlab.policy import AnyPolicy
+from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
+from simlab.real_runner.heads.eagle3_producer import eagle3_producer
 from simlab.real_runner.heads.path_pool import PathReach
 from simlab.real_runner.heads.path_producer import PathProducer
-from simlab.real_runner.heads.producer import Producer
+from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.taps_producer import TapsProducer
@@ -35,9 +38,13 @@ def made_up_head(hidden_size: int, seed: int = 0) -> TreeFlashHead:
 def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0) -> Models:
     """Models that make the channels of some policies, each with all that the most demanding one declares."""
     drafter, target = models.drafter, models.target
-    channels: dict[str, Producer] = {}
+    channels: dict[str, AnyProducer] = {}
     for need in joint_needs(policies):
-        equal = dict(need.equal)
+        equal, least = dict(need.equal), dict(need.least)
+        if "steps" in least:
+            reach = Eagle3Reach(equal["beam"], equal["top_k"], least["steps"])
+            channels[need.name] = eagle3_producer(random_eagle3_for(target, seed).to(target.device), target, reach)
+            continue
         if "top_k" in equal:
             channels[need.name] = PathProducer(drafter, target, PathReach(equal["beam"], equal["top_k"]))
             continue

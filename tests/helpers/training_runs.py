@@ -1,4 +1,4 @@
-"""Runs of ``simlab train dflash``, ``treeflash`` and ``taps`` for tests: texts, arguments, bytes, ends.
+"""Runs of ``simlab train dflash``, ``treeflash``, ``taps`` and ``eagle3`` for tests: texts, arguments, bytes, ends.
 
 As a program (``python tests/helpers/training_runs.py RUNS SEED ARGUMENT...``) it makes one run that nothing
 interrupts and one that is killed again and again, each in a process of its own.
@@ -67,6 +67,14 @@ def scorer_arguments(folder: Path, out: Path, *more: str, steps: int = 12) -> li
     sizes = ["--out", str(out), "--beam", "4", "--extensions", "6", "--steps", str(steps), "--eval-every", "3"]
     plan = ["--sequences", "2", "--roots", "6", "--warmup-steps", "2", "--held-out", "0.25"]
     return ["train", "taps", *models, *sizes, *plan, *more]
+
+
+def eagle3_arguments(folder: Path, out: Path, *more: str, steps: int = 12) -> list[str]:
+    """A run of seconds of an EAGLE-3 head, on the target and texts of `make_files`."""
+    models = ["--target", str(folder / "target"), *texts(folder), "--taps", "0,2", "--draft-vocab", "40"]
+    sizes = ["--out", str(out), "--passes", "3", "--steps", str(steps), "--eval-every", "3", "--held-out", "0.25"]
+    plan = ["--sequences", "2", "--roots", "6", "--warmup-steps", "2"]
+    return ["train", "eagle3", *models, *sizes, *plan, *more]
 
 
 def make_files(folder: Path) -> Path:

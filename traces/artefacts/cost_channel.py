@@ -4,16 +4,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
-from simlab.channels.rows import EXACT_NODES
+from simlab.channels.rows import EXACT_NODES, POOL
 from simlab.limits.typed_numbers import MOST_COUNT
-from simlab.policy import UNITS
+from simlab.policy import UNITS, counted_setting
 from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.manifest import ModelInfo
 
 
 def bounds_of(kind: str, settings: Mapping[str, object]) -> dict[str, object]:
-    """The settings of a channel that its price depends on besides its units: not what a recording counted in it."""
-    return {key: value for key, value in settings.items() if key not in (UNITS.get(kind), EXACT_NODES)}
+    """The settings of a channel that its price depends on besides its units: not what a recording counted in it.
+
+    A pool whose steps are its units is one deeper than these.
+    """
+    counted = counted_setting(kind, settings)
+    left_out = {EXACT_NODES, counted, *(("depth",) if counted == UNITS[POOL] else ())}
+    return {key: value for key, value in settings.items() if key not in left_out}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,12 @@ class CostChannel:
             or self.units[-1] > MOST_COUNT
         ):
             raise ValueError(f"units of a channel must rise from 1, up to {MOST_COUNT:,}; got {self.units}")
+
+    @property
+    def counted(self) -> str:
+        """What its units count; a pool with the depth of its drafter among its settings is timed whole."""
+        key = UNITS.get(self.kind)
+        return "units" if key is None or (self.kind == POOL and "depth" in self.settings) else key
 
     def difference(self, kind: str, producer: ModelInfo, settings: Mapping[str, object]) -> str | None:
         """In what another channel was made otherwise, in words that follow "measured with"; None: in nothing."""

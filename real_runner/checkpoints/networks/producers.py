@@ -13,12 +13,16 @@ from simlab.policy import MADE_WITH
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import load_head, load_scorer
 from simlab.real_runner.checkpoints.layout import Fields
+from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
+from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3
 from simlab.real_runner.checkpoints.networks.taps import is_scorer, scorer_from_json
 from simlab.real_runner.checkpoints.networks.treeflash import head_from_json
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
+from simlab.real_runner.heads.eagle3_producer import eagle3_producer
 from simlab.real_runner.heads.path_pool import PathReach
 from simlab.real_runner.heads.path_producer import PathProducer
-from simlab.real_runner.heads.producer import Producer, Reach
+from simlab.real_runner.heads.producer import Producer, Reach, TextProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.taps_producer import TapsProducer
@@ -28,8 +32,27 @@ from simlab.real_runner.targets.model import Target
 WithModels = Callable[[DFlashDrafter, Target], Producer]
 """From a drafter and a target, on the device where they run, to the producer there."""
 
+WithTarget = Callable[[Target], TextProducer]
+"""Likewise, of a network that needs no drafter."""
+
 _OF_DRAFTERS = ("depth", "order", EXACT_NODES)
 """Settings in a manifest that a network does not choose."""
+
+
+def load_text_producer(place: Path, settings: Mapping[str, object], dtype: torch.dtype) -> WithTarget:
+    """The network of a checkpoint that needs no drafter, which waits for its target.
+
+    Args:
+        place: as `load_drafter` takes it.
+        settings: as typed behind the checkpoint, or as a manifest has them.
+        dtype: in which it runs.
+
+    Raises:
+        ModelError: the checkpoint is damaged, or the settings are not its own; the second also where the head was made
+            for another target.
+    """
+    head, reach = load_eagle3(place, dtype), eagle3_reach(settings)
+    return lambda target: eagle3_producer(head.to(target.device), target, reach)
 
 
 def load_producer(
@@ -64,7 +87,7 @@ def load_producer(
     return lambda its, target: TreeFlashProducer(head.to(target.device), its, target, reach)
 
 
-def reach_of(fields: Fields, settings: Mapping[str, object]) -> Reach:
+def reach_of(fields: Fields, settings: Mapping[str, object]) -> Reach | Eagle3Reach:
     """How far a channel of a checkpoint reaches, without loading it.
 
     Args:
@@ -74,6 +97,8 @@ def reach_of(fields: Fields, settings: Mapping[str, object]) -> Reach:
     Raises:
         ModelError: the settings are not those of its kind.
     """
+    if is_eagle3(fields):
+        return eagle3_reach(settings)
     if is_drafter_alone(fields):
         return path_reach(settings)
     return scorer_reach(fields, settings) if is_scorer(fields) else head_reach(settings)
@@ -81,7 +106,7 @@ def reach_of(fields: Fields, settings: Mapping[str, object]) -> Reach:
 
 def is_drafter_alone(fields: Fields) -> bool:
     """Whether a ``config.json`` is of a drafter with no network beside it: it makes pools of its own paths."""
-    return not is_scorer(fields) and head_from_json(fields) is None
+    return not is_eagle3(fields) and not is_scorer(fields) and head_from_json(fields) is None
 
 
 def path_reach(settings: Mapping[str, object]) -> PathReach:
@@ -91,7 +116,19 @@ def path_reach(settings: Mapping[str, object]) -> PathReach:
         ModelError: the settings are not those of such pools.
     """
     try:
-        return PathReach(**_own("drafter that goes on from its own rows", settings, ("beam", "top_k")))
+        return PathReach(**_own("a drafter that goes on from its own rows", settings, ("beam", "top_k")))
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+
+
+def eagle3_reach(settings: Mapping[str, object]) -> Eagle3Reach:
+    """The reach of an EAGLE-3 head.
+
+    Raises:
+        ModelError: the settings are not those of its pools.
+    """
+    try:
+        return Eagle3Reach(**_own("an EAGLE-3 head", settings, ("beam", "top_k", "steps")))
     except ValueError as error:
         raise ModelError(str(error)) from error
 
@@ -103,7 +140,7 @@ def head_reach(settings: Mapping[str, object]) -> HeadReach:
         ModelError: the settings are not those of a head.
     """
     try:
-        return HeadReach(**_own("TreeFlash head", settings, MADE_WITH[TRANSITIONS]))
+        return HeadReach(**_own("a TreeFlash head", settings, MADE_WITH[TRANSITIONS]))
     except ValueError as error:
         raise ModelError(str(error)) from error
 
@@ -117,7 +154,7 @@ def scorer_reach(fields: Fields, settings: Mapping[str, object]) -> PoolReach:
     config = scorer_from_json(fields)
     assert config is not None
     try:
-        return replace(config.reach, **_own("TAPS scorer", settings, ("beam", "extensions")))
+        return replace(config.reach, **_own("a TAPS scorer", settings, ("beam", "extensions")))
     except ValueError as error:
         raise ModelError(str(error)) from error
 
@@ -132,5 +169,5 @@ def _own(what: str, settings: Mapping[str, object], names: Sequence[str]) -> dic
     for key in own:
         if key not in names:
             asked = named_or_listed(key, names, f"expected {', '.join(names)}")
-            raise ModelError(f"a {what} has no setting {key}{asked}")
+            raise ModelError(f"{what} has no setting {key}{asked}")
     return {key: value for key, value in own.items() if isinstance(value, int)}

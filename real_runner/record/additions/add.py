@@ -19,18 +19,20 @@ from simlab.errors import ModelError, TraceError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.checkpoints.layout import Fields
-from simlab.real_runner.checkpoints.networks.producers import load_producer, reach_of
+from simlab.real_runner.checkpoints.networks.producers import load_producer, load_text_producer, reach_of
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
+from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
 from simlab.real_runner.heads.producer import Reach
-from simlab.real_runner.models import Models, dtype_of, load_models, within_memory
+from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
 from simlab.real_runner.record.manifests import draft_set_of
 from simlab.real_runner.record.progress import RecordingProgress
 from simlab.real_runner.record.record import forward_text
 from simlab.real_runner.tap_offset import MOST_TEXTS, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision, repository_of
 from simlab.real_runner.targets.loading import target_files
+from simlab.real_runner.targets.model import Target
 from simlab.recorded import RecordedSequence
 from simlab.traces.adder import ChannelAdder, DraftAdder, ShardAdder, extended_by, fill, folder_of
 from simlab.traces.channels.columns import ChannelColumns
@@ -87,7 +89,7 @@ class AdditionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChannelOptions(AdditionOptions):
-    """What a network says beside a drafter's candidates, as a channel.
+    """What a network says beside a drafter's candidates, or without a drafter, as a channel.
 
     Attributes:
         settings: how far it reaches, by the names that its kind has; what is left out is as the kind has it.
@@ -130,7 +132,6 @@ class Addition(Generic[Columns]):
 
     Attributes:
         trace: as it is.
-        models: target and drafter.
         reads: the draft set whose rows are read beside each text, or None.
         columns_of: from a text to its rows.
         adder: begins or goes on to write them; whether to go on.
@@ -138,7 +139,6 @@ class Addition(Generic[Columns]):
     """
 
     trace: Trace
-    models: Models
     reads: str | None
     columns_of: Callable[[RecordedSequence], Columns]
     adder: Callable[[bool], ShardAdder[Columns]]
@@ -177,9 +177,7 @@ def opened(options: ChannelOptions | DraftOptions) -> Trace:
     if not options.resume and options.name in (manifest.channels if is_channel else manifest.draft_sets):
         what = "channel" if is_channel else "draft set"
         raise TraceError(f"{trace.place} holds the {what} {options.name} already; choose another name")
-    if isinstance(options, ChannelOptions):
-        base_name(trace, options)
-    elif options.dtype not in (None, manifest.dtype):
+    if not is_channel and options.dtype not in (None, manifest.dtype):
         raise TraceError(
             f"all draft sets of a trace are of one dtype, and {trace.place} has {manifest.dtype}; leave --dtype out, "
             f"or record anew with --text-from {shlex.quote(trace.place)}"
@@ -211,7 +209,18 @@ def load_channel(options: ChannelOptions) -> Addition[ChannelColumns]:
     Raises:
         SimlabError: one cannot be loaded, or does not belong to the trace or to the others.
     """
-    trace = opened(options)
+    trace, place = opened(options), find_drafter(options.checkpoint)
+    reach = checked_reach(options, trace, read_fields(config_file(place.folder)))
+    model = ModelInfo(repository_of(options.checkpoint), place.revision, checkpoint_digest(place.folder))
+    if isinstance(reach, Eagle3Reach):
+        return _without_drafter(options, trace, place.folder, model, reach)
+    return _on_drafter(options, trace, place.folder, model, reach)
+
+
+def _on_drafter(
+    options: ChannelOptions, trace: Trace, place: Path, model: ModelInfo, reach: Reach
+) -> Addition[ChannelColumns]:
+    """A channel that goes on from a draft set of the trace."""
     name = base_name(trace, options)
     base, dtype = trace.manifest.draft_sets[name], options.dtype or trace.manifest.dtype
     draft = options.draft or at_revision(base.model.name, base.model.revision)
@@ -223,29 +232,49 @@ def load_channel(options: ChannelOptions) -> Addition[ChannelColumns]:
             f"the draft set {name} of {trace.place} is of the drafter {base.model.name} (sha256 "
             f"{base.model.digest[:12]}), and {draft} has the sha256 {digest[:12]}; give that drafter with --draft"
         )
-    place = find_drafter(options.checkpoint)
-    reach = checked_reach(options, trace, read_fields(config_file(place.folder)))
     # A network of another drafter is refused before the target, which is large, is loaded.
     drafter = load_drafter(folder, dtype_of(dtype))
     drafter.config = drafter.config.with_block(base.block_size)
-    with_models = load_producer(place.folder, options.settings, drafter, digest, dtype_of(dtype))
+    with_models = load_producer(place, options.settings, drafter, digest, dtype_of(dtype))
     models = _load_models(options, trace, draft, base.tap_offset, base.block_size)
-    producer = with_models(models.drafter, models.target)
-    model = ModelInfo(repository_of(options.checkpoint), place.revision, checkpoint_digest(place.folder))
+    producer, taps = with_models(models.drafter, models.target), models.drafter.config.target_layer_ids
     info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
 
     def columns(recorded: RecordedSequence) -> ChannelColumns:
         assert recorded.rows is not None
-        tokens, features = _read(models, recorded)
+        tokens, features = _read(models.target, taps, recorded)
         return producer.columns(features, tokens, recorded.rows)
 
+    return _channel_addition(options, trace, info, columns)
+
+
+def _without_drafter(
+    options: ChannelOptions, trace: Trace, place: Path, model: ModelInfo, reach: Eagle3Reach
+) -> Addition[ChannelColumns]:
+    """A channel that reads nothing but the target's states."""
+    dtype = options.dtype or trace.manifest.dtype
+    with_target = load_text_producer(place, options.settings, dtype_of(dtype))
+    named = _target_of(options, trace)
+    target = load_target_alone(named, dtype, options.device, options.device_map)
+    _check_target(trace, target, named)
+    producer, info = with_target(target), ChannelInfo(reach.kind, model, None, None, reach.settings, dtype)
+
+    def columns(recorded: RecordedSequence) -> ChannelColumns:
+        tokens, features = _read(target, producer.taps, recorded)
+        return producer.columns(features, tokens, len(recorded.text) - 1)
+
+    return _channel_addition(options, trace, info, columns)
+
+
+def _channel_addition(
+    options: ChannelOptions, trace: Trace, info: ChannelInfo, columns: Callable[[RecordedSequence], ChannelColumns]
+) -> Addition[ChannelColumns]:
     return Addition(
         trace,
-        models,
-        name,
+        info.extends,
         columns,
         lambda resume: ChannelAdder(folder_of(trace), options.name, info, resume),
-        lambda path, records, parts: write_frame(path, channel_frame(records, parts, reach.kind, base.depth)),
+        lambda path, records, parts: write_frame(path, channel_frame(records, parts, info.kind, info.setting("depth"))),
     )
 
 
@@ -263,7 +292,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
     draft_set = draft_set_of(options.checkpoint, models, kept)
 
     def columns(recorded: RecordedSequence) -> DraftColumns:
-        tokens, features = _read(models, recorded)
+        tokens, features = _read(models.target, models.drafter.config.target_layer_ids, recorded)
         return draft_columns(models.drafter, models.target, features, tokens, len(recorded.prompt.token_ids), kept)
 
     def write_file(path: Path, records: Sequence[SequenceRecord], parts: Sequence[DraftColumns]) -> None:
@@ -272,7 +301,6 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
 
     return Addition(
         trace,
-        models,
         None,
         columns,
         lambda resume: DraftAdder(folder_of(trace), options.name, draft_set, resume),
@@ -280,7 +308,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
     )
 
 
-def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields) -> Reach:
+def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields) -> Reach | Eagle3Reach:
     """How far a channel will reach, which the draft set that it extends allows.
 
     Args:
@@ -290,9 +318,14 @@ def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields) -> Reac
 
     Raises:
         ModelError: the settings are none of the network's.
-        TraceError: it would read more candidates than the draft set keeps.
+        TraceError: it would read more candidates than the draft set keeps, or a draft set was named and it reads none.
     """
     reach = reach_of(fields, options.settings)
+    if isinstance(reach, Eagle3Reach):
+        given = [name for name, one in (("--draft", options.draft), ("--draft-set", options.draft_set)) if one]
+        if given:
+            raise TraceError(f"an EAGLE-3 head reads the target alone, and no drafter; leave {' and '.join(given)} out")
+        return reach
     base = trace.manifest.draft_sets[base_name(trace, options)]
     wanted = min(reach.width, base.num_proposable)
     if wanted > base.min_width:
@@ -307,19 +340,32 @@ def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields) -> Reac
 def _load_models(
     options: AdditionOptions, trace: Trace, draft: str, tap_offset: int | None, block: int | None
 ) -> Models:
-    manifest = trace.manifest
-    target = options.target or at_revision(manifest.target.name, manifest.target.revision)
-    dtype = options.dtype or manifest.dtype
+    dtype = options.dtype or trace.manifest.dtype
+    target = _target_of(options, trace)
+    models = load_models(target, draft, dtype, options.device, tap_offset, device_map=options.device_map, block=block)
+    _check_target(trace, models.target, target)
+    return models
+
+
+def _target_of(options: AdditionOptions, trace: Trace) -> str:
+    """The target that is to be loaded; it is there.
+
+    Raises:
+        ModelError: it is not.
+    """
+    target = options.target or at_revision(trace.manifest.target.name, trace.manifest.target.revision)
     with _as_the_trace_names_it("--target", options.target):
         target_files(target)
-    models = load_models(target, draft, dtype, options.device, tap_offset, device_map=options.device_map, block=block)
-    found = models.target.digest
-    if found != manifest.target.digest:
+    return target
+
+
+def _check_target(trace: Trace, target: Target, named: str) -> None:
+    recorded = trace.manifest.target
+    if target.digest != recorded.digest:
         raise TraceError(
-            f"the texts of {trace.place} are of the target {manifest.target.name} (digest "
-            f"{manifest.target.digest[:12]}), and {target} has the digest {found[:12]}; give that target with --target"
+            f"the texts of {trace.place} are of the target {recorded.name} (digest {recorded.digest[:12]}), and "
+            f"{named} has the digest {target.digest[:12]}; give that target with --target"
         )
-    return models
 
 
 @contextmanager
@@ -334,11 +380,11 @@ def _as_the_trace_names_it(option: str, typed: str | None) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def _read(models: Models, recorded: RecordedSequence) -> tuple[Tensor, Tensor]:
-    """Prompt and text, int64 ``[P + T]``, and the states ``[P + T, taps x H]`` that the drafter begins with."""
+def _read(target: Target, taps: Sequence[int], recorded: RecordedSequence) -> tuple[Tensor, Tensor]:
+    """Prompt and text, int64 ``[P + T]``, and the states ``[P + T, taps x H]`` behind some of the target's layers."""
     ids = np.concatenate([recorded.prompt.token_ids, recorded.text]).astype(np.int64)
-    tokens = torch.from_numpy(ids).to(models.target.device)
-    return tokens, forward_text(models.target, tokens, models.drafter.config.target_layer_ids)[0]
+    tokens = torch.from_numpy(ids).to(target.device)
+    return tokens, forward_text(target, tokens, taps)[0]
 
 
 def _write(addition: Addition[Columns], resume: bool) -> None:

@@ -4,6 +4,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
 from simlab.real_runner.models import within_memory
 from simlab.real_runner.record.additions.add import (
     Addition,
@@ -34,10 +35,9 @@ def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
     trace = opened(options)
     num_roots = _num_roots(trace)
     if isinstance(options, ChannelOptions):
-        base = trace.manifest.draft_sets[base_name(trace, options)]
-        reach = checked_reach(options, trace, config_fields(options.checkpoint)).within(base.num_proposable)
-        num_bytes = round(num_roots * reach.disk_bytes(base.depth))
-        held = f"{reach.num_scores(base.depth)} scored tokens at each"
+        num_scores, bytes_of_root = _sizes(options, trace)
+        num_bytes = round(num_roots * bytes_of_root)
+        held = f"{num_scores} scored tokens at each"
     else:
         depth = drafter_config(options.checkpoint, options.tap_offset, options.block).depth
         num_bytes = draft_bytes(num_roots, depth, options.min_width)
@@ -51,6 +51,16 @@ def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
             "Computed, not measured. `--dry-run sample` runs the models on some texts and measures size and time.",
         )
     )
+
+
+def _sizes(options: ChannelOptions, trace: Trace) -> tuple[int, float]:
+    """Tokens that a channel scores at each root, and bytes that they take."""
+    reach = checked_reach(options, trace, config_fields(options.checkpoint))
+    if isinstance(reach, Eagle3Reach):
+        return reach.num_nodes, reach.disk_bytes
+    base = trace.manifest.draft_sets[base_name(trace, options)]
+    own = reach.within(base.num_proposable)
+    return own.num_scores(base.depth), own.disk_bytes(base.depth)
 
 
 @within_memory()

@@ -1,4 +1,4 @@
-"""The model card of a network that was trained beside a drafter: facts in, Markdown out."""
+"""The model card of a network that is no drafter: facts in, Markdown out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ class NetworkWords:
         does: a sentence.
         sizes: by name.
         borrowed: a sentence on what is the drafter's or the target's.
+        before: what its first figures are called.
         start: what it says before the first step.
         asked: what its cross-entropies are of.
     """
@@ -36,8 +37,22 @@ class NetworkWords:
     does: str
     sizes: Mapping[str, int]
     borrowed: str
+    before: str
     start: str
     asked: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDrafter:
+    """The drafter that a network belongs to.
+
+    Attributes:
+        name: or folder, as a person gave it.
+        digest: of its checkpoint.
+    """
+
+    name: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +60,7 @@ class NetworkFacts:
     """Everything that the card says.
 
     Attributes:
-        draft: the drafter that the network belongs to, as it was named.
-        digest: of that drafter's checkpoint.
-        depth: D, of the drafter.
+        drafter: None: it works without one.
         data: without the texts that were held out.
         plan: settings of the run by name; may be nested once.
         curve: with held-out scores.
@@ -57,9 +70,7 @@ class NetworkFacts:
 
     name: str
     target: str
-    draft: str
-    digest: str
-    depth: int
+    drafter: NamedDrafter | None
     num_parameters: int
     data: TrainingData
     num_held_out: int
@@ -75,7 +86,7 @@ def network_card(facts: NetworkFacts) -> str:
         f"# {facts.name}",
         _summary(facts),
         _network(facts),
-        data_section(facts.data, facts.plan, facts.curve, facts.depth),
+        data_section(facts.data, facts.plan, facts.curve, _depth(facts)),
         f"{facts.num_held_out:,} further texts were held out.",
         plan_section(facts.words.start, facts.plan),
         _curve(facts),
@@ -85,21 +96,25 @@ def network_card(facts: NetworkFacts) -> str:
 
 
 def _summary(facts: NetworkFacts) -> str:
-    words = facts.words
-    return (
-        f"{words.what} for the drafter `{facts.draft}` of `{facts.target}`, trained with `{words.command}`. "
-        f"{words.does} The drafter itself was not changed."
-    )
+    words, drafter = facts.words, facts.drafter
+    whose, kept = f"`{facts.target}`", "target"
+    if drafter is not None:
+        whose, kept = f"the drafter `{drafter.name}` of {whose}", "drafter"
+    return f"{words.what} for {whose}, trained with `{words.command}`. {words.does} The {kept} itself was not changed."
 
 
 def _network(facts: NetworkFacts) -> str:
-    rows = [
-        ("drafter, sha256 of its files", facts.digest),
-        ("depths", facts.depth),
+    rows: list[tuple[object, object]] = [
+        *([] if facts.drafter is None else [("drafter, sha256 of its files", facts.drafter.digest)]),
+        ("depths", _depth(facts)),
         *facts.words.sizes.items(),
         ("own parameters", f"{facts.num_parameters:,}"),
     ]
     return f"## {facts.words.kind.capitalize()}\n\n{table(('', ''), rows)}\n\n{facts.words.borrowed}"
+
+
+def _depth(facts: NetworkFacts) -> int:
+    return len(_held(facts)[0][1].agreement)
 
 
 def _held(facts: NetworkFacts) -> list[tuple[CurvePoint, HeldOut]]:
@@ -120,8 +135,8 @@ def _curve(facts: NetworkFacts) -> str:
 
 def _depths(facts: NetworkFacts) -> str:
     scores = {point.step: held for point, held in _held(facts)}
-    named = {"drafter alone": scores[0], f"with the {facts.words.kind}": scores[facts.best_step]}
-    head = ("held-out texts", *range(1, facts.depth + 1))
+    named = {facts.words.before: scores[0], f"with the {facts.words.kind}": scores[facts.best_step]}
+    head = ("held-out texts", *range(1, _depth(facts) + 1))
     entropies = [(name, *(f"{value:.3f}" for value in one.cross_entropy)) for name, one in named.items()]
     agreement = [(name, *map(percent, one.agreement)) for name, one in named.items()]
     return (

@@ -1,4 +1,4 @@
-"""A training run of a network beside a drafter: from text to a checkpoint, in one folder that can be taken up again."""
+"""A training run of a network that is no drafter: from text to a checkpoint, in a folder that can be taken up again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,8 +17,8 @@ from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.curve import CurvePoint, HeldOut, row_of
 from simlab.real_runner.train.data import FeatureStore
-from simlab.real_runner.train.networks.card import NetworkFacts, NetworkWords, network_card
-from simlab.real_runner.train.options import NetworkOptions
+from simlab.real_runner.train.networks.card import NamedDrafter, NetworkFacts, NetworkWords, network_card
+from simlab.real_runner.train.options import BesideDrafterOptions, NetworkOptions
 from simlab.real_runner.train.setup import check_start, store_of, training_data
 from simlab.real_runner.train.state import STATE, load_state, save_state
 from simlab.real_runner.train.trainer import Trainer, train_through, training_dtype
@@ -45,8 +45,8 @@ class Learner(Protocol):
         """What must agree, beside the plan, when the run is taken up again."""
         ...
 
-    def save(self, folder: Path, digest: str) -> None:
-        """Write its checkpoint; ``digest`` is that of the drafter's."""
+    def save(self, folder: Path) -> None:
+        """Write the checkpoint as it is now."""
         ...
 
     def described(self) -> NetworkWords:
@@ -54,19 +54,55 @@ class Learner(Protocol):
         ...
 
 
-Begun = Callable[[DFlashDrafter, Target, FeatureStore], Learner]
-"""From a drafter in the target's dtype, the target, and the texts that are learnt from, to a network at its start."""
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a run needs of its models before it has read its texts.
+
+    Attributes:
+        taps: the target's layers whose states are read.
+        begun: from the texts that are learnt from to a network at its start.
+        drafter: beside which it works; None: beside none.
+    """
+
+    taps: tuple[int, ...]
+    begun: Callable[[FeatureStore], Learner]
+    drafter: NamedDrafter | None = None
 
 
-def train_network(options: NetworkOptions, begun: Begun) -> Path:
+Begun = Callable[[NamedDrafter, DFlashDrafter, Target, FeatureStore], Learner]
+"""From a drafter, it in the target's dtype, the target, and the texts that are learnt from, to a network."""
+
+
+def beside_drafter(options: BesideDrafterOptions, begun: Begun) -> Callable[[Target], Start]:
+    """The start of a network that works beside a drafter.
+
+    Raises:
+        ModelError: once it has its target: the drafter cannot be had, or is another target's.
+    """
+
+    def start(target: Target) -> Start:
+        folder = find_drafter(options.draft).folder
+        drafter = load_drafter(folder, target.dtype, options.device)
+        check_fit(target, drafter)
+        named = NamedDrafter(options.draft, checkpoint_digest(folder))
+        return Start(drafter.config.target_layer_ids, lambda store: begun(named, drafter, target, store), named)
+
+    return start
+
+
+def train_network(options: NetworkOptions, start: Callable[[Target], Start]) -> Path:
     """Train a network; the checkpoint of its best step, its card, its state and its curve are in the folder.
+
+    Args:
+        options: of the run.
+        start: from the target to what the run begins with.
 
     Raises:
         SimlabError: text, models or folder cannot be used.
     """
     with writing_alone(options.out / STATE):
         check_start(options.out, options.texts.files, options.device, options.resume)
-        return _Run(options, begun).finished()
+        return _Run(options, start).finished()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +118,20 @@ class Best:
     num_since: int
 
 
+def held_out_of(loss: float, entropies: Tensor, right: Tensor, counts: Tensor) -> HeldOut:
+    """The scores of a network, by depth, over what counts.
+
+    Args:
+        loss: as in training.
+        entropies: float ``[N, D]``, nats.
+        right: bool ``[N, D]``, whether the most probable token is the true one.
+        counts: bool ``[N, D]``.
+    """
+    counted = counts.sum(0).clamp(min=1)
+    means = (entropies * counts).sum(0) / counted, (right & counts).sum(0) / counted
+    return HeldOut(round(loss, 6), *(tuple(round(value, 4) for value in mean.tolist()) for mean in means))
+
+
 def best_of(curve: Sequence[CurvePoint]) -> Best:
     """The best point of a curve of held-out losses."""
     losses = [point.held_out.loss for point in curve if point.held_out is not None]
@@ -92,30 +142,29 @@ def best_of(curve: Sequence[CurvePoint]) -> Best:
 class _Run:
     """Models, texts and trainer of one run, and its curve so far."""
 
-    def __init__(self, options: NetworkOptions, begun: Begun) -> None:
+    def __init__(self, options: NetworkOptions, start: Callable[[Target], Start]) -> None:
         self.options = options
         target = load_target(options.target, training_dtype(options.device), options.device)
-        folder = find_drafter(options.draft).folder
-        drafter = load_drafter(folder, target.dtype, options.device)
-        check_fit(target, drafter)
-        self.config, self.digest = drafter.config, checkpoint_digest(folder)
+        begins = start(target)
+        self.drafter = begins.drafter
         self.texts, self.held_out = _split(
-            store_of(options.out, options.texts, options.plan.seed, target, self.config), options.held_out
+            store_of(options.out, options.texts, options.plan.seed, target, begins.taps), options.held_out
         )
         torch.manual_seed(options.plan.seed)
-        self.learner = begun(drafter, target, self.texts)
+        self.learner = begins.begun(self.texts)
         self.trainer = Trainer(self.learner.network, self.learner, options.plan, self._settings(str(target.dtype)))
         self.curve = load_state(self.trainer, options.out) if (options.out / STATE).exists() else list[CurvePoint]()
 
     def _settings(self, dtype: str) -> dict[str, object]:
         stop = {"held_out": self.options.held_out, "patience": self.options.patience}
-        return {"head": {"extends": self.digest, **self.learner.settings(), **stop}, "dtype": dtype}
+        beside = {} if self.drafter is None else {"extends": self.drafter.digest}
+        return {"head": {**beside, **self.learner.settings(), **stop}, "dtype": dtype}
 
     def finished(self) -> Path:
         """Train to the end, or until nothing gets better, and describe the result."""
         options, trainer = self.options, self.trainer
         if not self.curve:
-            # The start, which is the drafter itself, is measured and saved too.
+            # The start, beside a drafter that drafter itself, is measured and saved too.
             self._evaluate(None)
         self._keep_if_best()
         train_through(trainer, options.out, options.eval_every, self._evaluate, self._is_over)
@@ -134,7 +183,7 @@ class _Run:
     def _keep_if_best(self) -> None:
         """Write the checkpoint, unless an earlier step's is the one to keep."""
         if best_of(self.curve).step == self.trainer.step:
-            self.learner.save(self.options.out, self.digest)
+            self.learner.save(self.options.out)
 
     def _is_over(self) -> bool:
         return 0 < self.options.patience <= best_of(self.curve).num_since
@@ -144,9 +193,7 @@ class _Run:
         return NetworkFacts(
             name=options.out.resolve().name,
             target=options.target,
-            draft=options.draft,
-            digest=self.digest,
-            depth=self.config.depth,
+            drafter=self.drafter,
             num_parameters=sum(parameter.numel() for parameter in self.learner.network.parameters()),
             data=training_data(options.texts, self.texts),
             num_held_out=len(self.held_out.usable),

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from simlab.errors import ModelError
 from simlab.ids import content_id
-from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import find_drafter, save_scorer
+from simlab.real_runner.checkpoints.files import save_scorer
 from simlab.real_runner.drafters.dense import block_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.taps import TapsScorer
@@ -27,9 +26,9 @@ from simlab.real_runner.heads.taps_rows import first_base, scorer_inputs
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.curve import HeldOut
 from simlab.real_runner.train.data import FeatureStore, TrainingBatch
-from simlab.real_runner.train.networks.card import NetworkWords
+from simlab.real_runner.train.networks.card import NamedDrafter, NetworkWords
 from simlab.real_runner.train.networks.pool_laws import LEAST_MISS, LawTexts, PoolLaws, law_loss, read_laws
-from simlab.real_runner.train.networks.run import train_network
+from simlab.real_runner.train.networks.run import beside_drafter, held_out_of, train_network
 from simlab.real_runner.train.options import LAW, ScorerOptions
 from simlab.real_runner.train.text import claim
 
@@ -41,13 +40,13 @@ def train_scorer(options: ScorerOptions) -> Path:
         SimlabError: text, models or folder cannot be used.
     """
 
-    def begun(drafter: DFlashDrafter, target: Target, store: FeatureStore) -> ScorerLoss:
+    def begun(named: NamedDrafter, drafter: DFlashDrafter, target: Target, store: FeatureStore) -> ScorerLoss:
         config = drafter.config
         reach = PoolReach(options.beam, options.extensions).within(config.draft_vocab_size or config.vocab_size)
         scorer = TapsScorer(ScorerSizes(config.hidden_size, config.depth)).to(target.device)
-        return ScorerLoss(scorer, drafter, target, store, options, reach)
+        return ScorerLoss(scorer, drafter, target, store, options, reach, named.digest)
 
-    return train_network(options, begun)
+    return train_network(options, beside_drafter(options, begun))
 
 
 def _roots_of_a_text(options: ScorerOptions, store: FeatureStore) -> int:
@@ -71,6 +70,7 @@ def _laws(
     target: Target,
     store: FeatureStore,
     reach: PoolReach,
+    digest: str,
     num: int,
     name: str,
 ) -> LawTexts:
@@ -81,7 +81,7 @@ def _laws(
     """
     source = {
         "target": target.digest,
-        "drafter": checkpoint_digest(find_drafter(options.draft).folder),
+        "drafter": digest,
         "dtype": str(target.dtype),
         "pools": reach.settings(drafter.config.depth),
         "seed": options.plan.seed,
@@ -123,6 +123,7 @@ class ScorerLoss:
         store: FeatureStore,
         options: ScorerOptions,
         reach: PoolReach,
+        digest: str,
     ) -> None:
         """Hold on to what a step needs.
 
@@ -133,13 +134,14 @@ class ScorerLoss:
             store: the texts that are learnt from.
             options: of the run.
             reach: of the pools; no more than the drafter has.
+            digest: of the drafter's checkpoint.
 
         Raises:
             ModelError: there are more texts than roots at which the target is to be asked, or the folder of the run
                 holds other labels.
         """
         self.network, self.drafter, self.target, self.store = scorer, drafter, target, store
-        self.options, self.reach = options, reach
+        self.options, self.reach, self.digest = options, reach, digest
         self.laws: LawTexts | None = None
         self._held_out_laws: LawTexts | None = None
         if options.labels == LAW:
@@ -166,15 +168,8 @@ class ScorerLoss:
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
         parts = [self._scored(fixed, batch) for batch in batches]
         scored = _Scored(*(torch.cat([getattr(one, name) for one in parts]) for name in _Scored.__slots__))
-        counted = scored.asked.sum(0).clamp(min=1)
-        entropies = -(scored.of_truth * scored.asked).sum(0) / counted
-        right = ((scored.of_truth >= scored.best) & scored.asked).sum(0) / counted
         loss = float(self._loss(scored)) if self.laws is None else self._held_out_law_loss(fixed, store)
-        return HeldOut(
-            round(loss, 6),
-            tuple(round(value, 4) for value in entropies.tolist()),
-            tuple(round(value, 4) for value in right.tolist()),
-        )
+        return held_out_of(loss, -scored.of_truth, scored.of_truth >= scored.best, scored.asked)
 
     def settings(self) -> dict[str, object]:
         """The pools that are learnt from, and how whole paths weigh."""
@@ -186,9 +181,9 @@ class ScorerLoss:
             **({"labels": LAW, "law_roots": self.options.law_roots} if self.laws is not None else {}),
         }
 
-    def save(self, folder: Path, digest: str) -> None:
+    def save(self, folder: Path) -> None:
         """Write the scorer with its reach and its drafter's digest."""
-        save_scorer(self.network, folder, digest, self.reach)
+        save_scorer(self.network, folder, self.digest, self.reach)
 
     def described(self) -> NetworkWords:
         """What the card says of a scorer."""
@@ -206,6 +201,7 @@ class ScorerLoss:
                 "inner size": sizes.inner_size,
             },
             borrowed="The embedding is the target's.",
+            before="drafter alone",
             start="the drafter's own marginals, as far as the pool holds them: the scorer corrects nothing",
             asked="what came below a node of the true path that is in the pool: one of its children there, or another "
             "outcome",
@@ -227,7 +223,7 @@ class ScorerLoss:
         return batch, laws.at(texts, self.reach, self.drafter.config.depth)
 
     def _asked(self, store: FeatureStore, name: str) -> LawTexts:
-        return _laws(self.options, self.drafter, self.target, store, self.reach, self._num_roots, name)
+        return _laws(self.options, self.drafter, self.target, store, self.reach, self.digest, self._num_roots, name)
 
     def _held_out_law_loss(self, scorer: TapsScorer, store: FeatureStore) -> float:
         """The mean over texts; they are asked about once."""

@@ -20,8 +20,8 @@ from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.curve import HeldOut
 from simlab.real_runner.train.data import FeatureStore, TrainingBatch
 from simlab.real_runner.train.losses import block_loss
-from simlab.real_runner.train.networks.card import NetworkWords
-from simlab.real_runner.train.networks.run import train_network
+from simlab.real_runner.train.networks.card import NamedDrafter, NetworkWords
+from simlab.real_runner.train.networks.run import beside_drafter, held_out_of, train_network
 from simlab.real_runner.train.options import HeadOptions, TrainingPlan
 from simlab.real_runner.train.trainer import commonest, places_of
 
@@ -42,19 +42,25 @@ def train_head(options: HeadOptions) -> Path:
         SimlabError: text, models or folder cannot be used.
     """
 
-    def begun(drafter: DFlashDrafter, target: Target, store: FeatureStore) -> HeadLoss:
+    def begun(named: NamedDrafter, drafter: DFlashDrafter, target: Target, store: FeatureStore) -> HeadLoss:
         inner_size = options.inner_size or drafter.config.intermediate_size
         head = TreeFlashHead(drafter.config.hidden_size, inner_size, options.dropout).to(target.device)
-        return HeadLoss(head, drafter, target, store, options.plan)
+        return HeadLoss(head, drafter, target, store, options.plan, named.digest)
 
-    return train_network(options, begun)
+    return train_network(options, beside_drafter(options, begun))
 
 
 class HeadLoss:
     """The loss of a step: a function of plan and step, and of the head's weights."""
 
     def __init__(
-        self, head: TreeFlashHead, drafter: DFlashDrafter, target: Target, store: FeatureStore, plan: TrainingPlan
+        self,
+        head: TreeFlashHead,
+        drafter: DFlashDrafter,
+        target: Target,
+        store: FeatureStore,
+        plan: TrainingPlan,
+        digest: str,
     ) -> None:
         """Prepare the rows of the output head that the loss is taken over.
 
@@ -64,7 +70,9 @@ class HeadLoss:
             target: of both.
             store: the texts that are learnt from.
             plan: of the run.
+            digest: of the drafter's checkpoint.
         """
+        self.digest = digest
         self.network, self.drafter, self.target, self.store, self.plan = head, drafter, target, store, plan
         kept, own, output = commonest(store, target.vocab_size, plan.head_tokens), drafter.vocabulary, target.head
         rows = kept
@@ -93,22 +101,16 @@ class HeadLoss:
         batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
         parts = [self._scored(fixed, batch) for batch in batches]
         scored = _Scored(*(torch.cat([getattr(one, entry.name) for one in parts]) for entry in fields(_Scored)))
-        counted = scored.known.sum(0).clamp(min=1)
-        entropies = -(scored.of_truth * scored.known).sum(0) / counted
-        right = ((scored.of_truth >= scored.best) & scored.known).sum(0) / counted
-        return HeldOut(
-            round(float(block_loss(scored.best, scored.of_truth, scored.known, plan.loss)), 6),
-            tuple(round(value, 4) for value in entropies.tolist()),
-            tuple(round(value, 4) for value in right.tolist()),
-        )
+        loss = float(block_loss(scored.best, scored.of_truth, scored.known, plan.loss))
+        return held_out_of(loss, -scored.of_truth, scored.of_truth >= scored.best, scored.known)
 
     def settings(self) -> dict[str, object]:
         """Sizes and dropout of the head."""
         return {"inner_size": self.network.inner_size, "dropout": self.network.dropout.p}
 
-    def save(self, folder: Path, digest: str) -> None:
+    def save(self, folder: Path) -> None:
         """Write the head alone."""
-        save_head(self.network, folder, digest)
+        save_head(self.network, folder, self.digest)
 
     def described(self) -> NetworkWords:
         """What the card says of a head."""
@@ -119,6 +121,7 @@ class HeadLoss:
             does="It corrects what the drafter says of a depth for the token at the depth above.",
             sizes={"inner size": self.network.inner_size},
             borrowed="Embedding, last norm and output head are those of the drafter.",
+            before="drafter alone",
             start="the drafter's own marginals: the head adds nothing",
             asked="the true token, the true token above it known, over the tokens that the loss is taken over",
         )

@@ -44,6 +44,7 @@ _shtab_simlab_train_commands() {
   local _commands=(
     calibration:'Calibrate the probabilities of a drafter.'
     dflash:'Train a block-diffusion drafter.'
+    eagle3:'Train an EAGLE-3 head, which needs no drafter.'
     ngram:'Count a 3-gram of the target'"'"'s texts.'
     price:'Find the rate at which a policy should exchange seconds for tokens.'
     ranks:'Count how often a drafter'"'"'s candidate of each rank is right.'
@@ -562,6 +563,38 @@ _shtab_simlab_train_dflash_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_train_dflash_defaults_added=0
 
+_shtab_simlab_train_eagle3_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
+  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
+  "--prompts[prompts that the target answers first]:FILE:"
+  "--out[the folder of the run]:DIR:"
+  "--resume[go on with the run in --out]"
+  "--limit[the first N texts only]:N:"
+  "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "--temperature[of generated text (default 0)]:X:"
+  "--max-new-tokens[of a generated answer (default 256)]:N:"
+  "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
+  "--max-tokens[longer texts are cut (default 640)]:N:"
+  "--draft-vocab[its own tokens\: the commonest of the text and those that end one\; 0\: all of the target\'s (default 8192)]:N:"
+  "--taps[target layers whose states are read (default\: the release\'s)]:I,J,...:"
+  "--steps[optimiser steps in all (default 5000)]:N:"
+  "--sequences[texts in a step (default 4)]:N:"
+  "--roots[random blocks in each of them (default 64)]:N:"
+  "--learning-rate[at its highest (default 0.001)]:X:"
+  "--warmup-steps[steps of rising learning rate (default 100)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
+  "--eval-every[steps between evaluations\; each saves (default 250)]:N:"
+  "--weight-decay[of AdamW (default 0.01)]:X:"
+  "--held-out[of the texts, not learnt from (default 0.1)]:SHARE:"
+  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 0)]:N:"
+  "--passes[of the head below each root, each on the output of the one before (default 7)]:N:"
+  "--decay[depths over which a position\'s weight falls by e\; 0\: none (default 4)]:X:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_train_eagle3_defaults_added=0
+
 _shtab_simlab_train_ngram_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--text[token ids to count\: .parquet or .jsonl]:FILE:"
@@ -744,6 +777,7 @@ _shtab_simlab_train() {
       case $line[1] in
         calibration) _arguments -C -s $_shtab_simlab_train_calibration_options ;;
         dflash) _arguments -C -s $_shtab_simlab_train_dflash_options ;;
+        eagle3) _arguments -C -s $_shtab_simlab_train_eagle3_options ;;
         ngram) _arguments -C -s $_shtab_simlab_train_ngram_options ;;
         price) _arguments -C -s $_shtab_simlab_train_price_options ;;
         ranks) _arguments -C -s $_shtab_simlab_train_ranks_options ;;

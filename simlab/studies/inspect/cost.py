@@ -8,7 +8,6 @@ from pathlib import Path
 from simlab.cost import GRID_STAGES, PLAIN, channel_stage
 from simlab.policies.costs.cell_prices import cell_prices
 from simlab.policies.costs.launch_bound import Flatness, flatness
-from simlab.policy import UNITS
 from simlab.studies.inputs.price_noise import known_speeds
 from simlab.studies.inputs.prices import cost_table_of, model_name
 from simlab.traces.artefacts.cost import Cell, CostFile
@@ -76,7 +75,7 @@ def _made(channel: CostChannel) -> str:
     """What made a channel, and how it was bounded."""
     settings = ", ".join(f"{key} {value}" for key, value in channel.settings.items())
     units = ", ".join(map(str, channel.units))
-    return f"{channel.kind} of {model_name(channel.producer)}, {settings}; {UNITS.get(channel.kind, 'units')} {units}"
+    return f"{channel.kind} of {model_name(channel.producer)}, {settings}; {channel.counted} {units}"
 
 
 def _machine(file: CostFile) -> str:

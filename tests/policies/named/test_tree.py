@@ -17,7 +17,11 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.testing import check_sequence
 from simlab.testing.random_texts import random_sequence
 
-CHANNELS = {"transitions": "channel=treeflash,previous=2,top_k=3", "pool": "channel=taps,pool_beam=3"}
+CHANNELS = {
+    "transitions": "channel=treeflash,previous=2,top_k=3",
+    "pool": "channel=taps,pool_beam=3",
+    "eagle3": "channel=eagle3,pool_beam=3,top_k=4,steps=2",
+}
 
 
 def recipe_of(one: NamedPolicy) -> Composed:

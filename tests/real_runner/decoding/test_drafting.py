@@ -23,7 +23,7 @@ from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence, replays_equal
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
-from simlab.real_runner.heads.producer import Drafted, Producer
+from simlab.real_runner.heads.producer import Drafted, Producer, TextProducer
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
@@ -161,7 +161,9 @@ def recorded_of(models: Models, decoded: DecodedText) -> RecordedSequence:
     kept = KeptCandidates(min_width=VOCAB_SIZE, exact_budget=1)
     found = draft_columns(models.drafter, models.target, features, tokens, len(decoded.prompt.token_ids), kept)
     rows = DraftRows(found.ids, found.log_probs, found.counts, found.true_rank)
-    channel = models.channels[FLASH].columns(features, tokens, rows).rows
+    producer = models.channels[FLASH]
+    assert not isinstance(producer, TextProducer)
+    channel = producer.columns(features, tokens, rows).rows
     return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, {FLASH: channel})
 
 
@@ -237,7 +239,9 @@ FAULTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_producer_that_is_another_in_rounds_is_found_in_the_record(fault: str) -> None:
     models, policy = models_of(1), flash_policy(8)
-    spoilt = Spoilt(models.channels[FLASH], **FAULTS[fault])
+    producer = models.channels[FLASH]
+    assert not isinstance(producer, TextProducer)
+    spoilt = Spoilt(producer, **FAULTS[fault])
     decoded = long_text(replace(models, channels={FLASH: spoilt}), policy)
     assert decoded.text.tolist() == long_text(models, DDTree(4)).text.tolist(), "a fault in a draft changes no text"
     assert replays_equal(policy, decoded)

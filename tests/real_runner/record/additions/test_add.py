@@ -20,7 +20,7 @@ from simlab.errors import ModelError, SimlabError, TraceError
 from simlab.grid import STEPS_PER_NAT
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import save_head
-from simlab.real_runner.heads import text_rows
+from simlab.real_runner.heads import treeflash_producer
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import RecordOptions
@@ -166,7 +166,7 @@ def test_a_narrower_cut_is_what_is_recorded_narrower(made: Path, trace: Path, ov
 
 def test_passes_of_few_roots_say_the_same(made: Path, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rows_of(channel(made, trace, "whole"), "whole")
-    monkeypatch.setattr(text_rows, "_NUMBERS_PER_PASS", 1)
+    monkeypatch.setattr(treeflash_producer, "_NUMBERS_PER_PASS", 1)
     for (_, one), (_, other) in zip(whole, rows_of(channel(made, trace, "few"), "few"), strict=True):
         assert_same(one, other, ("num_rows", "previous"))
         assert np.abs(one.log_probs - other.log_probs).max(initial=0) <= 2 / STEPS_PER_NAT

@@ -223,7 +223,7 @@ def test_a_step_is_a_function_of_its_number(trained: Path, folder: Path) -> None
     )
     torch.manual_seed(0)
     scorer = TapsScorer(ScorerSizes(drafter.config.hidden_size, drafter.config.depth))
-    first, second = (ScorerLoss(scorer, drafter, target, texts, options, REACH) for _ in range(2))
+    first, second = (ScorerLoss(scorer, drafter, target, texts, options, REACH, "digest") for _ in range(2))
     assert first.held_out(held_out) == second.held_out(held_out)
     assert float(first(1).detach()) == float(second(1).detach())
     assert float(first(1).detach()) != float(first(2).detach())

@@ -48,7 +48,7 @@ def loss_of(folder: Path, target: Target, store: FeatureStore, plan: TrainingPla
     torch.manual_seed(0)
     head = TreeFlashHead(32, 20, dropout)
     torch.nn.init.normal_(head.d.weight, std=0.5)
-    return HeadLoss(head, load_drafter(folder / "drafter", torch.float32), target, store, plan)
+    return HeadLoss(head, load_drafter(folder / "drafter", torch.float32), target, store, plan, "digest")
 
 
 @pytest.mark.parametrize("head_tokens", [0, 25])

@@ -1,0 +1,209 @@
+"""Dynamic trees of an EAGLE-3 head: what its beam looked at below a root, pass by pass.
+
+Li and others 2025, "EAGLE-3", arXiv 2503.01840; the tree is that of EAGLE-2 (2024, arXiv 2406.16858), as the released
+`cnets.py` grows it. The head's input at position j is the state of the token x_j (fused taps of the target, or the
+head's own output) with the embedding of x_{j+1}; its output says what may follow x_{j+1}. So the pass below the root
+x_t reads the text up to position t - 1, and a node of depth d stands at position t + d - 1.
+
+One arithmetic serves the dense record, with many roots, and a round, with one.
+
+Letters: N roots, b nodes of a beam, R children of a node, C positions of the text, K nodes of earlier beams, H hidden
+size, E key-value heads, F head size.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simlab.arrays import Floats, Ints, Longs
+from simlab.channels import POOL, PoolRows
+from simlab.channels.rows import beam_sizes
+from simlab.errors import ModelError
+from simlab.grid import to_grid
+from simlab.real_runner.heads.eagle3 import Eagle3Head, KeyValues
+from simlab.real_runner.heads.path_pool import BYTES_OF_NODE, beam_pools
+from simlab.real_runner.heads.rows import first_of_laws
+from simlab.real_runner.targets.model import Target
+
+_WEIGHTS_PER_PASS = 2**26
+"""Attention weights of a pass over a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eagle3Reach:
+    """How many nodes a pool has: those of the root's children, and of the children of each beam.
+
+    The defaults are those of EAGLE-3's released class; EAGLE-2 goes 5 steps.
+
+    Attributes:
+        beam: b, nodes of a step that go through the head.
+        top_k: R, children that are kept of each.
+        steps: passes below the root's own; the deepest node lies one deeper.
+
+    Raises:
+        ValueError: one is below 1.
+    """
+
+    beam: int = 10
+    top_k: int = 10
+    steps: int = 7
+
+    def __post_init__(self) -> None:
+        for name in ("beam", "top_k", "steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} of an EAGLE-3 pool must be at least 1; got {getattr(self, name)}")
+
+    @property
+    def kind(self) -> str:
+        """What a beam walks through is a pool."""
+        return POOL
+
+    @property
+    def depth(self) -> int:
+        """How deep the deepest nodes lie."""
+        return self.steps + 1
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the manifest says of the pools."""
+        return {"depth": self.depth, "beam": self.beam, "top_k": self.top_k, "steps": self.steps}
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of a pool."""
+        return sum(beam_sizes(self.beam, self.top_k, self.steps))
+
+    @property
+    def disk_bytes(self) -> float:
+        """Bytes that the pool of a root takes in a trace, by those of other pools."""
+        return self.num_nodes * BYTES_OF_NODE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadText:
+    """What a head keeps of a text, and what it said along the last part of it.
+
+    Attributes:
+        past: keys and values of all positions ``[1, E, C, F]``.
+        outputs: ``[L, H]``, of the positions that were read last.
+    """
+
+    past: KeyValues
+    outputs: Tensor
+
+
+def read_text(
+    head: Eagle3Head, target: Target, features: Tensor, following: Tensor, past: KeyValues | None
+) -> ReadText:
+    """Read some positions of a text, in passes of bounded memory.
+
+    Args:
+        head: and its target, whose embedding it may borrow.
+        target: see there.
+        features: ``[L, taps x H_t]``, tapped states of the target.
+        following: int64 ``[L]``, the token behind each of these positions.
+        past: of the positions before; None: there are none.
+    """
+    hidden, embedded = head.fused(features)[None], head.embedded(target, following)[None]
+    first = 0 if past is None else past.keys.shape[2]
+    positions = torch.arange(first, first + len(following), device=features.device)[None]
+    per_pass = max(1, _WEIGHTS_PER_PASS // (head.config.num_attention_heads * (first + len(following))))
+    outputs = list[Tensor]()
+    for some in zip(*(one.split(per_pass, dim=1) for one in (hidden, embedded, positions)), strict=True):
+        output, past = head(*some, past, None)
+        outputs.append(output[0])
+    assert past is not None
+    return ReadText(past, torch.cat(outputs))
+
+
+@torch.inference_mode()
+def eagle3_pools(
+    head: Eagle3Head, target: Target, roots: Tensor, outputs: Tensor, text: KeyValues, reach: Eagle3Reach
+) -> PoolRows:
+    """The pools below some roots of one text.
+
+    Args:
+        head: and its target, whose embedding and output head it may borrow.
+        target: see there.
+        roots: int64 ``[N]``, absolute positions.
+        outputs: ``[N, H]``, the head's at the position before each root, which read the root's embedding.
+        text: of the text, ``[1, E, C, F]``; below a root what lies before it is seen.
+        reach: of the pools.
+
+    Raises:
+        ModelError: the head has fewer tokens than a node has children, or its logits are not numbers.
+    """
+    check_tokens(head, reach)
+    growth = _Growth(head, target, roots, outputs[:, None], text, reach.top_k)
+    return beam_pools(growth.candidates(), growth.behind, reach.beam, reach.steps)
+
+
+def check_tokens(head: Eagle3Head, reach: Eagle3Reach) -> None:
+    """Refuse more children of a node than the head has tokens.
+
+    Raises:
+        ModelError: see above.
+    """
+    num_tokens = head.config.num_tokens
+    if reach.top_k > num_tokens:
+        raise ModelError(
+            f"a node would have {reach.top_k} children, and the EAGLE-3 head has {num_tokens} tokens; give "
+            f"top_k={num_tokens}"
+        )
+
+
+def roots_per_pass(head: Eagle3Head, reach: Eagle3Reach, num_tokens: int) -> int:
+    """How many roots of a text of so many tokens are looked below at once, by attention weights, keys and values."""
+    config, keys = head.config, num_tokens + reach.beam * reach.steps
+    weights = config.num_attention_heads * reach.beam * keys
+    kept = 2 * config.num_key_value_heads * config.head_dim * keys
+    return max(1, _WEIGHTS_PER_PASS // max(weights, kept))
+
+
+class _Growth:
+    """The passes below some roots: each node sees the text before its root, the nodes above it, and itself."""
+
+    def __init__(
+        self, head: Eagle3Head, target: Target, roots: Tensor, outputs: Tensor, text: KeyValues, top_k: int
+    ) -> None:
+        """Begin with the outputs ``[N, 1, H]`` of the roots themselves."""
+        self._head, self._target, self._top_k = head, target, top_k
+        self._positions, self._outputs = roots[:, None], outputs
+        num_roots, num_keys, device = len(roots), text.keys.shape[2], roots.device
+        self._past = KeyValues(*(one.expand(num_roots, -1, -1, -1) for one in text))
+        self._hidden_text = torch.arange(num_keys, device=device) >= roots[:, None]
+        # Which nodes of earlier beams each node of the last one sees, bool [N, b, K].
+        self._above = torch.zeros(num_roots, 1, 0, dtype=torch.bool, device=device)
+
+    def candidates(self) -> tuple[Ints, Floats]:
+        """The first tokens behind each node of the last pass, ``[N, b, R]``."""
+        config, shape = self._head.config, self._outputs.shape[:2]
+        ids, log_probs = first_of_laws(
+            lambda some: self._head.logits(self._target, some),
+            self._outputs,
+            self._top_k,
+            config.num_tokens,
+            self._head.vocabulary,
+        )
+        return ids.reshape(*shape, -1), to_grid(log_probs).reshape(*shape, -1)
+
+    def behind(self, tokens: Ints, above: Longs) -> tuple[Ints, Floats]:
+        """What follows nodes that go through the head; see `simlab.real_runner.heads.path_pool.Behind`."""
+        device, num = self._positions.device, tokens.shape[1]
+        ids = torch.from_numpy(tokens.astype(np.int64)).to(device)
+        parents = torch.from_numpy(above).to(device)[:, :, None]
+        seen = self._above.gather(1, parents.expand(-1, -1, self._above.shape[2]))
+        itself = torch.eye(num, dtype=torch.bool, device=device).expand(len(ids), -1, -1)
+        self._above = torch.cat([seen, itself], dim=2)
+        hidden_text = self._hidden_text[:, None].expand(-1, num, -1)
+        self._outputs, self._past = self._head(
+            self._outputs.gather(1, parents.expand(-1, -1, self._outputs.shape[2])),
+            self._head.embedded(self._target, ids),
+            self._positions.expand(-1, num),
+            self._past,
+            torch.cat([hidden_text, ~self._above], dim=2)[:, None],
+        )
+        self._positions = self._positions + 1
+        return self.candidates()

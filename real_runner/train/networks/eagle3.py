@@ -1,0 +1,296 @@
+"""Training an EAGLE-3 head, ``simlab train eagle3``: it learns below its own outputs, as it will be used.
+
+Li and others 2025, "EAGLE-3", arXiv 2503.01840, whose training-time test this is. Below a root the first pass reads the
+target's states; each further pass stands one position on, and reads what the pass before it put out instead. Only what
+stands below the drawn roots is unrolled: a pass sees the text up to its root as the first pass read it, and behind the
+root its own passes.
+
+Letters: S sequences, C positions of each, G roots of each, K passes, H hidden size, V_d tokens of the head.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from simlab.arrays import read_only
+from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.networks.eagle3_files import save_eagle3
+from simlab.real_runner.drafters.eagle3_config import Eagle3Config
+from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.real_runner.heads.eagle3 import Eagle3Head
+from simlab.real_runner.targets.model import Target
+from simlab.real_runner.train.curve import HeldOut
+from simlab.real_runner.train.data import FeatureStore, TrainingBatch
+from simlab.real_runner.train.initialise import config_for, copy_weights
+from simlab.real_runner.train.networks.card import NetworkWords
+from simlab.real_runner.train.networks.run import Start, held_out_of, train_network
+from simlab.real_runner.train.options import Eagle3Options, TrainingPlan
+from simlab.real_runner.train.trainer import commonest, places_of
+
+_EMBEDDING_SCALE = 0.02
+
+
+def train_eagle3(options: Eagle3Options) -> Path:
+    """Train a head; see `train_network`.
+
+    Raises:
+        SimlabError: text, target or folder cannot be used.
+    """
+
+    def start(target: Target) -> Start:
+        config = eagle3_config_for(target, options.taps)
+        # Behind what the head reads comes the last layer, from which the target's own probabilities are made.
+        taps = (*config.target_layer_ids, len(target.layers) - 1)
+
+        def begun(store: FeatureStore) -> Eagle3Loss:
+            head = eagle3_from_target(config, target, own_tokens(store, target, options.plan.head_tokens))
+            return Eagle3Loss(head, target, store, options.plan, options.passes)
+
+        return Start(taps, begun)
+
+    return train_network(options, start)
+
+
+def eagle3_config_for(target: Target, taps: Sequence[int] | None) -> Eagle3Config:
+    """A head's sizes, taken over from the target's; it has all of the target's tokens yet.
+
+    Raises:
+        ModelError: they do not fit together, or the target is of a family without such sizes.
+    """
+    sizes = config_for(target, 2, 1, tuple(taps or (0,)), 0)
+    last = len(target.layers) - 1
+    if taps is not None and last in taps:
+        raise ModelError(f"a head reads layers before the last of {target.name}, {last}; choose other --taps")
+    names = (
+        *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
+        *("rms_norm_eps", "rope_theta", "vocab_size", "num_target_layers", "max_position_embeddings"),
+    )
+    config = Eagle3Config(
+        **{name: getattr(sizes, name) for name in names},
+        target_hidden_size=sizes.hidden_size,
+        target_layer_ids=tuple(taps or ()),
+    )
+    return config.for_target(len(target.layers))
+
+
+def own_tokens(store: FeatureStore, target: Target, count: int) -> DraftVocabulary | None:
+    """The commonest tokens of the texts and those that end a text, so many in all; None: all of the target's.
+
+    Raises:
+        ModelError: there is no room for any token that does not end a text.
+    """
+    if count == 0 or count >= target.vocab_size:
+        return None
+    stops = torch.tensor(sorted(target.stop_token_ids), dtype=torch.int64)
+    if count <= len(stops):
+        raise ModelError(
+            f"{count} tokens of the head's own leave no room beside the {len(stops)} that end a text; ask for more"
+        )
+    kept = commonest(store, target.vocab_size, count)
+    missing = stops[~torch.isin(stops, kept)]
+    if len(missing):
+        fewer = commonest(store, target.vocab_size, count - len(missing))
+        kept = torch.cat([fewer, missing]).unique()
+    return DraftVocabulary(read_only(kept.to(torch.int32).numpy()), target.vocab_size)
+
+
+@torch.no_grad()
+def eagle3_from_target(config: Eagle3Config, target: Target, own: DraftVocabulary | None) -> Eagle3Head:
+    """A head that starts as the target's last layer behind its last tap, with rows of the target's own output head.
+
+    The half of the attention's inputs that the embedding feeds starts from small random numbers, and its norm at one.
+
+    Raises:
+        ModelError: the target's layers are of another kind.
+    """
+    size = None if own is None else len(own.target_ids)
+    head = Eagle3Head(replace(config, draft_vocab_size=size)).to(target.device)
+    hidden, source = config.hidden_size, target.layers[-1]
+    try:
+        for name in "qkv":
+            into, given = (
+                head.midlayer.get_submodule(f"self_attn.{name}_proj"),
+                source.get_submodule(f"self_attn.{name}_proj"),
+            )
+            assert isinstance(into, nn.Linear)
+            assert isinstance(given, nn.Linear)
+            nn.init.normal_(into.weight[:, :hidden], std=_EMBEDDING_SCALE)
+            into.weight[:, hidden:] = given.weight.float()
+            if into.bias is not None:
+                into.bias.copy_(given.bias.float())
+        pairs = {
+            "self_attn.o_proj": "self_attn.o_proj",
+            "mlp": "mlp",
+            "hidden_norm": "input_layernorm",
+            "post_attention_layernorm": "post_attention_layernorm",
+        }
+        for name, other in pairs.items():
+            copy_weights(head.midlayer.get_submodule(name), source.get_submodule(other))
+    except (AttributeError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise ModelError(f"the layers of {target.name} are not of the Llama or Qwen3 kind ({reason})") from error
+    copy_weights(head.norm, target.model.get_decoder().get_submodule("norm"))
+    nn.init.zeros_(head.fc.weight)
+    head.fc.weight[:, -hidden:] = torch.eye(hidden, device=target.device)
+    if own is not None:
+        head.vocabulary = own
+        head.lm_head = nn.Linear(hidden, len(own.target_ids), bias=False, device=target.device)
+        head.lm_head.weight.copy_(_rows(target, own))
+    return head
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scored:
+    """Passes below some roots.
+
+    Attributes:
+        entropies: float32 ``[N, K]``, cross-entropy to the target's probabilities over the head's tokens; nats.
+        right: bool ``[N, K]``, whether the most probable token is the text's.
+        counts: bool ``[N, K]``, whether the text goes on with a token that the head has.
+    """
+
+    entropies: Tensor
+    right: Tensor
+    counts: Tensor
+
+
+class Eagle3Loss:
+    """The loss of a step: a function of plan and step, and of the head's weights."""
+
+    def __init__(self, head: Eagle3Head, target: Target, store: FeatureStore, plan: TrainingPlan, passes: int) -> None:
+        """Hold on to what a step needs.
+
+        Args:
+            head: that learns.
+            target: that does not.
+            store: the texts that are learnt from; behind the head's own layers each has the target's last.
+            plan: of the run.
+            passes: K.
+        """
+        self.network, self.target, self.store, self.plan, self.passes = head, target, store, plan, passes
+        self._rows = _rows(target, head.vocabulary)
+        ids = torch.arange(target.vocab_size) if head.vocabulary is None else _ids(head.vocabulary)
+        self._place = places_of(ids, target.vocab_size).to(target.device)
+
+    def __call__(self, step: int) -> Tensor:
+        """The loss of the step's batch, a scalar.
+
+        What a pass learns of the outputs before it is worth little while these are poor. So the first half of the steps
+        is on the first pass alone, at as many more roots.
+        """
+        plan, passes = self.plan, self.passes if step >= self.plan.steps // 2 else 1
+        num_roots = plan.num_roots * self.passes // passes
+        batch = self.store.batch(step, plan.seed, plan.num_sequences, num_roots, passes + 1)
+        return self._loss(self._scored(self.network, batch, passes))
+
+    @torch.no_grad()
+    def held_out(self, store: FeatureStore) -> HeldOut:
+        """The head on other texts, at the same roots each time, with its weights rounded as they will be shipped."""
+        plan = self.plan
+        fixed = copy.deepcopy(self.network).to(torch.bfloat16).float().eval()
+        batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, self.passes + 1)
+        parts = [self._scored(fixed, batch, self.passes) for batch in batches]
+        scored = _Scored(*(torch.cat([getattr(one, name) for one in parts]) for name in _Scored.__slots__))
+        return held_out_of(float(self._loss(scored)), scored.entropies, scored.right, scored.counts)
+
+    def settings(self) -> dict[str, object]:
+        """What is unrolled, and what the head reads."""
+        return {"passes": self.passes, "taps": list(self.network.config.target_layer_ids)}
+
+    def save(self, folder: Path) -> None:
+        """Write the head in the released layout, bfloat16."""
+        save_eagle3(self.network, folder)
+
+    def described(self) -> NetworkWords:
+        """What the card says of a head."""
+        config = self.network.config
+        return NetworkWords(
+            kind="head",
+            what="An EAGLE-3 head (arXiv 2503.01840)",
+            command="simlab train eagle3",
+            does="It goes on from the target's own states, token by token; a tree is grown from it pass by pass, "
+            "and no drafter is needed.",
+            sizes={"hidden size": config.hidden_size, "own tokens": config.num_tokens},
+            borrowed="The embedding is the target's.",
+            before="before the first step",
+            start="the target's last layer behind the last layer that is read, with rows of the target's output head; "
+            "the first half of the steps is on the first pass alone, at as many more roots",
+            asked="the target's own probabilities over the head's tokens, by pass, where the text goes on with one of "
+            "them",
+        )
+
+    def _loss(self, scored: _Scored) -> Tensor:
+        """Mean cross-entropy of each pass; later passes weigh less, as in the release (0.8 for each)."""
+        decay, entropies = self.plan.loss.decay, scored.entropies
+        passes = torch.arange(entropies.shape[1], device=entropies.device)
+        weights = torch.exp(-passes / decay) if decay > 0 else torch.ones_like(passes, dtype=torch.float32)
+        means = (entropies * scored.counts).sum(0) / scored.counts.sum(0).clamp(min=1)
+        return (means * weights).sum() / weights.sum()
+
+    def _scored(self, head: Eagle3Head, batch: TrainingBatch, passes: int) -> _Scored:
+        target, device = self.target, self.target.device
+        # Before a root stands a token, whose state is read.
+        tokens, roots = batch.tokens.to(device), batch.roots.clamp(min=1).to(device)
+        features = batch.features.to(device, target.dtype)
+        states, last = features.split([features.shape[-1] - self._rows.shape[1], self._rows.shape[1]], dim=-1)
+        steps = torch.arange(passes, device=device)[:, None]
+        below = (roots[:, None] + steps).flatten(1)
+        truth = tokens.gather(1, below + 1)
+        with torch.autocast(device.type, torch.bfloat16, enabled=target.dtype == torch.bfloat16):
+            with torch.no_grad():
+                # The state behind the last layer has passed the last norm.
+                at = below.clamp(max=last.shape[1] - 1)[..., None].expand(-1, -1, last.shape[-1])
+                laws = (last.gather(1, at) @ self._rows.T).float().softmax(-1)
+            logits = head.logits(target, unrolled(head, target, states, tokens, roots, passes).flatten(1, 2))
+        log_probs = logits.log_softmax(-1)
+        place = torch.where(truth >= 0, self._place[truth.clamp(min=0)], -1)
+        shape = (len(roots), passes, -1)
+        parts = (-(laws * log_probs).sum(-1), log_probs.argmax(-1) == place, place >= 0)
+        return _Scored(*(part.view(shape).transpose(1, 2).reshape(-1, passes) for part in parts))
+
+
+def unrolled(head: Eagle3Head, target: Target, features: Tensor, tokens: Tensor, roots: Tensor, passes: int) -> Tensor:
+    """The head's outputs ``[S, K, G, H]`` below some roots of some texts, each pass on the text's own tokens.
+
+    Args:
+        head: and its target, whose embedding it may borrow.
+        target: see there.
+        features: ``[S, C, taps x H_t]``, tapped states of the target.
+        tokens: int64 ``[S, L]``, L at least C + 1; -1 where the text has ended.
+        roots: int64 ``[S, G]``, positions from 1 on.
+        passes: K.
+    """
+    count, length = features.shape[:2]
+    num_roots, places = roots.shape[1], torch.arange(length, device=features.device)
+    embedded = head.embedded(target, tokens.clamp(min=0))
+    hidden, past = head(head.fused(features), embedded[:, 1 : length + 1], places.expand(count, -1), None, None)
+    outputs = [_at(hidden, roots - 1)]
+    unseen = (places > roots[..., None] - 1)[:, None]
+    others = ~torch.eye(num_roots, dtype=torch.bool, device=features.device).expand(count, 1, -1, -1)
+    for step in range(1, passes):
+        unseen = torch.cat([unseen, others], dim=-1)
+        reads = _at(embedded, (roots + step).clamp(max=tokens.shape[1] - 1))
+        output, past = head(outputs[-1], reads, roots - 1 + step, past, unseen)
+        outputs.append(output)
+    return torch.stack(outputs, dim=1)
+
+
+def _at(states: Tensor, positions: Tensor) -> Tensor:
+    """Rows ``[S, G, H]`` of states ``[S, C, H]``."""
+    return states.gather(1, positions[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def _ids(own: DraftVocabulary) -> Tensor:
+    return torch.from_numpy(own.target_ids.astype(np.int64))
+
+
+def _rows(target: Target, own: DraftVocabulary | None) -> Tensor:
+    """``[V_d, H_t]``, the target's output head at the head's tokens."""
+    weight = target.head.weight
+    assert isinstance(weight, Tensor)
+    return weight.detach() if own is None else weight.detach()[_ids(own).to(weight.device)]

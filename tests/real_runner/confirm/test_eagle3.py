@@ -1,0 +1,183 @@
+"""`eagle3` from end to end: a head without a drafter, recorded, replayed, priced and confirmed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+import tiny_models
+from confirm_runs import Made, make
+from random_eagle3 import make_eagle3
+
+from simlab.channels import PoolRows
+from simlab.cli.main import main
+from simlab.errors import ModelError, TraceError
+from simlab.policies.parsing.parse import NamedPolicy, parse_policies
+from simlab.real_runner.confirm.confirm import finished
+from simlab.real_runner.confirm.log import ConfirmLog
+from simlab.real_runner.confirm.options import ConfirmOptions
+from simlab.real_runner.confirm.setup import load_setup
+from simlab.real_runner.heads.eagle3_producer import Eagle3Producer
+from simlab.real_runner.profile.options import ProfileChannel
+from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
+from simlab.studies.confirm.run import run_confirmation
+from simlab.studies.inputs.priced_policies import with_references
+from simlab.studies.profile import profile
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import open_trace
+
+SETTINGS = {"beam": 3, "top_k": 4, "steps": 4}
+POLICY = "eagle3:budget=9,beam=3,top_k=4,steps=4"
+TREE = "pool_beam=3,top_k=4,steps=4"
+SHORTER = "eagle3:budget=5,beam=3,top_k=4,steps=2"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("eagle3")
+    made = make(folder, num_prompts=2)
+    make_eagle3(folder / "head")
+    assert main(["record", "--trace", str(folder / "trace"), *channel(folder / "head")]) == 0
+    check_trace(folder / "trace")
+    return made
+
+
+def channel(head: Path, name: str = "eagle3", settings: dict[str, int] = SETTINGS) -> list[str]:
+    return ["--add-channel", ",".join([f"{name}={head}", *(f"{key}={value}" for key, value in settings.items())])]
+
+
+def policies() -> list[NamedPolicy]:
+    return [*with_references([]), *parse_policies([POLICY, SHORTER])]
+
+
+def test_a_channel_extends_nothing_and_goes_deeper_than_the_drafter(made: Made) -> None:
+    trace = open_trace(made.folder / "trace")
+    info = trace.manifest.channels["eagle3"]
+    assert (info.extends, info.extends_id) == (None, None)
+    assert {**info.settings, "exact_nodes": 0} == {**SETTINGS, "depth": 5, "exact_nodes": 0}
+    assert info.setting("depth") > trace.manifest.draft_sets["dflash"].depth
+    for recorded in trace.recorded("dflash", channels=["eagle3"]):
+        rows = recorded.channels["eagle3"]
+        assert isinstance(rows, PoolRows)
+        assert set(rows.sizes.tolist()) <= {4 + 4 * 12}
+
+
+def test_the_runner_builds_the_trees_of_the_record(made: Made, tmp_path: Path) -> None:
+    options = ConfirmOptions(out=tmp_path / "out")
+    trace = open_trace(made.folder / "trace")
+    assert not run_confirmation(options, trace, policies()).has_failed
+    setup = load_setup(options, trace, policies(), trace.sequences()[:2])
+    assert isinstance(setup.models.channels["eagle3"], Eagle3Producer)
+    runs = [run for one in finished(ConfirmLog(options.out, setup.key(), resume=True)) for run in one.runs]
+    ours = [run for run in runs if run.policy_id in {one.policy_id for one in policies()[-2:]}]
+    assert len(ours) >= 4
+    assert all(run.unequal == "" and not run.differences for run in ours)
+    assert all(run.totals.drafted > run.totals.rounds and run.seconds.channel_s > 0 for run in ours)
+
+
+def test_it_is_priced_by_its_steps_and_pays_no_drafter(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models, cost = (str(made.folder / name) for name in ("target", "drafter")), tmp_path / "cost.json"
+    asked = ProfileChannel(str(made.folder / "head"), {"beam": 3, "top_k": 4}, (1, 3, 4))
+    profile(*models, out=cost, node_counts=(0, 4, 16), contexts=(8, 120), repeats=5, channels={"eagle3": asked})
+    entry = json.loads(cost.read_text())["channels"]["eagle3"]
+    assert (entry["units"], entry["settings"]) == ([1, 3, 4], {"beam": 3, "top_k": 4})
+    assert main(["inspect", str(cost)]) == 0
+    assert "steps 1, 3, 4" in capsys.readouterr().out
+    trace, found = str(made.folder / "trace"), tmp_path / "rows.parquet"
+    shown = ["-p", POLICY, "-p", SHORTER, "-p", f"tree:budget=9,edges=eagle3,channel=eagle3,{TREE},rule=ratio"]
+    assert main(["replay", "--trace", trace, *shown, "--cost", str(cost), "--out", str(found)]) == 0
+    assert "No seconds of" not in capsys.readouterr().out
+    rows = pl.read_parquet(found).filter(pl.col("policy").str.contains("eagle3"))
+    assert rows["policy"].n_unique() == 3
+    assert rows["draft_s"].sum() == 0
+    assert rows["channel_s"].null_count() == 0
+    assert (rows["channel_s"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (
+            "eagle3:budget=9,beam=3,top_k=4,steps=5",
+            "--add-channel eagle3-2=CHECKPOINT,steps=5,beam=3,top_k=4",
+        ),
+        ("eagle3:budget=9,beam=3,top_k=5,steps=4", "--add-channel eagle3-2=CHECKPOINT,steps=4,beam=3,top_k=5"),
+        ("eagle3:budget=9,beam=2,top_k=4,steps=4", "wants beam 2 exactly, where 3 was recorded"),
+        ("eagle3:budget=9,beam=3,top_k=4,steps=4,channel=other", "--add-channel other=CHECKPOINT,steps=4"),
+        ("eagle3:budget=53,beam=3,top_k=4,steps=4", "has 52 nodes; got budget=53; give a smaller one, or more steps"),
+    ],
+)
+def test_what_was_not_recorded_is_refused_with_its_command(
+    made: Made, capsys: pytest.CaptureFixture[str], policy: str, said: str
+) -> None:
+    assert main(["replay", "--trace", str(made.folder / "trace"), "-p", policy]) == 2
+    found = capsys.readouterr().err
+    assert said in found
+    assert found.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--draft-set", "dflash"], "an EAGLE-3 head reads the target alone, and no drafter; leave --draft-set out"),
+        (["--draft", "{folder}/drafter"], "leave --draft out"),
+    ],
+)
+def test_a_drafter_is_not_asked_for(
+    made: Made, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    folder = made.folder
+    more = [one.format(folder=folder) for one in arguments]
+    assert main(["record", "--trace", str(folder / "trace"), *channel(folder / "head", "again"), *more]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_head_of_another_target_and_foreign_settings_are_refused(made: Made, tmp_path: Path) -> None:
+    trace = str(made.folder / "trace")
+    wide = make_eagle3(tmp_path / "wide", wide=8)
+    with pytest.raises(ModelError, match="made for a target with hidden size 40; .* has 32; choose the target"):
+        add(ChannelOptions(trace, "wide", str(wide)))
+    head = str(made.folder / "head")
+    with pytest.raises(ModelError, match="an EAGLE-3 head has no setting extensions"):
+        add(ChannelOptions(trace, "other", head, settings={"extensions": 4}))
+    with pytest.raises(ModelError, match="would have 41 children, and the EAGLE-3 head has 40 tokens; give top_k=40"):
+        add(ChannelOptions(trace, "other", head, settings={"top_k": 41}))
+    assert list(open_trace(made.folder / "trace").manifest.channels) == ["eagle3"]
+
+
+def test_beside_two_draft_sets_none_is_chosen(made: Made, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    shutil.copytree(made.folder / "trace", trace)
+    other = tiny_models.make_drafter(tmp_path / "other", block_size=4, seed=8)
+    add(DraftOptions(str(trace), "other", str(other), min_width=12, exact_budget=20))
+    add(ChannelOptions(str(trace), "short", str(made.folder / "head"), settings={**SETTINGS, "steps": 2}))
+    for draft in ("dflash", "other"):
+        arguments = ["replay", "--trace", str(trace), "--draft", draft, "-p", f"{SHORTER},channel=short", "-p", SHORTER]
+        assert main(arguments) == 0
+    found = open_trace(trace)
+    for recorded in found.recorded("dflash", channels=["eagle3", "short"]):
+        rows = zip(*(recorded.channels[name].rows() for name in ("eagle3", "short")), strict=True)
+        for longer, shorter in rows:
+            assert longer.first(3).tokens.tolist() == shorter.tokens.tolist()
+
+
+def test_what_it_would_take_is_foreseen_and_measured(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, head = str(made.folder / "trace"), made.folder / "head"
+    for kind in ("configs", "sample"):
+        assert main(["record", "--trace", trace, *channel(head, "again"), "--dry-run", kind]) == 0
+    said = capsys.readouterr().out
+    assert "52 scored tokens at each" in said
+    assert "expected time" in said
+
+
+def test_a_head_is_no_drafter(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    head = str(made.folder / "head")
+    with pytest.raises((ModelError, TraceError), match="which makes a channel and no draft set"):
+        add(DraftOptions(str(made.folder / "trace"), "head", head))
+    assert main(["inspect", head]) == 0
+    said = capsys.readouterr().out
+    assert "EAGLE-3" in said
+    assert "40 of the target's" in said
