@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simlab.channels import POOL
-from simlab.channels.rows import beam_sizes
+from simlab.channels.rows import num_beam_nodes
 from simlab.policies.artefacts import Artefacts
 from simlab.policies.composition import Composed, Composition, typed_tree
 from simlab.policies.orders.lattice_order import LatticeOrder
@@ -41,7 +41,7 @@ class Eagle3(Composed):
         for name in ("budget", "beam", "top_k", "steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        num_nodes = sum(beam_sizes(self.beam, self.top_k, self.steps))
+        num_nodes = num_beam_nodes(self.beam, self.top_k, self.steps)
         if self.budget > num_nodes:
             raise ValueError(
                 f"a pool of beam={self.beam}, top_k={self.top_k} and steps={self.steps} has {num_nodes} nodes; got "

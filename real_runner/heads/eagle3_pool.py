@@ -19,7 +19,7 @@ from torch import Tensor
 
 from simlab.arrays import Floats, Ints, Longs
 from simlab.channels import POOL, PoolRows
-from simlab.channels.rows import beam_sizes
+from simlab.channels.rows import num_beam_nodes
 from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.real_runner.heads.eagle3 import Eagle3Head, KeyValues
@@ -73,7 +73,7 @@ class Eagle3Reach:
     @property
     def num_nodes(self) -> int:
         """Nodes of a pool."""
-        return sum(beam_sizes(self.beam, self.top_k, self.steps))
+        return num_beam_nodes(self.beam, self.top_k, self.steps)
 
     @property
     def disk_bytes(self) -> float:

@@ -295,6 +295,18 @@ def beam_sizes(beam: int, top_k: int, num_passes: int) -> list[int]:
     return sizes
 
 
+def num_beam_nodes(beam: int, top_k: int, num_passes: int) -> int:
+    """The sum of `beam_sizes`, without a list as long as there are passes."""
+    size = total = top_k
+    for done in range(num_passes):
+        following = min(beam, size) * top_k
+        if following == size:
+            return total + (num_passes - done) * size
+        size = following
+        total += size
+    return total
+
+
 @kernel
 def _in_order(log_probs: Floats) -> bool:
     for row in range(log_probs.shape[0]):

@@ -13,7 +13,7 @@ from simlab.real_runner.heads.eagle3 import Eagle3Config, Eagle3Head
 from simlab.real_runner.targets.model import Target
 
 _ENDS = (0, 2, 5, 20)
-"""Tokens that end texts of the tests' targets; every head has them."""
+"""Tokens that end texts of the tests' targets; every head has those that its vocabulary has."""
 
 
 def eagle3_config(
@@ -41,9 +41,10 @@ def random_eagle3(config: Eagle3Config, seed: int = 0, owns_embedding: bool = Fa
     generator = torch.Generator().manual_seed(seed)
     head = Eagle3Head(config)
     if config.draft_vocab_size is not None:
-        others = np.setdiff1d(np.arange(config.vocab_size), _ENDS)
-        drawn = np.random.default_rng(seed).choice(others, config.draft_vocab_size - len(_ENDS), replace=False)
-        drawn = np.concatenate([_ENDS, drawn])
+        ends = [end for end in _ENDS if end < config.vocab_size]
+        others = np.setdiff1d(np.arange(config.vocab_size), ends)
+        drawn = np.random.default_rng(seed).choice(others, config.draft_vocab_size - len(ends), replace=False)
+        drawn = np.concatenate([ends, drawn])
         head.vocabulary = DraftVocabulary(np.sort(drawn).astype(np.int32), config.vocab_size)
         head.lm_head = torch.nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
     if owns_embedding:

@@ -33,6 +33,7 @@ def test_every_configuration_has_a_layout_and_other_models_are_no_drafters() -> 
     assert not is_drafter({"model_type": "qwen3"})
     assert drafter_fields() == (
         "dflash_config",
+        "draft_vocab_size",
         "speculators_model_type",
         "taps_config",
         "treeflash_config",
