@@ -1,12 +1,13 @@
 """The contract of a policy: what it needs, what it remembers, which tree it chooses."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from simlab.channels import POOL, TRANSITIONS
+from simlab.channels import BRANCHES, POOL, TRANSITIONS
 from simlab.channels.rows import EXACT_NODES
 from simlab.draft import Draft, Prompt
+from simlab.errors import PolicyError
 from simlab.tree import DraftTree
 
 State = TypeVar("State")
@@ -14,14 +15,22 @@ State = TypeVar("State")
 Settings: TypeAlias = tuple[tuple[str, int], ...]
 """Some settings of a channel, by name."""
 
-CUT = {TRANSITIONS: ("previous", "top_k"), POOL: ("depth", "steps", EXACT_NODES)}
+CUT = {
+    TRANSITIONS: ("previous", "top_k"),
+    POOL: ("depth", "steps", EXACT_NODES),
+    BRANCHES: ("branches", "top_k"),
+}
 """Settings of which a recording with more holds all that one with fewer does, by the kind of the channel."""
 
 
-MADE_WITH = {TRANSITIONS: ("previous", "top_k", "candidates"), POOL: ("beam", "extensions", "top_k", "steps")}
+MADE_WITH = {
+    TRANSITIONS: ("previous", "top_k", "candidates"),
+    POOL: ("beam", "extensions", "top_k", "steps"),
+    BRANCHES: ("top_k",),
+}
 """The settings that bound how much is made of a channel, by its kind: as typed behind the checkpoint of its network."""
 
-UNITS = {TRANSITIONS: "previous", POOL: "steps"}
+UNITS = {TRANSITIONS: "previous", POOL: "steps", BRANCHES: "branches"}
 """The setting that the price of a channel goes by, by its kind; a channel without that setting has one price."""
 
 
@@ -41,14 +50,15 @@ class ChannelNeed:
     """A channel that a policy reads, and how it must have been made.
 
     What is recorded with more is cut to what is declared: of transitions the tokens of each depth that rows stand below
-    (``previous``) and the candidates of a row (``top_k``), of a pool its ``depth``, or, where it was made step by step
-    below the root's children, its ``steps``, which are one fewer. A pool's ``exact_nodes`` is the largest budget at
+    (``previous``) and the candidates of a row (``top_k``), of branches how many a round asks for (``branches``) and
+    their ``top_k``, of a pool its ``depth``, or, where it was made step by step below the root's children, its
+    ``steps``, which are one fewer. A pool's ``exact_nodes`` is the largest budget at
     which its most probable nodes are those of the whole tree. Whatever else bounded a channel must be equal: the
     children of a narrower beam are no part of a wider one's.
 
     Attributes:
         name: of the channel in the trace.
-        kind: ``transitions`` or ``pool``.
+        kind: ``transitions``, ``pool`` or ``branches``.
         least: settings that the recording has at least.
         equal: settings that it has exactly.
 
@@ -75,7 +85,7 @@ class ChannelNeed:
 
     @property
     def units(self) -> int:
-        """How much is made of it, as its price goes by: ``previous`` of transitions, ``steps`` of a pool, else 1."""
+        """How much is made of it, as its price goes by: one of the settings of `UNITS`, else 1."""
         settings = dict((*self.least, *self.equal))
         key = counted_setting(self.kind, settings)
         return 1 if key is None else settings[key]
@@ -184,6 +194,36 @@ AnyPolicy: TypeAlias = Policy[Any]
 def is_plain_decoding(policy: AnyPolicy) -> bool:
     """Whether a policy drafts nothing and asks for no drafter: one token of the target after the other."""
     return not policy.needs.draft and policy.budget == 0
+
+
+Asked: TypeAlias = Mapping[str, tuple[int, ...]]
+"""Which branches a round wants, by the name of their channel: how many tokens of the chain each stands behind."""
+
+
+def branches_asked(policy: AnyPolicy, draft: Draft, state: object) -> Asked:
+    """Which branches a policy asks for in a round, once it has seen the first drafter's candidates.
+
+    A policy says so by a method ``ask`` with the other two arguments. It sees the draft without any channel, and of
+    branches its ``select`` is then given those that it asked for, and no others; the runner makes no others. Of a
+    policy that has no such method, or does not name a channel, every branch is made.
+
+    Raises:
+        PolicyError: it asks for branches that it does not declare to read, or for more of them than it declares.
+    """
+    own = getattr(policy, "ask", None)
+    if own is None:
+        return {}
+    asked: Asked = own(draft, state)
+    most = {need.name: dict(need.least).get("branches") for need in policy.needs.channels if need.kind == BRANCHES}
+    for name, lengths in asked.items():
+        if name not in most:
+            raise PolicyError(
+                f"{policy!r} asks for branches of the channel {name}, and does not declare that it reads it"
+            )
+        limit = most[name]
+        if limit is not None and len(set(lengths)) > limit:
+            raise PolicyError(f"{policy!r} asks for {len(set(lengths))} branches, and declares that it reads {limit}")
+    return asked
 
 
 def modelled_s(policy: AnyPolicy, context_length: int, num_drafted: int) -> float:

@@ -1,4 +1,4 @@
-"""Transitions and pools, at one root and at many, one root after the other."""
+"""Transitions, pools and branches, at one root and at many, one root after the other."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from simlab.arrays import Bools, Floats, Ints, Longs, read_only
+from simlab.channels.branches import Branches, BranchRows, join_branches
 from simlab.jit import kernel
 
-TRANSITIONS, POOL = "transitions", "pool"
-KINDS = (TRANSITIONS, POOL)
+TRANSITIONS, POOL, BRANCHES = "transitions", "pool", "branches"
+KINDS = (TRANSITIONS, POOL, BRANCHES)
 
 EXACT_NODES = "exact_nodes"
 """The setting of a pool that is counted once all of it is recorded: see `PoolRows.exact_nodes`."""
@@ -200,15 +201,17 @@ class PoolRows:
         return int(_exact_nodes(self.sizes, self.parents, self.log_probs, self.expanded, depth))
 
 
-Channel: TypeAlias = Transitions | Pool
+Channel: TypeAlias = Transitions | Pool | Branches
 """What a channel says at one root."""
 
-ChannelRows: TypeAlias = TransitionRows | PoolRows
+ChannelRows: TypeAlias = TransitionRows | PoolRows | BranchRows
 """What a channel says at some roots."""
 
 
 def kind_of(rows: ChannelRows | Channel) -> str:
     """The kind of a channel, by what holds it."""
+    if isinstance(rows, BranchRows | Branches):
+        return BRANCHES
     return TRANSITIONS if isinstance(rows, TransitionRows | Transitions) else POOL
 
 
@@ -230,6 +233,9 @@ def join_channels(parts: Sequence[ChannelRows]) -> ChannelRows:
     if pools and len(pools) == len(parts):
         of_nodes = ("sizes", "tokens", "parents", "log_probs", "expanded")
         return PoolRows(*(_joined([getattr(one, name) for one in pools]) for name in of_nodes))
+    branches = [one for one in parts if isinstance(one, BranchRows)]
+    if branches and len(branches) == len(parts):
+        return join_branches(branches)
     raise ValueError("expected rows of one channel")
 
 

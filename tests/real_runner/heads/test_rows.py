@@ -181,7 +181,8 @@ def test_a_bias_and_a_finish_of_the_output_head_count() -> None:
     head, bias = random_head(models), torch.linspace(-1, 1, VOCAB_SIZE).double()
     output = nn.Linear(drafter.config.hidden_size, VOCAB_SIZE)
     assert isinstance(models.target.head.weight, torch.Tensor)
-    output.weight, output.bias = nn.Parameter(models.target.head.weight), nn.Parameter(bias)
+    output.weight = nn.Parameter(models.target.head.weight, requires_grad=False)
+    output.bias = nn.Parameter(bias)
     output = output.double().requires_grad_(False)
     try:
         drafter.config, drafter.lm_head = config, output

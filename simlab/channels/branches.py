@@ -1,0 +1,140 @@
+"""Branches: what a second drafter says behind the beginnings of the first one's chain, at one root and at many."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simlab.arrays import Floats, Ints, Longs, read_only
+
+NO_BRANCH = -1
+"""In place of a length, where a root has fewer branches than another."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branches:
+    """At one root, a second drafter's candidates behind the first i tokens of the chain, for some lengths i.
+
+    The chain is the first candidate of each depth of the draft set that is gone on from; its tokens stand there. A
+    branch of length i has one row for each of the depths i + 1 to ``depth``.
+
+    Attributes:
+        lengths: int32 ``[B]``, rising.
+        depth: the last depth of every branch.
+        ids: int32 ``[S, K]``, S the sum of ``depth - i``, branch after branch; the most probable first.
+        log_probs: float32 ``[S, K]``, on the grid.
+
+    Raises:
+        ValueError: the arrays do not fit each other, lengths do not rise from 0 to below ``depth``, a log-probability
+            is above 0 or NaN, or a row is not in order.
+    """
+
+    lengths: Ints
+    depth: int
+    ids: Ints
+    log_probs: Floats
+
+    def __post_init__(self) -> None:
+        _check(self.lengths[None], self.depth, self.ids, self.log_probs)
+        if (self.lengths < 0).any():
+            raise ValueError("the length of a branch must be at least 0")
+
+    def first(self, top_k: int) -> "Branches":
+        """The first candidates of each row alone."""
+        return Branches(self.lengths, self.depth, self.ids[:, :top_k], self.log_probs[:, :top_k])
+
+    def only(self, lengths: Sequence[int]) -> "Branches":
+        """The branches of these lengths alone, given in any order.
+
+        Raises:
+            ValueError: there is none of a length.
+        """
+        wanted = np.unique(np.array(lengths, np.int32))
+        missing = np.setdiff1d(wanted, self.lengths)
+        if missing.size:
+            raise ValueError(f"there is no branch behind {missing[0]} tokens; there are {self.lengths.tolist()}")
+        kept = np.repeat(np.isin(self.lengths, wanted), self.depth - self.lengths)
+        return Branches(wanted, self.depth, self.ids[kept], self.log_probs[kept])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BranchRows:
+    """The branches at some roots, one after the other.
+
+    Attributes:
+        lengths: int32 ``[N, B]``, of each root, rising; `NO_BRANCH` behind the last where a root has fewer.
+        depth: the last depth of every branch.
+        ids: int32 ``[sum S, K]``.
+        log_probs: float32 ``[sum S, K]``.
+    """
+
+    lengths: Ints
+    depth: int
+    ids: Ints
+    log_probs: Floats
+
+    def __post_init__(self) -> None:
+        _check(self.lengths, self.depth, self.ids, self.log_probs)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def starts(self) -> Longs:
+        """int64 ``[N + 1]``, the first row of each root, and the number of all."""
+        return np.concatenate([[0], np.cumsum(_num_rows(self.lengths, self.depth))]).astype(np.int64)
+
+    def row(self, t: int, start: int) -> Branches:
+        """The branches at root ``t``, whose rows begin at ``start``."""
+        lengths = self.lengths[t]
+        lengths = lengths[lengths >= 0]
+        rows = slice(start, start + int((self.depth - lengths).sum()))
+        return Branches(lengths, self.depth, self.ids[rows], self.log_probs[rows])
+
+    def rows(self) -> Iterator[Branches]:
+        """Those of each root in turn."""
+        starts = self.starts()
+        return (self.row(t, int(starts[t])) for t in range(len(self)))
+
+    def part(self, first: int, last: int, starts: Longs) -> "BranchRows":
+        """Those from one root up to another, without copying; ``starts`` as `starts` gives them."""
+        rows = slice(int(starts[first]), int(starts[last]))
+        return BranchRows(self.lengths[first:last], self.depth, self.ids[rows], self.log_probs[rows])
+
+
+def join_branches(parts: Sequence[BranchRows]) -> BranchRows:
+    """The branches of several texts, one after the other.
+
+    Raises:
+        ValueError: there is none, or they are of several depths or widths.
+    """
+    if len({(one.depth, one.ids.shape[1]) for one in parts}) != 1:
+        raise ValueError("expected branches of one depth and width")
+    most = max(one.lengths.shape[1] for one in parts)
+    lengths = [np.pad(one.lengths, ((0, 0), (0, most - one.lengths.shape[1])), constant_values=-1) for one in parts]
+    ids, log_probs = np.concatenate([one.ids for one in parts]), np.concatenate([one.log_probs for one in parts])
+    return BranchRows(read_only(np.concatenate(lengths)), parts[0].depth, read_only(ids), read_only(log_probs))
+
+
+def _num_rows(lengths: Ints, depth: int) -> Longs:
+    return np.asarray(np.where(lengths >= 0, depth - lengths, 0).sum(axis=1), np.int64)
+
+
+def _check(lengths: Ints, depth: int, ids: Ints, log_probs: Floats) -> None:
+    found = [str(one.dtype) for one in (lengths, ids, log_probs)]
+    if found != ["int32", "int32", "float32"]:
+        raise ValueError(f"the arrays of branches must be int32, int32, float32; got {', '.join(found)}")
+    if lengths.ndim != 2 or ids.ndim != 2 or ids.shape != log_probs.shape:
+        raise ValueError(f"lengths, ids and log_probs do not fit: {lengths.shape}, {ids.shape}, {log_probs.shape}")
+    before, after = lengths[:, :-1], lengths[:, 1:]
+    if (lengths >= depth).any() or (lengths < NO_BRANCH).any() or not ((after > before) | (after == NO_BRANCH)).all():
+        raise ValueError(f"the lengths of branches must rise from 0 to below their depth {depth}")
+    num = int(_num_rows(lengths, depth).sum())
+    if len(ids) != num:
+        raise ValueError(f"branches of these lengths have {num} rows; got {len(ids)}")
+    if not _falls(log_probs):
+        raise ValueError("the log-probabilities of a row must be at most 0 and must not rise")
+
+
+def _falls(log_probs: npt.NDArray[np.float32]) -> bool:
+    return bool((log_probs[:, :1] <= 0).all() and (log_probs[:, 1:] <= log_probs[:, :-1]).all())
