@@ -18,6 +18,7 @@ from simlab.policies.named.bastion import Bastion
 from simlab.policies.named.caddtree import CaDDTree
 from simlab.policies.named.calibrated import CalibratedTree
 from simlab.policies.named.chain import Chain
+from simlab.policies.named.d2sd import D2SD
 from simlab.policies.named.d2sd_boundary import D2SDBoundary
 from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.eagle2_beam import Eagle2Beam
@@ -58,6 +59,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "expand-parent": ExpandParentTree,
     "eagle2-beam": Eagle2Beam,
     "sequoia": Sequoia,
+    "d2sd": D2SD,
     "d2sd-boundary": D2SDBoundary,
     "spine-gap": SpineGap,
     "taps": Taps,

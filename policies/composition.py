@@ -15,13 +15,13 @@ from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
 from simlab.policies.artefacts import Artefacts, NoArtefacts
-from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer
+from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer, StagedOrder
 from simlab.policies.orders.walk import walk_layer
 from simlab.policies.rules.budgets import BudgetRule
 from simlab.policies.rules.online_price import OnlinePrice, RateMemory
 from simlab.policies.rules.serving import ServingRule
 from simlab.policies.rules.shared import SharedRule
-from simlab.policy import AnyPolicy, Needs, Outcome
+from simlab.policy import AnyPolicy, Asked, Needs, Outcome
 from simlab.recorded import RecordedTexts
 from simlab.tree import DraftTree
 
@@ -69,6 +69,10 @@ class Composition:
     def start(self, prompt: Prompt) -> RateMemory | None:
         """The memory of its rule; None for a rule without one."""
         return self.rule.start() if isinstance(self.rule, OnlinePrice) else None
+
+    def ask(self, draft: Draft, state: RateMemory | None = None) -> Asked:
+        """Which branches its order reads."""
+        return self.order.asked(draft) if isinstance(self.order, StagedOrder) else {}
 
     def select(self, draft: Draft, state: RateMemory | None = None) -> DraftTree:
         """The first nodes of its order, as many as its rule says."""
@@ -136,6 +140,10 @@ class Composed(ABC):
     def start(self, prompt: Prompt) -> RateMemory | None:
         """The memory with which a sequence begins."""
         return self.own.start(prompt)
+
+    def ask(self, draft: Draft, state: RateMemory | None = None) -> Asked:
+        """Which branches a round wants."""
+        return self.own.ask(draft, state)
 
     def select(self, draft: Draft, state: RateMemory | None = None) -> DraftTree:
         """The tree to verify."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simlab.arrays import Longs, read_only
-from simlab.channels import Channel, Transitions, kind_of
+from simlab.channels import Branches, Channel, Transitions, kind_of
 from simlab.channels.needs import Held, check_channels
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
 from simlab.limits.typed_numbers import MOST_COUNT
-from simlab.policy import AnyPolicy, ChannelNeed, Needs, Outcome, modelled_s
+from simlab.policy import AnyPolicy, ChannelNeed, Needs, Outcome, branches_asked, modelled_s
 from simlab.recorded import NO_ENTROPIES, DraftRows, RecordedSequence
 from simlab.totals import Totals
 from simlab.tree import DraftTree
@@ -78,6 +78,31 @@ def draft_source(needs: Needs, recorded: RecordedSequence) -> Callable[[int], Dr
     return draft
 
 
+def staged(policy: AnyPolicy, draft: Draft, state: object) -> Draft:
+    """What ``select`` is given of a draft: of branches those alone that the policy asks for.
+
+    Args:
+        policy: any.
+        draft: with all that was recorded of what the policy declares.
+        state: the policy's memory.
+
+    Raises:
+        MissingChannelError: a branch that it asks for is not there.
+        PolicyError: as `branches_asked` does.
+    """
+    if not any(isinstance(one, Branches) for one in draft.channels.values()):
+        return draft
+    asked, channels = branches_asked(policy, replace(draft, channels={}), state), dict(draft.channels)
+    for name, lengths in asked.items():
+        whole = channels[name]
+        assert isinstance(whole, Branches)
+        try:
+            channels[name] = whole.only(lengths)
+        except ValueError as error:
+            raise MissingChannelError(f"{policy!r} reads the channel {name}, and {error}") from error
+    return replace(draft, channels=channels)
+
+
 def _channel_source(need: ChannelNeed, recorded: RecordedSequence) -> Callable[[int], Channel]:
     """From root ``t`` to what a channel says there, cut to what was declared."""
     rows = recorded.channels.get(need.name)
@@ -94,6 +119,8 @@ def _channel_source(need: ChannelNeed, recorded: RecordedSequence) -> Callable[[
         row = rows.row(t, int(starts[t]))
         if isinstance(row, Transitions):
             return row.first(least.get("previous", MOST_COUNT), least.get("top_k", MOST_COUNT))
+        if isinstance(row, Branches):
+            return row.first(least.get("top_k", MOST_COUNT))
         return row if need.deepest is None else row.first(need.deepest)
 
     return at
@@ -111,7 +138,7 @@ def rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Round]:
     state = policy.start(recorded.prompt)
     t = 0
     while t < last:
-        tree = policy.select(draft(t), state)
+        tree = policy.select(staged(policy, draft(t), state), state)
         check_tree(policy, tree, int(text[t]))
         path = tree.accepted_path(text[t + 1 :])
         num_committed = min(len(path) + 1, last - t)

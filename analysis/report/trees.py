@@ -10,7 +10,7 @@ from simlab.draft import Draft
 from simlab.policies.composition import Composition
 from simlab.policy import AnyPolicy, Stateless
 from simlab.recorded import RecordedSequence
-from simlab.sequence_replay import draft_source, rounds
+from simlab.sequence_replay import draft_source, rounds, staged
 from simlab.tree import DraftTree
 
 Decode = Callable[[list[int]], str]
@@ -58,7 +58,8 @@ class TreeCollector:
             trees = {at: one.tree for at, one in starts.items()}
             draft = draft_source(shown.policy.needs, recorded)
             if _forgets(shown.policy, recorded):
-                trees |= {at: shown.policy.select(draft(at), None) for at in places if at not in trees}
+                further = [at for at in places if at not in trees]
+                trees |= {at: shown.policy.select(staged(shown.policy, draft(at), None), None) for at in further}
             found.append(
                 {str(at): self._tree(trees[at], draft(at), recorded, at, at in starts) for at in sorted(trees)}
             )

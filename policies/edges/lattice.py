@@ -112,7 +112,7 @@ def empty_transition_lattice(lists: TransitionLists) -> Lattice:
         for depth in range(1, lists.num_rows.shape[1]):
             num += min(lists.num_rows[root, depth], lists.most_rows)
         most = max(most, num)
-    lattice = _empty_lattice(most * stride, most)
+    lattice = lattice_of_size(most * stride, most)
     for number in range(most):
         start = number * stride
         lattice.starts[number], lattice.ends[number] = start, start + min(lists.top_k, stride)
@@ -192,7 +192,7 @@ def empty_pool_lattice(lists: PoolLists) -> Lattice:
     most = 0
     for root in range(lists.starts.size - 1):
         most = max(most, lists.starts[root + 1] - lists.starts[root])
-    return _empty_lattice(most, most + 1)
+    return lattice_of_size(most, most + 1)
 
 
 @borrowing_kernel
@@ -258,24 +258,6 @@ def deepest_node(lists: PoolLists) -> int:
     return min(deepest, lists.deepest)
 
 
-@kernel
-def empty_lattice(transitions: TransitionLists | None, pools: PoolLists | None) -> Lattice:
-    """A lattice to be filled by any of these roots; one of the two is None, and what is None is not even compiled."""
-    if transitions is not None:
-        return empty_transition_lattice(transitions)
-    assert pools is not None
-    return empty_pool_lattice(pools)
-
-
-@borrowing_kernel
-def fill_lattice(lattice: Lattice, transitions: TransitionLists | None, pools: PoolLists | None, root: int) -> int:
-    """The lists of one root; how many there are."""
-    if transitions is not None:
-        return fill_transitions(lattice, transitions, root)
-    assert pools is not None
-    return fill_pool(lattice, pools, root)
-
-
 @borrowing_kernel
 def fill_weights(lattice: Lattice, num_lists: int, correction: Correction, weights: Doubles) -> None:
     """A 3-gram's weight in each list: its own, or times the share of the entropy that the list has.
@@ -306,7 +288,8 @@ def find_token(lattice: Lattice, number: int, token: int) -> int:
 
 
 @kernel
-def _empty_lattice(num_candidates: int, num_lists: int) -> Lattice:
+def lattice_of_size(num_candidates: int, num_lists: int) -> Lattice:
+    """A lattice to be filled."""
     return Lattice(
         np.empty(num_candidates, np.int32),
         np.empty(num_candidates, np.int32),

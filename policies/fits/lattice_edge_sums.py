@@ -5,16 +5,16 @@ As `simlab.policies.fits.edge_sums` has it for models of edges by depth; here ev
 
 from simlab.arrays import Longs
 from simlab.jit import kernel
+from simlab.policies.edges.channel_lattice import empty_lattice, fill_lattice
 from simlab.policies.edges.children import ELSEWHERE, SPINE
 from simlab.policies.edges.lattice import (
     LEAF,
     Lattice,
     PoolLists,
     TransitionLists,
-    empty_lattice,
-    fill_lattice,
     find_token,
 )
+from simlab.policies.edges.redrafts import BranchLists
 from simlab.policies.fits.edge_sums import EdgeSums, count_candidate
 from simlab.policies.orders.lattice_sources import LatticeSource
 from simlab.recorded import RecordedTexts, Roots
@@ -39,7 +39,7 @@ def add_lattice_edges(sums: EdgeSums, texts: RecordedTexts, source: LatticeSourc
         ValueError: there are no draft rows.
     """
     lists = source.at_roots(texts)
-    _add(texts.drafted(), lists.transitions, lists.pools, width, prompts, sums)
+    _add(texts.drafted(), *lists, width, prompts, sums)
 
 
 @kernel
@@ -47,15 +47,16 @@ def _add(
     roots: Roots,
     transitions: TransitionLists | None,
     pools: PoolLists | None,
+    branches: BranchLists | None,
     width: int,
     prompts: Longs,
     sums: EdgeSums,
 ) -> None:
     """All roots; what is None is not even compiled."""
-    lattice = empty_lattice(transitions, pools)
+    lattice = empty_lattice(transitions, pools, branches)
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
-            fill_lattice(lattice, transitions, pools, root)
+            fill_lattice(lattice, transitions, pools, branches, root)
             _add_path(lattice, width, roots, text, root, prompts[text], sums)
 
 

@@ -19,7 +19,7 @@ from simlab.policies.orders.beam import EVERY_DEPTH, Beam
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.chain_orders import GAP, MISS, BranchedChain
 from simlab.policies.orders.lattice_order import BestPaths, LatticeOrder, WholeFamilies
-from simlab.policies.orders.lattice_sources import LatticeSource, PoolSource, TransitionSource
+from simlab.policies.orders.lattice_sources import BranchSource, LatticeSource, PoolSource, TransitionSource
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.rules.stops import FIXED, STOPS, Stop
 from simlab.policy import ChannelNeed
@@ -32,6 +32,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
     "transitions": ("top_k", "channel", "previous", *_NGRAM),
     "pool": ("channel", "pool_beam", "depth_price", *_NGRAM),
     "eagle3": ("channel", "pool_beam", "top_k", "steps", *_NGRAM),
+    "redrafts": ("channel", "branches", "whole", "top_k", *_NGRAM),
 }
 """What scores a token below a path, and the settings that each reads."""
 
@@ -54,22 +55,23 @@ _WITH_NGRAM = ("best-first", "beam")
 _WIDE = 64
 _TRANSITIONS_WIDTH = 6
 _EAGLE3_WIDTH = 10
+_REDRAFTS_WIDTH = 4
 
 
 @dataclass(frozen=True)
 class Tree(Composed):
     """Edges, an order and a rule of one's own choice, at most ``budget`` drafted tokens.
 
-    ``edges`` score a token below a path: ``marginal``, ``calibrated``, or a channel's ``transitions``, ``pool``, or
-    ``eagle3``, the pool of a head that needs no drafter; all but the second with a 3-gram of ``ngram_weight`` on top,
-    as in `presto`. ``order`` says which node is next: ``best-first``, ``expand-parent``, ``beam``, ``chain``,
-    ``boundaries`` as in `d2sd-boundary`, ``gap`` as in `spine-gap`. ``rule`` says how many enter: ``fixed``,
-    ``survival``, ``ratio``, ``floor`` and ``price`` as in `calibrated`, ``doubt`` as in `adaflash`. A setting that none
-    of the three reads is refused, and so is an order that does not take the edges or a rule that does not take the
-    scores.
+    ``edges`` score a token below a path: ``marginal``, ``calibrated``, or a channel's ``transitions``, ``pool``,
+    ``eagle3``, the pool of a head that needs no drafter, or ``redrafts``, those of `d2sd` with a width; all but the
+    second with a 3-gram of ``ngram_weight`` on top, as in `presto`. ``order`` says which node is next: ``best-first``,
+    ``expand-parent``, ``beam``, ``chain``, ``boundaries`` as in `d2sd-boundary`, ``gap`` as in `spine-gap`. ``rule``
+    says how many enter: ``fixed``, ``survival``, ``ratio``, ``floor`` and ``price`` as in `calibrated`, ``doubt`` as in
+    `adaflash`. A setting that none of the three reads is refused, and so is an order that does not take the edges or a
+    rule that does not take the scores.
 
     ``top_k`` that is left out is every kept candidate for ``best-first`` on plain marginals, 6 for ``transitions``,
-    10 for ``eagle3``, and 64 for all others; with ``expand-parent`` it is ``width``.
+    10 for ``eagle3``, 4 for ``redrafts``, and 64 for all others; with ``expand-parent`` it is ``width``.
     """
 
     budget: int = 64
@@ -91,6 +93,8 @@ class Tree(Composed):
     steps: int = 7
     width: int = 7
     depth: int | None = None
+    branches: int = 4
+    whole: bool = False
     boundaries: int = 4
     below: int | None = None
     threshold: float = 0.02
@@ -116,6 +120,7 @@ class Tree(Composed):
         "budget=24,edges=transitions,channel=treeflash,order=expand-parent,width=3",
         "budget=24,edges=pool,channel=taps,rule=survival",
         "budget=24,edges=eagle3,channel=eagle3,pool_beam=10,rule=survival",
+        "budget=24,edges=redrafts,channel=d2sd,top_k=3,rule=survival",
         "budget=24,rule=floor,floor=4,doubling=true,overhead=false",
         "budget=24,order=boundaries,boundaries=2,below=1",
         "budget=24,order=gap",
@@ -169,14 +174,14 @@ class Tree(Composed):
             and self.order in ("expand-parent", "chain", "boundaries", "gap")
         ):
             raise ValueError(f"order={self.order} says itself how many candidates are read; leave out top_k")
-        if self.edges in ("transitions", "pool", "eagle3") and self.channel is None:
+        if self.edges in ("transitions", "pool", "eagle3", "redrafts") and self.channel is None:
             raise ValueError(f"edges={self.edges} stand in a channel of the trace; write channel=NAME")
 
     def _check_values(self) -> None:
         for name in ("top_k", "previous", "pool_beam", "steps", "width"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("depth", "boundaries", "below"):
+        for name in ("depth", "branches", "boundaries", "below"):
             if getattr(self, name) is not None and getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
         for name in ("ngram_weight", "depth_price"):
@@ -226,6 +231,9 @@ class Tree(Composed):
         if self.edges == "eagle3":
             top_k = _EAGLE3_WIDTH if self.top_k is None else self.top_k
             return eagle3_source(channel, self.pool_beam, top_k, self.steps)
+        if self.edges == "redrafts":
+            top_k = _REDRAFTS_WIDTH if self.top_k is None else self.top_k
+            return BranchSource(channel, count=self.branches, whole=self.whole, top_k=top_k)
         need = ChannelNeed(channel, POOL, equal=(("beam", self.pool_beam),))
         return PoolSource(need, depth_price=float(self.depth_price))
 

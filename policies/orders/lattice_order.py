@@ -13,16 +13,16 @@ from simlab.arrays import Doubles, Ints, Shorts
 from simlab.draft import Draft
 from simlab.grid import STEPS_PER_NAT
 from simlab.jit import borrowing_kernel, kernel
+from simlab.policies.edges.channel_lattice import empty_lattice, fill_lattice
 from simlab.policies.edges.correction import Correction
 from simlab.policies.edges.lattice import (
     Lattice,
     PoolLists,
     TransitionLists,
-    empty_lattice,
-    fill_lattice,
     fill_weights,
 )
 from simlab.policies.edges.models import NGramCorrected, with_text_counts
+from simlab.policies.edges.redrafts import BranchLists
 from simlab.policies.edges.text_counts import count_up_to, longest_text, root_token, token_before
 from simlab.policies.kernels.count_lattice import WalkBuffers, insert_true_by_count, walk_buffers_for
 from simlab.policies.kernels.path_order import DEPTHS, LISTS, PARENTS, RANKS, TOKENS
@@ -36,9 +36,9 @@ from simlab.policies.kernels.take_lattice import (
     take_into,
     tree_buffers_for,
 )
-from simlab.policies.orders.lattice_sources import LatticeSource
+from simlab.policies.orders.lattice_sources import BranchSource, LatticeSource
 from simlab.policies.orders.node_order import OrderedNodes, OrderLayer, empty_layer
-from simlab.policy import Needs
+from simlab.policy import Asked, Needs
 from simlab.recorded import RecordedTexts, Roots
 
 
@@ -133,6 +133,10 @@ class LatticeOrder:
         """Only where the best path is always next."""
         return isinstance(self.shape, BestPaths)
 
+    def asked(self, draft: Draft) -> Asked:
+        """The branches of one root that the source reads."""
+        return self.source.asked(draft) if isinstance(self.source, BranchSource) else {}
+
     def nodes(self, draft: Draft, most: int) -> OrderedNodes:
         """The first nodes at one root.
 
@@ -169,15 +173,16 @@ class LatticeOrder:
 def _taken(
     transitions: TransitionLists | None,
     pools: PoolLists | None,
+    branches: BranchLists | None,
     width: int | None,
     correction: Correction | None,
     before_root: int,
     root_token: int,
     most: int,
 ) -> tuple[Ints, Doubles]:
-    lattice, buffers = empty_lattice(transitions, pools), tree_buffers_for(most)
+    lattice, buffers = empty_lattice(transitions, pools, branches), tree_buffers_for(most)
     weights = np.empty(lattice.starts.size, np.float64)
-    num_lists = fill_lattice(lattice, transitions, pools, 0)
+    num_lists = fill_lattice(lattice, transitions, pools, branches, 0)
     num = _grow(lattice, num_lists, width, correction, weights, before_root, root_token, buffers)
     return buffers.tree[:LISTS, : num + 1].copy(), scores_of(buffers.costs, num)
 
@@ -187,6 +192,7 @@ def _fill_layer(
     roots: Roots,
     transitions: TransitionLists | None,
     pools: PoolLists | None,
+    branches: BranchLists | None,
     width: int | None,
     correction: Correction | None,
     most: int,
@@ -195,9 +201,9 @@ def _fill_layer(
     scores: Doubles,
 ) -> None:
     """A row for each root; what is None is not even compiled."""
-    lattice, buffers = empty_lattice(transitions, pools), tree_buffers_for(most)
+    lattice, buffers = empty_lattice(transitions, pools, branches), tree_buffers_for(most)
     weights, walk = np.empty(lattice.starts.size, np.float64), walk_buffers_for(lattice)
-    lists, columns = (lattice, transitions, pools), (insertions, available, scores)
+    lists, columns = (lattice, transitions, pools, branches), (insertions, available, scores)
     _fill_roots(roots, *lists, width, correction, most, weights, buffers, walk, *columns)
 
 
@@ -207,6 +213,7 @@ def _fill_roots(
     lattice: Lattice,
     transitions: TransitionLists | None,
     pools: PoolLists | None,
+    branches: BranchLists | None,
     width: int | None,
     correction: Correction | None,
     most: int,
@@ -222,7 +229,7 @@ def _fill_roots(
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
             if correction is not None:
                 count_up_to(correction, roots, text, root)
-            num_lists = fill_lattice(lattice, transitions, pools, root)
+            num_lists = fill_lattice(lattice, transitions, pools, branches, root)
             behind = roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]]
             if width is None and correction is None and scores.shape[1] == 0:
                 available[root] = insert_true_by_count(lattice, behind, most, walk, insertions[root])

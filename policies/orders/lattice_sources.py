@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from simlab.arrays import Ints, Longs, Scalar, read_only
+from simlab.arrays import Floats, Ints, Longs, Scalar, read_only
 from simlab.channels import (
+    BRANCHES,
     POOL,
     TRANSITIONS,
+    Branches,
+    BranchRows,
     Channel,
     ChannelRows,
     Pool,
@@ -18,30 +21,19 @@ from simlab.channels import (
     TransitionRows,
     Transitions,
 )
-from simlab.draft import Draft
+from simlab.channels.branches import NO_BRANCH
+from simlab.draft import Draft, Marginals
 from simlab.errors import MissingChannelError
 from simlab.jit import kernel
-from simlab.policies.edges.lattice import PoolLists, TransitionLists, deepest_node, empty_lattice, fill_lattice
+from simlab.policies.edges.channel_lattice import ChannelLists, empty_lattice, fill_lattice
+from simlab.policies.edges.lattice import PoolLists, TransitionLists
+from simlab.policies.edges.redrafts import NO_TOKEN, BranchLists, likely_rejections, rows_read, true_branch_reach
 from simlab.policies.kernels.take_lattice import true_reach
-from simlab.policy import ChannelNeed, Needs
+from simlab.policy import Asked, ChannelNeed, Needs
 from simlab.recorded import RecordedTexts, Roots
 
 _EVERY_DEPTH = 1 << 30
 """More depths, rows or candidates than there are."""
-
-
-class ChannelLists(NamedTuple):
-    """What a channel says at some roots, as kernels read it; one of the two is None."""
-
-    transitions: TransitionLists | None
-    pools: PoolLists | None
-
-    def num_depths(self) -> int:
-        """How deep the deepest node lies that there may be."""
-        if self.transitions is not None:
-            return int(self.transitions.num_rows.shape[1])
-        assert self.pools is not None
-        return deepest_node(self.pools)
 
 
 class LatticeSource(Protocol):
@@ -143,7 +135,7 @@ class TransitionSource:
 
     def _lists(self, rows: Transitions | TransitionRows, num_rows: Ints, starts: Longs) -> ChannelLists:
         arrays = _shared(num_rows), _shared(rows.previous), _shared(rows.ids), _shared(rows.log_probs)
-        return ChannelLists(TransitionLists(*arrays, starts, self.previous, self.top_k), None)
+        return ChannelLists(TransitionLists(*arrays, starts, self.previous, self.top_k))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +204,119 @@ class PoolSource:
         arrays = _shared(rows.tokens), _shared(rows.parents), _shared(rows.log_probs)
         deepest = self.need.deepest
         most = _EVERY_DEPTH if deepest is None else deepest
-        return ChannelLists(None, PoolLists(*arrays, starts, most, float(self.depth_price)))
+        return ChannelLists(pools=PoolLists(*arrays, starts, most, float(self.depth_price)))
+
+
+@dataclass(frozen=True, slots=True)
+class BranchSource:
+    """A second drafter's candidates where the first one's chain is most probably rejected.
+
+    Attributes:
+        channel: its name.
+        count: at so many boundaries a branch is read.
+        whole: whether the branch behind the whole chain is read besides.
+        top_k: candidates that are read of each row.
+
+    Raises:
+        ValueError: there is no branch to read, or no candidate.
+    """
+
+    channel: str
+    _: KW_ONLY
+    count: int = 4
+    whole: bool = False
+    top_k: int = 8
+
+    def __post_init__(self) -> None:
+        if self.count < 0 or self.top_k < 1:
+            raise ValueError(f"count must be at least 0, top_k at least 1; got {self.count} and {self.top_k}")
+
+    @property
+    def key(self) -> str:
+        """The channel and the settings of this source."""
+        return f"branches:{self.channel}:{self.count}:{self.whole}:{self.top_k}"
+
+    @property
+    def needs(self) -> Needs:
+        """The channel, as many branches and candidates of it; and the first candidate of each depth, the chain."""
+        num = self.count + self.whole
+        least = (("branches", num), ("top_k", self.top_k))
+        return Needs(top_k=1, channels=(ChannelNeed(self.channel, BRANCHES, least=least),) if num else ())
+
+    @property
+    def has_probabilities(self) -> bool:
+        """The lists are laws: what a branch says where the chain is rejected, as probable as that is."""
+        return True
+
+    @property
+    def with_probabilities(self) -> "BranchSource":
+        """This source: its scores are probabilities."""
+        return self
+
+    def asked(self, draft: Draft) -> Asked:
+        """The branches of one root that are read."""
+        _, log_probs = _chain_of(draft.drafted())
+        found = likely_rejections(log_probs, self.count, self.whole)
+        return {self.channel: tuple(found.tolist())} if self.count + self.whole else {}
+
+    def at_root(self, draft: Draft) -> ChannelLists:
+        """The lists of one root."""
+        ids, log_probs = _chain_of(draft.drafted())
+        rows = None
+        if self.count + self.whole:
+            one = _found(draft.channels, self.channel)
+            if not isinstance(one, Branches):
+                raise _other_kind(self.channel, BRANCHES)
+            rows = BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs)
+        return self._lists(ids[None], log_probs[None], rows)
+
+    def at_roots(self, texts: RecordedTexts) -> ChannelLists:
+        """The lists of all roots of some texts."""
+        rows = None
+        if self.count + self.whole:
+            found = _found(texts.channels, self.channel)
+            if not isinstance(found, BranchRows):
+                raise _other_kind(self.channel, BRANCHES)
+            rows = found
+        return self._lists(*_chains(texts.drafted()), rows)
+
+    def _lists(self, ids: Ints, log_probs: Floats, rows: BranchRows | None) -> ChannelLists:
+        """The lists; without any branch where there are no rows."""
+        if rows is None:
+            nothing = np.zeros((0, 1), np.int32), np.zeros((0, 1), np.float32)
+            rows = BranchRows(np.full((len(ids), 1), NO_BRANCH, np.int32), 1, *nothing)
+        chain = _shared(ids), _shared(log_probs)
+        read = rows_read(*chain, _shared(rows.lengths), rows.starts(), rows.depth, self.count, self.whole)
+        branches = BranchLists(*chain, *read, _shared(rows.ids), _shared(rows.log_probs), rows.depth, self.top_k)
+        return ChannelLists(branches=branches)
+
+
+@kernel
+def _chains(roots: Roots) -> tuple[Ints, Floats]:
+    """The first candidate of each depth of all roots, int32 and float32 ``[R, D]``."""
+    num_roots, num_depths = roots.counts.shape
+    ids, log_probs = np.full((num_roots, num_depths), NO_TOKEN, np.int32), np.zeros((num_roots, num_depths), np.float32)
+    for root in range(num_roots):
+        place = roots.starts[root]
+        for depth in range(num_depths):
+            if roots.counts[root, depth] > 0:
+                ids[root, depth], log_probs[root, depth] = roots.ids[place], roots.log_probs[place]
+            place += roots.counts[root, depth]
+    return ids, log_probs
+
+
+def _chain_of(marginals: Marginals) -> tuple[Ints, Floats]:
+    """The first candidate of each depth, int32 and float32 ``[D]``; as long as there are any."""
+    length = len(marginals.top_tokens(marginals.depth))
+    firsts = marginals.offsets[:length]
+    return marginals.ids[firsts], marginals.log_probs[firsts]
 
 
 def source_of(need: ChannelNeed) -> LatticeSource:
     """All lists that a policy can read of a channel."""
     least = dict(need.least)
+    if need.kind == BRANCHES:
+        return BranchSource(need.name, count=_EVERY_DEPTH, whole=True, top_k=least.get("top_k", _EVERY_DEPTH))
     if need.kind == POOL:
         return PoolSource(need)
     return TransitionSource(
@@ -237,17 +336,35 @@ def true_reaches(source: LatticeSource, texts: RecordedTexts) -> Ints:
         MissingChannelError: the texts do not hold the channel.
     """
     lists, reaches = source.at_roots(texts), np.empty(len(texts.roots.places), np.int32)
-    _fill_reaches(texts.roots, lists.transitions, lists.pools, reaches)
+    if lists.branches is not None:
+        _fill_branch_reaches(texts.roots, lists.branches, reaches)
+        return reaches
+    _fill_reaches(texts.roots, *lists, reaches)
     return reaches
 
 
 @kernel
-def _fill_reaches(roots: Roots, transitions: TransitionLists | None, pools: PoolLists | None, reaches: Ints) -> None:
-    lattice = empty_lattice(transitions, pools)
+def _fill_reaches(
+    roots: Roots,
+    transitions: TransitionLists | None,
+    pools: PoolLists | None,
+    branches: BranchLists | None,
+    reaches: Ints,
+) -> None:
+    lattice = empty_lattice(transitions, pools, branches)
     for text in range(roots.firsts.size - 1):
         for root in range(roots.firsts[text], roots.firsts[text + 1]):
-            fill_lattice(lattice, transitions, pools, root)
+            fill_lattice(lattice, transitions, pools, branches, root)
             reaches[root] = true_reach(lattice, roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]])
+
+
+@kernel
+def _fill_branch_reaches(roots: Roots, branches: BranchLists, reaches: Ints) -> None:
+    """On the branches themselves: they hold more paths than the lists of one policy do."""
+    for text in range(roots.firsts.size - 1):
+        for root in range(roots.firsts[text], roots.firsts[text + 1]):
+            behind = roots.tokens[roots.places[root] + 1 : roots.begins[text + 1]]
+            reaches[root] = true_branch_reach(branches, root, behind)
 
 
 def _shared(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:

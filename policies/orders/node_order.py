@@ -1,14 +1,15 @@
 """In which order do nodes enter a tree? What an edge model and a shape come to."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from simlab.arrays import Doubles, Ints, Shorts
+from simlab.channels import BranchRows
 from simlab.draft import Draft
 from simlab.limits.memory import check_memory
-from simlab.policy import Needs
+from simlab.policy import Asked, Needs
 from simlab.recorded import RecordedTexts, Roots
 from simlab.sequence_replay import draft_source
 
@@ -87,9 +88,19 @@ class NodeOrder(Protocol):
         ...
 
 
+@runtime_checkable
+class StagedOrder(NodeOrder, Protocol):
+    """An order that says, once it sees the drafter's candidates, which branches it reads."""
+
+    def asked(self, draft: Draft) -> Asked:
+        """The branches that are read at one root, by channel; what is not named is read whole."""
+        ...
+
+
 def layer_by_roots(order: NodeOrder, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
     """The layer of any order, root by root: what its own faster way must give."""
     depths = [texts.roots.counts.shape[1], *(need.deepest or 0 for need in order.needs.channels)]
+    depths += [one.depth for one in texts.channels.values() if isinstance(one, BranchRows)]
     layer, place = empty_layer(texts.roots, most, with_scores, max(depths)), 0
     for recorded in texts.sequences:
         source, text = draft_source(order.needs, recorded), recorded.text

@@ -45,12 +45,12 @@ class Branches:
         return Branches(self.lengths, self.depth, self.ids[:, :top_k], self.log_probs[:, :top_k])
 
     def only(self, lengths: Sequence[int]) -> "Branches":
-        """The branches of these lengths alone, given in any order.
+        """The branches of these lengths alone, in any order; one as long as ``depth`` has no rows and is left out.
 
         Raises:
             ValueError: there is none of a length.
         """
-        wanted = np.unique(np.array(lengths, np.int32))
+        wanted = np.unique(np.array([length for length in lengths if length < self.depth], np.int32))
         missing = np.setdiff1d(wanted, self.lengths)
         if missing.size:
             raise ValueError(f"there is no branch behind {missing[0]} tokens; there are {self.lengths.tolist()}")

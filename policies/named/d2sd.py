@@ -1,0 +1,79 @@
+"""A chain, redrafted by a second drafter where it is most probably rejected."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simlab.policies.artefacts import Artefacts
+from simlab.policies.composition import Composed, Composition, typed_tree
+from simlab.policies.orders.lattice_order import LatticeOrder
+from simlab.policies.orders.lattice_sources import BranchSource
+from simlab.policies.orders.redraft_order import RedraftOrder
+from simlab.policies.rules.budgets import FixedBudget
+
+
+@dataclass(frozen=True)
+class D2SD(Composed):
+    """The chain, and a second drafter's chain behind each of the ``branches`` places where it is likeliest to break.
+
+    The chain breaks right behind its first i tokens with probability r(i), the product of their probabilities times 1
+    less the next. At the largest r(i) a second drafter, which sees these i tokens in its block, drafts the rest anew;
+    the tree merges the chain and the first tokens of these redrafts. ``whole`` adds the redraft behind the whole chain,
+    for a second drafter of a longer block. The default budget holds a chain of 15 and four redrafts.
+
+    Two ways are ours. With ``exclude`` a redraft does not begin with the chain's own next token: it is for the case
+    that this one was rejected. With a ``width`` the tree is best-first instead: at a boundary the chain's token has its
+    probability c, the first ``width`` other candidates of the redraft share 1 - c, and below them ``width`` candidates
+    a depth are read. The redrafts stand in the trace's channel ``channel``.
+    """
+
+    budget: int = 75
+    branches: int = 4
+    whole: bool = False
+    exclude: bool = False
+    width: int | None = None
+    channel: str = "d2sd"
+
+    source: ClassVar[str] = "D2SD 2026, arXiv 2606.04446"
+    exactness: ClassVar[str] = (
+        "exact (from the paper), but for the order in which a budget cuts; `exclude` and `width` are simlab's"
+    )
+    reads: ClassVar[str] = "the chain, and the channel of a second drafter: redrafts behind beginnings of the chain"
+    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,branches=2,exclude=true", "budget=24,width=3")
+
+    def __post_init__(self) -> None:
+        if self.budget < 1:
+            raise ValueError(f"budget must be at least 1; got {self.budget}")
+        if self.branches < 0:
+            raise ValueError(f"branches must not be negative; got {self.branches}")
+        if self.width is not None and self.width < 1:
+            raise ValueError(f"width must be at least 1, or left out for first tokens alone; got {self.width}")
+        if self.width is not None and self.exclude:
+            raise ValueError("with a width the chain's token stands beside the redraft's, so leave out exclude")
+
+    @staticmethod
+    def searched(budget: int, depth: int) -> tuple[str, ...]:
+        """What `simlab optimize` tries of it."""
+        return (
+            f"branches=1/2/4,budget=1..{min(budget, depth * (depth + 1))}",
+            f"branches=2/4,width=2/4,budget=1..{budget}",
+        )
+
+    def as_tree(self) -> str:
+        """This policy as `tree` composes it; its own order is in no other."""
+        if self.width is None:
+            return ""
+        return typed_tree(
+            budget=self.budget,
+            edges="redrafts",
+            channel=self.channel,
+            branches=self.branches,
+            whole=self.whole or None,
+            top_k=self.width,
+        )
+
+    def compose(self, artefacts: Artefacts) -> Composition:
+        """Chain and redrafts, a fixed budget."""
+        top_k = (2 if self.exclude else 1) if self.width is None else self.width
+        source = BranchSource(self.channel, count=self.branches, whole=self.whole, top_k=top_k)
+        order = RedraftOrder(source, self.exclude) if self.width is None else LatticeOrder(source)
+        return Composition(order, FixedBudget(self.budget))
