@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from simlab.arrays import Floats, Longs
-from simlab.channels import POOL, TRANSITIONS, Channel, Pool
+from simlab.channels import BRANCHES, POOL, TRANSITIONS, Branches, Channel, Pool
 from simlab.cost import CHANNEL, CostTable
 from simlab.draft import Draft, Marginals
 from simlab.errors import PolicyError
@@ -18,7 +18,7 @@ from simlab.policies.composition import order_of, rule_of
 from simlab.policies.costs.round_costs import costs_at, round_costs
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence
-from simlab.sequence_replay import Round, draft_source, rounds
+from simlab.sequence_replay import Round, draft_source, rounds, staged
 
 FORMAT = "simlab-conformance"
 FORMAT_VERSION = 1
@@ -39,7 +39,7 @@ def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterato
     last = len(recorded.text) - 1
     state = policy.start(recorded.prompt)
     for played in rounds(policy, recorded):
-        draft = draft_at(played.position)
+        draft = staged(policy, draft_at(played.position), state)
         depth = max(drafted, *(one.depth for one in draft.channels.values()), 0)
         follows = recorded.text[played.position + 1 : played.position + depth + 2].tolist()
         text_ends = played.position + len(follows) == last
@@ -90,7 +90,7 @@ def _row(marginals: Marginals, depth: int, width: int) -> tuple[list[int], list[
 
 
 def _channel(channel: Channel, root_token: int) -> Json:
-    """What a channel says at one root: a pool as it is, transitions depth by depth."""
+    """What a channel says at one root: a pool as it is, transitions depth by depth, branches one by one."""
     if isinstance(channel, Pool):
         return {
             "kind": POOL,
@@ -98,6 +98,16 @@ def _channel(channel: Channel, root_token: int) -> Json:
             "parents": channel.parents.tolist(),
             "log_probs": _steps(channel.log_probs).tolist(),
             "expanded": channel.expanded.tolist(),
+        }
+    if isinstance(channel, Branches):
+        parts = np.cumsum(channel.depth - channel.lengths)[:-1]
+        log_probs = _steps(channel.log_probs)
+        return {
+            "kind": BRANCHES,
+            "depth": channel.depth,
+            "lengths": channel.lengths.tolist(),
+            "ids": [part.tolist() for part in np.split(channel.ids, parts)],
+            "log_probs": [part.tolist() for part in np.split(log_probs, parts)],
         }
     above, ends = np.concatenate([[root_token], channel.previous]), np.cumsum(channel.num_rows)[:-1]
     by_row = {"previous": above, "ids": channel.ids, "log_probs": _steps(channel.log_probs)}

@@ -9,7 +9,7 @@ import torch
 
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
-from simlab.real_runner.drafters.config import DFlashConfig, check_taps
+from simlab.real_runner.drafters.config import check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.execution.graph_models import GraphedModels
@@ -156,33 +156,6 @@ def check_fit(target: Target, drafter: DFlashDrafter) -> None:
         ModelError: layers, hidden size or vocabulary differ.
     """
     check_sizes(drafter.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
-
-
-def check_sizes(config: DFlashConfig, target: str, num_layers: int, hidden_size: int, vocab_size: int) -> None:
-    """Refuse a drafter's configuration that was made for a target of other sizes.
-
-    Args:
-        config: of the drafter.
-        target: its name.
-        num_layers: of the target, and so on.
-        hidden_size: likewise.
-        vocab_size: likewise.
-
-    Raises:
-        ModelError: layers, hidden size or vocabulary differ.
-    """
-    check_taps(config.target_layer_ids, num_layers)
-    pairs = {
-        "layers": (config.num_target_layers, num_layers),
-        "hidden size": (config.hidden_size, hidden_size),
-        "vocabulary": (config.vocab_size, vocab_size),
-    }
-    for what, (wanted, present) in pairs.items():
-        if wanted not in (None, present):
-            raise ModelError(
-                f"this drafter was made for a target with {what} {wanted}; {target} has {present}; "
-                "choose the target it was trained for"
-            )
 
 
 def dtype_of(name: str) -> torch.dtype:

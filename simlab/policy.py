@@ -211,10 +211,10 @@ def branches_asked(policy: AnyPolicy, draft: Draft, state: object) -> Asked:
         PolicyError: it asks for branches that it does not declare to read, or for more of them than it declares.
     """
     own = getattr(policy, "ask", None)
-    if own is None:
+    most = {need.name: dict(need.least).get("branches") for need in policy.needs.channels if need.kind == BRANCHES}
+    if own is None or not most:
         return {}
     asked: Asked = own(draft, state)
-    most = {need.name: dict(need.least).get("branches") for need in policy.needs.channels if need.kind == BRANCHES}
     for name, lengths in asked.items():
         if name not in most:
             raise PolicyError(

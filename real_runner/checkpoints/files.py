@@ -76,6 +76,11 @@ PACKAGED_CAUSAL = "jetspec-smollm2-135m"
 PACKAGED_EAGLE3 = "eagle3-smollm2-135m"
 """An EAGLE-3 head for the same target, which needs no drafter."""
 
+PACKAGED_SECOND = "d2sd-smollm2-135m"
+"""A second drafter for the same target, which goes on behind beginnings of the first one's chain."""
+
+_PACKAGED = (PACKAGED, PACKAGED_HEAD, PACKAGED_SCORER, PACKAGED_CAUSAL, PACKAGED_EAGLE3, PACKAGED_SECOND)
+
 
 def find_drafter(name: str) -> ModelFiles:
     """The files of a packaged drafter, head or scorer, of a local one, or of one fetched from the hub.
@@ -83,7 +88,7 @@ def find_drafter(name: str) -> ModelFiles:
     Raises:
         ModelError: there is none of that name.
     """
-    if name in (PACKAGED, PACKAGED_HEAD, PACKAGED_SCORER, PACKAGED_CAUSAL, PACKAGED_EAGLE3):
+    if name in _PACKAGED:
         return ModelFiles(Path(str(files("simlab.real_runner"))) / "data" / name, "")
     if Path(name).is_dir() or name.endswith(".safetensors"):
         return ModelFiles(Path(name), "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.arrays import Floats, Ints
-from simlab.channels import Channel, Pool
+from simlab.channels import Branches, Channel, Pool, kind_of
 from simlab.draft import Marginals
 
 
@@ -119,8 +119,11 @@ def compare_channels(
     Raises:
         ValueError: they are of two kinds.
     """
-    if isinstance(ran, Pool) != isinstance(recorded, Pool):
+    if kind_of(ran) != kind_of(recorded):
         raise ValueError(f"the channel {name} is of another kind in the record")
+    if isinstance(ran, Branches) and isinstance(recorded, Branches):
+        # A round makes those alone that its policy asks for.
+        recorded = recorded.only(ran.lengths.tolist())
     here, there = _lists(ran), _lists(recorded)
     differences, largest = list[ChannelDifference](), 0.0
     for below in [*here, *(one for one in there if one not in here)]:
@@ -140,10 +143,22 @@ def _lists(channel: Channel) -> dict[str, tuple[Ints, Floats]]:
     """Ids and log-probs of each list of a channel, by the tokens above it, in words."""
     if isinstance(channel, Pool):
         return _families(channel)
+    if isinstance(channel, Branches):
+        return _branch_rows(channel)
     depths = np.repeat(np.arange(1, channel.depth + 1), channel.num_rows).tolist()
     above = [
         "the root",
         *(f"depth {depth} below {token}" for depth, token in zip(depths[1:], channel.previous.tolist(), strict=True)),
+    ]
+    return {below: (channel.ids[row], channel.log_probs[row]) for row, below in enumerate(above)}
+
+
+def _branch_rows(channel: Branches) -> dict[str, tuple[Ints, Floats]]:
+    """The rows of each branch."""
+    above = [
+        f"depth {depth} behind {length} tokens of the chain"
+        for length in channel.lengths.tolist()
+        for depth in range(length + 1, channel.depth + 1)
     ]
     return {below: (channel.ids[row], channel.log_probs[row]) for row, below in enumerate(above)}
 

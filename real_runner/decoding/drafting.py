@@ -14,11 +14,11 @@ from simlab.arrays import Ints
 from simlab.channels import Channel
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
-from simlab.policy import AnyPolicy
+from simlab.policy import AnyPolicy, Asked
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
-from simlab.real_runner.heads.producer import AnyProducer, Drafted, TextProducer
+from simlab.real_runner.heads.producer import AnyProducer, Drafted, StagedProducer, TextProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import features_of
 
@@ -41,18 +41,23 @@ class Drafting:
             MissingChannelError: a channel that the policy reads is not made, or made otherwise.
         """
         self._needs, made = policy.needs, producers_of(models, policy)
-        alone = {name: one for name, one in made.items() if isinstance(one, TextProducer)}
-        self._beside = {name: one for name, one in made.items() if not isinstance(one, TextProducer)}
+        staged = {name: one for name, one in made.items() if isinstance(one, StagedProducer)}
+        rest = {name: one for name, one in made.items() if name not in staged}
+        alone = {name: one for name, one in rest.items() if isinstance(one, TextProducer)}
+        self._beside = {name: one for name, one in rest.items() if not isinstance(one, TextProducer | StagedProducer)}
         self._alone = {name: one.begin() for name, one in alone.items()}
+        self._staged = {name: one.begin(room) for name, one in staged.items()}
         self._own = candidates_read(policy) if policy.needs.draft else CandidatesRead(0)
-        width = max([self._own.width, *(one.width for one in self._beside.values())])
+        read = [one.width for one in self._beside.values()] + [one.width for one in staged.values()]
+        width = max([self._own.width, *read])
         self._is_cut = width > self._own.width
         self._drafter: LiveDrafter | None = None
         self._readers = list[tuple[_Reader, tuple[int, ...]]]()
-        if policy.needs.draft or self._beside:
+        if policy.needs.draft or self._beside or staged:
             self._drafter = LiveDrafter(models, replace(self._own, width=width), room)
             self._readers.append((self._drafter, models.drafter.config.target_layer_ids))
         self._readers += [(one, alone[name].taps) for name, one in self._alone.items()]
+        self._readers += [(one, staged[name].taps) for name, one in self._staged.items()]
         self.layer_ids = tuple(dict.fromkeys(layer for _, taps in self._readers for layer in taps))
         self._committed = np.empty(0, np.int32)
         self._drafted: Drafted | None = None
@@ -85,14 +90,18 @@ class Drafting:
         marginals = self._last().marginals
         return marginals.first_ranks(self._own.width) if self._is_cut else marginals
 
-    def channels(self) -> dict[str, Channel]:
+    def channels(self, asked: Asked) -> dict[str, Channel]:
         """The channels of a root, by name, each made here.
+
+        Args:
+            asked: the branches that the round wants; every one of a channel that is not named.
 
         Raises:
             ModelError: the numbers of a network are none.
         """
-        made = {name: one.at_root(self._last()) for name, one in self._beside.items()}
+        made: dict[str, Channel] = {name: one.at_root(self._last()) for name, one in self._beside.items()}
         made |= {name: one.at_root(self._committed) for name, one in self._alone.items()}
+        made |= {name: one.at_root(self._last(), asked.get(name)) for name, one in self._staged.items()}
         return {need.name: made[need.name] for need in self._needs.channels}
 
     def _last(self) -> Drafted:
@@ -127,7 +136,9 @@ def depth_of(models: Models, policy: AnyPolicy) -> int:
         MissingChannelError: as `producers_of` does.
     """
     made = producers_of(models, policy).values()
-    return max([models.drafter.config.depth, *(one.depth for one in made if isinstance(one, TextProducer))])
+    return max(
+        [models.drafter.config.depth, *(one.depth for one in made if isinstance(one, TextProducer | StagedProducer))]
+    )
 
 
 def producers_of(models: Models, policy: AnyPolicy) -> dict[str, AnyProducer]:

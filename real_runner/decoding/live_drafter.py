@@ -5,9 +5,8 @@ from torch import Tensor
 
 from simlab.draft import Marginals
 from simlab.real_runner.drafters.dense import block_states, logits_of
-from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
-from simlab.real_runner.execution.kv_buffers import ContextBuffer
+from simlab.real_runner.execution.kv_buffers import TextContext
 from simlab.real_runner.heads.producer import Drafted
 from simlab.real_runner.models import Models
 
@@ -24,13 +23,11 @@ class LiveDrafter:
             room: tokens that the context will hold.
         """
         self._models, self._wanted = models, read
-        self._buffer = ContextBuffer(models.drafter, room)
-        self._waiting: list[Tensor] = []
-        self._last = torch.empty(0)
+        self._text = TextContext(models.drafter, room)
 
     def read(self, features: Tensor) -> None:
         """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
-        self._waiting.append(features)
+        self._text.read(features)
 
     def marginals(self, root_token: int, position: int) -> Marginals:
         """The first candidates at each depth below a root at an absolute position, all before it read.
@@ -46,7 +43,7 @@ class LiveDrafter:
         Raises:
             ModelError: the drafter's logits are not numbers.
         """
-        context = self._project()
+        context = self._text.context()
         device = self._models.target.device
         roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)
         drafter, target = self._models.drafter, self._models.target
@@ -56,14 +53,5 @@ class LiveDrafter:
         return Drafted(root_token, position, marginals, states, context)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first tokens of the context; the last few are left to be projected again."""
-        if self._waiting:
-            self._project()
-        num_again = min(self._last.shape[1], length)
-        self._buffer.length = length - num_again
-        self._waiting = [self._last[:, :num_again]]
-
-    def _project(self) -> DrafterContext:
-        features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting, dim=1)
-        self._waiting, self._last = [], features[:, -3:]
-        return self._buffer.append(self._models.drafter.context(features, self._buffer.length))
+        """Forget all but the first tokens of the context; see `TextContext.rewind`."""
+        self._text.rewind(length)

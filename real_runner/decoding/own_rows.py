@@ -6,7 +6,17 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from simlab.arrays import Floats
-from simlab.channels import Channel, ChannelRows, Pool, PoolRows, TransitionRows, Transitions, join_channels
+from simlab.channels import (
+    Branches,
+    BranchRows,
+    Channel,
+    ChannelRows,
+    Pool,
+    PoolRows,
+    TransitionRows,
+    Transitions,
+    join_channels,
+)
 from simlab.draft import Marginals
 from simlab.grid import LOWEST
 from simlab.policy import AnyPolicy
@@ -162,6 +172,8 @@ def _nothing_like(one: Channel) -> Channel:
     """The row of a root that was not visited, of the same sizes."""
     if isinstance(one, Pool):
         return one.first(0)
+    if isinstance(one, Branches):
+        return one.only([])
     num_rows, shape = np.zeros(one.depth, np.int32), (1, one.ids.shape[1])
     num_rows[0] = 1
     return Transitions(num_rows, np.empty(0, np.int32), np.zeros(shape, np.int32), np.full(shape, LOWEST, np.float32))
@@ -171,4 +183,6 @@ def _one_row(one: Channel) -> ChannelRows:
     if isinstance(one, Pool):
         size = np.array([len(one.tokens)], np.int64)
         return PoolRows(size, one.tokens, one.parents, one.log_probs, one.expanded)
+    if isinstance(one, Branches):
+        return BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs)
     return TransitionRows(one.num_rows[None], one.previous, one.ids, one.log_probs)

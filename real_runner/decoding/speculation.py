@@ -7,7 +7,7 @@ choice after the last such node is the bonus token. So the text is that of plain
 policy, at any temperature, because the choice at a position does not depend on how it was reached.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from simlab.arrays import Ints, read_only
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
-from simlab.policy import AnyPolicy, Outcome, modelled_s
+from simlab.policy import AnyPolicy, Outcome, branches_asked, modelled_s
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.choice import Choose, chooser
@@ -173,7 +173,8 @@ class Speculation:
         root, committed = int(self._tokens[position]), read_only(self._tokens[: self._length])
         if self._drafter is None:
             return Draft(None, root, committed, position)
-        return Draft(self._drafter.marginals(), root, committed, position, self._drafter.channels())
+        first = Draft(self._drafter.marginals(), root, committed, position)
+        return replace(first, channels=self._drafter.channels(branches_asked(self._policy, first, self._state)))
 
     def _read_tree(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
         target = self._models.target

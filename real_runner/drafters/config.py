@@ -184,3 +184,30 @@ def check_taps(taps: tuple[int, ...], num_target_layers: int | None) -> None:
     """
     if any(tap < -1 or (num_target_layers is not None and tap >= num_target_layers) for tap in taps):
         raise ModelError(f"target_layer_ids {list(taps)} do not fit a target of {num_target_layers} layers")
+
+
+def check_sizes(config: DFlashConfig, target: str, num_layers: int, hidden_size: int, vocab_size: int) -> None:
+    """Refuse a drafter's configuration that was made for a target of other sizes.
+
+    Args:
+        config: of the drafter.
+        target: its name.
+        num_layers: of the target, and so on.
+        hidden_size: likewise.
+        vocab_size: likewise.
+
+    Raises:
+        ModelError: layers, hidden size or vocabulary differ.
+    """
+    check_taps(config.target_layer_ids, num_layers)
+    pairs = {
+        "layers": (config.num_target_layers, num_layers),
+        "hidden size": (config.hidden_size, hidden_size),
+        "vocabulary": (config.vocab_size, vocab_size),
+    }
+    for what, (wanted, present) in pairs.items():
+        if wanted not in (None, present):
+            raise ModelError(
+                f"this drafter was made for a target with {what} {wanted}; {target} has {present}; "
+                "choose the target it was trained for"
+            )

@@ -97,8 +97,24 @@ def block_states(
     blocks[:, :, 0] = root_tokens.view(shape)
     if filled is not None:
         blocks[:, :, 1 : 1 + filled.shape[1]] = filled.view(*shape, -1)
+    return states_of_blocks(drafter, target, blocks, positions, context)
+
+
+def states_of_blocks(
+    drafter: DFlashDrafter, target: Target, blocks: Tensor, positions: Tensor, context: DrafterContext
+) -> BlockStates:
+    """The states of blocks of any tokens, in one pass.
+
+    Args:
+        drafter: and so on as of `block_logits`.
+        target: see there.
+        blocks: int64 ``[S, R / S, slots]``, of each of the S sequences; slot 0 holds a root, what is not known a mask.
+        positions: see there.
+        context: see there.
+    """
+    config = drafter.config
     embedded = _scaled(embedded_tokens(drafter, target, blocks), config.input_embedding_scale)
-    both = drafter.states(embedded, positions.view(shape), context)
+    both = drafter.states(embedded, positions.view(blocks.shape[:2]), context)
     before, after = (one[:, :, config.first_slot :].flatten(0, 1) for one in both)
     return BlockStates(before, after)
 

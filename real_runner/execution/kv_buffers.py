@@ -1,5 +1,6 @@
 """Keys and values that are written in place: room is doubled when it runs out, never copied per token."""
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -134,3 +135,35 @@ class ContextBuffer:
         ]
         self.length += new.length
         return DrafterContext(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
+
+
+class TextContext:
+    """A drafter's context of one text that is being written.
+
+    What the target has read since the last draft is projected when the next one is made.
+    """
+
+    def __init__(self, drafter: DFlashDrafter, room: int) -> None:
+        """Begin with nothing read of the text, and room for so many tokens."""
+        self._drafter = drafter
+        self._buffer = ContextBuffer(drafter, room)
+        self._waiting: list[Tensor] = []
+        self._last = torch.empty(0)
+
+    def read(self, features: Tensor) -> None:
+        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
+        self._waiting.append(features)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first tokens of the context; the last few are left to be projected again."""
+        if self._waiting:
+            self.context()
+        num_again = min(self._last.shape[1], length)
+        self._buffer.length = length - num_again
+        self._waiting = [self._last[:, :num_again]]
+
+    def context(self) -> DrafterContext:
+        """The context of all that was read since the last rewind; there is something new."""
+        features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting, dim=1)
+        self._waiting, self._last = [], features[:, -3:]
+        return self._buffer.append(self._drafter.context(features, self._buffer.length))

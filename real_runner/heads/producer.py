@@ -1,6 +1,6 @@
 """What the recorder and the runner ask of a network that makes a channel, beside a drafter or alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -183,8 +183,75 @@ class TextProducer(Protocol):
         ...
 
 
-AnyProducer: TypeAlias = Producer | TextProducer
-"""What makes a channel, with a drafter or without."""
+class StagedText(Protocol):
+    """What a network that goes on from the drafter's chain keeps of one text that is being written."""
+
+    def read(self, features: Tensor) -> None:
+        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first tokens of the text; of what was read, the last few states stay as they were."""
+
+    def at_root(self, drafted: Drafted, lengths: Sequence[int] | None) -> Channel:
+        """The branches at one root that a round asks for.
+
+        Args:
+            drafted: what the first drafter's pass left.
+            lengths: behind how many tokens of its chain; None: behind every beginning.
+
+        Raises:
+            ModelError: the network's numbers are none.
+        """
+        ...
+
+
+@runtime_checkable
+class StagedProducer(Protocol):
+    """A network that reads states of the target itself, goes on from the drafter's chain, and makes what is asked."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its channel, one of `simlab.channels.KINDS`."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Candidates of each depth of the drafter that it reads."""
+        ...
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The target's layers whose outputs it reads."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """How many tokens deep its channel goes."""
+        ...
+
+    @property
+    def base_depth(self) -> int:
+        """How many tokens the drafter's chain has."""
+        ...
+
+    def within(self, need: ChannelNeed) -> "StagedProducer":
+        """This producer making no more than a policy reads; see `Producer.within`."""
+        ...
+
+    def begin(self, room: int) -> StagedText:
+        """A text of which nothing is read yet, with room for so many tokens."""
+        ...
+
+    def columns(self, features: Tensor, tokens: Tensor, rows: DraftRows) -> ChannelColumns:
+        """The channel at every root of one text, to be recorded; ``features`` behind its own taps.
+
+        Other arguments and errors as of `Producer.columns`.
+        """
+        ...
+
+
+AnyProducer: TypeAlias = Producer | TextProducer | StagedProducer
+"""What makes a channel: beside a drafter's pass, without a drafter, or behind the drafter's chain."""
 
 
 def check_makes(need: ChannelNeed, kind: str, settings: Mapping[str, object]) -> None:

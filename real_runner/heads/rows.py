@@ -148,7 +148,7 @@ def head_rows(
     num_rows = np.tile(np.array(rows_of_depths(base.depth, reach), np.int32), (len(base), 1))
     previous = np.ascontiguousarray(above[:, 1:]).ravel()
     transitions = TransitionRows(num_rows, previous, ids, to_grid(log_probs))
-    return HeadRows(transitions, _outside_log_mass(log_probs))
+    return HeadRows(transitions, outside_log_mass(log_probs))
 
 
 def rows_of_depths(depth: int, reach: HeadReach) -> list[int]:
@@ -240,6 +240,7 @@ def _places(log_probs: Doubles, ids: Ints) -> Longs:
     return places
 
 
-def _outside_log_mass(log_probs: Doubles) -> Floats:
+def outside_log_mass(log_probs: Doubles) -> Floats:
+    """float32 ``[S]``, on the grid: log of the mass that rows ``[S, R]`` do not hold."""
     with np.errstate(divide="ignore"):
         return to_grid(np.log(np.maximum(1.0 - np.exp(log_probs).sum(-1), 0.0)))

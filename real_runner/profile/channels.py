@@ -49,18 +49,18 @@ def load_channels(channels: Mapping[str, ProfileChannel], models: Models) -> dic
 
 def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
     files = find_drafter(asked.checkpoint)
-    reach = reach_of(read_fields(config_file(files.folder)), asked.settings)
+    own_digest, digest = checkpoint_digest(files.folder), checkpoint_digest(models.draft_folder)
+    reach = reach_of(read_fields(config_file(files.folder)), asked.settings, own_digest == digest)
     settings = reach.settings if isinstance(reach, Eagle3Reach) else reach.settings(models.drafter.config.depth)
     key = counted_setting(reach.kind, settings)
     units = asked.units or (_default_units(settings, key),)
     if key is None and units != (1,):
         raise ModelError(f"{asked.checkpoint} makes a {reach.kind}, which is timed whole; leave --units out")
     widest = asked.settings if key is None else {**asked.settings, key: units[-1]}
-    network = ModelInfo(repository_of(asked.checkpoint), files.revision, checkpoint_digest(files.folder))
+    network = ModelInfo(repository_of(asked.checkpoint), files.revision, own_digest)
     entry = CostChannel(reach.kind, network, bounds_of(reach.kind, settings), units)
     if isinstance(reach, Eagle3Reach):
         return TimedChannel(entry, load_text_producer(files.folder, widest, models.target.dtype)(models.target), key)
-    digest = checkpoint_digest(models.draft_folder)
     with_models = load_producer(files.folder, widest, models.drafter, digest, models.target.dtype)
     return TimedChannel(entry, with_models(models.drafter, models.target), key)
 

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 from simlab.arrays import Ints
+from simlab.channels import BRANCHES
 from simlab.cost import StageSeconds, Visits
 from simlab.draft import Draft, Prompt
 from simlab.errors import ModelError
 from simlab.policies.named.ddtree import DDTree
-from simlab.policy import ChannelNeed, Needs, Stateless
+from simlab.policy import Asked, ChannelNeed, Needs, Stateless
 from simlab.real_runner.decoding.text_runners import plain_decoding, speculation, with_own_graphs
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.models import Models
@@ -57,6 +58,10 @@ class TreesOfSize(Stateless):
     def budget(self) -> int:
         """The largest size; at least 1, so that there are candidates."""
         return max(self.most, 1)
+
+    def ask(self, draft: Draft, state: None = None) -> Asked:
+        """Of branches as many as are timed: those behind the shortest beginnings, which have the most rows."""
+        return {need.name: tuple(range(need.units)) for need in self.channels if need.kind == BRANCHES}
 
     def select(self, draft: Draft, state: None = None) -> DraftTree:
         """The tree of the size that was set."""

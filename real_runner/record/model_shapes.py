@@ -17,9 +17,9 @@ from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.checkpoints.contents import config_file, read_fields
 from simlab.real_runner.checkpoints.files import PACKAGED, find_drafter
 from simlab.real_runner.checkpoints.layouts import read_config
-from simlab.real_runner.drafters.config import DFlashConfig
+from simlab.real_runner.drafters.config import DFlashConfig, check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.models import check_sizes, dtype_of
+from simlab.real_runner.models import dtype_of
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.tap_offset import parse_tap_offset
 from simlab.real_runner.targets import builtin

@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from simlab.channels import Channel, Pool, Transitions
+from simlab.channels import Branches, Channel, Pool, Transitions
 from simlab.draft import Draft, Marginals
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence
-from simlab.sequence_replay import draft_source, rounds
+from simlab.sequence_replay import draft_source, rounds, staged
 from simlab.testing.random_texts import random_text_for
 from simlab.tree import DraftTree
 
@@ -29,9 +29,9 @@ def check_policy(policy: AnyPolicy, draws: int = 50, seed: int = 0) -> None:
 
     Its trees hang below the root they were given, stay within its budget, and hold only tokens
     that the drafter proposed at their depth, among the ranks it declares, or that a channel which
-    it declares scored there; the same draft and
-    memory give the same tree; the draft is left as it was; ranks that are not declared, or that
-    a trace would not keep, change nothing; and every token of the text is committed once.
+    it declares scored there; the same draft and memory give the same tree, and ask for the same
+    branches; the draft is left as it was; ranks that are not declared, or that a trace would not
+    keep, change nothing; and every token of the text is committed once.
 
     Args:
         policy: the policy, with its settings.
@@ -85,8 +85,9 @@ def _walk(
     steps: list[_Step] = []
     t = 0
     while t < last:
-        tree = _checked_tree(policy, draft_at(t), keep(state))
-        if copying and not _equal(tree, _checked_tree(policy, draft_at(t), keep(state))):
+        draft = _staged(policy, draft_at(t), keep(state))
+        tree = _checked_tree(policy, draft, keep(state))
+        if copying and not _equal(tree, _checked_tree(policy, deepcopy(draft), keep(state))):
             _break(policy, "chose another tree when it was asked twice")
         path = tree.accepted_path(text[t + 1 :])
         committed = tuple(text[t + 1 : t + 2 + len(path)].tolist())
@@ -99,6 +100,18 @@ def _walk(
 
 def _unchanged(value: Any) -> Any:  # noqa: ANN401 - a policy's memory is anything
     return value
+
+
+def _staged(policy: AnyPolicy, draft: Draft, state: Any) -> Draft:  # noqa: ANN401
+    """What the policy is given of a draft, of branches those that it asks for; asked twice it wants the same."""
+    try:
+        given = staged(policy, draft, state)
+        again = staged(policy, deepcopy(draft), deepcopy(state))
+    except Exception as error:
+        raise AssertionError(f"{policy!r} asked for branches that it cannot have: {error}") from error
+    if not _untouched(given, again):
+        _break(policy, "asked for other branches when it was asked twice")
+    return given
 
 
 def _checked_tree(policy: AnyPolicy, draft: Draft, state: Any) -> DraftTree:  # noqa: ANN401
@@ -143,6 +156,8 @@ def _scored_nodes(channel: Channel, tree: DraftTree) -> set[int]:
     """The nodes of a tree that a channel scored where they stand."""
     if isinstance(channel, Transitions):
         return _nodes_of_transitions(channel, tree)
+    if isinstance(channel, Branches):
+        return _nodes_of_branches(channel, tree)
     numbers, found = {0: 0}, set()
     places = {(int(parent), int(token)): at + 1 for at, (parent, token) in enumerate(_edges(channel))}
     for node, parent in list(enumerate(tree.parents.tolist()))[1:]:
@@ -151,6 +166,18 @@ def _scored_nodes(channel: Channel, tree: DraftTree) -> set[int]:
             numbers[node] = place
             found.add(node)
     return found
+
+
+def _nodes_of_branches(channel: Branches, tree: DraftTree) -> set[int]:
+    """Nodes whose token some branch has at their depth; that it stands behind the chain is the policy's own affair."""
+    at_depth: dict[int, set[int]] = {}
+    row = 0
+    for length in channel.lengths.tolist():
+        for depth in range(length + 1, channel.depth + 1):
+            at_depth.setdefault(depth, set()).update(channel.ids[row].tolist())
+            row += 1
+    depths = tree.depths().tolist()
+    return {node for node, token in enumerate(tree.tokens.tolist()) if node and token in at_depth.get(depths[node], ())}
 
 
 def _edges(pool: Pool) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simlab.arrays import Bools, Doubles, Floats, Ints, Keys
-from simlab.channels import POOL, TRANSITIONS, ChannelRows, Pool, PoolRows, TransitionRows
+from simlab.channels import BRANCHES, POOL, TRANSITIONS, BranchRows, ChannelRows, Pool, PoolRows, TransitionRows
 from simlab.channels.rows import EXACT_NODES
 from simlab.draft import Marginals
 from simlab.grid import to_grid
@@ -46,6 +46,10 @@ def made_up_channel(need: ChannelNeed, recorded: RecordedSequence, vocab_size: i
         if EXACT_NODES in least:
             return made_up_pools(recorded, least.get("depth", depth), top_k, vocab_size, None, least[EXACT_NODES], tied)
         return made_up_pools(recorded, depth, top_k, vocab_size, equal.get("beam", 3), 0, tied)
+    if need.kind == BRANCHES:
+        depth = 1 if recorded.rows is None else recorded.rows.counts.shape[1]
+        # Deeper than the drafter's own, so that there is one behind its whole chain too.
+        return made_up_branches(recorded, depth + 1, least.get("top_k", 1) + 2, vocab_size, tied)[0]
     raise ValueError(f"{need.kind} cannot be made up; check the policy on a recorded text")
 
 
@@ -89,10 +93,54 @@ def made_up_transitions(
             ids.append(own_ids)
             log_probs.append(own_log_probs)
     kept = np.concatenate(log_probs)
-    with np.errstate(divide="ignore"):
-        outside = to_grid(np.log(np.maximum(1 - np.exp(kept.astype(np.float64)).sum(axis=1), 0)))
     counts = np.array(num_rows, np.int32).reshape(-1, depth)
-    return TransitionRows(counts, np.concatenate(above), np.concatenate(ids), kept), outside
+    return TransitionRows(counts, np.concatenate(above), np.concatenate(ids), kept), _outside(kept)
+
+
+def made_up_branches(
+    recorded: RecordedSequence, depth: int, top_k: int, vocab_size: int, tied: bool = False
+) -> tuple[BranchRows, Floats]:
+    """Scores of tokens behind every beginning of the drafter's chain that leaves a depth.
+
+    Args:
+        recorded: a text with a draft set's rows.
+        depth: of the deepest tokens.
+        top_k: so many tokens of each row, as far as the vocabulary goes.
+        vocab_size: tokens that there are.
+        tied: whether many scores are equal.
+
+    Returns:
+        the rows; float32 ``[sum S]``, the log of the mass that is not kept of each.
+    """
+    width = min(top_k, vocab_size)
+    base_depth = 0 if recorded.rows is None else recorded.rows.counts.shape[1]
+    lengths = np.arange(min(base_depth, depth - 1) + 1, dtype=np.int32)
+    ids: list[Ints] = [np.empty((0, width), np.int32)]
+    log_probs: list[Floats] = [np.empty((0, width), np.float32)]
+    num_roots = 0
+    for t, marginals in enumerate(_marginals(recorded)):
+        num_roots += 1
+        chain, is_true = marginals.top_tokens(marginals.depth).tolist(), True
+        above = recorded.text[t : t + 1]
+        for length in lengths.tolist():
+            if length > 0:
+                token = chain[length - 1] if length <= len(chain) else -1
+                is_true = is_true and token == _truth(recorded, t + length)
+                above = (_mixed(above, token + 2) >> np.uint64(34)).astype(np.int32)
+            for d in range(length + 1, depth + 1):
+                listed = _Listed.of(marginals, d, max(_LISTED, width), vocab_size, _truth(recorded, t + d))
+                own_ids, own_log_probs = listed.scored(_mixed(above, d), np.array([is_true]), width, tied)
+                ids.append(own_ids)
+                log_probs.append(own_log_probs)
+    kept = np.concatenate(log_probs)
+    rows = BranchRows(np.tile(lengths, (num_roots, 1)), depth, np.concatenate(ids), kept)
+    return rows, _outside(kept)
+
+
+def _outside(kept: Floats) -> Floats:
+    """float32 ``[S]``, the log of the mass of each row that is not kept."""
+    with np.errstate(divide="ignore"):
+        return to_grid(np.log(np.maximum(1 - np.exp(kept.astype(np.float64)).sum(axis=1), 0)))
 
 
 def made_up_pools(

@@ -33,9 +33,26 @@ def pool(channel, price):
     return lambda path: rows.get(path, [])
 
 
+def branches(channel, one):
+    """The same by the branches whose beginnings the path goes through: first candidates of the first depths."""
+    chain = [row[0] for row in one["ids"] if row]
+    parts = list(zip(channel["lengths"], channel["ids"], channel["log_probs"], strict=True))
+
+    def offered(path):
+        behind = [(len(path) - length, *rows) for length, *rows in parts if list(path[:length]) == chain[:length]]
+        rows = [zip(ids[at], scores[at], strict=True) for at, ids, scores in behind if 0 <= at < len(ids)]
+        return [pair for row in rows for pair in row]
+
+    return offered
+
+
 def offers(one, price=0.0):
     """By the drafter, and then by each channel, what may follow a path."""
-    made = {"transitions": lambda each: transitions(each, one["root_token"]), "pool": lambda each: pool(each, price)}
+    made = {
+        "transitions": lambda each: transitions(each, one["root_token"]),
+        "pool": lambda each: pool(each, price),
+        "branches": lambda each: branches(each, one),
+    }
     return [marginals(one), *(made[each["kind"]](each) for each in one.get("channels", {}).values())]
 
 

@@ -9,7 +9,7 @@ from simlab.channels import TRANSITIONS, PoolRows, kind_of
 from simlab.channels.rows import node_depths
 from simlab.grid import LOWEST, to_grid
 from simlab.recorded import DraftRows, RecordedSequence
-from simlab.traces.channels.columns import ChannelColumns, TransitionColumns
+from simlab.traces.channels.columns import BranchColumns, ChannelColumns, TransitionColumns
 from simlab.traces.channels.row_checks import transition_shape
 from simlab.traces.format.checks import MASS_TOLERANCE
 from simlab.traces.format.manifest import ChannelInfo, Manifest
@@ -45,6 +45,9 @@ def _problems(
             raise ValueError(f"{TRANSITIONS} are checked beside the rows of the draft set that they extend")
         yield from _transition_problems(columns, info, manifest, recorded.rows)
         return
+    if isinstance(columns, BranchColumns):
+        yield from _branch_problems(columns, info, manifest)
+        return
     labels = columns.target_log_probs
     if not ((labels >= LOWEST) & (labels <= 0)).all():
         yield f"target_log_probs must lie from {LOWEST:g} to 0"
@@ -68,11 +71,31 @@ def _transition_problems(
         yield "previous are not the first tokens of its draft set at the depth above"
     lists = np.repeat(np.arange(len(rows.ids)), width)
     yield from _candidate_problems(rows.ids.ravel(), rows.log_probs.ravel(), lists, vocab_size)
-    outside = columns.outside_log_mass
+    yield from _outside_problems(rows.log_probs.ravel(), columns.outside_log_mass, lists)
+
+
+def _branch_problems(columns: BranchColumns, info: ChannelInfo, manifest: Manifest) -> Iterator[str]:
+    rows, count = columns.rows, info.setting("branches")
+    if rows.lengths.shape[1] != count or (rows.lengths != np.arange(count)).any():
+        yield f"every root has branches behind 0 to {count - 1} tokens; got others"
+        return
+    if rows.depth != info.setting("depth") or rows.ids.shape[1] != info.setting("top_k"):
+        yield (
+            f"branches go to the depth {info.setting('depth')} with {info.setting('top_k')} candidates a row; got "
+            f"{rows.depth} and {rows.ids.shape[1]}"
+        )
+        return
+    lists = np.repeat(np.arange(len(rows.ids)), rows.ids.shape[1])
+    yield from _candidate_problems(rows.ids.ravel(), rows.log_probs.ravel(), lists, manifest.vocab_size)
+    yield from _outside_problems(rows.log_probs.ravel(), columns.outside_log_mass, lists)
+
+
+def _outside_problems(log_probs: Floats, outside: Floats, lists: Longs) -> Iterator[str]:
+    """Those of the mass of each row that is not kept."""
     if not ((outside >= LOWEST) & (outside <= 0)).all():
         yield f"outside_log_mass must lie from {LOWEST:g} to 0"
         return
-    mass = _mass(rows.log_probs.ravel(), lists) + np.exp(outside.astype(np.float64))
+    mass = _mass(log_probs, lists) + np.exp(outside.astype(np.float64))
     if (np.abs(mass - 1) > MASS_TOLERANCE).any():
         yield "kept and outside mass of a row must add up to 1"
 

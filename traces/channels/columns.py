@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simlab.arrays import Bools, Floats, read_only
-from simlab.channels import ChannelRows, PoolRows, TransitionRows
+from simlab.channels import BranchRows, ChannelRows, PoolRows, TransitionRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,11 +22,7 @@ class TransitionColumns:
     outside_log_mass: Floats
 
     def __post_init__(self) -> None:
-        if self.outside_log_mass.dtype != np.float32 or self.outside_log_mass.shape != (len(self.rows.ids),):
-            raise ValueError(
-                f"outside_log_mass must be float32 [{len(self.rows.ids)}]; got {self.outside_log_mass.dtype} "
-                f"{list(self.outside_log_mass.shape)}"
-            )
+        _check_outside(self.outside_log_mass, len(self.rows.ids))
         object.__setattr__(self, "outside_log_mass", read_only(self.outside_log_mass))
 
 
@@ -64,7 +60,29 @@ class PoolColumns:
         return cls(rows, np.zeros(len(rows.tokens), np.float32), np.zeros(len(rows), np.bool_))
 
 
-ChannelColumns: TypeAlias = TransitionColumns | PoolColumns
+@dataclass(frozen=True, slots=True, eq=False)
+class BranchColumns:
+    """The branches of one sequence, for each root ``t = 0 .. T-2``.
+
+    Attributes:
+        rows: what a replay reads.
+        outside_log_mass: float32 ``[sum S]``, log of the mass of each row that is not kept, from -255 to 0.
+    """
+
+    rows: BranchRows
+    outside_log_mass: Floats
+
+    def __post_init__(self) -> None:
+        _check_outside(self.outside_log_mass, len(self.rows.ids))
+        object.__setattr__(self, "outside_log_mass", read_only(self.outside_log_mass))
+
+
+def _check_outside(outside: Floats, num: int) -> None:
+    if outside.dtype != np.float32 or outside.shape != (num,):
+        raise ValueError(f"outside_log_mass must be float32 [{num}]; got {outside.dtype} {list(outside.shape)}")
+
+
+ChannelColumns: TypeAlias = TransitionColumns | PoolColumns | BranchColumns
 """All columns of a channel, of one sequence."""
 
 
@@ -76,5 +94,8 @@ def columns_part(columns: ChannelColumns, first: int, last: int) -> ChannelColum
     if isinstance(part, TransitionRows):
         assert isinstance(columns, TransitionColumns)
         return TransitionColumns(part, columns.outside_log_mass[within])
+    if isinstance(part, BranchRows):
+        assert isinstance(columns, BranchColumns)
+        return BranchColumns(part, columns.outside_log_mass[within])
     assert isinstance(columns, PoolColumns)
     return PoolColumns(part, columns.target_log_probs[within], columns.labelled[first:last])

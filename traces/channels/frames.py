@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from simlab.arrays import Bools, Floats, Ints, Longs, read_only
-from simlab.channels import POOL, ChannelRows, TransitionRows
-from simlab.traces.channels.columns import ChannelColumns, PoolColumns, TransitionColumns
+from simlab.channels import BRANCHES, POOL, BranchRows, ChannelRows, TransitionRows
+from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
 from simlab.traces.format.frames import column_of, floats_of, ints_of, key_columns, lists_of
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.format.schema import Schema, channel_schema
@@ -28,6 +28,8 @@ def channel_frame(
     columns = key_columns(texts, [len(record.text) - 1 for record in texts], schema)
     if kind == POOL:
         columns += _pool_columns([one for one in parts if isinstance(one, PoolColumns)], schema)
+    elif kind == BRANCHES:
+        columns += _branch_columns([one for one in parts if isinstance(one, BranchColumns)], schema)
     else:
         columns += _transition_columns([one for one in parts if isinstance(one, TransitionColumns)], schema)
     return pl.DataFrame(columns)
@@ -61,6 +63,32 @@ def _pool_columns(parts: Sequence[PoolColumns], schema: Schema) -> list[pl.Serie
     known = pl.Series("known", np.concatenate([np.empty(0, np.bool_), *(one.labelled for one in parts)]))
     nulled = pl.when(known).then(column).otherwise(None).alias(column.name)
     return [*found, pl.select(nulled).to_series().cast(column.dtype)]
+
+
+def _branch_columns(parts: Sequence[BranchColumns], schema: Schema) -> list[pl.Series]:
+    rows = [one.rows for one in parts]
+    # Every root has all branches, so there is no padding behind its lengths.
+    lengths = [(one.lengths.ravel(), np.ones_like(one.lengths)) for one in rows]
+    left = [one.depth - one.lengths for one in rows]
+    ids = [(one.ids.ravel(), num * np.int32(one.ids.shape[1])) for one, num in zip(rows, left, strict=True)]
+    scores = [(one.log_probs.ravel(), num * np.int32(one.ids.shape[1])) for one, num in zip(rows, left, strict=True)]
+    outside = [(one.outside_log_mass, num) for one, num in zip(parts, left, strict=True)]
+    return [
+        lists_of("lengths", lengths, schema["lengths"]),
+        lists_of("ids", ids, schema["ids"]),
+        lists_of("log_probs", scores, schema["log_probs"]),
+        lists_of("outside_log_mass", outside, schema["outside_log_mass"]),
+    ]
+
+
+def flat_branches(rows: pl.DataFrame) -> tuple[Ints, Ints, Floats]:
+    """lengths, ids and log_probs, one root after the other.
+
+    Raises:
+        ValueError: something is null that must not be.
+    """
+    flat = ints_of(_flat(rows["lengths"])), ints_of(_flat(rows["ids"])), floats_of(_flat(rows["log_probs"]))
+    return read_only(flat[0]), read_only(flat[1]), read_only(flat[2])
 
 
 def flat_transitions(rows: pl.DataFrame) -> tuple[Ints, Ints, Ints, Floats]:
@@ -105,6 +133,8 @@ def channel_columns_of(rows: pl.DataFrame, kept: ChannelRows) -> ChannelColumns:
     """
     if isinstance(kept, TransitionRows):
         return TransitionColumns(kept, floats_of(_flat(rows["outside_log_mass"])))
+    if isinstance(kept, BranchRows):
+        return BranchColumns(kept, floats_of(_flat(rows["outside_log_mass"])))
     labels = rows["target_log_probs"]
     labelled = labels.is_not_null().to_numpy()
     if (list_lengths(labels)[labelled] != kept.sizes[labelled]).any():

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 
-from simlab.channels import TransitionRows
+from simlab.channels import BranchRows, TransitionRows
 from simlab.ids import content_id
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.format.manifest import ChannelInfo
@@ -15,6 +15,7 @@ _POOL: tuple[_Names, _Names] = (
     ("sizes", "tokens", "parents", "log_probs", "expanded"),
     ("target_log_probs", "labelled"),
 )
+_BRANCHES: tuple[_Names, _Names] = (("lengths", "ids", "log_probs"), ("outside_log_mass",))
 """Arrays of the rows and of the columns, in the order in which they enter."""
 
 
@@ -24,6 +25,8 @@ def channel_digest(columns: ChannelColumns) -> str:
     if isinstance(rows, TransitionRows):
         add_array(digest, "num_previous", rows.num_rows)
         of_rows, of_columns = _TRANSITIONS
+    elif isinstance(rows, BranchRows):
+        of_rows, of_columns = _BRANCHES
     else:
         of_rows, of_columns = _POOL
     for name in of_rows:

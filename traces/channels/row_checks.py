@@ -108,6 +108,38 @@ def check_pool_rows(
     refuse(found, firsts_of(texts), texts, where, _WORDS)
 
 
+def check_branch_rows(
+    ids: Ints, log_probs: Floats, num_rows: int, texts: Sequence[SequenceRecord], vocab_size: int, where: str
+) -> None:
+    """Refuse branches that a replay could not trust.
+
+    Args:
+        ids: int32 ``[R S, K]``, of all these texts.
+        log_probs: float32, likewise.
+        num_rows: S, the rows of each root.
+        texts: whose roots they are.
+        vocab_size: of the target.
+        where: the file, for the message.
+
+    Raises:
+        TraceError: an invariant is broken.
+    """
+    found = _first_branch_fault(ids, log_probs, num_rows, vocab_size, np.zeros(vocab_size, np.uint16))
+    refuse(found, firsts_of(texts), texts, where, _WORDS)
+
+
+@borrowing_kernel
+def _first_branch_fault(ids: Ints, log_probs: Floats, num_rows: int, vocab_size: int, seen: Shorts) -> tuple[int, int]:
+    """The first fault and the root that has it."""
+    number = 0
+    for row in range(ids.shape[0]):
+        number = _next_number(number, seen)
+        fault = candidates_fault(ids[row], log_probs[row], vocab_size, seen, number)
+        if fault != WHOLE:
+            return fault, row // num_rows
+    return WHOLE, 0
+
+
 @borrowing_kernel
 def _first_transition_fault(
     previous: Ints,

@@ -7,12 +7,17 @@ import numpy as np
 import polars as pl
 
 from simlab.arrays import Longs
-from simlab.channels import POOL, ChannelRows, PoolRows, TransitionRows
+from simlab.channels import BRANCHES, POOL, BranchRows, ChannelRows, PoolRows, TransitionRows
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import ChannelColumns, columns_part
-from simlab.traces.channels.frames import channel_columns_of, flat_pools, flat_transitions, list_lengths
-from simlab.traces.channels.row_checks import check_pool_rows, check_transition_rows, transition_shape
+from simlab.traces.channels.frames import channel_columns_of, flat_branches, flat_pools, flat_transitions, list_lengths
+from simlab.traces.channels.row_checks import (
+    check_branch_rows,
+    check_pool_rows,
+    check_transition_rows,
+    transition_shape,
+)
 from simlab.traces.format.files import channel_file
 from simlab.traces.format.frames import spans
 from simlab.traces.format.manifest import Manifest
@@ -88,6 +93,8 @@ def _read(
         check_pool_rows(flat, texts, info, manifest.vocab_size, where)
         with damage_named(place, name):
             return rows, PoolRows(*flat)
+    if info.kind == BRANCHES:
+        return _read_branches(place, manifest, channel, shard, texts, schema)
     shape = transition_shape(info, manifest)
     num_rows, width, _ = shape
     num = int(num_rows.sum())
@@ -103,6 +110,31 @@ def _read(
     check_transition_rows(previous, ids, log_probs, base, texts, shape, where)
     with damage_named(place, name):
         return rows, TransitionRows(found, previous, ids, log_probs)
+
+
+def _read_branches(
+    place: str | Path,
+    manifest: Manifest,
+    channel: str,
+    shard: int,
+    texts: Sequence[SequenceRecord],
+    schema: Schema,
+) -> tuple[pl.DataFrame, ChannelRows]:
+    info, name = manifest.channels[channel], channel_file(channel, shard)
+    roots, where = [len(record.text) - 1 for record in texts], f"{name} in {place}"
+    count, depth, width = (info.setting(one) for one in ("branches", "depth", "top_k"))
+    num = sum(depth - length for length in range(count))
+    rows = read_rows(place, manifest, name, schema, texts, roots, sum(roots) * num * width)
+    lists = {"lengths": count, "ids": num * width, "log_probs": num * width, "outside_log_mass": num}
+    _check_lists(rows, {one: np.full(len(rows), length) for one, length in lists.items() if one in schema}, where)
+    with damage_named(place, name):
+        lengths, ids, log_probs = flat_branches(rows)
+        lengths, ids, log_probs = lengths.reshape(-1, count), ids.reshape(-1, width), log_probs.reshape(-1, width)
+        if (lengths != np.arange(count)).any():
+            raise ValueError(f"lengths must be 0 to {count - 1} in each row")
+    check_branch_rows(ids, log_probs, num, texts, manifest.vocab_size, where)
+    with damage_named(place, name):
+        return rows, BranchRows(lengths, depth, ids, log_probs)
 
 
 def _check_lists(rows: pl.DataFrame, expected: Mapping[str, Longs], where: str) -> None:

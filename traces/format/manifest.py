@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from simlab.channels import KINDS, POOL, TRANSITIONS
+from simlab.channels import BRANCHES, KINDS, POOL, TRANSITIONS
 from simlab.errors import TraceError
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.sampling.choice import Sampling
@@ -29,8 +29,9 @@ MOST_TOKENS = 1 << 24
 _MOST = {
     TRANSITIONS: {"depth": MOST_DEPTH, "previous": 255, "top_k": MOST_KEPT},
     POOL: {"depth": MOST_DEPTH},
+    BRANCHES: {"depth": 255, "branches": 255, "top_k": MOST_KEPT},
 }
-"""Settings that each channel of a kind has, and the largest value of each; ``previous`` is stored as uint8."""
+"""Settings that each channel of a kind has, and the largest value of each; ``previous`` and ``lengths`` are uint8."""
 
 ALL = "all"
 """The positions of a channel that has a row for every root."""
@@ -111,7 +112,7 @@ class ChannelInfo:
     """What one channel recorded, beside the draft sets.
 
     Attributes:
-        kind: ``transitions``, ``pool``, or one that this simlab does not read yet.
+        kind: ``transitions``, ``pool``, ``branches``, or one that this simlab does not read yet.
         producer: the model that scored the tokens.
         extends: the draft set whose candidates or states it goes on from; None: it stands for itself.
         extends_id: the id of that draft set.
@@ -137,6 +138,8 @@ class ChannelInfo:
             _check_settings(self.kind, self.settings)
         if self.kind == TRANSITIONS and self.extends is None:
             raise ValueError("transitions extend a draft set, whose first tokens they stand below")
+        if self.kind == BRANCHES and self.extends is None:
+            raise ValueError("branches extend a draft set, behind whose chain they stand")
 
     @property
     def is_read(self) -> bool:
@@ -306,6 +309,8 @@ class Manifest:
                 raise ValueError(f"the channel {name} extends the draft set {info.extends} with another id")
             if info.kind == TRANSITIONS and info.extends is not None:
                 _check_base(name, info, self.draft_sets[info.extends])
+            if info.kind == BRANCHES and info.extends is not None:
+                _check_branches(name, info, self.draft_sets[info.extends])
 
     def held(self) -> TraceContents:
         """The contents of a finished trace."""
@@ -445,6 +450,25 @@ def _check_base(name: str, info: ChannelInfo, base: DraftSet) -> None:
         raise ValueError(
             f"the channel {name} stands below {info.setting('previous')} tokens of each depth; its draft set keeps "
             f"{base.min_width} for certain"
+        )
+
+
+def num_branches(base_depth: int, depth: int) -> int:
+    """How many branches a root has: one behind each beginning of the chain, 0 tokens long or more, that leaves a depth.
+
+    Args:
+        base_depth: of the draft set whose chain it is.
+        depth: the last one of the second drafter.
+    """
+    return min(base_depth, depth - 1) + 1
+
+
+def _check_branches(name: str, info: ChannelInfo, base: DraftSet) -> None:
+    expected = num_branches(base.depth, info.setting("depth"))
+    if info.setting("branches") != expected:
+        raise ValueError(
+            f"the channel {name} has {info.setting('branches')} branches; behind a chain of {base.depth} tokens, to "
+            f"the depth {info.setting('depth')}, there are {expected}"
         )
 
 

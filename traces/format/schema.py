@@ -5,7 +5,7 @@
 
 import polars as pl
 
-from simlab.channels import POOL
+from simlab.channels import BRANCHES, POOL
 
 NUM_TOP = 16
 """Ids and log-probs of the target that a tokens row keeps (fewer in a smaller vocabulary)."""
@@ -69,6 +69,13 @@ def channel_schema(kind: str, depth: int) -> Schema:
             "log_probs": pl.List(pl.Float32()),
             "expanded": pl.List(pl.Boolean()),
             "target_log_probs": pl.List(pl.Float32()),
+        }
+    if kind == BRANCHES:
+        return keys | {
+            "lengths": pl.List(pl.UInt8()),
+            "ids": pl.List(pl.Int32()),
+            "log_probs": pl.List(pl.Float32()),
+            "outside_log_mass": pl.List(pl.Float32()),
         }
     return keys | {
         "num_previous": pl.Array(pl.UInt8(), depth),

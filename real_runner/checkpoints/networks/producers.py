@@ -6,36 +6,40 @@ from pathlib import Path
 
 import torch
 
-from simlab.channels import TRANSITIONS
+from simlab.channels import BRANCHES, TRANSITIONS
 from simlab.channels.rows import EXACT_NODES
 from simlab.errors import ModelError, named_or_listed
 from simlab.policy import MADE_WITH
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
-from simlab.real_runner.checkpoints.files import load_head, load_scorer
+from simlab.real_runner.checkpoints.files import load_drafter, load_head, load_scorer
 from simlab.real_runner.checkpoints.layout import Fields
+from simlab.real_runner.checkpoints.layouts import read_config
 from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
 from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3
 from simlab.real_runner.checkpoints.networks.taps import is_scorer, scorer_from_json
 from simlab.real_runner.checkpoints.networks.treeflash import head_from_json
+from simlab.real_runner.drafters.config import check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3_producer import eagle3_producer
 from simlab.real_runner.heads.path_pool import PathReach
 from simlab.real_runner.heads.path_producer import PathProducer
-from simlab.real_runner.heads.producer import Producer, Reach, TextProducer
+from simlab.real_runner.heads.producer import Producer, Reach, StagedProducer, TextProducer
+from simlab.real_runner.heads.redraft_producer import RedraftProducer
+from simlab.real_runner.heads.redrafts import RedraftReach
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.taps_producer import TapsProducer
 from simlab.real_runner.heads.treeflash_producer import TreeFlashProducer
 from simlab.real_runner.targets.model import Target
 
-WithModels = Callable[[DFlashDrafter, Target], Producer]
+WithModels = Callable[[DFlashDrafter, Target], Producer | StagedProducer]
 """From a drafter and a target, on the device where they run, to the producer there."""
 
 WithTarget = Callable[[Target], TextProducer]
 """Likewise, of a network that needs no drafter."""
 
-_OF_DRAFTERS = ("depth", "order", EXACT_NODES)
+_OF_DRAFTERS = ("depth", "order", "branches", EXACT_NODES)
 """Settings in a manifest that a network does not choose."""
 
 
@@ -70,13 +74,16 @@ def load_producer(
     Raises:
         ModelError: there is no such network, it belongs to another drafter, or the settings are not its own.
     """
-    fields = read_fields(config_file(place))
+    fields, own_digest = read_fields(config_file(place)), checkpoint_digest(place)
+    if is_drafter_alone(fields) and makes_redrafts(settings, own_digest == digest):
+        second, redrafted = load_drafter(place, dtype), redraft_reach(fields, settings)
+        return lambda its, target: _redraft_producer(second, its, target, redrafted)
     if is_drafter_alone(fields):
-        if checkpoint_digest(place) != digest:
+        if own_digest != digest:
             raise ModelError(
-                f"{place} is a drafter, which goes on from its own rows alone, and the draft set here is of another; "
-                f"add its rows first, `simlab record --trace DIR --add-draft NAME={place}`, and choose them with "
-                "--draft-set NAME"
+                f"{place} is a drafter, which goes on from its own rows alone where a beam is set, and the draft set "
+                f"here is of another; add its rows first, `simlab record --trace DIR --add-draft NAME={place}`, and choose "
+                "them with --draft-set NAME, or leave beam out: then it redrafts behind the chain of the other"
             )
         paths = path_reach(settings)
         return lambda its, target: PathProducer(its, target, paths)
@@ -87,12 +94,26 @@ def load_producer(
     return lambda its, target: TreeFlashProducer(head.to(target.device), its, target, reach)
 
 
-def reach_of(fields: Fields, settings: Mapping[str, object]) -> Reach | Eagle3Reach:
+def makes_redrafts(settings: Mapping[str, object], is_base: bool) -> bool:
+    """Whether a drafter's checkpoint redrafts behind a chain, and does not make pools of its own paths.
+
+    Another drafter than the draft set's redrafts, unless a ``beam`` is set. The same one makes pools, unless
+    ``branches`` are set, whose number is not read: all beginnings of the chain are recorded.
+
+    Args:
+        settings: as typed behind the checkpoint, or as a manifest has them.
+        is_base: whether it is the draft set's own drafter, whose chain it is.
+    """
+    return "beam" not in settings and ("branches" in settings or not is_base)
+
+
+def reach_of(fields: Fields, settings: Mapping[str, object], is_base: bool) -> Reach | Eagle3Reach:
     """How far a channel of a checkpoint reaches, without loading it.
 
     Args:
         fields: of its ``config.json``.
         settings: as typed behind the checkpoint, or as a manifest has them; what is not there is as its kind has it.
+        is_base: whether it is the checkpoint of the drafter that it goes on from.
 
     Raises:
         ModelError: the settings are not those of its kind.
@@ -100,7 +121,8 @@ def reach_of(fields: Fields, settings: Mapping[str, object]) -> Reach | Eagle3Re
     if is_eagle3(fields):
         return eagle3_reach(settings)
     if is_drafter_alone(fields):
-        return path_reach(settings)
+        is_second = makes_redrafts(settings, is_base)
+        return redraft_reach(fields, settings) if is_second else path_reach(settings)
     return scorer_reach(fields, settings) if is_scorer(fields) else head_reach(settings)
 
 
@@ -119,6 +141,37 @@ def path_reach(settings: Mapping[str, object]) -> PathReach:
         return PathReach(**_own("a drafter that goes on from its own rows", settings, ("beam", "top_k")))
     except ValueError as error:
         raise ModelError(str(error)) from error
+
+
+def redraft_reach(fields: Fields, settings: Mapping[str, object]) -> RedraftReach:
+    """The reach of a second drafter.
+
+    Raises:
+        ModelError: the settings are not those of redrafts, or its ``config.json`` is damaged.
+    """
+    depth = read_config(fields).depth
+    try:
+        return RedraftReach(depth, **_own("a drafter that redrafts behind a chain", settings, MADE_WITH[BRANCHES]))
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+
+
+def _redraft_producer(
+    second: DFlashDrafter, first: DFlashDrafter, target: Target, reach: RedraftReach
+) -> RedraftProducer:
+    """A second drafter, on the device where its target begins.
+
+    Raises:
+        ModelError: it was made for another target, or has fewer tokens than a row keeps.
+    """
+    config = second.config
+    check_sizes(config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
+    num_tokens = config.draft_vocab_size or config.vocab_size
+    if reach.top_k > num_tokens:
+        raise ModelError(
+            f"the second drafter was asked for {reach.top_k} tokens a row, and has {num_tokens}; give a smaller top_k"
+        )
+    return RedraftProducer(second.to(target.device), target, first.config.depth, reach)
 
 
 def eagle3_reach(settings: Mapping[str, object]) -> Eagle3Reach:

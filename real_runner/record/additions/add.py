@@ -19,12 +19,13 @@ from simlab.errors import ModelError, TraceError
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.checkpoints.layout import Fields
+from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
 from simlab.real_runner.checkpoints.networks.producers import load_producer, load_text_producer, reach_of
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
-from simlab.real_runner.heads.producer import Reach
+from simlab.real_runner.heads.producer import Reach, StagedProducer
 from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
 from simlab.real_runner.record.manifests import draft_set_of
 from simlab.real_runner.record.progress import RecordingProgress
@@ -210,8 +211,8 @@ def load_channel(options: ChannelOptions) -> Addition[ChannelColumns]:
         SimlabError: one cannot be loaded, or does not belong to the trace or to the others.
     """
     trace, place = opened(options), find_drafter(options.checkpoint)
-    reach = checked_reach(options, trace, read_fields(config_file(place.folder)))
     model = ModelInfo(repository_of(options.checkpoint), place.revision, checkpoint_digest(place.folder))
+    reach = checked_reach(options, trace, read_fields(config_file(place.folder)), model.digest)
     if isinstance(reach, Eagle3Reach):
         return _without_drafter(options, trace, place.folder, model, reach)
     return _on_drafter(options, trace, place.folder, model, reach)
@@ -237,7 +238,8 @@ def _on_drafter(
     drafter.config = drafter.config.with_block(base.block_size)
     with_models = load_producer(place, options.settings, drafter, digest, dtype_of(dtype))
     models = _load_models(options, trace, draft, base.tap_offset, base.block_size)
-    producer, taps = with_models(models.drafter, models.target), models.drafter.config.target_layer_ids
+    producer = with_models(models.drafter, models.target)
+    taps = producer.taps if isinstance(producer, StagedProducer) else models.drafter.config.target_layer_ids
     info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
 
     def columns(recorded: RecordedSequence) -> ChannelColumns:
@@ -308,25 +310,28 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
     )
 
 
-def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields) -> Reach | Eagle3Reach:
+def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest: str | None) -> Reach | Eagle3Reach:
     """How far a channel will reach, which the draft set that it extends allows.
 
     Args:
         options: its settings, and what it extends.
         trace: holds the draft set.
         fields: of the checkpoint's ``config.json``.
+        digest: of the checkpoint; None: it is not at hand, and whether it is the draft set's own drafter goes by names.
 
     Raises:
         ModelError: the settings are none of the network's.
         TraceError: it would read more candidates than the draft set keeps, or a draft set was named and it reads none.
     """
-    reach = reach_of(fields, options.settings)
-    if isinstance(reach, Eagle3Reach):
+    if is_eagle3(fields):
         given = [name for name, one in (("--draft", options.draft), ("--draft-set", options.draft_set)) if one]
         if given:
             raise TraceError(f"an EAGLE-3 head reads the target alone, and no drafter; leave {' and '.join(given)} out")
-        return reach
+        return reach_of(fields, options.settings, is_base=False)
     base = trace.manifest.draft_sets[base_name(trace, options)]
+    is_base = repository_of(options.checkpoint) == base.model.name if digest is None else digest == base.model.digest
+    reach = reach_of(fields, options.settings, is_base)
+    assert not isinstance(reach, Eagle3Reach)
     wanted = min(reach.width, base.num_proposable)
     if wanted > base.min_width:
         raise TraceError(

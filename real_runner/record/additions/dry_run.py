@@ -55,7 +55,7 @@ def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
 
 def _sizes(options: ChannelOptions, trace: Trace) -> tuple[int, float]:
     """Tokens that a channel scores at each root, and bytes that they take."""
-    reach = checked_reach(options, trace, config_fields(options.checkpoint))
+    reach = checked_reach(options, trace, config_fields(options.checkpoint), None)
     if isinstance(reach, Eagle3Reach):
         return reach.num_nodes, reach.disk_bytes
     base = trace.manifest.draft_sets[base_name(trace, options)]

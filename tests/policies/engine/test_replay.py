@@ -53,6 +53,7 @@ SETTINGS: dict[str, list[str]] = {
     "survival": ["", "threshold=0", "threshold=0.3,budget=9"],
     "taps": ["budget=9,beam=3", "budget=24,beam=3,depth_price=0/0.5"],
     "jetspec": ["budget=9,beam=3,width=4", "budget=24,beam=3,width=4,order=best-first"],
+    "d2sd": ["budget=1/9,branches=2", "budget=24,exclude=true", "budget=24,width=3"],
     "eagle3": ["budget=1/9,beam=3,top_k=4,steps=2", "budget=24,beam=3,top_k=4,steps=4"],
     "tree": [
         one.replace("channel=taps", "channel=taps,pool_beam=3").replace("pool_beam=10", "pool_beam=3,top_k=4,steps=4")

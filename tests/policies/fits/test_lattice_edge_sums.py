@@ -10,7 +10,7 @@ from order_checks import texts
 from random_channels import draft_at
 from scoring_oracles import rank_class
 
-from simlab.channels import Transitions
+from simlab.channels import Pool, Transitions
 from simlab.policies.composition import Composition
 from simlab.policies.edges.models import NGramCorrected
 from simlab.policies.edges.ngram import counts_from_rows
@@ -38,6 +38,7 @@ def below_at(source: LatticeSource, recorded: RecordedSequence, t: int) -> latti
         assert isinstance(source, TransitionSource)
         rows = one.num_rows.tolist(), one.previous.tolist(), one.ids.tolist(), one.log_probs.tolist()
         return lattice_oracle.below_transitions(*rows, source.previous, source.top_k)
+    assert isinstance(one, Pool)
     return lattice_oracle.below_pool(one.tokens.tolist(), one.parents.tolist(), one.log_probs.tolist())
 
 

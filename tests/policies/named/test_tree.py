@@ -21,6 +21,7 @@ CHANNELS = {
     "transitions": "channel=treeflash,previous=2,top_k=3",
     "pool": "channel=taps,pool_beam=3",
     "eagle3": "channel=eagle3,pool_beam=3,top_k=4,steps=2",
+    "redrafts": "channel=d2sd,branches=2,top_k=3",
 }
 
 

@@ -11,7 +11,7 @@ from ngram_oracle import PlainNGram
 from order_checks import check_columns, check_layer
 from random_channels import VOCAB, as_nodes, draft_at, pool_rows, transition_rows, whole_pool, with_channel, zero_head
 
-from simlab.channels import PoolRows, TransitionRows, Transitions
+from simlab.channels import Pool, PoolRows, TransitionRows, Transitions
 from simlab.errors import MissingChannelError
 from simlab.policies.composition import Composition
 from simlab.policies.edges.models import Marginal, NGramCorrected
@@ -40,6 +40,7 @@ def plain(source: LatticeSource, recorded: RecordedSequence, t: int) -> lattice_
         assert isinstance(source, TransitionSource)
         rows = one.num_rows.tolist(), one.previous.tolist(), one.ids.tolist(), one.log_probs.tolist()
         return lattice_oracle.below_transitions(*rows, source.previous, source.top_k)
+    assert isinstance(one, Pool)
     assert isinstance(source, PoolSource)
     nodes = one.tokens.tolist(), one.parents.tolist(), one.log_probs.tolist()
     deepest = dict(source.need.least).get("depth", 1 << 30)
