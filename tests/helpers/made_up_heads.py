@@ -7,8 +7,9 @@ import torch
 from channel_texts import joint_needs
 from random_eagle3 import random_eagle3_for
 from random_heads import random_scorer
+from random_redrafts import random_redrafts
 
-from simlab.channels import POOL
+from simlab.channels import BRANCHES, POOL
 from simlab.policy import AnyPolicy
 from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3_producer import eagle3_producer
@@ -41,6 +42,9 @@ def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0)
     channels: dict[str, AnyProducer] = {}
     for need in joint_needs(policies):
         equal, least = dict(need.equal), dict(need.least)
+        if need.kind == BRANCHES:
+            channels[need.name] = random_redrafts(models, seed, least["top_k"])
+            continue
         if "steps" in least:
             reach = Eagle3Reach(equal["beam"], equal["top_k"], least["steps"])
             channels[need.name] = eagle3_producer(random_eagle3_for(target, seed).to(target.device), target, reach)
