@@ -26,7 +26,7 @@ CUT = {
 MADE_WITH = {
     TRANSITIONS: ("previous", "top_k", "candidates"),
     POOL: ("beam", "extensions", "top_k", "steps"),
-    BRANCHES: ("top_k",),
+    BRANCHES: ("branches", "top_k"),
 }
 """The settings that bound how much is made of a channel, by its kind: as typed behind the checkpoint of its network."""
 

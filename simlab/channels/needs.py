@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from simlab.channels.rows import EXACT_NODES, KINDS, POOL
+from simlab.channels.rows import BRANCHES, EXACT_NODES, KINDS, POOL
 from simlab.errors import MissingChannelError, did_you_mean
 from simlab.policy import AnyPolicy, ChannelNeed
 
@@ -77,6 +77,12 @@ def _check_channel(policy: AnyPolicy, need: ChannelNeed, held: Held) -> None:
         raise MissingChannelError(
             f"{reads}, and {held.place} has none of that name{did_you_mean(need.name, held.channels) or f': {holds}'}; "
             f"record it: {_command(need, need.name, held)}"
+        )
+    asked, branches = dict(need.least).get("branches", 0), found.settings.get("branches")
+    if found.kind == need.kind == BRANCHES and isinstance(branches, int) and branches < asked:
+        raise MissingChannelError(
+            f"{reads} and asks for {asked} branches, where a root has {branches}, all of which were recorded; give it "
+            "fewer"
         )
     reason = next(_reasons(need, found, held.draft), None)
     if reason is not None:

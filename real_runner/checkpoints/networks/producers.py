@@ -82,8 +82,8 @@ def load_producer(
         if own_digest != digest:
             raise ModelError(
                 f"{place} is a drafter, which goes on from its own rows alone where a beam is set, and the draft set "
-                f"here is of another; add its rows first, `simlab record --trace DIR --add-draft NAME={place}`, and choose "
-                "them with --draft-set NAME, or leave beam out: then it redrafts behind the chain of the other"
+                f"here is of another; add its rows first, `simlab record --trace DIR --add-draft NAME={place}`, and "
+                "choose them with --draft-set NAME, or leave beam out: then it redrafts behind the chain of the other"
             )
         paths = path_reach(settings)
         return lambda its, target: PathProducer(its, target, paths)

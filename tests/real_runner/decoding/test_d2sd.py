@@ -129,7 +129,7 @@ def test_a_chain_that_is_one_token_off_would_be_found(monkeypatch: pytest.Monkey
         ids: Ints = np.roll(marginals.ids, int(marginals.offsets[1]))
         return whole(self, replace(drafted, marginals=replace(marginals, ids=ids)), lengths)
 
-    policy = D2SD(40, branches=9)
+    policy = D2SD(40, branches=4)
     monkeypatch.setattr(RedraftText, "at_root", shifted)
     decoded = long_text(models, policy)
     monkeypatch.undo()

@@ -14,18 +14,21 @@ from killed_writers import Killed, kill_after
 from safetensors.torch import load_file, save_file
 
 import simlab
-from simlab.channels import TransitionRows
+from simlab.channels import BranchRows, TransitionRows
 from simlab.cli.main import main
-from simlab.errors import ModelError, SimlabError, TraceError
+from simlab.errors import MissingChannelError, ModelError, SimlabError, TraceError
 from simlab.grid import STEPS_PER_NAT
+from simlab.policies.named.d2sd import D2SD
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.real_runner.checkpoints.files import save_head
+from simlab.real_runner.checkpoints.files import save_drafter, save_head
+from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads import treeflash_producer
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record
 from simlab.recorded import RecordedSequence
+from simlab.sequence_replay import check_needs, rounds
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 
@@ -272,7 +275,7 @@ def test_what_does_not_belong_together_is_refused(made: Path, trace: Path) -> No
     refused(replace(head, draft=str(made / "other")), ModelError, "give that drafter with --draft")
     alone = replace(head, checkpoint=str(made / "drafter"))
     refused(alone, ModelError, "no setting previous; expected beam, top_k")
-    refused(replace(alone, checkpoint=str(made / "other"), settings={}), ModelError, "--add-draft NAME=")
+    refused(replace(alone, checkpoint=str(made / "other"), settings={"beam": 2}), ModelError, "--add-draft NAME=")
     target = tiny_models.make_target(trace.parent / "target", seed=5)
     refused(replace(head, target=str(target)), TraceError, "give that target with --target")
     wide = replace(head, settings={"previous": WIDTH + 1, "top_k": 4})
@@ -373,3 +376,84 @@ def test_a_mistake_is_one_sentence(typed: tuple[str, ...], words: str, capsys: p
     err = said(capsys, *typed, code=2)
     assert words in err
     assert err.count("\n") == 1
+
+
+def branch_rows(trace: Trace, name: str) -> list[BranchRows]:
+    found = []
+    for one in trace.recorded("dflash", channels=[name]):
+        rows = one.channels[name]
+        assert isinstance(rows, BranchRows)
+        found.append(rows)
+    return found
+
+
+def test_another_drafter_redrafts_behind_every_beginning(made: Path, trace: Path) -> None:
+    found = channel(made, trace, "d2sd", "other", {"top_k": 3})
+    info, base = found.manifest.channels["d2sd"], found.manifest.draft_sets["dflash"]
+    depth = 2
+    assert info.kind == "branches"
+    assert info.extends == "dflash"
+    assert info.settings == {"depth": depth, "branches": min(base.depth, depth - 1) + 1, "top_k": 3}
+    for rows in branch_rows(found, "d2sd"):
+        assert (rows.lengths == np.arange(info.setting("branches"))).all()
+        assert rows.ids.shape[1] == 3
+    narrow = channel(made, trace, "narrow", "other", {"top_k": 1})
+    for wide, one in zip(branch_rows(narrow, "d2sd"), branch_rows(narrow, "narrow"), strict=True):
+        assert np.array_equal(wide.ids[:, :1], one.ids)
+    policy = D2SD(10, branches=2, channel="d2sd")
+    check_needs(policy, narrow.holds("dflash"))
+    assert all(list(rounds(policy, one)) for one in narrow.recorded("dflash", channels=["d2sd"]) if len(one.text) > 1)
+    for wrong, words in (
+        (D2SD(10, branches=9), "asks for 9 branches, where a root has 2, all of which were recorded; give it fewer"),
+        (D2SD(10, branches=2, width=4), "wants top_k 4 at least, where 3 was recorded; record it beside"),
+    ):
+        with pytest.raises(MissingChannelError, match=words):
+            check_needs(wrong, narrow.holds("dflash"))
+
+
+def test_the_same_drafter_redrafts_where_branches_are_typed(made: Path, trace: Path) -> None:
+    found = channel(made, trace, "twice", "drafter", {"branches": 1, "top_k": WIDTH})
+    assert found.manifest.channels["twice"].kind == "branches"
+    for one, rows in zip(found.recorded("dflash"), branch_rows(found, "twice"), strict=True):
+        assert one.rows is not None
+        for own, redraft in zip(one.rows.rows(), rows.rows(), strict=True):
+            kept = own.first_ranks(WIDTH)
+            assert redraft.only([0]).ids.ravel().tolist() == kept.ids.tolist()
+    paths = channel(made, trace, "paths", "drafter", {"beam": 2, "top_k": 2})
+    assert paths.manifest.channels["paths"].kind == "pool"
+
+
+def test_killed_and_resumed_branches_have_the_same_bytes(made: Path, trace: Path) -> None:
+    options = ChannelOptions(str(trace), "d2sd", str(made / "other"), settings={"top_k": 3}, resume=True)
+    with pytest.MonkeyPatch.context() as patch:
+        count = kill_after(patch, 10**9)
+        add(options)
+        num_events = count()
+    expected = bytes_of(trace)
+    for point in range(1, num_events + 1, 3):
+        folder = trace.parent / f"killed-{point}"
+        shutil.copytree(made / "trace", folder)
+        with pytest.MonkeyPatch.context() as patch:
+            kill_after(patch, point)
+            with pytest.raises(Killed):
+                add(replace(options, trace=str(folder)))
+        add(replace(options, trace=str(folder)))
+        assert bytes_of(folder) == expected, f"killed at event {point}"
+
+
+def test_a_second_drafter_that_does_not_fit_is_refused(made: Path, trace: Path) -> None:
+    second = ChannelOptions(str(trace), "d2sd", str(made / "other"), settings={"top_k": 3})
+    refused(replace(second, settings={"beam": 2}), ModelError, "or leave beam out: then it redrafts")
+    refused(replace(second, settings={"top_k": 10**6}), ModelError, "give a smaller top_k")
+    wider = trace.parent / "wider"
+    save_drafter(DFlashDrafter(replace(tiny_models.drafter_config(), vocab_size=77)), wider, torch.float32)
+    refused(replace(second, checkpoint=str(wider)), ModelError, "made for a target with vocabulary 77")
+
+
+def test_the_command_foresees_and_adds_branches(made: Path, trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ("--trace", str(trace), "--add-channel", f"d2sd={made / 'other'},branches=2,top_k=5")
+    assert "15 scored tokens at each" in said(capsys, *typed, "--dry-run")
+    assert "expected time" in said(capsys, *typed, "--dry-run", "sample")
+    assert "Added: the channel d2sd" in said(capsys, *typed)
+    assert main(["inspect", str(trace)]) == 0
+    assert main(["replay", "--trace", str(trace), "-p", "d2sd:branches=2,budget=9"]) == 0
