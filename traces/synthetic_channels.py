@@ -3,22 +3,22 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simlab.channels import POOL, TRANSITIONS
+from simlab.channels import BRANCHES, POOL, TRANSITIONS
 from simlab.recorded import RecordedSequence
-from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
+from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.traces.adder import add_channel
-from simlab.traces.channels.columns import PoolColumns, TransitionColumns
-from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, ModelInfo
+from simlab.traces.channels.columns import BranchColumns, PoolColumns, TransitionColumns
+from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, ModelInfo, num_branches
 from simlab.traces.reader import open_trace
 
 
 @dataclass(frozen=True, slots=True)
 class SyntheticChannels:
-    """What is made up beside the draft set: the channel ``transitions`` and the channel ``pool``, of a beam.
+    """What is made up beside the draft set: the channels ``transitions``, ``pool``, of a beam, and ``branches``.
 
     Attributes:
         previous: tokens of each depth that transitions stand below.
-        top_k: candidates of a row, and children of a node.
+        top_k: candidates of a row, whether of transitions or branches, and children of a node.
         beam: nodes of each depth that are expanded.
     """
 
@@ -46,8 +46,13 @@ def add_synthetic_channels(folder: Path, channels: SyntheticChannels = DEFAULT_C
     def pool(recorded: RecordedSequence) -> PoolColumns:
         return PoolColumns.unlabelled(made_up_pools(recorded, depth, channels.top_k, vocab_size, channels.beam))
 
+    def branches(recorded: RecordedSequence) -> BranchColumns:
+        return BranchColumns(*made_up_branches(recorded, depth, channels.top_k, vocab_size))
+
     of_rows = {"depth": depth, "previous": channels.previous, "top_k": channels.top_k, "order": BASE_RANK}
     of_nodes = {"depth": depth, "top_k": channels.top_k, "beam": channels.beam}
+    of_branches = {"depth": depth, "branches": num_branches(depth, depth), "top_k": channels.top_k}
     base = (draft, trace.draft_ids[draft])
     add_channel(folder, TRANSITIONS, ChannelInfo(TRANSITIONS, producer, *base, of_rows, "float32"), transitions)
     add_channel(folder, POOL, ChannelInfo(POOL, producer, *base, of_nodes, "float32"), pool)
+    add_channel(folder, BRANCHES, ChannelInfo(BRANCHES, producer, *base, of_branches, "float32"), branches)

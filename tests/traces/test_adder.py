@@ -15,10 +15,10 @@ from killed_writers import Killed, kill_after
 from signed_files import signed
 
 from simlab import ChannelNeed, Draft, DraftTree, Needs, Stateless, check_needs, replay_sequence
-from simlab.channels import POOL, TRANSITIONS, PoolRows, TransitionRows, Transitions
+from simlab.channels import BRANCHES, POOL, TRANSITIONS, BranchRows, PoolRows, TransitionRows, Transitions
 from simlab.errors import InUseError, MissingChannelError, TraceError
 from simlab.recorded import RecordedSequence
-from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
+from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.traces.adder import ChannelAdder, DraftAdder, add_channel, add_draft
 from simlab.traces.channels.columns import ChannelColumns, PoolColumns, TransitionColumns
 from simlab.traces.channels.ids import channel_digest
@@ -151,8 +151,15 @@ def test_odd_shapes_are_whole(
     channels = replace(channels, top_k=min(channels.top_k, vocab_size))
     write_synthetic_trace(folder, seed, num_sequences, length, depth, 4, vocab_size, channels=channels)
     report = check_trace(folder)
-    assert list(report.channels) == [TRANSITIONS, POOL]
-    texts = [one for one in open_trace(folder).recorded(DRAFT, channels=[TRANSITIONS, POOL]) if len(one.text) > 1]
+    assert list(report.channels) == [TRANSITIONS, POOL, BRANCHES]
+    names = [TRANSITIONS, POOL, BRANCHES]
+    texts = [one for one in open_trace(folder).recorded(DRAFT, channels=names) if len(one.text) > 1]
+    for one in texts:
+        made, rows = made_up_branches(one, depth, channels.top_k, vocab_size)[0], one.channels[BRANCHES]
+        assert isinstance(rows, BranchRows)
+        assert rows.depth == made.depth
+        for name in ("lengths", "ids", "log_probs"):
+            np.testing.assert_array_equal(getattr(rows, name), getattr(made, name))
     assert all(isinstance(one.channels[POOL], PoolRows) for one in texts)
     assert all(isinstance(one.channels[TRANSITIONS], TransitionRows) for one in texts)
 

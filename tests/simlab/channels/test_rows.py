@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simlab.channels import ChannelRows, Pool, TransitionRows, Transitions, join_channels, kind_of
+from simlab.channels import Branches, BranchRows, Channel, ChannelRows, Pool, TransitionRows, join_channels, kind_of
 from simlab.channels.rows import MOST_EXACT, beam_sizes, node_depths, num_beam_nodes
 from simlab.recorded import RecordedSequence
-from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
+from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.testing.random_texts import random_sequence
 
 SEEDS = st.integers(0, 10_000)
@@ -22,11 +22,11 @@ def random_text(seed: int) -> RecordedSequence:
     return random_sequence(np.random.default_rng(seed), VOCAB - 2)
 
 
-def arrays_of(one: Transitions | Pool | ChannelRows) -> list[np.ndarray]:
+def arrays_of(one: Channel | ChannelRows) -> list[np.ndarray]:
     return [getattr(one, name) for name in type(one).__slots__]
 
 
-def assert_same(one: Transitions | Pool | ChannelRows, other: Transitions | Pool | ChannelRows) -> None:
+def assert_same(one: Channel | ChannelRows, other: Channel | ChannelRows) -> None:
     assert type(one) is type(other)
     for ours, theirs in zip(arrays_of(one), arrays_of(other), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -150,3 +150,71 @@ def test_what_is_no_channel_is_refused() -> None:
 def test_nodes_of_a_beam_are_counted_without_its_list(beam: int, top_k: int, num_passes: int) -> None:
     assert num_beam_nodes(beam, top_k, num_passes) == sum(beam_sizes(beam, top_k, num_passes))
     assert num_beam_nodes(beam, 1, 10**9) == 10**9 + 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, deeper=st.integers(-2, 2), top_k=st.integers(1, 9), narrow=st.integers(1, 9), tied=st.booleans())
+def test_branches_cut_to_less_are_those_made_with_less(
+    seed: int, deeper: int, top_k: int, narrow: int, tied: bool
+) -> None:
+    text = random_text(seed)
+    assert text.rows is not None
+    depth = max(1, text.rows.counts.shape[1] + deeper)
+    wide, less = (made_up_branches(text, depth, size, VOCAB, tied)[0] for size in (top_k, min(top_k, narrow)))
+    for one, other in zip(wide.rows(), less.rows(), strict=True):
+        assert_same(one.first(narrow), other)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, deeper=st.integers(0, 2), data=st.data())
+def test_some_branches_are_their_own_rows(seed: int, deeper: int, data: st.DataObject) -> None:
+    text = random_text(seed)
+    assert text.rows is not None
+    rows = made_up_branches(text, text.rows.counts.shape[1] + deeper, 3, VOCAB)[0]
+    for one in rows.rows():
+        lengths = data.draw(st.lists(st.sampled_from([*one.lengths.tolist(), one.depth])))
+        found, starts = one.only(lengths), np.concatenate([[0], np.cumsum(one.depth - one.lengths)])
+        wanted = sorted({length for length in lengths if length < one.depth})
+        assert found.lengths.tolist() == wanted
+        places = [row for length in wanted for row in range(starts[length], starts[length + 1])]
+        assert np.array_equal(found.ids, one.ids[places])
+        assert np.array_equal(found.log_probs, one.log_probs[places])
+        if len(one.lengths) > 1:
+            with pytest.raises(ValueError, match="there is no branch behind 0 tokens"):
+                one.only([1]).only([0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, cut=st.integers(0, 11))
+def test_branches_joined_are_those_of_each(seed: int, cut: int) -> None:
+    text = random_text(seed)
+    assert text.rows is not None
+    rows = made_up_branches(text, text.rows.counts.shape[1] + 1, 3, VOCAB)[0]
+    starts, middle = rows.starts(), min(cut, len(rows))
+    parts = [rows.part(0, middle, starts), rows.part(middle, len(rows), starts)]
+    assert_same(join_channels(parts), rows)
+    few = [one.only([0]) for one in rows.rows()]
+    mixed = [BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs) for one in few] + [rows]
+    joined = join_channels(mixed)
+    for one, other in zip(joined.rows(), [*few, *rows.rows()], strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"lengths": np.array([1, 0], np.int32)}, "must rise from 0 to below their depth 3"),
+        ({"lengths": np.array([0, 3], np.int32)}, "must rise from 0 to below their depth 3"),
+        ({"lengths": np.array([0, -1], np.int32)}, "have 3 rows; got 5"),
+        ({"lengths": np.array([0, 1])}, "must be int32, int32, float32"),
+        ({"ids": np.zeros((4, 2), np.int32)}, "do not fit"),
+        ({"log_probs": np.tile(np.array([-2, -1], np.float32), (5, 1))}, "must not rise"),
+        ({"log_probs": np.full((5, 2), np.nan, np.float32)}, "must be at most 0"),
+    ],
+)
+def test_branches_that_cannot_be_are_refused(change: dict[str, np.ndarray], words: str) -> None:
+    whole = Branches(
+        np.array([0, 1], np.int32), 3, np.zeros((5, 2), np.int32), np.tile(np.array([-1, -2], np.float32), (5, 1))
+    )
+    with pytest.raises(ValueError, match=words):
+        replace(whole, **change)

@@ -8,13 +8,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simlab.channels import POOL, TRANSITIONS, PoolRows, TransitionRows
+from simlab.channels import BRANCHES, POOL, TRANSITIONS, PoolRows, TransitionRows
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows, RecordedSequence
-from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
+from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.traces.channels import checks
-from simlab.traces.channels.columns import PoolColumns, TransitionColumns
-from simlab.traces.channels.row_checks import check_pool_rows, check_transition_rows, transition_shape
+from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
+from simlab.traces.channels.row_checks import (
+    check_branch_rows,
+    check_pool_rows,
+    check_transition_rows,
+    transition_shape,
+)
 from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, Manifest, ModelInfo
 from simlab.traces.synthetic import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
 
@@ -46,6 +51,11 @@ def joined_base() -> DraftRows:
 BASE = joined_base()
 COLUMNS = {tied: [transitions_of(text, tied) for text in TEXTS] for tied in (False, True)}
 POOLS = {tied: [made_up_pools(text, 4, 3, VOCAB, 2, 0, tied) for text in TEXTS] for tied in (False, True)}
+
+OF_BRANCHES = ChannelInfo(BRANCHES, PRODUCER, DRAFT, "id", {"depth": DEPTH, "branches": DEPTH, "top_k": 6}, "float32")
+BRANCHED = {
+    tied: [BranchColumns(*made_up_branches(text, DEPTH, 6, VOCAB, tied)) for text in TEXTS] for tied in (False, True)
+}
 
 FLOATS = [np.nan, -np.inf, 0.0, 2.0**-11, 1.0, -1.0, -255.0, -255.5, -1e-7, -0.5]
 IDS = [-(2**31), -1, *range(VOCAB + 2), 2**31 - 1]
@@ -90,6 +100,11 @@ def broken_transitions(arrays: list[dict[str, np.ndarray]], manifest: Manifest, 
 FAULTS_OF_ROWS = st.one_of(
     st.tuples(st.sampled_from(["previous", "ids"]), PLACES, st.sampled_from(IDS)),
     st.tuples(st.sampled_from(["previous", "ids", "log_probs"]), PLACES, st.just("next")),
+    st.tuples(st.just("log_probs"), PLACES, st.sampled_from(FLOATS)),
+)
+FAULTS_OF_BRANCHES = st.one_of(
+    st.tuples(st.just("ids"), PLACES, st.sampled_from(IDS)),
+    st.tuples(st.sampled_from(["ids", "log_probs"]), PLACES, st.just("next")),
     st.tuples(st.just("log_probs"), PLACES, st.sampled_from(FLOATS)),
 )
 FAULTS_OF_NODES = st.one_of(
@@ -159,6 +174,47 @@ def test_a_read_of_pools_refuses_what_the_whole_check_refuses(
     assert is_refused == any(not LEFT_OUT.search(one) for one in found)
 
 
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    tied=st.booleans(),
+    faults=st.lists(st.tuples(st.integers(0, len(TEXTS) - 1), FAULTS_OF_BRANCHES), max_size=2),
+)
+def test_a_read_of_branches_refuses_what_the_whole_check_refuses(
+    tied: bool, faults: list[tuple[int, tuple[str, int, object]]]
+) -> None:
+    names = ("ids", "log_probs")
+    arrays = [{name: getattr(one.rows, name) for name in names} for one in BRANCHED[tied]]
+    for number, (name, place, value) in faults:
+        if arrays[number][name].size:
+            arrays[number][name] = changed(arrays[number][name], place, value)
+    found: list[str] = []
+    for text, one, whole in zip(TEXTS, arrays, BRANCHED[tied], strict=True):
+        try:
+            columns = BranchColumns(replace(whole.rows, **one), whole.outside_log_mass)
+            found += checks._problems(text, columns, OF_BRANCHES, MANIFEST)
+        except ValueError as error:
+            found.append(str(error))
+    ids, log_probs = (np.concatenate([one[name] for one in arrays]) for name in names)
+    is_refused = False
+    try:
+        check_branch_rows(ids, log_probs, DEPTH * (DEPTH + 1) // 2, RECORDS, VOCAB, "here")
+    except TraceError:
+        is_refused = True
+    assert is_refused == any(not LEFT_OUT.search(one) for one in found)
+
+
+def test_what_only_the_whole_check_refuses_of_branches() -> None:
+    columns = BRANCHED[False][0]
+    assert problem(columns, OF_BRANCHES) == "None"
+    assert "must add up to 1" in problem(replace(columns, outside_log_mass=columns.outside_log_mass * 0), OF_BRANCHES)
+    assert "from -255 to 0" in problem(replace(columns, outside_log_mass=columns.outside_log_mass + 9), OF_BRANCHES)
+    fewer = replace(OF_BRANCHES, settings={"depth": DEPTH, "branches": 2, "top_k": 6})
+    assert "every root has branches behind 0 to 1 tokens" in problem(columns, fewer)
+    wider = replace(OF_BRANCHES, settings={"depth": DEPTH, "branches": 3, "top_k": 7})
+    assert "with 7 candidates a row; got 3 and 6" in problem(columns, wider)
+    assert "expected branches; got transitions" in problem(COLUMNS[False][0], OF_BRANCHES)
+
+
 def test_the_sentence_says_where() -> None:
     arrays = [{name: getattr(one.rows, name) for name in ("previous", "ids", "log_probs")} for one in COLUMNS[False]]
     arrays[2]["ids"] = changed(arrays[2]["ids"], 3 * 9 * 6 + 1, VOCAB)
@@ -169,7 +225,7 @@ def test_the_sentence_says_where() -> None:
         )
 
 
-def problem(columns: TransitionColumns | PoolColumns, info: ChannelInfo) -> str:
+def problem(columns: ChannelColumns, info: ChannelInfo) -> str:
     return str(checks.find_channel_problem(TEXTS[0], columns, info, MANIFEST))
 
 

@@ -19,8 +19,8 @@ from simlab.traces.reader import open_trace
 from simlab.traces.synthetic import DRAFT, write_synthetic_trace
 from simlab.traces.synthetic_channels import SyntheticChannels
 
-FILES = ["channel-transitions-0000.parquet", "channel-pool-0001.parquet"]
-CHANNELS = ["transitions", "pool"]
+FILES = ["channel-transitions-0000.parquet", "channel-pool-0001.parquet", "channel-branches-0000.parquet"]
+CHANNELS = ["transitions", "pool", "branches"]
 SMALL = SyntheticChannels(previous=3, top_k=3, beam=2)
 
 
@@ -137,6 +137,11 @@ def turned(values: list[object]) -> list[object]:
         ("transitions", "previous", lambda values: values[1:], "the lists of previous are not as long as they must be"),
         ("transitions", "ids", lambda values: [*values, 3], "expected at most"),
         ("transitions", "ids", lambda values: [None, *values[1:]], "the column ids must not be null"),
+        ("branches", "log_probs", turned, "candidates must stand in the order of log-prob descending, then id"),
+        ("branches", "ids", lambda values: [97, *values[1:]], "an id lies outside the vocabulary"),
+        ("branches", "ids", lambda values: [*values, 3], "expected at most"),
+        ("branches", "lengths", lambda values: [1, *values[1:]], "lengths must be 0 to 2 in each row"),
+        ("branches", "lengths", lambda values: values[1:], "the lists of lengths are not as long as they must be"),
         ("pool", "tokens", lambda values: [values[1], *values[1:]], "the same id is listed twice"),
         ("pool", "tokens", lambda values: [-1, *values[1:]], "an id lies outside the vocabulary"),
         ("pool", "parents", lambda values: [999, *values[1:]], "parents must stand before"),
@@ -182,8 +187,8 @@ def test_another_number_of_rows_at_a_depth(folder: Path) -> None:
     assert "num_previous must be [1, 3, 3] in each row" in told(folder)
 
 
-def test_what_only_inspect_finds(folder: Path) -> None:
-    name = FILES[0]
+@pytest.mark.parametrize("name", [FILES[0], FILES[2]])
+def test_what_only_inspect_finds(folder: Path, name: str) -> None:
     outside = pl.col("outside_log_mass").list.eval(pl.element() * 0 - 0.25)
     forge(folder, name, lambda rows: rows.with_columns(outside))
     assert "kept and outside mass of a row must add up to 1" in told_by_inspect(folder)
@@ -207,6 +212,29 @@ def test_manifests_that_cannot_be(folder: Path, change: dict[str, object], words
     path = folder / "manifest.json"
     path.write_text(json.dumps(signed(json.loads(path.read_text()) | change)))
     assert words in told_by_inspect(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"branches": 2},
+            "branches has 2 branches; behind a chain of 3 tokens, to the depth 3, there are 3",
+        ),
+        ({"top_k": 0}, "the setting top_k of branches must be an integer from 1"),
+        ({"depth": 256}, "the setting depth of branches must be an integer from 1 to 255"),
+    ],
+)
+def test_branches_that_cannot_be(folder: Path, settings: dict[str, int], words: str) -> None:
+    path = folder / "manifest.json"
+    values = json.loads(path.read_text())
+    values["channels"]["branches"]["settings"] |= settings
+    path.write_text(json.dumps(signed(values)))
+    assert words in told_by_inspect(folder)
+    values["channels"]["branches"] |= {"extends": None, "extends_id": None}
+    values["channels"]["branches"]["settings"] |= {"branches": 3, "top_k": 3, "depth": 3}
+    path.write_text(json.dumps(signed(values)))
+    assert "branches extend a draft set, behind whose chain they stand" in told_by_inspect(folder)
 
 
 def test_more_exact_nodes_than_there_are(folder: Path) -> None:
