@@ -195,8 +195,8 @@ def test_branches_joined_are_those_of_each(seed: int, cut: int) -> None:
     assert_same(join_channels(parts), rows)
     few = [one.only([0]) for one in rows.rows()]
     mixed = [BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs) for one in few] + [rows]
-    joined = join_channels(mixed)
-    for one, other in zip(joined.rows(), [*few, *rows.rows()], strict=True):
+    expected: list[Branches] = [*few, *rows.rows()]
+    for one, other in zip(join_channels(mixed).rows(), expected, strict=True):
         assert_same(one, other)
 
 
@@ -217,4 +217,4 @@ def test_branches_that_cannot_be_are_refused(change: dict[str, np.ndarray], word
         np.array([0, 1], np.int32), 3, np.zeros((5, 2), np.int32), np.tile(np.array([-1, -2], np.float32), (5, 1))
     )
     with pytest.raises(ValueError, match=words):
-        replace(whole, **change)
+        replace(whole, **change)  # type: ignore[arg-type]
