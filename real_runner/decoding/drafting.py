@@ -46,7 +46,7 @@ class Drafting:
         alone = {name: one for name, one in rest.items() if isinstance(one, TextProducer)}
         self._beside = {name: one for name, one in rest.items() if not isinstance(one, TextProducer | StagedProducer)}
         self._alone = {name: one.begin() for name, one in alone.items()}
-        self._staged = {name: one.begin(room) for name, one in staged.items()}
+        self._staged = {name: one.begin_behind(room) for name, one in staged.items()}
         self._own = candidates_read(policy) if policy.needs.draft else CandidatesRead(0)
         read = [one.width for one in self._beside.values()] + [one.width for one in staged.values()]
         width = max([self._own.width, *read])

@@ -238,7 +238,7 @@ class StagedProducer(Protocol):
         """This producer making no more than a policy reads; see `Producer.within`."""
         ...
 
-    def begin(self, room: int) -> StagedText:
+    def begin_behind(self, room: int) -> StagedText:
         """A text of which nothing is read yet, with room for so many tokens."""
         ...
 

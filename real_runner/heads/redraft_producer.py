@@ -69,7 +69,7 @@ class RedraftProducer:
         top_k = dict(need.least).get("top_k", self.reach.top_k)
         return replace(self, reach=replace(self.reach, top_k=top_k))
 
-    def begin(self, room: int) -> "RedraftText":
+    def begin_behind(self, room: int) -> "RedraftText":
         """A text of which nothing is read yet; its context will hold so many tokens."""
         return RedraftText(self, room)
 

@@ -195,8 +195,9 @@ def test_branches_joined_are_those_of_each(seed: int, cut: int) -> None:
     assert_same(join_channels(parts), rows)
     few = [one.only([0]) for one in rows.rows()]
     mixed = [BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs) for one in few] + [rows]
-    expected: list[Branches] = [*few, *rows.rows()]
-    for one, other in zip(join_channels(mixed).rows(), expected, strict=True):
+    joined = join_channels(mixed)
+    assert isinstance(joined, BranchRows)
+    for one, other in zip(joined.rows(), [*few, *rows.rows()], strict=True):
         assert_same(one, other)
 
 
