@@ -6,7 +6,7 @@ from torch import Tensor
 from simlab.draft import Marginals
 from simlab.real_runner.drafters.dense import block_states, logits_of
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
-from simlab.real_runner.execution.kv_buffers import TextContext
+from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.heads.producer import Drafted
 from simlab.real_runner.models import Models
 

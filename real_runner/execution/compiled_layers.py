@@ -19,7 +19,8 @@ from simlab.real_runner.attention.grouped import grouped_attention
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.drafters.dense import block_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.execution.kv_buffers import BufferCache, ContextBuffer
+from simlab.real_runner.drafters.text_context import ContextBuffer
+from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.targets.model import Target, features_of, tapped
 
 Region: TypeAlias = Callable[..., object]

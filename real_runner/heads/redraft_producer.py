@@ -13,7 +13,7 @@ from simlab.channels.branches import join_branches
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.draft_rows import blocks_per_pass
-from simlab.real_runner.execution.kv_buffers import TextContext
+from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.heads.base import base_candidates
 from simlab.real_runner.heads.producer import Drafted, check_makes
 from simlab.real_runner.heads.redrafts import RedraftReach, redrafts

@@ -9,7 +9,7 @@ from simlab.policy import ChannelNeed, counted_setting
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter
 from simlab.real_runner.checkpoints.networks.producers import load_producer, load_text_producer, reach_of
-from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.options import ProfileChannel

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 
 from simlab.real_runner.drafters.draft_rows import blocks_per_pass
-from simlab.real_runner.execution.kv_buffers import LEAST_ROOM
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.record.completions import Completion, CompletionIds
 from simlab.real_runner.record.dry_run import size_text
@@ -19,6 +18,7 @@ from simlab.real_runner.record.model_shapes import ModelShapes, read_shapes
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import Source, Sources, num_turns, read_sources
+from simlab.real_runner.targets.key_value_rows import LEAST_ROOM
 
 BYTES_PER_TOKEN = 4
 """Of prompts that are not tokenised; English has somewhat more, code and other scripts have fewer."""

@@ -11,8 +11,8 @@ from random_redrafts import random_redrafts
 
 from simlab.channels import BRANCHES, POOL
 from simlab.policy import AnyPolicy
-from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
-from simlab.real_runner.heads.eagle3_producer import eagle3_producer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
+from simlab.real_runner.heads.eagle3.producer import eagle3_producer
 from simlab.real_runner.heads.path_pool import PathReach
 from simlab.real_runner.heads.path_producer import PathProducer
 from simlab.real_runner.heads.producer import AnyProducer

@@ -13,7 +13,7 @@ from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_to_json
 from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.weights import draft_ids
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
-from simlab.real_runner.heads.eagle3 import Eagle3Config, Eagle3Head
+from simlab.real_runner.heads.eagle3.head import Eagle3Config, Eagle3Head
 from simlab.real_runner.targets.hub_files import CONFIG, WHOLE
 
 

@@ -20,8 +20,8 @@ from simlab.real_runner.checkpoints.networks.taps import is_scorer, scorer_from_
 from simlab.real_runner.checkpoints.networks.treeflash import head_from_json
 from simlab.real_runner.drafters.config import check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
-from simlab.real_runner.heads.eagle3_producer import eagle3_producer
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
+from simlab.real_runner.heads.eagle3.producer import eagle3_producer
 from simlab.real_runner.heads.path_pool import PathReach
 from simlab.real_runner.heads.path_producer import PathProducer
 from simlab.real_runner.heads.producer import Producer, Reach, StagedProducer, TextProducer

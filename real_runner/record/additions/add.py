@@ -24,7 +24,7 @@ from simlab.real_runner.checkpoints.networks.producers import load_producer, loa
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
-from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.producer import Reach, StagedProducer
 from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
 from simlab.real_runner.record.manifests import draft_set_of

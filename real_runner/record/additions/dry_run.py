@@ -4,7 +4,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.models import within_memory
 from simlab.real_runner.record.additions.add import (
     Addition,

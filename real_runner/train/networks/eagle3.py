@@ -22,7 +22,7 @@ from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.networks.eagle3_files import save_eagle3
 from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
-from simlab.real_runner.heads.eagle3 import Eagle3Head
+from simlab.real_runner.heads.eagle3.head import Eagle3Head
 from simlab.real_runner.targets.model import Target
 from simlab.real_runner.train.curve import HeldOut
 from simlab.real_runner.train.data import FeatureStore, TrainingBatch

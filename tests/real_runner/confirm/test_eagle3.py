@@ -18,7 +18,7 @@ from simlab.real_runner.confirm.confirm import finished
 from simlab.real_runner.confirm.log import ConfirmLog
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.confirm.setup import load_setup
-from simlab.real_runner.heads.eagle3_producer import Eagle3Producer
+from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
 from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
 from simlab.studies.confirm.run import run_confirmation

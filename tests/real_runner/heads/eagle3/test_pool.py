@@ -15,9 +15,9 @@ from simlab.errors import MissingChannelError, ModelError
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.policies.named.eagle3 import Eagle3
 from simlab.policy import ChannelNeed
-from simlab.real_runner.heads import eagle3_pool
-from simlab.real_runner.heads.eagle3_pool import Eagle3Reach
-from simlab.real_runner.heads.eagle3_producer import Eagle3Producer
+from simlab.real_runner.heads.eagle3 import pool as eagle3_pool
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
+from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
 from simlab.real_runner.record.record import forward_text
 from simlab.tree import DraftTree
 

@@ -11,8 +11,8 @@ from simlab.channels import Channel, PoolRows
 from simlab.errors import ModelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.config import check_taps
-from simlab.real_runner.heads.eagle3 import Eagle3Config, Eagle3Head, KeyValues
-from simlab.real_runner.heads.eagle3_pool import (
+from simlab.real_runner.heads.eagle3.head import Eagle3Config, Eagle3Head, KeyValues
+from simlab.real_runner.heads.eagle3.pool import (
     Eagle3Reach,
     check_tokens,
     eagle3_pools,

@@ -22,7 +22,7 @@ from simlab.channels import POOL, PoolRows
 from simlab.channels.rows import num_beam_nodes
 from simlab.errors import ModelError
 from simlab.grid import to_grid
-from simlab.real_runner.heads.eagle3 import Eagle3Head, KeyValues
+from simlab.real_runner.heads.eagle3.head import Eagle3Head, KeyValues
 from simlab.real_runner.heads.path_pool import BYTES_OF_NODE, beam_pools
 from simlab.real_runner.heads.rows import first_of_laws
 from simlab.real_runner.targets.model import Target

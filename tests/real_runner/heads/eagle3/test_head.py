@@ -8,7 +8,7 @@ import torch
 from random_eagle3 import eagle3_config, random_eagle3
 
 from simlab.errors import ModelError
-from simlab.real_runner.heads.eagle3 import Eagle3Config, Eagle3Head, KeyValues
+from simlab.real_runner.heads.eagle3.head import Eagle3Config, Eagle3Head, KeyValues
 
 CONFIG = eagle3_config(16, 23, 6)
 VARIANTS = {

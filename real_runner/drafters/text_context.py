@@ -1,0 +1,56 @@
+"""What a drafter keeps of one text that grows: keys and values of the target's states."""
+
+import torch
+from torch import Tensor
+
+from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
+from simlab.real_runner.targets.key_value_rows import KeyValueRows
+
+
+class ContextBuffer:
+    """The drafter's growing context of one sequence."""
+
+    def __init__(self, drafter: DFlashDrafter, room: int = 0) -> None:
+        self.rows = KeyValueRows(2 * drafter.config.num_hidden_layers, room)
+        self.length = 0
+
+    def append(self, new: DrafterContext) -> DrafterContext:
+        """Add keys and values of further tokens; the whole context, as views that the next call may move."""
+        pairs = [
+            (self.rows.write(2 * layer, self.length, keys), self.rows.write(2 * layer + 1, self.length, values))
+            for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True))
+        ]
+        self.length += new.length
+        return DrafterContext(tuple(keys for keys, _ in pairs), tuple(values for _, values in pairs))
+
+
+class TextContext:
+    """A drafter's context of one text that is being written.
+
+    What the target has read since the last draft is projected when the next one is made.
+    """
+
+    def __init__(self, drafter: DFlashDrafter, room: int) -> None:
+        """Begin with nothing read of the text, and room for so many tokens."""
+        self._drafter = drafter
+        self._buffer = ContextBuffer(drafter, room)
+        self._waiting: list[Tensor] = []
+        self._last = torch.empty(0)
+
+    def read(self, features: Tensor) -> None:
+        """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
+        self._waiting.append(features)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first tokens of the context; the last few are left to be projected again."""
+        if self._waiting:
+            self.context()
+        num_again = min(self._last.shape[1], length)
+        self._buffer.length = length - num_again
+        self._waiting = [self._last[:, :num_again]]
+
+    def context(self) -> DrafterContext:
+        """The context of all that was read since the last rewind; there is something new."""
+        features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting, dim=1)
+        self._waiting, self._last = [], features[:, -3:]
+        return self._buffer.append(self._drafter.context(features, self._buffer.length))
