@@ -4,7 +4,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -94,14 +94,21 @@ class Composition:
         """The rounds of this policy on whole texts, from the layer of its order."""
         firsts, contexts = texts.roots.firsts, texts.contexts
         if isinstance(self.rule, OnlinePrice):
-            return self.rule.walk(layer, contexts, firsts)
-        return walk_layer(layer.insertions, self.rule.sizes(layer, contexts), firsts)
+            return _with_asked(self.rule.walk(layer, contexts, firsts), layer)
+        return _with_asked(walk_layer(layer.insertions, self.rule.sizes(layer, contexts), firsts), layer)
 
     def _size(self, nodes: OrderedNodes, context_length: int, state: RateMemory | None) -> int:
         one = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
         if isinstance(self.rule, OnlinePrice):
             return self.rule.size(one, context_length, self.rule.start() if state is None else state)
         return int(self.rule.sizes(one, np.array([context_length], np.int64))[0])
+
+
+def _with_asked(played: TextRounds, layer: OrderLayer) -> TextRounds:
+    """The rounds with what each asks for, where they pay for that."""
+    if layer.num_asked is None:
+        return played
+    return replace(played, num_asked=layer.num_asked[played.roots].astype(np.int64))
 
 
 class Composed(ABC):

@@ -21,6 +21,7 @@ class RoundColumns:
         num_accepted: int64 ``[R]``.
         num_committed: int64 ``[R]``.
         clipped: bool ``[R]``.
+        num_asked: int64 ``[R]``, branches that were asked for, where a round pays for those; else None.
 
     Raises:
         ValueError: the columns are not equally long.
@@ -31,17 +32,21 @@ class RoundColumns:
     num_accepted: Longs
     num_committed: Longs
     clipped: Bools
+    num_asked: Longs | None = None
 
     def __post_init__(self) -> None:
         for name in ("positions", "num_drafted", "num_accepted", "num_committed"):
             object.__setattr__(self, name, read_only(np.asarray(getattr(self, name), np.int64)))
         object.__setattr__(self, "clipped", read_only(np.asarray(self.clipped, np.bool_)))
-        shapes = {column.shape for column in self.columns()}
+        if self.num_asked is not None:
+            object.__setattr__(self, "num_asked", read_only(np.asarray(self.num_asked, np.int64)))
+        asked = () if self.num_asked is None else (self.num_asked,)
+        shapes = {column.shape for column in (*self.columns(), *asked)}
         if len(shapes) != 1 or self.positions.ndim != 1:
             raise ValueError(f"the columns of rounds must be flat and equally long; got the shapes {sorted(shapes)}")
 
     def columns(self) -> tuple[Longs, Longs, Longs, Longs, Bools]:
-        """All of them, in the order of the attributes."""
+        """Those that every policy has, in the order of the attributes."""
         return self.positions, self.num_drafted, self.num_accepted, self.num_committed, self.clipped
 
     @property
@@ -65,12 +70,14 @@ class RoundColumns:
 def columns_of(rounds: Iterable[Round]) -> RoundColumns:
     """Rounds of one text that were made one by one."""
     listed = list(rounds)
+    asked = [one.num_asked for one in listed if one.num_asked is not None]
     return RoundColumns(
         positions=np.array([one.position for one in listed], np.int64),
         num_drafted=np.array([one.num_drafted for one in listed], np.int64),
         num_accepted=np.array([one.num_accepted for one in listed], np.int64),
         num_committed=np.array([one.num_committed for one in listed], np.int64),
         clipped=np.array([one.clipped for one in listed], np.bool_),
+        num_asked=np.array(asked, np.int64) if asked else None,
     )
 
 
@@ -83,12 +90,14 @@ class TextRounds:
         num_drafted: int64 ``[R]``, the root not counted.
         num_accepted: int64 ``[R]``.
         ends: int64 ``[S]``, how many rounds there are up to the end of each text.
+        num_asked: int64 ``[R]``, branches that were asked for, where a round pays for those; else None.
     """
 
     roots: Longs
     num_drafted: Longs
     num_accepted: Longs
     ends: Longs
+    num_asked: Longs | None = None
 
     def columns(self, texts: RecordedTexts) -> list[RoundColumns]:
         """The rounds of each text."""
@@ -103,18 +112,21 @@ class TextRounds:
         roots, accepted = self.roots[part], self.num_accepted[part]
         left = last - roots
         committed, clipped = np.minimum(accepted + 1, left), accepted == left
-        return RoundColumns(roots - first, self.num_drafted[part], accepted, committed, clipped)
+        asked = None if self.num_asked is None else self.num_asked[part]
+        return RoundColumns(roots - first, self.num_drafted[part], accepted, committed, clipped, asked)
 
 
 def rounds_of_texts(rounds_by_text: Iterable[RoundColumns], texts: RecordedTexts) -> TextRounds:
     """The rounds of each text, as those of all of them."""
     parts = list(rounds_by_text)
     firsts = texts.roots.firsts[:-1].tolist()
+    asked = [one.num_asked for one in parts if one.num_asked is not None]
     return TextRounds(
         _joined([one.positions + first for one, first in zip(parts, firsts, strict=True)]),
         _joined([one.num_drafted for one in parts]),
         _joined([one.num_accepted for one in parts]),
         np.cumsum([one.num_rounds for one in parts], dtype=np.int64),
+        _joined(asked) if asked else None,
     )
 
 

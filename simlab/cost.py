@@ -180,6 +180,8 @@ class CostTable:
         draws: the same prices from samples drawn again, which show how noisy they are; of the same grid. Empty: that is
             not known.
         channels: what making a channel takes, by its name.
+        as_asked: float64 ``[C, U + 1]``, all channels of a policy where a round asks for so many branches, 0 to U, and
+            pays for those; None: what is paid is not known to hang on that. `charged` sets it.
 
     Raises:
         ValueError: a stage is missing or unknown, a shape does not fit, contexts do not rise, seconds are negative or
@@ -191,6 +193,7 @@ class CostTable:
     seconds: Mapping[str, Doubles]
     draws: tuple["CostTable", ...] = ()
     channels: Mapping[str, ChannelSeconds] = field(default_factory=dict)
+    as_asked: Doubles | None = None
 
     def __post_init__(self) -> None:
         contexts = np.array(self.contexts, np.int64)
@@ -232,6 +235,7 @@ class CostTable:
     def charged(self, policy: ReadsChannels) -> "CostTable":
         """This table for the rounds of one policy or order: what its channels take is the stage ``CHANNEL``.
 
+        Of a channel that is paid as it is asked for, that stage has all that is declared, and ``as_asked`` each number.
         Where a channel is read and no drafter, drafting takes nothing. A policy without channels has this table itself.
 
         Raises:
@@ -277,7 +281,14 @@ class CostTable:
         """
         return self.sums((stage,), contexts, num_drafted, np.arange(1, len(contexts) + 1))[:, 0]
 
-    def sums(self, stages: Sequence[str], contexts: Longs, num_drafted: Longs, ends: Longs | None = None) -> Doubles:
+    def sums(
+        self,
+        stages: Sequence[str],
+        contexts: Longs,
+        num_drafted: Longs,
+        ends: Longs | None = None,
+        num_asked: Longs | None = None,
+    ) -> Doubles:
         """The sums of `at` over the rounds of each text, added in their order.
 
         Args:
@@ -285,6 +296,7 @@ class CostTable:
             contexts: int64 ``[R]``.
             num_drafted: int64 ``[R]``, the root not counted.
             ends: int64 ``[S]``, where the rounds of each text end; None: there is one text.
+            num_asked: int64 ``[R]``, branches that were asked for; None: channels cost what is declared.
 
         Returns:
             float64 ``[S, P]``.
@@ -295,7 +307,11 @@ class CostTable:
         table = self.stages(stages)
         self._check(table.seconds.shape[1], contexts, num_drafted)
         ends = np.array([len(contexts)], np.int64) if ends is None else ends
-        return _sum_seconds(table, contexts, num_drafted, ends)
+        sums = _sum_seconds(table, contexts, num_drafted, ends)
+        if num_asked is not None and CHANNEL in stages:
+            asked = _asked_stages(self.contexts, [self])
+            sums[:, list(stages).index(CHANNEL)] = _sum_seconds(asked, contexts, num_asked, ends)[:, 0]
+        return sums
 
     def stages(self, stages: Sequence[str]) -> StageTable:
         """Some stages, for kernels."""
@@ -306,7 +322,14 @@ class CostTable:
             seconds[:, :, place] = one[:, :width]
         return StageTable(self.contexts.copy(), seconds)
 
-    def draw_sums(self, stages: Sequence[str], contexts: Longs, num_drafted: Longs, ends: Longs) -> Doubles:
+    def draw_sums(
+        self,
+        stages: Sequence[str],
+        contexts: Longs,
+        num_drafted: Longs,
+        ends: Longs,
+        num_asked: Longs | None = None,
+    ) -> Doubles:
         """What the rounds of each text cost at each of the ``draws``, all paid stages together.
 
         Args:
@@ -314,11 +337,15 @@ class CostTable:
             contexts: int64 ``[R]``.
             num_drafted: int64 ``[R]``, the root not counted; both within the table.
             ends: int64 ``[S]``, where the rounds of each text end.
+            num_asked: int64 ``[R]``, as `sums` has them.
 
         Returns:
             float64 ``[S, len(draws)]``.
         """
-        return _sum_seconds(self.draw_stages(stages), contexts, num_drafted, ends)
+        if num_asked is None or CHANNEL not in stages:
+            return _sum_seconds(self.draw_stages(stages), contexts, num_drafted, ends)
+        others = _sum_seconds(self.draw_stages([one for one in stages if one != CHANNEL]), contexts, num_drafted, ends)
+        return others + _sum_seconds(_asked_stages(self.contexts, self.draws), contexts, num_asked, ends)
 
     def draw_stages(self, stages: Sequence[str]) -> StageTable:
         """What some stages cost together, a column for each of the ``draws``, for kernels."""
@@ -352,7 +379,27 @@ def _charged(cost: CostTable, needs: tuple[ChannelNeed, ...], with_draft: bool) 
     column = np.repeat(each_context[:, None], cost.most_drafted + 1, axis=1)
     draws = tuple(_charged(one, needs, with_draft) for one in cost.draws)
     draft = cost.seconds["draft"] if with_draft else np.zeros_like(cost.seconds["draft"])
-    return replace(cost, seconds={**cost.seconds, "draft": draft, CHANNEL: column}, draws=draws)
+    seconds = {**cost.seconds, "draft": draft, CHANNEL: column}
+    return replace(cost, seconds=seconds, draws=draws, as_asked=_as_asked(cost, needs))
+
+
+def _as_asked(cost: CostTable, needs: tuple[ChannelNeed, ...]) -> Doubles | None:
+    """See `CostTable.as_asked`; where nothing is asked for the channel takes nothing, and the others what they do."""
+    asked = next((need for need in needs if need.as_asked), None)
+    if asked is None:
+        return None
+    others = sum((_channel_seconds(cost, need) for need in needs if need != asked), np.zeros(len(cost.contexts)))
+    rest = dict(asked.least)
+    each = [replace(asked, least=tuple((rest | {"branches": units}).items())) for units in range(1, asked.units + 1)]
+    return np.stack([others, *(others + _channel_seconds(cost, need) for need in each)], axis=1)
+
+
+def _asked_stages(contexts: Longs, tables: Sequence[CostTable]) -> StageTable:
+    """What branches cost by how many were asked for, a column for each of some charged tables."""
+    columns = [one.as_asked for one in tables if one.as_asked is not None]
+    if len(columns) < len(tables):
+        raise ValueError("branches are paid as they are asked for by a table that was charged with the policy's needs")
+    return StageTable(contexts.copy(), np.ascontiguousarray(np.stack(columns, axis=-1), np.float64))
 
 
 def _channel_seconds(cost: CostTable, need: ChannelNeed) -> Doubles:
@@ -438,5 +485,6 @@ def price_rounds(rounds: RoundColumns, prompt_length: int, cost: CostTable, with
         CostError: a round has a longer context or a larger tree than was measured.
     """
     paid = STAGES if with_draft else STAGES[1:]
-    sums = cost.sums(paid, rounds.positions + prompt_length, rounds.num_drafted)[0].tolist()
+    contexts = rounds.positions + prompt_length
+    sums = cost.sums(paid, contexts, rounds.num_drafted, num_asked=rounds.num_asked)[0].tolist()
     return StageSeconds(**{f"{stage}_s": seconds for stage, seconds in zip(paid, sums, strict=True)})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from simlab.channels import BRANCHES, POOL, TRANSITIONS
-from simlab.channels.rows import EXACT_NODES
+from simlab.channels.rows import EXACT_NODES, WHOLE_CHAIN
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
 from simlab.tree import DraftTree
@@ -26,7 +26,7 @@ CUT = {
 MADE_WITH = {
     TRANSITIONS: ("previous", "top_k", "candidates"),
     POOL: ("beam", "extensions", "top_k", "steps"),
-    BRANCHES: ("branches", "top_k"),
+    BRANCHES: ("branches", "top_k", "block", WHOLE_CHAIN),
 }
 """The settings that bound how much is made of a channel, by its kind: as typed behind the checkpoint of its network."""
 
@@ -61,20 +61,26 @@ class ChannelNeed:
         kind: ``transitions``, ``pool`` or ``branches``.
         least: settings that the recording has at least.
         equal: settings that it has exactly.
+        as_asked: whether a round pays for the branches that it asks for, which may be none; otherwise every round pays
+            for as many as are declared.
 
     Raises:
-        ValueError: ``least`` names a setting of which more does not hold less, or a setting stands there twice.
+        ValueError: ``least`` names a setting of which more does not hold less, a setting stands there twice, or what
+            is not branches is to be paid as it is asked for.
     """
 
     name: str
     kind: str
     least: Settings = ()
     equal: Settings = ()
+    as_asked: bool = False
 
     def __post_init__(self) -> None:
         names = [key for key, _ in (*self.least, *self.equal)]
         if len(set(names)) < len(names):
             raise ValueError(f"each setting of the channel {self.name} stands there once; got {', '.join(names)}")
+        if self.as_asked and self.kind != BRANCHES:
+            raise ValueError(f"a round asks for {BRANCHES} alone; got {self.kind} that are paid as they are asked for")
         may = CUT.get(self.kind)
         for key, _ in self.least:
             if may is not None and key not in may:
@@ -115,7 +121,7 @@ class Needs:
         channels: what it reads beside the draft set; it sees no other channel, and of these no more than it declares.
 
     Raises:
-        ValueError: a channel is declared twice, or by its name alone.
+        ValueError: a channel is declared twice, or by its name alone, or several are paid as they are asked for.
     """
 
     draft: bool = True
@@ -129,6 +135,13 @@ class Needs:
         names = [one.name for one in self.channels]
         if len(set(names)) < len(names):
             raise ValueError(f"each channel is declared once; got {', '.join(names)}")
+        if sum(one.as_asked for one in self.channels) > 1:
+            raise ValueError(f"one channel may be paid as it is asked for; got {', '.join(names)}")
+
+    @property
+    def paid_as_asked(self) -> ChannelNeed | None:
+        """The channel of which a round pays for what it asks for."""
+        return next((one for one in self.channels if one.as_asked), None)
 
 
 @dataclass(frozen=True, slots=True)

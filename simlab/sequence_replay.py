@@ -27,6 +27,7 @@ class Round:
         path: accepted nodes from the root down, the root left out.
         num_committed: tokens the round added.
         clipped: whether the text ended at an accepted token, so that the bonus token was dropped.
+        num_asked: branches that were asked for, where the round pays for those; None: it pays what is declared.
     """
 
     position: int
@@ -34,6 +35,7 @@ class Round:
     path: tuple[int, ...]
     num_committed: int
     clipped: bool
+    num_asked: int | None = None
 
     @property
     def num_drafted(self) -> int:
@@ -103,6 +105,21 @@ def staged(policy: AnyPolicy, draft: Draft, state: object) -> Draft:
     return replace(draft, channels=channels)
 
 
+def num_asked(needs: Needs, seen: Draft) -> int | None:
+    """How many branches a round asked for, where it pays for those; None: it pays what is declared.
+
+    Args:
+        needs: of the policy.
+        seen: what its ``select`` is given, see `staged`.
+    """
+    need = needs.paid_as_asked
+    if need is None:
+        return None
+    branches = seen.channels[need.name]
+    assert isinstance(branches, Branches)
+    return len(branches.lengths)
+
+
 def _channel_source(need: ChannelNeed, recorded: RecordedSequence) -> Callable[[int], Channel]:
     """From root ``t`` to what a channel says there, cut to what was declared."""
     rows = recorded.channels.get(need.name)
@@ -138,11 +155,13 @@ def rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Round]:
     state = policy.start(recorded.prompt)
     t = 0
     while t < last:
-        tree = policy.select(staged(policy, draft(t), state), state)
+        seen = staged(policy, draft(t), state)
+        tree = policy.select(seen, state)
         check_tree(policy, tree, int(text[t]))
         path = tree.accepted_path(text[t + 1 :])
         num_committed = min(len(path) + 1, last - t)
-        yield Round(t, tree, path, num_committed, clipped=len(path) == last - t)
+        clipped, asked = len(path) == last - t, num_asked(policy.needs, seen)
+        yield Round(t, tree, path, num_committed, clipped, asked)
         committed = tuple(text[t + 1 : t + 1 + num_committed].tolist())
         seconds = modelled_s(policy, len(recorded.prompt.token_ids) + t, tree.num_drafted)
         t += num_committed

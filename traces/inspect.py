@@ -16,9 +16,8 @@ from simlab.traces.channels.ids import channel_digest, channel_id
 from simlab.traces.format.checks import find_problem
 from simlab.traces.format.files import channel_file
 from simlab.traces.format.manifest import Manifest
-from simlab.traces.format.records import DraftColumns, SequenceRecord
+from simlab.traces.format.records import DraftColumns, SequenceRecord, draft_digest, draft_id, text_digest, text_id
 from simlab.traces.format.shards import checked_file
-from simlab.traces.format.trace_ids import draft_digest, draft_id, text_digest, text_id
 from simlab.traces.reader import Trace, open_trace
 
 

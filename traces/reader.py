@@ -17,7 +17,8 @@ from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.shards import read_channel_columns, read_channel_rows
 from simlab.traces.format.files import SEQUENCES, draft_file, tokens_file, unreadable
 from simlab.traces.format.frames import parts_of
-from simlab.traces.format.manifest import ALL, Manifest, read_manifest
+from simlab.traces.format.manifest import Manifest, read_manifest
+from simlab.traces.format.manifest_entries import ALL
 from simlab.traces.format.records import SequenceRecord, TokenRows
 from simlab.traces.format.row_checks import check_texts
 from simlab.traces.format.schema import sequences_schema

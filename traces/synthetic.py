@@ -11,7 +11,8 @@ from simlab.arrays import Bools, Doubles, Floats, Ints, Longs
 from simlab.draft import Prompt
 from simlab.grid import to_grid
 from simlab.sampling.choice import Sampling
-from simlab.traces.format.manifest import DraftSet, Manifest, ModelInfo
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.schema import NUM_TOP
 from simlab.traces.synthetic_channels import SyntheticChannels, add_synthetic_channels

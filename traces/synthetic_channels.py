@@ -8,7 +8,7 @@ from simlab.recorded import RecordedSequence
 from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import BranchColumns, PoolColumns, TransitionColumns
-from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, ModelInfo, num_branches
+from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo, num_branches
 from simlab.traces.reader import open_trace
 
 

@@ -29,10 +29,9 @@ from simlab.traces.format.files import (
 from simlab.traces.format.frames import draft_frame, sequences_frame, tokens_frame
 from simlab.traces.format.json_fields import Json, json_fields
 from simlab.traces.format.manifest import Manifest, TraceContents, file_info, manifest_from_text, read_manifest
-from simlab.traces.format.records import SequenceRecord
+from simlab.traces.format.records import SequenceRecord, draft_digest, draft_id, text_digest, text_id
 from simlab.traces.format.schema import sequences_schema
 from simlab.traces.format.shards import read_records, read_sequences
-from simlab.traces.format.trace_ids import draft_digest, draft_id, text_digest, text_id
 
 _OF_A_BEGINNING = (UNFINISHED, lock_file(Path(MANIFEST)).name)
 """What a recording that was killed at once leaves, or one that begins has."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from simlab.analysis.reproduce.published import PublishedSetup, PublishedStudy
 from simlab.analysis.table.summaries import Scalar
-from simlab.traces.format.manifest import DraftSet, Manifest
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.manifest_entries import DraftSet
 
 EQUAL, DIFFERS, NOT_KNOWN, ON_PURPOSE = "equal", "differs", "not known", "on purpose"
 

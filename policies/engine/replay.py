@@ -81,7 +81,7 @@ class _Group:
     Attributes:
         most: their largest budget.
         scored: whether one of them reads scores.
-        fixed: those of fixed budgets.
+        fixed: those of fixed budgets whose rounds pay the same for channels.
         others: the places of all others.
     """
 
@@ -116,7 +116,8 @@ class Replay:
         fixed: dict[CostTable | None, list[int]] = {}
         for place, one in group.items():
             cost = self._priced[place][1]
-            if isinstance(one.rule, FixedBudget) and (cost is None or one.rule.most <= cost.most_drafted):
+            is_priced = cost is None or one.rule.most <= cost.most_drafted
+            if isinstance(one.rule, FixedBudget) and is_priced and one.order.needs.paid_as_asked is None:
                 fixed.setdefault(cost, []).append(place)
         alike = [
             _Fixed(cost, np.array(places, np.int64), np.array([group[place].rule.most for place in places], np.int32))
@@ -218,9 +219,9 @@ def sums_of_rounds(played: TextRounds, texts: RecordedTexts, cost: CostTable | N
         rounds = texts.contexts[played.roots], played.num_drafted, played.ends
         columns = [STAGES.index("verify" if stage == PLAIN else stage) for stage in paid]
         sums.seconds[0] = 0.0
-        sums.seconds[0][:, columns] = cost.sums(paid, *rounds)
+        sums.seconds[0][:, columns] = cost.sums(paid, *rounds, played.num_asked)
         if cost.draws:
-            sums.draws_s[0] = cost.draw_sums(paid, *rounds)
+            sums.draws_s[0] = cost.draw_sums(paid, *rounds, played.num_asked)
     return sums
 
 

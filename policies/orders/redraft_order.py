@@ -36,7 +36,7 @@ class RedraftOrder:
 
     @property
     def key(self) -> str:
-        """Source and settings."""
+        """The key of the source, and the settings."""
         return f"redrafts:{self.exclude}:{self.source.key}"
 
     @property
@@ -150,7 +150,7 @@ def _grow(branches: BranchLists, root: int, exclude: bool, root_token: int, tree
 
 @borrowing_kernel
 def _put(tree: Ints, costs: Longs, number: int, parent: int, token: int, rank: int, log_prob: float) -> None:
-    """Set a node."""
+    """Set a node of the tree, and the cost of its path."""
     tree[TOKENS, number], tree[PARENTS, number], tree[RANKS, number] = token, parent, rank
     tree[DEPTHS, number] = tree[DEPTHS, parent] + 1
     costs[number] = costs[parent] + np.int64(np.rint(np.float64(log_prob) * -STEPS_PER_NAT))

@@ -14,7 +14,7 @@ from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.hub_files import at_revision
-from simlab.traces.format.manifest import ChannelInfo
+from simlab.traces.format.manifest_entries import ChannelInfo
 from simlab.traces.reader import Trace
 
 

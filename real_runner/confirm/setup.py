@@ -29,7 +29,8 @@ from simlab.sampling.choice import Sampling
 from simlab.sequence_replay import check_needs
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.format.json_fields import Json
-from simlab.traces.format.manifest import DraftSet, Manifest
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.reader import Trace
 

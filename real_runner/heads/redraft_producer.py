@@ -20,7 +20,7 @@ from simlab.real_runner.heads.redrafts import RedraftReach, redrafts
 from simlab.real_runner.targets.model import Target
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import BranchColumns
-from simlab.traces.format.manifest import num_branches
+from simlab.traces.format.manifest_entries import num_branches
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,7 @@ from simlab.real_runner.drafters.dense import states_of_blocks
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.heads.rows import first_of_all, outside_log_mass
 from simlab.real_runner.targets.model import Target
-from simlab.traces.format.manifest import num_branches
+from simlab.traces.format.manifest_entries import num_branches
 
 _BYTES_OF_SCORE = 4.5
 """On disk, of a token of a row with its share of the rest, as in transitions of a TreeFlash head."""
@@ -49,7 +49,7 @@ class RedraftReach:
 
     @property
     def kind(self) -> str:
-        """Redrafts are branches."""
+        """The kind of channel that redrafts make: branches."""
         return BRANCHES
 
     @property

@@ -25,7 +25,7 @@ from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.heads.base import BaseCandidates
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.targets.model import Target
-from simlab.traces.format.manifest import BASE_RANK
+from simlab.traces.format.manifest_entries import BASE_RANK
 
 _LOGITS_PER_PASS = 2**26
 _BYTES_OF_SCORE = 4.48

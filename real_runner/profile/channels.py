@@ -16,7 +16,7 @@ from simlab.real_runner.profile.options import ProfileChannel
 from simlab.real_runner.targets.hub_files import repository_of
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.artefacts.cost_channel import CostChannel, bounds_of
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 
 
 @dataclass(frozen=True, slots=True, eq=False)

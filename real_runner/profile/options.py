@@ -10,7 +10,7 @@ from simlab.real_runner.execution.graph_sizes import node_counts_at_steps
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import MOST_CELLS, CostFile
-from simlab.traces.format.manifest import check_name
+from simlab.traces.format.manifest_entries import check_name
 
 NODE_COUNTS = (0, 1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 CONTEXTS = (128, 256, 512, 1024, 2048)

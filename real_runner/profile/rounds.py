@@ -60,7 +60,7 @@ class TreesOfSize(Stateless):
         return max(self.most, 1)
 
     def ask(self, draft: Draft, state: None = None) -> Asked:
-        """Of branches as many as are timed: those behind the shortest beginnings, which have the most rows."""
+        """As many branches as are timed: those behind the shortest beginnings, which have the most rows."""
         return {need.name: tuple(range(need.units)) for need in self.channels if need.kind == BRANCHES}
 
     def select(self, draft: Draft, state: None = None) -> DraftTree:

@@ -17,7 +17,7 @@ from simlab.real_runner.targets.hub_files import repository_of
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.artefacts.cost_channel import CostChannel
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 
 SETTING = (
     "device",

@@ -17,7 +17,8 @@ from simlab.real_runner.record.prompts import PromptRecord, render
 from simlab.real_runner.record.sources import Source, Sources, given_turns
 from simlab.real_runner.targets.hub_files import repository_of
 from simlab.real_runner.targets.model import Target
-from simlab.traces.format.manifest import DraftSet, DumpedInfo, Manifest, ModelInfo
+from simlab.traces.format.manifest import DumpedInfo, Manifest
+from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
 
 DRAFT_NAME = "dflash"
 _LIBRARIES = ("simlab", "torch", "transformers", "tokenizers", "numpy", "numba")

@@ -8,7 +8,7 @@ from simlab.errors import PromptError
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.sampling.choice import Sampling
-from simlab.traces.format.manifest import check_kept
+from simlab.traces.format.manifest_entries import check_kept
 from simlab.untrusted.json_text import parse_json
 
 _SET_HERE = {"conversation", "conversations", "messages", "add_generation_prompt", "continue_final_message", "tokenize"}

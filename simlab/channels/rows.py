@@ -17,6 +17,9 @@ KINDS = (TRANSITIONS, POOL, BRANCHES)
 EXACT_NODES = "exact_nodes"
 """The setting of a pool that is counted once all of it is recorded: see `PoolRows.exact_nodes`."""
 
+WHOLE_CHAIN = "whole"
+"""The setting, 1, of branches of which a root has one: the one behind the whole chain of the draft set."""
+
 MOST_EXACT = 65_535
 """Where no node of a pool is left unexpanded, its trees are exact up to this budget, the largest that is recorded."""
 

@@ -33,7 +33,7 @@ from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inputs.trace import TraceSource, draft_set_named, opened
 from simlab.studies.result import StudyResult
 from simlab.traces.artefacts.table import TableFile, write_table_file
-from simlab.traces.format.manifest import DraftSet
+from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.reader import Trace
 
 NUM_PARTS = 4

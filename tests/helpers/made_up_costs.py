@@ -7,7 +7,7 @@ import numpy as np
 
 from simlab.cost import CHANNEL, GRID_STAGES, PLAIN, CostTable
 from simlab.traces.artefacts.cost import Cell, CostFile
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 
 SYNTHETIC = ModelInfo("synthetic", "", "synthetic")
 """Target and drafter of the made-up traces of simlab.traces.synthetic."""

@@ -124,7 +124,7 @@ def test_the_page_shows_the_reader_and_it_runs_from_there(tmp_path: Path) -> Non
     assert shown == READER.read_text(encoding="utf-8"), (
         "docs/reference/conformance.md does not show tests/helpers/check_conformance.py"
     )
-    assert len(shown.splitlines()) < 100
+    assert len(shown.splitlines()) < 120
     assert not re.search(r"^\s*(from|import) (simlab|numpy)", shown, re.MULTILINE)
     copy = tmp_path / "reader.py"
     copy.write_text(shown, encoding="utf-8")

@@ -23,7 +23,7 @@ from simlab.traces.adder import ChannelAdder, DraftAdder, add_channel, add_draft
 from simlab.traces.channels.columns import ChannelColumns, PoolColumns, TransitionColumns
 from simlab.traces.channels.ids import channel_digest
 from simlab.traces.format.alone import writing_alone
-from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, ModelInfo
+from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.format.records import DraftColumns
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import open_trace

@@ -14,7 +14,7 @@ from simlab.traces.artefacts.cost_channel import CostChannel, cost_channels
 from simlab.traces.format.documents import DocumentKind, check_digest, in_lines, read_document, with_digest
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import Json, JsonFields
-from simlab.traces.format.manifest import ModelInfo, check_name
+from simlab.traces.format.manifest_entries import ModelInfo, check_name
 
 FORMAT = "simlab-cost"
 FORMAT_VERSION = 3

@@ -8,7 +8,7 @@ from simlab.channels.rows import EXACT_NODES, POOL
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.policy import UNITS, counted_setting
 from simlab.traces.format.json_fields import Json, JsonFields
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 
 
 def bounds_of(kind: str, settings: Mapping[str, object]) -> dict[str, object]:

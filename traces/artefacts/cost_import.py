@@ -16,7 +16,7 @@ from simlab.cost import GRID_STAGES, PLAIN, Visits
 from simlab.errors import CostError, named_or_listed
 from simlab.limits.typed_numbers import MOST_COUNT, finite_number, shown, whole_number
 from simlab.traces.artefacts.cost import IMPORTED, MOST_DRAFTED, UNKNOWN, Cell, CostFile
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.untrusted.json_text import parse_json
 
 PUBLISHED = Path(str(files("simlab.traces"))) / "data" / "published"

@@ -12,7 +12,7 @@ from simlab.ids import content_id
 from simlab.traces.format.documents import DocumentKind, check_digest, in_lines, read_document, with_digest
 from simlab.traces.format.files import write_beside
 from simlab.traces.format.json_fields import Json, JsonFields
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 
 FORMAT = "simlab-table"
 FORMAT_VERSION = 1

@@ -12,7 +12,8 @@ from simlab.recorded import DraftRows, RecordedSequence
 from simlab.traces.channels.columns import BranchColumns, ChannelColumns, TransitionColumns
 from simlab.traces.channels.row_checks import transition_shape
 from simlab.traces.format.checks import MASS_TOLERANCE
-from simlab.traces.format.manifest import ChannelInfo, Manifest
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.manifest_entries import ChannelInfo
 
 
 def find_channel_problem(

@@ -1,4 +1,4 @@
-"""Ids of channels: hashes of decoded columns, as `simlab.traces.format.trace_ids` makes those of draft sets."""
+"""Ids of channels: hashes of decoded columns, as `simlab.traces.format.records` makes those of draft sets."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from simlab.channels import BranchRows, TransitionRows
 from simlab.ids import content_id
 from simlab.traces.channels.columns import ChannelColumns
-from simlab.traces.format.manifest import ChannelInfo
-from simlab.traces.format.trace_ids import add_array
+from simlab.traces.format.manifest_entries import ChannelInfo
+from simlab.traces.format.records import add_array
 
 _Names = tuple[str, ...]
 _TRANSITIONS: tuple[_Names, _Names] = (("previous", "ids", "log_probs"), ("outside_log_mass",))

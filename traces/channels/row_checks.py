@@ -11,7 +11,8 @@ import numpy as np
 from simlab.arrays import Bools, Floats, Ints, Longs, Shorts
 from simlab.jit import borrowing_kernel
 from simlab.recorded import DraftRows
-from simlab.traces.format.manifest import ChannelInfo, Manifest
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.manifest_entries import ChannelInfo
 from simlab.traces.format.records import SequenceRecord
 from simlab.traces.format.row_checks import ID, MOST_NUMBERS, TWICE, WHOLE, WORDS, candidates_fault, firsts_of, refuse
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from simlab.arrays import Bools, Ints, Longs
 from simlab.grid import LOWEST, to_grid
-from simlab.traces.format.manifest import DraftSet, Manifest
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.schema import NUM_TOP
 

@@ -15,7 +15,8 @@ from simlab.grid import LOWEST, STEPS_PER_NAT
 from simlab.jit import borrowing_kernel
 from simlab.recorded import DraftRows
 from simlab.traces.format.checks import LOG_PROB_TOLERANCE, MASS_TOLERANCE
-from simlab.traces.format.manifest import DraftSet, Manifest
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.format.records import SequenceRecord, TokenRows
 
 WHOLE, _COUNT, ID, VALUE, ORDER, TWICE, _ENTROPY, _NULL, _PLACE, _RANK, _OUTSIDE = range(11)

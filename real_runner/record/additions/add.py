@@ -41,12 +41,7 @@ from simlab.traces.channels.frames import channel_frame
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST, write_frame
 from simlab.traces.format.frames import draft_frame
-from simlab.traces.format.manifest import (
-    ChannelInfo,
-    ModelInfo,
-    check_kept,
-    check_name,
-)
+from simlab.traces.format.manifest_entries import ChannelInfo, ModelInfo, check_kept, check_name
 from simlab.traces.format.records import DraftColumns, SequenceRecord
 from simlab.traces.reader import Trace, open_trace
 

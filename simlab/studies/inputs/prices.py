@@ -12,7 +12,7 @@ from simlab.policies.costs.what_if import parse_what_if, what_if
 from simlab.policy import MADE_WITH, AnyPolicy
 from simlab.studies.inputs.trace import longest_context
 from simlab.traces.artefacts.cost import CostFile, find_packaged, read_cost_file
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import Trace
 
 _NO_FILE = (

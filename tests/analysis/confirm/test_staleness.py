@@ -17,7 +17,7 @@ from simlab.studies.confirm.reprice import repriced
 from simlab.studies.inputs.prices import cost_table_of
 from simlab.traces.artefacts.cost import CostFile
 from simlab.traces.artefacts.cost_channel import CostChannel
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 
 FILES = (filled(), filled(replace(EMPTY, visits=Visits(1, 1, paired=True))))
 SIZES = (1, 8, 64)

@@ -35,7 +35,7 @@ from simlab.testing.random_texts import random_sequence
 from simlab.totals import COUNTS
 from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import ChannelColumns, PoolColumns, TransitionColumns
-from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, ModelInfo
+from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.results.rows import channel_ids_text
 from simlab.traces.synthetic import write_synthetic_trace

@@ -45,7 +45,7 @@ from simlab.real_runner.profile.sweeps import ProfileSweeps
 from simlab.real_runner.targets.model import Target
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 
 DEPTH = 3
 POSITIONS = 1024

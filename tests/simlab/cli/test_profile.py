@@ -14,7 +14,7 @@ from simlab.real_runner.profile.options import CONTEXTS, NODE_COUNTS, ProfileOpt
 from simlab.real_runner.profile.profile import ProfileResult
 from simlab.studies.profile import ProfileTable, reading_text
 from simlab.traces.artefacts.cost import CostFile, read_cost_file, write_cost_file
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 
 
 def cost_file(**changes: object) -> CostFile:

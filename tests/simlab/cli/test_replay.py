@@ -15,7 +15,7 @@ from simlab.cli.main import main
 from simlab.policies import POLICIES
 from simlab.traces.artefacts import cost as cost_file
 from simlab.traces.artefacts.cost import write_cost_file
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import open_trace
 from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import write_synthetic_trace

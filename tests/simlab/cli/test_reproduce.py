@@ -20,7 +20,8 @@ from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.cli import main as command_line
 from simlab.cli.main import main
 from simlab.traces.artefacts.cost import read_cost_file, write_cost_file
-from simlab.traces.format.manifest import Manifest, ModelInfo
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import open_trace
 from simlab.traces.results.files import read_results
 from simlab.traces.synthetic import (

@@ -27,7 +27,7 @@ from simlab.traces.artefacts.cost import (
 )
 from simlab.traces.artefacts.cost_channel import CostChannel
 from simlab.traces.format.documents import with_digest
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 from simlab.traces.reader import open_trace, packaged_trace
 
 PAGE = DOCS / "reference" / "cost_files.md"

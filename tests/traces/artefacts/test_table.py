@@ -25,7 +25,7 @@ from simlab.traces.artefacts.table import (
     read_table_file,
     write_table_file,
 )
-from simlab.traces.format.manifest import ModelInfo
+from simlab.traces.format.manifest_entries import ModelInfo
 
 OTHER = ModelInfo("other", "main", "sha256:0123456789abcdef")
 MAPS = np.linspace(0.0, 2.0, 3 * 2 * NUM_CLASSES * 2).reshape(3, 2, NUM_CLASSES, 2)

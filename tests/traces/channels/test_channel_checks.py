@@ -20,7 +20,8 @@ from simlab.traces.channels.row_checks import (
     check_transition_rows,
     transition_shape,
 )
-from simlab.traces.format.manifest import BASE_RANK, ChannelInfo, Manifest, ModelInfo
+from simlab.traces.format.manifest import Manifest
+from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
 from simlab.traces.synthetic import DRAFT, SyntheticHeads, synthetic_manifest, synthetic_sequences
 
 KEPT, LENGTH, VOCAB, DEPTH = 5, 7, 29, 3

@@ -1,0 +1,227 @@
+"""The models, draft sets and channels of a trace, as its manifest lists them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from simlab.channels import BRANCHES, KINDS, POOL, TRANSITIONS
+from simlab.limits.typed_numbers import MOST_COUNT
+from simlab.traces.format.json_fields import Json
+
+MOST_KEPT = 65_535
+"""The largest ``min_width`` and ``exact_budget``: counts are stored as uint16."""
+
+MOST_DEPTH = 1024
+"""The most positions that a drafter drafts ahead; blocks are far smaller."""
+MOST_TOKENS = 1 << 24
+"""The most tokens of a vocabulary, far above any."""
+
+_MOST = {
+    TRANSITIONS: {"depth": MOST_DEPTH, "previous": 255, "top_k": MOST_KEPT},
+    POOL: {"depth": MOST_DEPTH},
+    BRANCHES: {"depth": 255, "branches": 255, "top_k": MOST_KEPT},
+}
+"""Settings that each channel of a kind has, and the largest value of each; ``previous`` and ``lengths`` are uint8."""
+
+ALL = "all"
+"""The positions of a channel that has a row for every root."""
+
+BASE_RANK = "base-rank"
+"""The order of transitions: rows of a depth stand in the order of the base draft set's ranks."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model by the name it was loaded under, its revision, and a digest of its weights."""
+
+    name: str
+    revision: str
+    digest: str
+
+    def is_same(self, other: "ModelInfo") -> bool:
+        """Whether both are the same weights: of one digest, or of one commit of the hub.
+
+        The second, since a digest is of the files that were fetched, and not every command fetches all.
+        """
+        here, there = ((one.name, one.revision) for one in (self, other))
+        return self.digest == other.digest or (here == there and self.revision != "")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSet:
+    """What one drafter recorded.
+
+    Attributes:
+        block_size: positions of the drafter's block, the root's included.
+        depth: D, positions drafted ahead.
+        min_width: ranks that are kept at every depth; policies with ``top_k`` up to it are exact.
+        exact_budget: largest budget at which uncapped best-first trees are exact.
+        vocab_size: of the drafter; its candidates' ids are below it.
+        draft_vocab_size: how many of these it can propose; None: all of them.
+        tap_offset: what was added to the checkpoint's numbers of the target's layers to find the states that the
+            drafter read, where state 0 is the embedding; None: not written down.
+    """
+
+    model: ModelInfo
+    block_size: int
+    depth: int
+    min_width: int
+    exact_budget: int
+    vocab_size: int
+    mask_token_id: int | None
+    draft_vocab_size: int | None = None
+    tap_offset: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.depth <= MOST_DEPTH and 1 <= self.vocab_size <= MOST_TOKENS):
+            raise ValueError(
+                f"depth must be from 1 to {MOST_DEPTH:,} and vocab_size from 1 to {MOST_TOKENS:,}; got {self.depth} "
+                f"and {self.vocab_size}"
+            )
+        if not 1 <= self.block_size <= MOST_COUNT:
+            raise ValueError(f"block_size must be from 1 to {MOST_COUNT:,}; got {self.block_size}")
+        if not 1 <= self.num_proposable <= self.vocab_size:
+            raise ValueError(f"draft_vocab_size must be from 1 to {self.vocab_size}; got {self.draft_vocab_size}")
+        check_kept(self.min_width, self.exact_budget)
+
+    @property
+    def num_proposable(self) -> int:
+        """Tokens that the drafter can propose."""
+        return self.vocab_size if self.draft_vocab_size is None else self.draft_vocab_size
+
+    def to_json(self) -> Json:
+        """The entry of this drafter in the manifest; what does not concern it is left out."""
+        optional = ("draft_vocab_size", "tap_offset")
+        return {key: value for key, value in asdict(self).items() if key not in optional or value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelInfo:
+    """What one channel recorded, beside the draft sets.
+
+    Attributes:
+        kind: ``transitions``, ``pool``, ``branches``, or one that this simlab does not read yet.
+        producer: the model that scored the tokens.
+        extends: the draft set whose candidates or states it goes on from; None: it stands for itself.
+        extends_id: the id of that draft set.
+        settings: all that bounded it; names to integers, for the kinds that this simlab reads.
+        dtype: of the run that recorded it.
+        positions: ``all``; otherwise, as a JSON object, which roots have a row.
+    """
+
+    kind: str
+    producer: ModelInfo
+    extends: str | None
+    extends_id: str | None
+    settings: Mapping[str, object]
+    dtype: str
+    positions: str | Mapping[str, object] = ALL
+
+    def __post_init__(self) -> None:
+        if (self.extends is None) != (self.extends_id is None):
+            raise ValueError("a channel has extends_id exactly where it extends a draft set")
+        if isinstance(self.positions, str) and self.positions != ALL:
+            raise ValueError(f"positions must be {ALL!r} or an object; got {self.positions!r}")
+        if self.kind in KINDS:
+            _check_settings(self.kind, self.settings)
+        if self.kind == TRANSITIONS and self.extends is None:
+            raise ValueError("transitions extend a draft set, whose first tokens they stand below")
+        if self.kind == BRANCHES and self.extends is None:
+            raise ValueError("branches extend a draft set, behind whose chain they stand")
+
+    @property
+    def is_read(self) -> bool:
+        """Whether this simlab reads it: it knows the kind, and every root has a row."""
+        return self.kind in KINDS and self.positions == ALL
+
+    def setting(self, name: str, default: int = 0) -> int:
+        """The value of a setting; ``default`` where it is not set, or is no integer."""
+        value = self.settings.get(name)
+        return value if isinstance(value, int) else default
+
+    def to_json(self) -> Json:
+        """The entry of this channel in the manifest."""
+        positions = self.positions if isinstance(self.positions, str) else dict(self.positions)
+        return {**asdict(self), "settings": dict(self.settings), "positions": positions}
+
+
+def _check_settings(kind: str, settings: Mapping[str, object]) -> None:
+    missing = [name for name in _MOST[kind] if name not in settings]
+    if missing:
+        raise ValueError(f"{kind} need the setting {missing[0]}; got {', '.join(settings) or 'none'}")
+    for name, value in settings.items():
+        if kind == TRANSITIONS and name == "order":
+            continue
+        least, most = (1, _MOST[kind][name]) if name in _MOST[kind] else (0, MOST_COUNT)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ValueError(f"the setting {name} of {kind} must be an integer from {least} to {most:,}; got {value!r}")
+    if kind == TRANSITIONS and settings.get("order") != BASE_RANK:
+        raise ValueError(f"the setting order of transitions must be {BASE_RANK!r}; got {settings.get('order')!r}")
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that files cannot have.
+
+    Args:
+        kind: of what it names, in words.
+        name: of a draft set or channel.
+
+    Raises:
+        ValueError: it is not lower-case letters, digits, ``_``, ``.`` and ``-``.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the name of a {kind} is lower-case letters, digits, '_', '.', '-'; got {name!r}")
+
+
+def check_kept(min_width: int, exact_budget: int) -> None:
+    """Refuse numbers of candidates that the format cannot hold.
+
+    Raises:
+        ValueError: one is not from 1 to 65,535.
+    """
+    for name, value in (("min_width", min_width), ("exact_budget", exact_budget)):
+        if not 1 <= value <= MOST_KEPT:
+            raise ValueError(f"{name} must be from 1 to {MOST_KEPT:,}; got {value:,}")
+
+
+def check_base(name: str, info: ChannelInfo, base: DraftSet) -> None:
+    """Refuse a channel that does not fit the draft set that it extends.
+
+    Raises:
+        ValueError: its depth, or the number of its rows, is not what the draft set's depth and candidates allow.
+    """
+    if info.kind == TRANSITIONS:
+        _check_transitions(name, info, base)
+    if info.kind == BRANCHES:
+        _check_branches(name, info, base)
+
+
+def _check_transitions(name: str, info: ChannelInfo, base: DraftSet) -> None:
+    if info.setting("depth") != base.depth:
+        raise ValueError(f"the channel {name} has depth {info.setting('depth')}; its draft set has {base.depth}")
+    if min(info.setting("previous"), base.num_proposable) > base.min_width:
+        raise ValueError(
+            f"the channel {name} stands below {info.setting('previous')} tokens of each depth; its draft set keeps "
+            f"{base.min_width} for certain"
+        )
+
+
+def num_branches(base_depth: int, depth: int) -> int:
+    """How many branches a root has: one behind each beginning of the chain, 0 tokens long or more, that leaves a depth.
+
+    Args:
+        base_depth: of the draft set whose chain it is.
+        depth: the last one of the second drafter.
+    """
+    return min(base_depth, depth - 1) + 1
+
+
+def _check_branches(name: str, info: ChannelInfo, base: DraftSet) -> None:
+    expected = num_branches(base.depth, info.setting("depth"))
+    if info.setting("branches") != expected:
+        raise ValueError(
+            f"the channel {name} has {info.setting('branches')} branches; behind a chain of {base.depth} tokens, to "
+            f"the depth {info.setting('depth')}, there are {expected}"
+        )
