@@ -4,16 +4,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
 from simlab.errors import ModelError
+from simlab.real_runner.checkpoints.contents import config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
+from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
+from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3
 from simlab.real_runner.drafters.config import check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.execution.graph_models import GraphedModels
 from simlab.real_runner.execution.prepare import prepare
+from simlab.real_runner.heads.eagle3.head import Eagle3Head, check_head
 from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.targets.dumped_states import DumpedStates
 from simlab.real_runner.targets.loading import load_target
@@ -23,6 +28,10 @@ from simlab.real_runner.targets.placement import DeviceMap
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SMALLER = "give a smaller --batch-size, or --dtype bfloat16"
 _NO_MEMORY = ("out of memory", "can't allocate memory")
+
+
+AnyDrafter: TypeAlias = DFlashDrafter | Eagle3Head
+"""What a draft set is recorded from: a drafter of blocks, or a head that drafts a chain token by token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +46,7 @@ class Models:
     """
 
     target: Target
-    drafter: DFlashDrafter
+    drafter: AnyDrafter
     draft_folder: Path
     draft_revision: str
     dumped: DumpedStates | None = None
@@ -45,6 +54,21 @@ class Models:
     execution: str = EAGER
     graphs: GraphedModels | None = None
     channels: Mapping[str, AnyProducer] = field(default_factory=dict)
+
+    @property
+    def block_drafter(self) -> DFlashDrafter:
+        """The drafter, for what goes on from a pass of blocks.
+
+        Raises:
+            ModelError: it is an EAGLE-3 head, which has none.
+        """
+        if isinstance(self.drafter, Eagle3Head):
+            raise ModelError(
+                "the drafter here is an EAGLE-3 head, which drafts token by token: one text at a time, eagerly, and no "
+                "network goes on from its pass; leave --batch, --execution, --tap-offset and such channels out, or "
+                "give a DFlash drafter"
+            )
+        return self.drafter
 
 
 def load_models(
@@ -74,13 +98,16 @@ def load_models(
     """
     kind = _settled(dtype, device, device_map)
     files = find_drafter(draft)
-    drafter = load_drafter(files.folder, kind, device, tap_offset)
-    if block is not None:
-        drafter.config = drafter.config.with_block(block)
+    drafter = load_any_drafter(files.folder, kind, device, tap_offset, block)
+    if isinstance(drafter, Eagle3Head) and execution != EAGER:
+        raise ModelError(
+            f"an EAGLE-3 head runs eagerly, one pass a token; leave --execution {execution} out, or give a DFlash "
+            "drafter"
+        )
     loaded = load_target(target, kind, device, device_map)
     check_fit(loaded, drafter)
     drafter.to(loaded.device)
-    graphs = prepare(loaded, drafter, execution)
+    graphs = None if isinstance(drafter, Eagle3Head) else prepare(loaded, drafter, execution)
     return Models(
         target=loaded,
         drafter=drafter,
@@ -89,6 +116,27 @@ def load_models(
         execution=execution,
         graphs=graphs,
     )
+
+
+def load_any_drafter(
+    folder: Path, dtype: torch.dtype, device: str, tap_offset: int | None, block: int | None
+) -> AnyDrafter:
+    """Read what a draft set is recorded from; arguments as of `load_models`.
+
+    Raises:
+        ModelError: the checkpoint cannot be loaded, or is a network beside a drafter; or a tap offset was given for a
+            head that has none.
+    """
+    drafter: AnyDrafter
+    if is_eagle3(read_fields(config_file(folder))):
+        if tap_offset is not None:
+            raise ModelError("an EAGLE-3 head numbers the target's layers in one way; leave --tap-offset out")
+        drafter = load_eagle3(folder, dtype, device)
+        drafter.config = drafter.config if block is None else drafter.config.with_block(block)
+        return drafter
+    drafter = load_drafter(folder, dtype, device, tap_offset)
+    drafter.config = drafter.config if block is None else drafter.config.with_block(block)
+    return drafter
 
 
 def load_target_alone(target: str, dtype: str, device: str, device_map: DeviceMap | None = None) -> Target:
@@ -149,12 +197,16 @@ def settle_device(device: str) -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def check_fit(target: Target, drafter: DFlashDrafter) -> None:
-    """Refuse a drafter that was made for a target of other sizes.
+def check_fit(target: Target, drafter: AnyDrafter) -> None:
+    """Refuse a drafter that was made for another target; an EAGLE-3 head learns here which layers it reads.
 
     Raises:
-        ModelError: layers, hidden size or vocabulary differ.
+        ModelError: layers, hidden size or vocabulary differ, or a head has no token that ends a text.
     """
+    if isinstance(drafter, Eagle3Head):
+        drafter.config = drafter.config.for_target(target.num_layers)
+        check_head(drafter, target)
+        return
     check_sizes(drafter.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
 
 

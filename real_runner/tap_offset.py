@@ -69,9 +69,9 @@ def settle_tap_offset(models: Models, choice: str | None, texts: Sequence[Prompt
     """
     if choice != AUTO:
         return
-    answered = _answered(models, texts[:MOST_TEXTS])
+    drafter, answered = models.block_drafter, _answered(models, texts[:MOST_TEXTS])
     best, trials = _best_trial(models, answered)
-    models.drafter.config = models.drafter.config.with_tap_offset(best.offset)
+    drafter.config = drafter.config.with_tap_offset(best.offset)
     tqdm.write(f"--tap-offset {AUTO}: {best.offset} ({_shown(trials)})", file=sys.stderr)
 
 
@@ -90,7 +90,7 @@ def readings(models: Models) -> list[DFlashConfig]:
     configs = []
     for offset in TAP_OFFSETS:
         try:
-            config = models.drafter.config.with_tap_offset(offset)
+            config = models.block_drafter.config.with_tap_offset(offset)
             check_taps(config.target_layer_ids, len(models.target.layers))
         except ModelError:
             continue
@@ -106,7 +106,7 @@ def try_offset(models: Models, config: DFlashConfig, texts: Sequence[PromptAndTe
         ModelError: the texts are too short to tell anything.
     """
     hits: list[float] = []
-    num_drafted, per_text = 0, max(1, num_roots // max(1, len(texts)))
+    drafter, num_drafted, per_text = models.block_drafter, 0, max(1, num_roots // max(1, len(texts)))
     for prompt, text in texts:
         tokens = torch.from_numpy(np.concatenate([prompt, text]).astype(np.int64)).to(models.target.device)
         with tapped(models.target, config.target_layer_ids) as taken:
@@ -115,9 +115,11 @@ def try_offset(models: Models, config: DFlashConfig, texts: Sequence[PromptAndTe
         first, last = len(prompt), len(tokens) - 1
         chosen = np.unique(np.linspace(first, last - 1, min(per_text, max(0, last - first)), dtype=np.int64))
         roots = torch.from_numpy(chosen).to(tokens.device)
-        for some, logits in draft_logits(models.drafter, models.target, features, tokens, roots, _BLOCKS_PER_PASS):
+        for some, logits in draft_logits(
+            models.block_drafter, models.target, features, tokens, roots, _BLOCKS_PER_PASS
+        ):
             drafted = logits.argmax(-1).cpu().numpy().astype(np.int32)
-            proposed = drafted if models.drafter.vocabulary is None else models.drafter.vocabulary.to_target(drafted)
+            proposed = drafted if drafter.vocabulary is None else drafter.vocabulary.to_target(drafted)
             ahead = some.cpu().numpy()[:, None] + np.arange(1, config.depth + 1)
             valid = ahead < len(tokens)
             truth = tokens.cpu().numpy()[np.minimum(ahead, last)]

@@ -51,9 +51,10 @@ def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, 
             f"{info.producer.digest[:12]}), and {place} has the sha256 {digest[:12]}; give that checkpoint with "
             f"--channel {name}=CHECKPOINT, or record a channel with this one"
         )
-    drafter, dtype = models.drafter, models.target.dtype
+    dtype = models.target.dtype
     if info.extends is None:
         return load_text_producer(place, info.settings, dtype)(models.target)
+    drafter = models.block_drafter
     with_models = load_producer(place, info.settings, drafter, checkpoint_digest(models.draft_folder), dtype)
     return with_models(drafter, models.target)
 

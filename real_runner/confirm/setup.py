@@ -209,15 +209,15 @@ def _settle_taps(models: Models, options: ConfirmOptions, kept: DraftSet) -> Non
     Raises:
         TraceError: others were asked for.
     """
-    config = models.drafter.config
-    if kept.tap_offset is None or kept.tap_offset == config.tap_offset:
+    if kept.tap_offset is None or kept.tap_offset == models.block_drafter.config.tap_offset:
         return
+    config = models.block_drafter.config
     if options.tap_offset is not None:
         raise TraceError(
             f"the trace was recorded with --tap-offset {kept.tap_offset}, this run would have {config.tap_offset}; "
             "leave --tap-offset out, or record a trace with it"
         )
-    models.drafter.config = config.with_tap_offset(kept.tap_offset)
+    models.block_drafter.config = config.with_tap_offset(kept.tap_offset)
 
 
 def _only_draft(trace: Trace) -> str:

@@ -27,7 +27,7 @@ class BatchedDrafter:
             num_slots: tokens that a context is expected to hold.
         """
         self._models, self._wanted = models, read
-        self._rows = SequenceRows(2 * models.drafter.config.num_hidden_layers, num_rows, num_slots)
+        self._rows = SequenceRows(2 * models.block_drafter.config.num_hidden_layers, num_rows, num_slots)
         self._waiting: list[list[Tensor]] = [[] for _ in range(num_rows)]
         self._last: list[Tensor] = [torch.empty(0)] * num_rows
 
@@ -49,8 +49,8 @@ class BatchedDrafter:
         self._project(num)
         context, device = self._context(num), models.target.device
         roots, places = torch.tensor(root_tokens, device=device), torch.tensor(positions, device=device)
-        logits = block_logits(models.drafter, models.target, roots, places, context)
-        rows, own = [first_marginals(one, self._wanted) for one in logits], models.drafter.vocabulary
+        logits = block_logits(models.block_drafter, models.target, roots, places, context)
+        rows, own = [first_marginals(one, self._wanted) for one in logits], models.block_drafter.vocabulary
         return rows if own is None else [own.in_target(one) for one in rows]
 
     def rewind(self, row: int, length: int) -> None:
@@ -76,7 +76,7 @@ class BatchedDrafter:
             self._last[row] = features[-3:]
         packed = packed_pass(parts, self._models.target.device)
         features = torch.cat([one for row in range(num) for one in self._waiting[row]])
-        new = self._models.drafter.context_at(features[None], packed.slots)
+        new = self._models.block_drafter.context_at(features[None], packed.slots)
         for layer, (keys, values) in enumerate(zip(new.keys, new.values, strict=True)):
             self._rows.write(2 * layer, keys[0], packed)
             self._rows.write(2 * layer + 1, values[0], packed)

@@ -18,6 +18,8 @@ from simlab.policy import AnyPolicy, Asked
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
+from simlab.real_runner.heads.eagle3.chain import LiveChain
+from simlab.real_runner.heads.eagle3.head import Eagle3Head
 from simlab.real_runner.heads.producer import AnyProducer, Drafted, StagedProducer, TextProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.targets.model import features_of
@@ -51,16 +53,17 @@ class Drafting:
         read = [one.width for one in self._beside.values()] + [one.width for one in staged.values()]
         width = max([self._own.width, *read])
         self._is_cut = width > self._own.width
-        self._drafter: LiveDrafter | None = None
+        self._drafter: LiveDrafter | LiveChain | None = None
         self._readers = list[tuple[_Reader, tuple[int, ...]]]()
         if policy.needs.draft or self._beside or staged:
-            self._drafter = LiveDrafter(models, replace(self._own, width=width), room)
+            self._drafter = _begun(models, replace(self._own, width=width), room)
             self._readers.append((self._drafter, models.drafter.config.target_layer_ids))
         self._readers += [(one, alone[name].taps) for name, one in self._alone.items()]
         self._readers += [(one, staged[name].taps) for name, one in self._staged.items()]
         self.layer_ids = tuple(dict.fromkeys(layer for _, taps in self._readers for layer in taps))
         self._committed = np.empty(0, np.int32)
         self._drafted: Drafted | None = None
+        self._marginals: Marginals | None = None
 
     def read(self, features: Tensor) -> None:
         """Take in the states ``[1, L, taps x H]`` of further tokens of the text, behind the layers of ``layer_ids``."""
@@ -80,14 +83,19 @@ class Drafting:
             ModelError: the drafter's logits are not numbers.
         """
         self._committed = committed
-        if self._drafter is not None:
+        if isinstance(self._drafter, LiveDrafter):
             self._drafted = self._drafter.drafted(int(committed[-1]), len(committed) - 1)
+            self._marginals = self._drafted.marginals
+        elif self._drafter is not None:
+            self._marginals = self._drafter.marginals(committed)
 
     def marginals(self) -> Marginals | None:
         """What the policy sees of the last draft; None where it declares that it reads none."""
         if not self._needs.draft:
             return None
-        marginals = self._last().marginals
+        if self._marginals is None:
+            raise ValueError("nothing was drafted yet")
+        marginals = self._marginals
         return marginals.first_ranks(self._own.width) if self._is_cut else marginals
 
     def channels(self, asked: Asked) -> dict[str, Channel]:
@@ -108,6 +116,13 @@ class Drafting:
         if self._drafted is None:
             raise ValueError("nothing was drafted yet")
         return self._drafted
+
+
+def _begun(models: Models, read: CandidatesRead, room: int) -> LiveDrafter | LiveChain:
+    """The drafter of a text of which nothing is read yet."""
+    if isinstance(models.drafter, Eagle3Head):
+        return LiveChain(models.drafter, models.target, read)
+    return LiveDrafter(models, read, room)
 
 
 class _Reader(Protocol):

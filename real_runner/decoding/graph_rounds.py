@@ -155,7 +155,7 @@ class GraphSpeculation:
         rows = cache.rows.tensor
         assert rows is not None
         features = features_of(taken, layer_ids) if self._read is not None else None
-        context = None if features is None else self._models.drafter.context(features)
+        context = None if features is None else self._models.block_drafter.context(features)
         room = len(text.tokens) + rows_for(1 + min(self._policy.budget, _MOST_DRAFTED))
         graphed.begin(rows[:, :, :, :start], context, room)
         text.append((chooser(target, target.logits(states[:, -1]), self._sampling, text.key)(0, start),))
@@ -192,7 +192,7 @@ class GraphSpeculation:
 
 def _read(models: Models, policy: AnyPolicy) -> CandidatesRead:
     """What a policy reads of a draft; no wider than the vocabulary, so that equal drafts are captured once."""
-    own, read = models.drafter.lm_head, candidates_read(policy)
+    own, read = models.block_drafter.lm_head, candidates_read(policy)
     size = models.target.vocab_size if own is None else own.out_features
     return replace(read, width=min(read.width, size))
 

@@ -23,7 +23,7 @@ class LiveDrafter:
             room: tokens that the context will hold.
         """
         self._models, self._wanted = models, read
-        self._text = TextContext(models.drafter, room)
+        self._text = TextContext(models.block_drafter, room)
 
     def read(self, features: Tensor) -> None:
         """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
@@ -46,7 +46,7 @@ class LiveDrafter:
         context = self._text.context()
         device = self._models.target.device
         roots, positions = torch.tensor([root_token], device=device), torch.tensor([position], device=device)
-        drafter, target = self._models.drafter, self._models.target
+        drafter, target = self._models.block_drafter, self._models.target
         states = block_states(drafter, target, roots, positions, context)
         found = first_marginals(logits_of(drafter, target, states.after)[0], self._wanted)
         marginals = found if drafter.vocabulary is None else drafter.vocabulary.in_target(found)

@@ -1,5 +1,6 @@
 """From a drafter's logits to the rows that a trace keeps of it."""
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from simlab.real_runner.drafters.dense import draft_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.kept import KeptCandidates, kept_counts
 from simlab.real_runner.drafters.ranked import LawBuffers, Laws, RankedCandidates, ranked
+from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.model import Target
 from simlab.traces.format.records import DraftColumns
 
@@ -32,15 +34,37 @@ def draft_columns(
         prompt_length: P.
         kept: how many candidates.
     """
-    depth, own = drafter.config.depth, drafter.vocabulary
     roots = torch.arange(prompt_length, len(tokens) - 1, device=tokens.device)
-    parts, buffers = list[DraftColumns](), LawBuffers()
-    ids = tokens.cpu().numpy()
     per_pass = blocks_per_pass(drafter.config.num_attention_heads, drafter.config.block_size, len(tokens))
-    for some, logits in draft_logits(drafter, target, features, tokens, roots, per_pass):
-        true_ids, valid = _true_ids(ids, some.cpu().numpy(), depth)
+    parts = draft_logits(drafter, target, features, tokens, roots, per_pass)
+    return columns_of(parts, drafter.vocabulary, drafter.config.depth, tokens, kept)
+
+
+def columns_of(
+    passes: Iterable[tuple[Tensor, Tensor]],
+    own: DraftVocabulary | None,
+    depth: int,
+    tokens: Tensor,
+    kept: KeptCandidates,
+) -> DraftColumns:
+    """The rows that a trace keeps of any drafter's logits.
+
+    Args:
+        passes: the roots of a pass, int64 ``[R]``, absolute, and float32 logits ``[R, D, V]``.
+        own: which tokens these are of; None: those of the target.
+        depth: D.
+        tokens: int64 ``[P + T]``, prompt and text.
+        kept: how many candidates.
+
+    Raises:
+        ModelError: the logits are not numbers.
+    """
+    parts, buffers, ids = list[DraftColumns](), LawBuffers(), tokens.cpu().numpy()
+    for some, logits in passes:
+        roots = some.cpu().numpy()
+        true_ids, valid = _true_ids(ids, roots, depth)
         true_ids = true_ids if own is None else own.to_draft(true_ids)
-        columns = _columns(buffers.laws(logits), some.cpu().numpy().astype(np.int32), true_ids, valid, kept)
+        columns = _columns(buffers.laws(logits), roots.astype(np.int32), true_ids, valid, kept)
         parts.append(columns if own is None else replace(columns, ids=own.to_target(columns.ids)))
     return DraftColumns.concatenated(parts) if parts else DraftColumns.empty(depth)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from simlab.errors import ModelError
-from simlab.real_runner.drafters.config import check_taps
+from simlab.real_runner.drafters.config import MOST_SLOTS, check_taps
 
 _LARGEST = 1 << 24
 _COUNTS = (
@@ -18,6 +18,9 @@ _COUNTS = (
 )
 NUM_DEFAULT_TAPS = 3
 """Layers of the target that are read where a checkpoint names none."""
+
+DEFAULT_BLOCK = 8
+"""Root and a chain of seven tokens: as many passes as the published tree has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Eagle3Config:
         fc_norm: whether each tapped state is normed before it is fused.
         norm_before_residual: whether the normed state, and not the state itself, is added to what attention says.
         norm_output: whether the head's next input is its output behind the last norm.
+        block_size: root and drafted tokens of a chain, where the head is a trace's drafter; no checkpoint says it.
 
     Raises:
         ModelError: a size cannot be, or a layer is none of the target's.
@@ -57,6 +61,7 @@ class Eagle3Config:
     fc_norm: bool = False
     norm_before_residual: bool = False
     norm_output: bool = False
+    block_size: int = DEFAULT_BLOCK
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -74,10 +79,19 @@ class Eagle3Config:
                 raise ModelError(
                     f"an EAGLE-3 head's {name} must be from {low:g} to {high:g}; got {getattr(self, name)}"
                 )
+        if not 2 <= self.block_size <= MOST_SLOTS:
+            raise ModelError(
+                f"a chain has at least 2 and at most {MOST_SLOTS:,} tokens, the root counted; got {self.block_size}"
+            )
         if self.draft_vocab_size is not None and not 1 <= self.draft_vocab_size <= self.vocab_size:
             raise ModelError(f"draft_vocab_size {self.draft_vocab_size} is not within the {self.vocab_size} tokens")
         if self.target_layer_ids:
             check_taps(self.target_layer_ids, self.num_target_layers)
+
+    @property
+    def depth(self) -> int:
+        """D, the tokens of a drafted chain."""
+        return self.block_size - 1
 
     @property
     def num_taps(self) -> int:
@@ -88,6 +102,14 @@ class Eagle3Config:
     def num_tokens(self) -> int:
         """Tokens that it can propose."""
         return self.draft_vocab_size or self.vocab_size
+
+    def with_block(self, size: int) -> "Eagle3Config":
+        """This head drafting chains of another length, the root counted.
+
+        Raises:
+            ModelError: no chain has so few or so many tokens.
+        """
+        return replace(self, block_size=size)
 
     def for_target(self, num_layers: int) -> "Eagle3Config":
         """This configuration where the target has so many layers.
@@ -103,3 +125,30 @@ class Eagle3Config:
         taps = (1, num_layers // 2 - 1, num_layers - 4)
         check_taps(taps, num_layers)
         return replace(self, target_layer_ids=taps)
+
+
+def check_eagle3_sizes(config: Eagle3Config, target: str, num_layers: int, hidden_size: int, vocab_size: int) -> None:
+    """Refuse a head's configuration that was made for a target of other sizes.
+
+    Args:
+        config: of the head.
+        target: its name.
+        num_layers: of the target, and so on.
+        hidden_size: likewise.
+        vocab_size: likewise.
+
+    Raises:
+        ModelError: layers, hidden size or vocabulary differ.
+    """
+    check_taps(config.target_layer_ids, num_layers)
+    pairs = {
+        "layers": (config.num_target_layers, num_layers),
+        "hidden size": (config.target_hidden_size, hidden_size),
+        "vocabulary": (config.vocab_size, vocab_size),
+    }
+    for what, (wanted, present) in pairs.items():
+        if wanted not in (None, present):
+            raise ModelError(
+                f"this EAGLE-3 head was made for a target with {what} {wanted}; {target} has {present}; choose the "
+                "target it was trained for"
+            )

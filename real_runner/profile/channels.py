@@ -61,8 +61,8 @@ def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
     entry = CostChannel(reach.kind, network, bounds_of(reach.kind, settings), units)
     if isinstance(reach, Eagle3Reach):
         return TimedChannel(entry, load_text_producer(files.folder, widest, models.target.dtype)(models.target), key)
-    with_models = load_producer(files.folder, widest, models.drafter, digest, models.target.dtype)
-    return TimedChannel(entry, with_models(models.drafter, models.target), key)
+    with_models = load_producer(files.folder, widest, models.block_drafter, digest, models.target.dtype)
+    return TimedChannel(entry, with_models(models.block_drafter, models.target), key)
 
 
 def _default_units(settings: Mapping[str, object], key: str | None) -> int:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from simlab.real_runner.heads.eagle3.head import Eagle3Head
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.models import Models, within_memory
 from simlab.real_runner.record.answers import answers_of
 from simlab.real_runner.record.manifests import manifest_of
@@ -57,6 +59,8 @@ def dry_run(options: RecordOptions) -> str:
     plan = estimate(options, models, sources)
     alone = " alone" if options.more_devices else ""
     texts = f" ({plan.num_texts} texts)" if plan.num_texts != plan.num_prompts else ""
+    is_head = isinstance(models.drafter, Eagle3Head)
+    trees = [f"the head's trees {size_text(plan.positions * Eagle3Reach().disk_bytes)} more, and their time"]
     return "\n".join(
         (
             f"The first prompt, as {models.target.name} reads it:",
@@ -67,6 +71,7 @@ def dry_run(options: RecordOptions) -> str:
             f"positions       {plan.positions:,.0f}",
             f"expected size   {size_text(plan.num_bytes)}",
             f"expected time   {duration(plan.seconds)} on this machine ({options.device}{alone}, {options.dtype})",
+            *(trees if is_head else []),
             f"measured on     {plan.num_sampled} prompts spread over the file; nothing was written to {options.out}",
         )
     )

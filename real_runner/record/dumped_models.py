@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
-from simlab.real_runner.models import Models, check_device, check_fit, dtype_of, settle_device
+from simlab.real_runner.checkpoints.files import find_drafter
+from simlab.real_runner.models import Models, check_device, check_fit, dtype_of, load_any_drafter, settle_device
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord
 from simlab.real_runner.record.sources import Source, given_turns
@@ -29,9 +29,7 @@ def load_dumped_models(options: RecordOptions) -> Models:
     check_device(options.device)
     settle_device(options.device)
     files = find_drafter(options.draft)
-    drafter = load_drafter(files.folder, kind, options.device, parse_tap_offset(options.tap_offset))
-    if options.block is not None:
-        drafter.config = drafter.config.with_block(options.block)
+    drafter = load_any_drafter(files.folder, kind, options.device, parse_tap_offset(options.tap_offset), options.block)
     target = load_partial_target(options.target, kind, options.device)
     check_fit(target, drafter)
     check_layers(options.hidden_layers, dumped_taps(drafter.config.target_layer_ids), target.num_layers)

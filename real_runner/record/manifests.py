@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.heads.eagle3.head import Eagle3Config, Eagle3Head
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.prompts import PromptRecord, render
@@ -20,7 +21,9 @@ from simlab.real_runner.targets.model import Target
 from simlab.traces.format.manifest import DumpedInfo, Manifest
 from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
 
-DRAFT_NAME = "dflash"
+DFLASH, EAGLE3 = "dflash", "eagle3"
+"""Draft sets of new recordings; the second names the channel of a head's trees too."""
+
 _LIBRARIES = ("simlab", "torch", "transformers", "tokenizers", "numpy", "numba")
 
 
@@ -43,9 +46,14 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
         batch_size=options.batch_size,
         device=f"{device_name(options.device)} {f'({target.placement})' if target.placement else ''}".strip(),
         versions={name: metadata.version(name) for name in _LIBRARIES},
-        draft_sets={DRAFT_NAME: draft_set_of(options.draft, models, options.kept)},
+        draft_sets={draft_name(models): draft_set_of(options.draft, models, options.kept)},
         hidden_states=None if models.dumped is None else DumpedInfo(models.dumped.layers, models.dumped.dtype),
     )
+
+
+def draft_name(models: Models) -> str:
+    """What the draft set of a recording is called: by what its drafter is."""
+    return EAGLE3 if isinstance(models.drafter, Eagle3Head) else DFLASH
 
 
 def draft_set_of(draft: str, models: Models, kept: KeptCandidates) -> DraftSet:
@@ -64,9 +72,9 @@ def draft_set_of(draft: str, models: Models, kept: KeptCandidates) -> DraftSet:
         min_width=kept.min_width,
         exact_budget=kept.exact_budget,
         vocab_size=config.vocab_size,
-        mask_token_id=config.mask_token_id,
+        mask_token_id=None if isinstance(config, Eagle3Config) else config.mask_token_id,
         draft_vocab_size=config.draft_vocab_size,
-        tap_offset=config.tap_offset,
+        tap_offset=None if isinstance(config, Eagle3Config) else config.tap_offset,
     )
 
 

@@ -17,8 +17,11 @@ from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.checkpoints.contents import config_file, read_fields
 from simlab.real_runner.checkpoints.files import PACKAGED, find_drafter
 from simlab.real_runner.checkpoints.layouts import read_config
+from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_from_json
 from simlab.real_runner.drafters.config import DFlashConfig, check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.drafters.eagle3_config import Eagle3Config, check_eagle3_sizes
+from simlab.real_runner.heads.eagle3.head import Eagle3Head
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.tap_offset import parse_tap_offset
@@ -45,7 +48,7 @@ class ModelShapes:
         key_value_elements: numbers that the target keeps of one token, in all layers.
     """
 
-    config: DFlashConfig
+    config: DFlashConfig | Eagle3Config
     target_parameters: int
     drafter_parameters: int
     whole_target_parameters: int
@@ -63,11 +66,15 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
         ModelError: a configuration cannot be had or read, or simlab would refuse the models.
     """
     model = _target_shape(options)
-    config = drafter_config(options.draft, options.tap_offset, options.block)
     text = model.config
-    check_sizes(config, options.target, text.num_hidden_layers, text.hidden_size, text.vocab_size)
+    config = any_config(options)
+    if isinstance(config, Eagle3Config):
+        config = config.for_target(text.num_hidden_layers)
+        check_eagle3_sizes(config, options.target, text.num_hidden_layers, text.hidden_size, text.vocab_size)
+    else:
+        check_sizes(config, options.target, text.num_hidden_layers, text.hidden_size, text.vocab_size)
     with torch.device("meta"):
-        drafter = DFlashDrafter(config)
+        drafter = Eagle3Head(config) if isinstance(config, Eagle3Config) else DFlashDrafter(config)
     counted = dict(cast(nn.Module, model).named_parameters())
     kept = [weight for name, weight in counted.items() if options.hidden_states is None or ".layers." not in name]
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -84,7 +91,7 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     )
 
 
-def _own_head(config: DFlashConfig) -> int:
+def _own_head(config: DFlashConfig | Eagle3Config) -> int:
     return 0 if config.draft_vocab_size is None else config.draft_vocab_size * config.hidden_size
 
 
@@ -123,6 +130,18 @@ def _target_config(name: str) -> PretrainedConfig:
         raise ModelError(f"the target {name!r} has no {CONFIG}; give a folder with one, or an id ORG/NAME of the hub")
     config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     return config
+
+
+def any_config(options: RecordOptions) -> DFlashConfig | Eagle3Config:
+    """The configuration of what a recording is to draft with; of the hub only that file is fetched.
+
+    Raises:
+        ModelError: it cannot be had or read, or is of no drafter.
+    """
+    head = eagle3_from_json(config_fields(options.draft))
+    if head is None:
+        return drafter_config(options.draft, options.tap_offset, options.block)
+    return head if options.block is None else head.with_block(options.block)
 
 
 def drafter_config(name: str, tap_offset: str | None, block: int | None) -> DFlashConfig:

@@ -10,11 +10,14 @@ from torch import Tensor
 
 from simlab.arrays import Floats, Ints
 from simlab.real_runner.drafters.draft_rows import draft_columns
+from simlab.real_runner.drafters.kept import KeptCandidates
+from simlab.real_runner.heads.eagle3.chain import chain_columns
+from simlab.real_runner.heads.eagle3.head import Eagle3Head
 from simlab.real_runner.models import Models, load_models, within_memory
 from simlab.real_runner.record.answers import answers_of, check_positions
 from simlab.real_runner.record.devices import OtherDevices, check_devices
 from simlab.real_runner.record.dumped_models import check_dumped, dumped_text, load_dumped_models
-from simlab.real_runner.record.manifests import DRAFT_NAME, manifest_of, recording_info
+from simlab.real_runner.record.manifests import draft_name, manifest_of, recording_info
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.progress import ProgressReporter, RecordingProgress
 from simlab.real_runner.record.prompts import PromptRecord
@@ -34,7 +37,7 @@ from simlab.sampling.candidates import top_candidates
 from simlab.sampling.choice import Sampling, choose_rows, sequence_key
 from simlab.traces.format.alone import writing_alone
 from simlab.traces.format.files import MANIFEST
-from simlab.traces.format.records import SequenceRecord, TokenRows
+from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.schema import NUM_TOP
 from simlab.traces.writer import TraceWriter, check_output_folder
 
@@ -61,7 +64,7 @@ def _record(options: RecordOptions) -> Path:
     models, sources = load(options)
     if options.tap_offset == AUTO:
         # Processes of other devices load the drafter anew, and read the same layers.
-        options = replace(options, tap_offset=str(models.drafter.config.tap_offset))
+        options = replace(options, tap_offset=str(models.block_drafter.config.tap_offset))
     shards = shards_of(options, sources)
     writer = TraceWriter(options.out, manifest_of(options, models, sources), len(shards), options.resume)
     if not writer.is_complete:
@@ -186,7 +189,7 @@ def record_text(options: RecordOptions, models: Models, index: int, answered: An
     if laws is None:
         key = sequence_key(options.sampling, prompt)
         laws = token_rows(target, states[start - 1 : -1], tokens[start:], options.sampling, key, start)
-    draft = draft_columns(drafter, target, features, tokens, start, options.kept)
+    draft = drafted_columns(models, features, tokens, start, options.kept)
     seed = options.seed if answered.seed is None else answered.seed
     return SequenceRecord(
         index=index,
@@ -195,8 +198,28 @@ def record_text(options: RecordOptions, models: Models, index: int, answered: An
         text=answered.text,
         stop_reason=answered.stop_reason,
         tokens=laws,
-        drafts={DRAFT_NAME: draft},
+        drafts={draft_name(models): draft},
     )
+
+
+def drafted_columns(
+    models: Models, features: Tensor, tokens: Tensor, prompt_length: int, kept: KeptCandidates
+) -> DraftColumns:
+    """The drafter's rows at every root of one text.
+
+    Args:
+        models: the drafter among them.
+        features: ``[C, taps x H]``, the states that it reads, from position 0 on.
+        tokens: int64 ``[P + T]``, prompt and text.
+        prompt_length: P.
+        kept: how many candidates.
+
+    Raises:
+        ModelError: the drafter's logits are not numbers.
+    """
+    if isinstance(models.drafter, Eagle3Head):
+        return chain_columns(models.drafter, models.target, features, tokens, prompt_length, kept)
+    return draft_columns(models.drafter, models.target, features, tokens, prompt_length, kept)
 
 
 def forward_text(target: Target, tokens: Tensor, layer_ids: Sequence[int]) -> tuple[Tensor, Tensor]:

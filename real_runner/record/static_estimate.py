@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from simlab.real_runner.drafters.draft_rows import blocks_per_pass
+from simlab.real_runner.drafters.eagle3_config import Eagle3Config
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.record.completions import Completion, CompletionIds
 from simlab.real_runner.record.dry_run import size_text
@@ -99,7 +101,7 @@ def foreseen(options: RecordOptions) -> StaticEstimate:
         key_values=key_values,
         decoding_bytes=key_values + _pass_bytes(shapes, size, rows, longest) if is_written else 0,
         recording_bytes=_recording_bytes(options, shapes, size, longest + new),
-        disk_bytes=trace_bytes(positions, shapes.config.depth, options.min_width),
+        disk_bytes=trace_bytes(positions, shapes.config.depth, options.min_width) + trees_bytes(shapes, positions),
     )
 
 
@@ -179,6 +181,11 @@ def draft_bytes(positions: int, depth: int, min_width: int) -> int:
     return round(positions * depth * min_width * _KEPT_OVER_WIDTH * CANDIDATE_BYTES)
 
 
+def trees_bytes(shapes: ModelShapes, positions: int) -> int:
+    """Bytes of the trees that are recorded beside the chain of an EAGLE-3 head; 0 of a drafter."""
+    return round(positions * Eagle3Reach().disk_bytes) if isinstance(shapes.config, Eagle3Config) else 0
+
+
 def foresee(options: RecordOptions) -> str:
     """What ``simlab record --dry-run`` prints.
 
@@ -229,6 +236,8 @@ def _needed(options: RecordOptions, found: StaticEstimate) -> list[str]:
         "",
         f"disk            {most} {size_text(found.disk_bytes)} for the trace",
     ]
+    if isinstance(shapes.config, Eagle3Config):
+        lines[-1] += f", of it {size_text(trees_bytes(shapes, found.positions))} for the head's trees"
     if found.num_passes:
         seconds = found.num_passes * found.target_bytes / 1e12
         lines.append(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from simlab.errors import TraceError, at_the_door
 from simlab.real_runner.record.additions.add import ChannelOptions, DraftOptions, add
+from simlab.real_runner.record.manifests import EAGLE3
 from simlab.real_runner.record.options import RecordOptions
 from simlab.real_runner.record.record import record as write_recording
 from simlab.studies.inputs.models import DRAFTER, TARGET, AnswerOptions
@@ -45,7 +46,8 @@ def record(
 
     Args:
         target: a name, folder or Hub id.
-        draft: a name, folder, file of weights or Hub id.
+        draft: a name, folder, file of weights or Hub id; of a drafter, or of an EAGLE-3 head. The draft set of a head
+            is its own chain, and its trees are added as the channel ``eagle3``.
         out: the folder of the new trace.
         prompts: a file of prompts, which the target answers.
         completions: a file of prompts with answers that were made elsewhere.
@@ -172,10 +174,24 @@ def record_options(
 def record_with(options: RecordOptions) -> Trace:
     """Record under options that were checked, and open the trace.
 
+    With an EAGLE-3 head as the drafter its trees are added as a channel, where the target runs here.
+
     Raises:
         SimlabError: models, text or folder cannot be used; what was finished stays.
     """
-    return open_trace(write_recording(options))
+    trace = open_trace(write_recording(options))
+    has_trees = EAGLE3 in trace.manifest.channels or trace.manifest.hidden_states is not None
+    if EAGLE3 not in trace.manifest.draft_sets or has_trees:
+        return trace
+    return add_channel(
+        options.out,
+        EAGLE3,
+        options.draft,
+        target=options.target,
+        device=options.device,
+        device_map=options.device_map,
+        resume=options.resume,
+    )
 
 
 def add_channel(

@@ -35,7 +35,7 @@ def floor(models: Models, tokens: torch.Tensor, prompt_length: int) -> None:
     models.target.head(hidden[prompt_length - 1 : -1]).float().log_softmax(-1)
     roots = torch.arange(prompt_length, len(tokens) - 1)
     room = torch.empty(64 * config.depth * models.target.vocab_size)
-    for _, logits in draft_logits(models.drafter, models.target, features, tokens, roots, 64):
+    for _, logits in draft_logits(models.block_drafter, models.target, features, tokens, roots, 64):
         torch.log_softmax(logits, -1, out=room[: logits.numel()].view(logits.shape))
 
 

@@ -38,7 +38,7 @@ def made_up_head(hidden_size: int, seed: int = 0) -> TreeFlashHead:
 
 def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0) -> Models:
     """Models that make the channels of some policies, each with all that the most demanding one declares."""
-    drafter, target = models.drafter, models.target
+    drafter, target = models.block_drafter, models.target
     channels: dict[str, AnyProducer] = {}
     for need in joint_needs(policies):
         equal, least = dict(need.equal), dict(need.least)

@@ -52,8 +52,8 @@ def drafted(models: Models) -> tuple[BlockStates, list[Marginals], np.ndarray]:
     """States, marginals and root tokens at every root of the text."""
     taps, roots = models.drafter.config.target_layer_ids, torch.arange(PROMPT_LENGTH, len(TEXT) - 1)
     features, _ = forward_text(models.target, TEXT, taps)
-    ((_, states),) = draft_states(models.drafter, models.target, features, TEXT, roots, len(roots))
-    laws = logits_of(models.drafter, models.target, states.after).log_softmax(-1).numpy()
+    ((_, states),) = draft_states(models.block_drafter, models.target, features, TEXT, roots, len(roots))
+    laws = logits_of(models.block_drafter, models.target, states.after).log_softmax(-1).numpy()
     kept = KeptCandidates(min_width=VOCAB_SIZE, exact_budget=1)
     return states, [marginals_of(law, kept) for law in laws], TEXT[roots].numpy().astype(np.int32)
 

@@ -115,7 +115,10 @@ def test_a_planted_wrong_offset_is_found(place: Path, right: Path, planted: Path
         assert shares[offset] > 0.5 > 2 * shares[1 - offset]
         for given in (texts, [(prompt, np.empty(0, np.int32)) for prompt, _ in texts]):
             settle_tap_offset(models, "auto", given)
-            assert (models.drafter.config.tap_offset, models.drafter.config.target_layer_ids) == (offset, (0, 1, 2))
+            assert (models.block_drafter.config.tap_offset, models.block_drafter.config.target_layer_ids) == (
+                offset,
+                (0, 1, 2),
+            )
     settle_tap_offset(models, None, texts)
     assert loaded(place, planted, 0).drafter.config.target_layer_ids == (0, 1, 2)
     assert loaded(place, planted).drafter.config.target_layer_ids == (1, 2, 3)

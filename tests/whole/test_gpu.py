@@ -72,7 +72,7 @@ def test_captured_passes_write_the_same_text(tmp_path: Path, family: str, temper
     """Texts one after the other on the same buffers; the second time everything has been captured."""
     target, drafter = make_pair(tmp_path, family)
     models = load_models(str(target), str(drafter), "float32", "cuda")
-    captured = replace(models, graphs=GraphedModels(models.target, models.drafter))
+    captured = replace(models, graphs=GraphedModels(models.target, models.block_drafter))
     sampling, clock = Sampling(temperature, 0, 1.0, 7), clock_of(models.target.device)
     # 255 tokens are the last that a size of contexts holds; for the longest text all is captured anew.
     for length in (255, 20, 300, 700, 20):
@@ -91,7 +91,7 @@ def test_two_sets_of_captured_passes_do_not_disturb_each_other(tmp_path: Path) -
     """As a profile has them, one for each context; one of them takes new buffers meanwhile."""
     target, drafter = make_pair(tmp_path)
     models = load_models(str(target), str(drafter), "float32", "cuda")
-    both = [replace(models, graphs=GraphedModels(models.target, models.drafter)) for _ in range(2)]
+    both = [replace(models, graphs=GraphedModels(models.target, models.block_drafter)) for _ in range(2)]
     (policy,) = parse_policies(["ddtree:budget=8"])
     for number, length in ((0, 20), (1, 20), (0, 600), (1, 20), (0, 20)):
         prompt = Prompt(f"p{length}", "made-up", 0, 0, (np.arange(length) % 50 + 5).astype(np.int32))
@@ -105,7 +105,7 @@ def test_two_sets_of_captured_passes_do_not_disturb_each_other(tmp_path: Path) -
 def test_masked_attention_in_bfloat16_gives_numbers(tmp_path: Path) -> None:
     target, drafter = make_pair(tmp_path)
     models = load_models(str(target), str(drafter), "bfloat16", "cuda")
-    captured = replace(models, graphs=GraphedModels(models.target, models.drafter))
+    captured = replace(models, graphs=GraphedModels(models.target, models.block_drafter))
     prompt = Prompt("p", "made-up", 0, 0, (np.arange(300) % 50 + 5).astype(np.int32))
     for one in parse_policies(["ar", "chain", "ddtree:budget=32"]):
         for loaded in (models, captured):
@@ -117,7 +117,7 @@ def test_a_captured_round_waits_for_the_device_at_one_place_only(tmp_path: Path)
     target, drafter = make_pair(tmp_path)
     models = load_models(str(target), str(drafter), "float32", "cuda")
     models = replace(models, target=replace(models.target, stop_token_ids=()))
-    graphs = GraphedModels(models.target, models.drafter)
+    graphs = GraphedModels(models.target, models.block_drafter)
     prompt = Prompt("p", "made-up", 0, 0, np.arange(5, 25, dtype=np.int32))
     (policy,) = parse_policies(["ddtree:budget=8"])
     running = GraphSpeculation(models, graphs, policy.policy, prompt, Sampling(0.0, 0, 1.0, 7), 64)

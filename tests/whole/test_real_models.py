@@ -63,13 +63,15 @@ def live_log_probs(models: Models, record: SequenceRecord) -> list[np.ndarray]:
     """The laws ``[D, V]`` at each root, drafted one at a time with a context that grows by one token."""
     ids = np.concatenate([record.prompt.token_ids, record.text]).astype(np.int64)
     tokens, start = torch.from_numpy(ids), len(record.prompt.token_ids)
-    features, _ = forward_text(models.target, tokens, models.drafter.config.target_layer_ids)
-    context = models.drafter.context(features[None, :start])
+    features, _ = forward_text(models.target, tokens, models.block_drafter.config.target_layer_ids)
+    context = models.block_drafter.context(features[None, :start])
     laws = []
     for root in range(start, len(tokens) - 1):
-        logits = block_logits(models.drafter, models.target, tokens[root : root + 1], torch.tensor([root]), context)
+        logits = block_logits(
+            models.block_drafter, models.target, tokens[root : root + 1], torch.tensor([root]), context
+        )
         laws.append(logits[0].log_softmax(-1).numpy())
-        context = context.extended(models.drafter.context(features[None, root : root + 1], root))
+        context = context.extended(models.block_drafter.context(features[None, root : root + 1], root))
     return laws
 
 
@@ -182,10 +184,10 @@ def test_the_layers_that_the_shipped_drafter_reads_are_found(models: Models, tmp
     from simlab.real_runner.tap_offset import settle_tap_offset
 
     texts = [(record.prompt.token_ids, record.text) for record in open_trace(packaged_trace()).sequences()]
-    own = models.drafter.config.target_layer_ids
+    own = models.block_drafter.config.target_layer_ids
     wrong = load_drafter(models.draft_folder, torch.float32)
     wrong.config = replace(wrong.config, target_layer_ids=tuple(tap + 1 for tap in own))
     save_drafter(wrong, tmp_path, torch.float32)
     tried = replace(models, drafter=load_drafter(tmp_path, torch.float32))
     settle_tap_offset(tried, "auto", texts)
-    assert (tried.drafter.config.tap_offset, tried.drafter.config.target_layer_ids) == (0, own)
+    assert (tried.block_drafter.config.tap_offset, tried.block_drafter.config.target_layer_ids) == (0, own)

@@ -106,14 +106,14 @@ _NORMS = ("hidden_norm", "input_layernorm", "post_attention_layernorm")
 
 
 def no_drafter(fields: Fields) -> NoReturn:
-    """Refuse a head where a drafter is wanted.
+    """Refuse a head where a DFlash drafter is wanted.
 
     Raises:
         ModelError: always.
     """
     raise ModelError(
-        "this is an EAGLE-3 head, which makes a channel and no draft set; add it to a trace, `simlab record --trace "
-        "DIR --add-channel eagle3=CHECKPOINT`"
+        "this is an EAGLE-3 head and no DFlash drafter, which is wanted here; record with it alone, `simlab record "
+        "--draft CHECKPOINT`, or add its trees to a trace, `simlab record --trace DIR --add-channel eagle3=CHECKPOINT`"
     )
 
 

@@ -10,11 +10,13 @@ size, V_d tokens of the head.
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from simlab.errors import ModelError
 from simlab.real_runner.drafters.dflash import MLP, RMSNorm, rotated
-from simlab.real_runner.drafters.eagle3_config import Eagle3Config
+from simlab.real_runner.drafters.eagle3_config import Eagle3Config, check_eagle3_sizes
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.model import Target
 
@@ -166,6 +168,31 @@ class Eagle3Head(nn.Module):
         angles = positions[..., None].float() * frequencies
         angles = torch.cat([angles, angles], dim=-1)
         return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def check_head(head: Eagle3Head, target: Target) -> None:
+    """Refuse a head that was made for another target.
+
+    Raises:
+        ModelError: layers, hidden size or vocabulary differ, or none of its tokens ends a text.
+    """
+    check_eagle3_sizes(head.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
+    _check_stops(head, target)
+
+
+def _check_stops(head: Eagle3Head, target: Target) -> None:
+    """Refuse a head that can propose no end of a text.
+
+    Raises:
+        ModelError: see above.
+    """
+    stops = np.array(sorted(target.stop_token_ids), np.int32)
+    if head.vocabulary is not None and len(stops) and (head.vocabulary.to_draft(stops) < 0).all():
+        raise ModelError(
+            f"none of the {len(head.vocabulary.target_ids)} tokens of this EAGLE-3 head ends a text of {target.name}, "
+            f"which ends them with {', '.join(map(str, stops.tolist()))}; choose the target it was trained for, or "
+            "train another head: `simlab train eagle3` always keeps them"
+        )
 
 
 def _later(length: int, num_keys: int, device: torch.device) -> Tensor:

@@ -81,43 +81,6 @@ class Eagle3Reach:
         return self.num_nodes * BYTES_OF_NODE
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadText:
-    """What a head keeps of a text, and what it said along the last part of it.
-
-    Attributes:
-        past: keys and values of all positions ``[1, E, C, F]``.
-        outputs: ``[L, H]``, of the positions that were read last.
-    """
-
-    past: KeyValues
-    outputs: Tensor
-
-
-def read_text(
-    head: Eagle3Head, target: Target, features: Tensor, following: Tensor, past: KeyValues | None
-) -> ReadText:
-    """Read some positions of a text, in passes of bounded memory.
-
-    Args:
-        head: and its target, whose embedding it may borrow.
-        target: see there.
-        features: ``[L, taps x H_t]``, tapped states of the target.
-        following: int64 ``[L]``, the token behind each of these positions.
-        past: of the positions before; None: there are none.
-    """
-    hidden, embedded = head.fused(features)[None], head.embedded(target, following)[None]
-    first = 0 if past is None else past.keys.shape[2]
-    positions = torch.arange(first, first + len(following), device=features.device)[None]
-    per_pass = max(1, _WEIGHTS_PER_PASS // (head.config.num_attention_heads * (first + len(following))))
-    outputs = list[Tensor]()
-    for some in zip(*(one.split(per_pass, dim=1) for one in (hidden, embedded, positions)), strict=True):
-        output, past = head(*some, past, None)
-        outputs.append(output[0])
-    assert past is not None
-    return ReadText(past, torch.cat(outputs))
-
-
 @torch.inference_mode()
 def eagle3_pools(
     head: Eagle3Head, target: Target, roots: Tensor, outputs: Tensor, text: KeyValues, reach: Eagle3Reach
@@ -136,7 +99,7 @@ def eagle3_pools(
         ModelError: the head has fewer tokens than a node has children, or its logits are not numbers.
     """
     check_tokens(head, reach)
-    growth = _Growth(head, target, roots, outputs[:, None], text, reach.top_k)
+    growth = Growth(head, target, roots, outputs[:, None], text, reach.top_k)
     return beam_pools(growth.candidates(), growth.behind, reach.beam, reach.steps)
 
 
@@ -162,7 +125,7 @@ def roots_per_pass(head: Eagle3Head, reach: Eagle3Reach, num_tokens: int) -> int
     return max(1, _WEIGHTS_PER_PASS // max(weights, kept))
 
 
-class _Growth:
+class Growth:
     """The passes below some roots: each node sees the text before its root, the nodes above it, and itself."""
 
     def __init__(
@@ -191,6 +154,20 @@ class _Growth:
 
     def behind(self, tokens: Ints, above: Longs) -> tuple[Ints, Floats]:
         """What follows nodes that go through the head; see `simlab.real_runner.heads.path_pool.Behind`."""
+        self.step(tokens, above)
+        return self.candidates()
+
+    def logits(self) -> Tensor:
+        """What the head says behind each node of the last pass, float32 ``[N, b, V_d]``."""
+        return self._head.logits(self._target, self._outputs)
+
+    def step(self, tokens: Ints, above: Longs) -> None:
+        """Send nodes through the head.
+
+        Args:
+            tokens: int32 ``[N, b]``, the target's.
+            above: int64 ``[N, b]``, which node of the last pass each of them is a child of.
+        """
         device, num = self._positions.device, tokens.shape[1]
         ids = torch.from_numpy(tokens.astype(np.int64)).to(device)
         parents = torch.from_numpy(above).to(device)[:, :, None]
@@ -206,4 +183,3 @@ class _Growth:
             torch.cat([hidden_text, ~self._above], dim=2)[:, None],
         )
         self._positions = self._positions + 1
-        return self.candidates()

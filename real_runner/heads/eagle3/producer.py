@@ -2,30 +2,24 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from simlab.arrays import Ints
 from simlab.channels import Channel, PoolRows
-from simlab.errors import ModelError
 from simlab.policy import ChannelNeed
-from simlab.real_runner.drafters.config import check_taps
-from simlab.real_runner.heads.eagle3.head import Eagle3Config, Eagle3Head, KeyValues
+from simlab.real_runner.heads.eagle3.head import Eagle3Head, check_head
 from simlab.real_runner.heads.eagle3.pool import (
     Eagle3Reach,
     check_tokens,
     eagle3_pools,
-    read_text,
     roots_per_pass,
 )
+from simlab.real_runner.heads.eagle3.text import GrowingText, read_text
 from simlab.real_runner.heads.producer import check_makes
 from simlab.real_runner.heads.taps_rows import joined_pools
 from simlab.real_runner.targets.model import Target
 from simlab.traces.channels.columns import PoolColumns
-
-_READ_AGAIN = 3
-"""Positions that are read again after going back, as many as a round of some accepted tokens brings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,8 +41,7 @@ class Eagle3Producer:
     reach: Eagle3Reach
 
     def __post_init__(self) -> None:
-        _check_head(self.head.config, self.target)
-        _check_stops(self.head, self.target)
+        check_head(self.head, self.target)
         check_tokens(self.head, self.reach)
 
     @property
@@ -98,21 +91,15 @@ class Eagle3Producer:
 
 
 class Eagle3Text:
-    """One text that is being written: what the head keeps of its tokens, and the pool below its last one.
-
-    What the target has read since the last pool is read when the next one is made. Keys and values of nodes are dropped
-    with their pool, so that none of a rejected token is kept.
-    """
+    """One text that is being written: what the head keeps of its tokens, and the pool below its last one."""
 
     def __init__(self, producer: Eagle3Producer) -> None:
         self._producer = producer
-        self._past: KeyValues | None = None
-        self._waiting: list[Tensor] = []
-        self._last = torch.empty(0)
+        self._text = GrowingText(producer.head, producer.target)
 
     def read(self, features: Tensor) -> None:
         """Take in the tapped states ``[1, L, taps x H]`` of further tokens of the text."""
-        self._waiting.append(features[0])
+        self._text.read(features)
 
     @torch.inference_mode()
     def at_root(self, committed: Ints) -> Channel:
@@ -121,23 +108,13 @@ class Eagle3Text:
         Raises:
             ModelError: the logits are not numbers.
         """
-        made, root = self._producer, len(committed) - 1
-        features = torch.cat(self._waiting)
-        following = torch.from_numpy(committed[root + 1 - len(features) :].astype(np.int64)).to(features.device)
-        text = read_text(made.head, made.target, features, following, self._past)
-        self._past, self._waiting, self._last = text.past, [], features[-_READ_AGAIN:]
-        roots = torch.tensor([root], device=features.device)
+        made, text = self._producer, self._text.up_to_root(committed)
+        roots = torch.tensor([len(committed) - 1], device=text.outputs.device)
         return eagle3_pools(made.head, made.target, roots, text.outputs[-1:], text.past, made.reach).row(0, 0)
 
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens of the text; see `TextChannel.rewind`."""
-        num_read = 0 if self._past is None else self._past.keys.shape[2]
-        if self._past is None or length > num_read:
-            self._waiting = [torch.cat(self._waiting)[: length - num_read]]
-            return
-        again = min(len(self._last), length)
-        self._past = KeyValues(*(one[:, :, : length - again] for one in self._past))
-        self._waiting = [self._last[:again]]
+        self._text.rewind(length)
 
 
 def eagle3_producer(head: Eagle3Head, target: Target, reach: Eagle3Reach) -> Eagle3Producer:
@@ -148,38 +125,3 @@ def eagle3_producer(head: Eagle3Head, target: Target, reach: Eagle3Reach) -> Eag
     """
     head.config = head.config.for_target(target.num_layers)
     return Eagle3Producer(head, target, reach)
-
-
-def _check_head(config: Eagle3Config, target: Target) -> None:
-    """Refuse a head that was made for a target of other sizes.
-
-    Raises:
-        ModelError: layers, hidden size or vocabulary differ.
-    """
-    check_taps(config.target_layer_ids, target.num_layers)
-    pairs = {
-        "layers": (config.num_target_layers, target.num_layers),
-        "hidden size": (config.target_hidden_size, target.embedding.embedding_dim),
-        "vocabulary": (config.vocab_size, target.vocab_size),
-    }
-    for what, (wanted, present) in pairs.items():
-        if wanted not in (None, present):
-            raise ModelError(
-                f"this EAGLE-3 head was made for a target with {what} {wanted}; {target.name} has {present}; choose "
-                "the target it was trained for"
-            )
-
-
-def _check_stops(head: Eagle3Head, target: Target) -> None:
-    """Refuse a head that can propose no end of a text.
-
-    Raises:
-        ModelError: see above.
-    """
-    stops = np.array(sorted(target.stop_token_ids), np.int32)
-    if head.vocabulary is not None and len(stops) and (head.vocabulary.to_draft(stops) < 0).all():
-        raise ModelError(
-            f"none of the {len(head.vocabulary.target_ids)} tokens of this EAGLE-3 head ends a text of {target.name}, "
-            f"which ends them with {', '.join(map(str, stops.tolist()))}; choose the target it was trained for, or "
-            "train another head: `simlab train eagle3` always keeps them"
-        )

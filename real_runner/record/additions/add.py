@@ -21,7 +21,6 @@ from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
 from simlab.real_runner.checkpoints.networks.producers import load_producer, load_text_producer, reach_of
-from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
@@ -29,7 +28,7 @@ from simlab.real_runner.heads.producer import Reach, StagedProducer
 from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
 from simlab.real_runner.record.manifests import draft_set_of
 from simlab.real_runner.record.progress import RecordingProgress
-from simlab.real_runner.record.record import forward_text
+from simlab.real_runner.record.record import drafted_columns, forward_text
 from simlab.real_runner.tap_offset import MOST_TEXTS, parse_tap_offset, settle_tap_offset
 from simlab.real_runner.targets.hub_files import at_revision, repository_of
 from simlab.real_runner.targets.loading import target_files
@@ -233,7 +232,7 @@ def _on_drafter(
     drafter.config = drafter.config.with_block(base.block_size)
     with_models = load_producer(place, options.settings, drafter, digest, dtype_of(dtype))
     models = _load_models(options, trace, draft, base.tap_offset, base.block_size)
-    producer = with_models(models.drafter, models.target)
+    producer = with_models(models.block_drafter, models.target)
     taps = producer.taps if isinstance(producer, StagedProducer) else models.drafter.config.target_layer_ids
     info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
 
@@ -290,7 +289,7 @@ def load_draft(options: DraftOptions) -> Addition[DraftColumns]:
 
     def columns(recorded: RecordedSequence) -> DraftColumns:
         tokens, features = _read(models.target, models.drafter.config.target_layer_ids, recorded)
-        return draft_columns(models.drafter, models.target, features, tokens, len(recorded.prompt.token_ids), kept)
+        return drafted_columns(models, features, tokens, len(recorded.prompt.token_ids), kept)
 
     def write_file(path: Path, records: Sequence[SequenceRecord], parts: Sequence[DraftColumns]) -> None:
         whole = [replace(record, drafts={options.name: part}) for record, part in zip(records, parts, strict=True)]

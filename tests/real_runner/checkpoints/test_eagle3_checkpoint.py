@@ -135,7 +135,7 @@ def test_inspect_says_what_it_is_and_no_drafter_is_made_of_it(
     folder = released(tmp_path / "head")
     assert main(["inspect", str(folder)]) == 0
     assert "EAGLE-3" in capsys.readouterr().out
-    with pytest.raises(ModelError, match="makes a channel and no draft set; add it to a trace"):
+    with pytest.raises(ModelError, match="an EAGLE-3 head and no DFlash drafter, which is wanted here"):
         load_drafter(folder, torch.float32)
 
 

@@ -246,7 +246,9 @@ def test_live_candidates_of_a_reduced_vocabulary_are_those_of_the_record(
     made(tmp_path, target, CASES["reduced"])
     models = load_models(str(place), str(tmp_path), "float32", "cpu")
     features, _ = forward_text(target, TOKENS, models.drafter.config.target_layer_ids)
-    columns = draft_columns(models.drafter, target, features, TOKENS, 30, KeptCandidates(min_width=6, exact_budget=1))
+    columns = draft_columns(
+        models.block_drafter, target, features, TOKENS, 30, KeptCandidates(min_width=6, exact_budget=1)
+    )
     live = LiveDrafter(models, CandidatesRead(6, entropies=True), 80)
     live.read(features[None, :30])
     found = live.marginals(int(TOKENS[30]), 30)

@@ -100,7 +100,7 @@ def test_without_a_branch_it_is_the_chain_and_no_second_drafter_runs(monkeypatch
 def recorded_of(models: Models, decoded: DecodedText) -> RecordedSequence:
     """The same text as a recording has it: rows and every branch at every root."""
     tokens = torch.from_numpy(np.concatenate([decoded.prompt.token_ids, decoded.text]).astype(np.int64))
-    producer, drafter, start = models.channels["d2sd"], models.drafter, len(decoded.prompt.token_ids)
+    producer, drafter, start = models.channels["d2sd"], models.block_drafter, len(decoded.prompt.token_ids)
     assert isinstance(producer, StagedProducer)
     features = forward_text(models.target, tokens, drafter.config.target_layer_ids)[0]
     drafts = draft_columns(drafter, models.target, features, tokens, start, KeptCandidates(VOCAB_SIZE, 8))

@@ -47,7 +47,7 @@ def models_of(
 ) -> Models:
     """Random models; a head of random weights makes the channel."""
     models = random_trees.random_models(family, seed, VOCAB_SIZE, dtype or torch.float32)
-    made = TreeFlashProducer(random_head(models), models.drafter, models.target, reach)
+    made = TreeFlashProducer(random_head(models), models.block_drafter, models.target, reach)
     return replace(models, channels={FLASH: made})
 
 
@@ -139,7 +139,7 @@ def test_a_head_that_corrects_nothing_drafts_the_trees_of_ddtree() -> None:
     for seed in range(3):
         models = random_trees.random_models("llama", seed, VOCAB_SIZE, torch.float64)
         head = TreeFlashHead(models.drafter.config.hidden_size, 6).double().eval().requires_grad_(False)
-        producer = TreeFlashProducer(head, models.drafter, models.target, HeadReach(8, 8))
+        producer = TreeFlashProducer(head, models.block_drafter, models.target, HeadReach(8, 8))
         models = replace(models, channels={FLASH: producer})
         ours, theirs = long_text(models, flash_policy(8, previous=8, top_k=8)), long_text(models, DDTree(8))
         for one, other in zip(ours.rounds, theirs.rounds, strict=True):
@@ -159,7 +159,7 @@ def recorded_of(models: Models, decoded: DecodedText) -> RecordedSequence:
     tokens = torch.from_numpy(np.concatenate([decoded.prompt.token_ids, decoded.text]).astype(np.int64))
     features = forward_text(models.target, tokens, models.drafter.config.target_layer_ids)[0]
     kept = KeptCandidates(min_width=VOCAB_SIZE, exact_budget=1)
-    found = draft_columns(models.drafter, models.target, features, tokens, len(decoded.prompt.token_ids), kept)
+    found = draft_columns(models.block_drafter, models.target, features, tokens, len(decoded.prompt.token_ids), kept)
     rows = DraftRows(found.ids, found.log_probs, found.counts, found.true_rank)
     producer = models.channels[FLASH]
     assert not isinstance(producer, TextProducer)

@@ -100,7 +100,7 @@ def test_no_drafter_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def with_flash(models: Models) -> Models:
     """Beside the EAGLE-3 head a TreeFlash head on the drafter."""
-    made = TreeFlashProducer(random_head(models), models.drafter, models.target, HeadReach(previous=6, top_k=5))
+    made = TreeFlashProducer(random_head(models), models.block_drafter, models.target, HeadReach(previous=6, top_k=5))
     return replace(models, channels={**models.channels, FLASH: made})
 
 
@@ -176,8 +176,9 @@ def test_keys_of_rejected_nodes_would_be_found(monkeypatch: pytest.MonkeyPatch) 
 
     def keeping(self: Eagle3Text, committed: Ints) -> Channel:
         pool = whole(self, committed)
-        assert self._past is not None
-        self._past = KeyValues(*(torch.cat([one, one[:, :, -1:]], dim=2) for one in self._past))
+        text = self._text
+        assert text._past is not None
+        text._past = KeyValues(*(torch.cat([one, one[:, :, -1:]], dim=2) for one in text._past))
         return pool
 
     monkeypatch.setattr(Eagle3Text, "at_root", keeping)

@@ -33,7 +33,7 @@ CASES = list(fixed_cases(30, seed=5))
 
 
 def graphed(models: Models) -> Models:
-    return replace(models, graphs=GraphedModels(models.target, models.drafter))
+    return replace(models, graphs=GraphedModels(models.target, models.block_drafter))
 
 
 def decoded(models: Models, case: Case, policy: AnyPolicy) -> DecodedText:
@@ -133,7 +133,7 @@ def test_time_taken_by_capturing_is_in_no_round(monkeypatch: pytest.MonkeyPatch)
 def test_going_back_repeats_the_rounds() -> None:
     case = next(one for one in CASES if one.temperature == 0 and len(plain_of(one)) == 24)
     models = replace(case.models, target=replace(case.models.target, stop_token_ids=()))
-    graphs = GraphedModels(models.target, models.drafter)
+    graphs = GraphedModels(models.target, models.block_drafter)
     running = GraphSpeculation(models, graphs, Chain(), case.prompt, case.sampling, 24)
     first = running.text[0]
     texts = []
@@ -151,9 +151,9 @@ def test_logits_that_are_no_law_are_refused() -> None:
         models = random_trees.random_models("llama", 3, 12, torch.float32)
         models = replace(models, target=replace(models.target, stop_token_ids=()))
         running = GraphSpeculation(
-            models, GraphedModels(models.target, models.drafter), DDTree(4), case.prompt, Sampling(0, 0, 1, 0), 20
+            models, GraphedModels(models.target, models.block_drafter), DDTree(4), case.prompt, Sampling(0, 0, 1, 0), 20
         )
-        layers = models.target.layers if what == "target" else models.drafter.layers
+        layers = models.target.layers if what == "target" else models.block_drafter.layers
         weight = next(layers.parameters())
         with torch.no_grad():
             before = weight.clone()

@@ -259,7 +259,7 @@ def live_rows_are_dense_rows(models: Models, policy: AnyPolicy, sampling: Sampli
     tokens = torch.from_numpy(np.concatenate([prompt.token_ids, decoded.text]).astype(np.int64))
     features, _ = forward_text(models.target, tokens, models.drafter.config.target_layer_ids)
     roots = torch.tensor([len(prompt.token_ids) + ran.round.position for ran in decoded.rounds])
-    ((_, logits),) = draft_logits(models.drafter, models.target, features, tokens, roots, len(roots))
+    ((_, logits),) = draft_logits(models.block_drafter, models.target, features, tokens, roots, len(roots))
     same = True
     for ran, row in zip(decoded.rounds, logits, strict=True):
         assert ran.marginals is not None

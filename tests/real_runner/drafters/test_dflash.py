@@ -73,7 +73,7 @@ def test_the_shipped_drafter_gives_the_same_logits_in_the_released_class(tmp_pat
         models = load_models(builtin.NAME, PACKAGED, "float32", "cpu")
     except ModelError as error:
         pytest.skip(f"the built-in target cannot be had here: {error}")
-    target, ours, released = models.target, models.drafter, theirs(models.draft_folder)
+    target, ours, released = models.target, models.block_drafter, theirs(models.draft_folder)
     tokens = torch.tensor(
         target.tokenizer("A farmer has 12 cows and buys 7 more. How many cows are there now?").input_ids
     )

@@ -185,7 +185,7 @@ def test_the_drafter_is_two_regions(pair: tuple[str, str]) -> None:
 
         return ran
 
-    compile_drafter(models.drafter, watched)
+    compile_drafter(models.block_drafter, watched)
     chain = parse_policies(["chain"])[0].policy
     decode(models, chain, prompts(models)[-1], GREEDY, 5)
     assert regions[:4] == ["context_at", "states", "context_at", "states"]

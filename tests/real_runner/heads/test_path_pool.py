@@ -26,25 +26,25 @@ REACHES = [PathReach(3, 4), PathReach(1, 1), PathReach(1, 5), PathReach(6, 2), P
 def models_of(causal: bool, dtype: torch.dtype = torch.float64) -> Models:
     models = random_models("qwen3", 1, VOCAB_SIZE, dtype)
     if causal:
-        models.drafter.config = models.drafter.config.as_causal_head()
+        models.block_drafter.config = models.block_drafter.config.as_causal_head()
     return models
 
 
 def context_of(models: Models) -> DrafterContext:
-    features, _ = forward_text(models.target, TEXT, models.drafter.config.target_layer_ids)
-    return models.drafter.context(features[None])
+    features, _ = forward_text(models.target, TEXT, models.block_drafter.config.target_layer_ids)
+    return models.block_drafter.context(features[None])
 
 
 def pools_at(models: Models, roots: torch.Tensor, reach: PathReach) -> PoolRows:
     _, marginals, _ = drafted(models)
     base = base_at([marginals[int(root) - PROMPT_LENGTH] for root in roots], VOCAB_SIZE)
-    return path_pools(models.drafter, models.target, TEXT[roots], roots, context_of(models), base, reach)
+    return path_pools(models.block_drafter, models.target, TEXT[roots], roots, context_of(models), base, reach)
 
 
 @torch.inference_mode()
 def law_behind(models: Models, root: int, path: tuple[int, ...]) -> list[float]:
     """What one block with its slots filled says behind a path, alone."""
-    config, drafter = models.drafter.config, models.drafter
+    config, drafter = models.block_drafter.config, models.block_drafter
     ids = [int(TEXT[root]), *path] + [config.mask_token_id] * (config.block_size - 1 - len(path))
     embedded = torch.nn.functional.embedding(torch.tensor([[ids]]), models.target.embedding.weight)
     states = drafter(embedded * config.input_embedding_scale, torch.tensor([[root]]), context_of(models))
@@ -57,7 +57,7 @@ def plain_pool(models: Models, root: int, reach: PathReach) -> dict[tuple[int, .
     pool: dict[tuple[int, ...], tuple[float, bool]] = {}
     beam: list[tuple[int, ...]] = [()]
     scores: dict[tuple[int, ...], float] = {(): 0.0}
-    for level in range(models.drafter.config.depth):
+    for level in range(models.block_drafter.config.depth):
         # Of equal scores the node that stands first: by its parent's place, then by its own in the row.
         places: dict[tuple[int, ...], int] = {}
         for path in beam:
@@ -67,7 +67,7 @@ def plain_pool(models: Models, root: int, reach: PathReach) -> dict[tuple[int, .
                 pool[child] = (law[token], False)
                 scores[child] = scores[path] + law[token]
                 places[child] = len(places)
-        if level < models.drafter.config.depth - 1:
+        if level < models.block_drafter.config.depth - 1:
             beam = sorted(places, key=lambda path: (-scores[path], places[path]))[: reach.beam]
             beam.sort(key=places.__getitem__)
             for path in beam:
@@ -127,7 +127,7 @@ def test_a_pool_has_as_many_nodes_as_its_reach_says() -> None:
     models = models_of(causal=True)
     for reach in REACHES:
         rows = pools_at(models, torch.tensor([9, 12]), reach)
-        assert set(rows.sizes.tolist()) == {reach.num_scores(models.drafter.config.depth)}
+        assert set(rows.sizes.tolist()) == {reach.num_scores(models.block_drafter.config.depth)}
 
 
 @pytest.mark.parametrize("name", ["beam", "top_k"])

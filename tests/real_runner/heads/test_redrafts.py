@@ -29,7 +29,7 @@ TOP_K = 4
 def models_of(causal: bool = False) -> Models:
     models = random_models("qwen3", 1, VOCAB_SIZE, torch.float64)
     if causal:
-        models.drafter.config = models.drafter.config.as_causal_head()
+        models.block_drafter.config = models.block_drafter.config.as_causal_head()
     return models
 
 
@@ -88,7 +88,7 @@ def test_a_row_is_what_one_block_with_its_slots_filled_says(deeper: int, causal:
 
 def test_a_redraft_of_the_whole_block_by_the_first_drafter_is_its_own_row() -> None:
     models = models_of()
-    producer = redraft_producer(models, models.drafter, VOCAB_SIZE)
+    producer = redraft_producer(models, models.block_drafter, VOCAB_SIZE)
     branches, own = list(columns_of(models, producer).rows.rows()), list(rows_of(models).rows())
     for branch, marginals in zip(branches, own, strict=True):
         rows = branch.only([0])

@@ -34,14 +34,14 @@ def models_of(family: str = "qwen3", dtype: torch.dtype = torch.float64) -> Mode
 
 def rows_of(models: Models, head: TreeFlashHead, reach: HeadReach) -> HeadRows:
     states, marginals, roots = drafted(models)
-    return head_rows(head, models.drafter, models.target, states, roots, base_at(marginals, reach.width), reach)
+    return head_rows(head, models.block_drafter, models.target, states, roots, base_at(marginals, reach.width), reach)
 
 
 def by_hand(models: Models, head: TreeFlashHead, reach: HeadReach) -> list[list[Row]]:
     """The same, row after row in numpy."""
     states, marginals, roots = drafted(models)
     weights = {name: tensor.double().numpy() for name, tensor in head.state_dict().items()}
-    norm, output = models.drafter.norm, models.target.head.weight
+    norm, output = models.block_drafter.norm, models.target.head.weight
     assert isinstance(output, torch.Tensor)
     embedding, matrix = models.target.embedding.weight.double().numpy(), output.double().numpy()
     found = []
@@ -104,14 +104,14 @@ def test_planted_faults_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
     elif fault == "order of z":
         head.ug.weight.copy_(head.ug.weight.roll(head.hidden_size, 1))
     else:
-        head.norm.weight.copy_(models.drafter.norm.weight)
+        head.norm.weight.copy_(models.block_drafter.norm.weight)
     with pytest.raises(AssertionError):
         assert_said(rows_of(models, head, reach), expected)
 
 
 def test_a_head_at_its_start_says_what_the_marginals_say() -> None:
     models, reach = models_of(), HeadReach(previous=4, top_k=9)
-    head = TreeFlashHead(models.drafter.config.hidden_size, 7).double().eval()
+    head = TreeFlashHead(models.block_drafter.config.hidden_size, 7).double().eval()
     _, marginals, roots = drafted(models)
     found = rows_of(models, head, reach).transitions
     for base, row in zip(marginals, found.rows(), strict=True):
@@ -128,7 +128,7 @@ def test_a_head_at_its_start_says_what_the_marginals_say() -> None:
 def test_candidates_at_the_start_say_it_to_a_grid_step() -> None:
     """Their mass is summed from log-probabilities that lie on the grid."""
     models, reach = models_of(), HeadReach(previous=4, top_k=6, candidates=9)
-    head = TreeFlashHead(models.drafter.config.hidden_size, 7).double().eval()
+    head = TreeFlashHead(models.block_drafter.config.hidden_size, 7).double().eval()
     _, marginals, _ = drafted(models)
     for base, row in zip(marginals, rows_of(models, head, reach).transitions.rows(), strict=True):
         for number, depth in enumerate(np.repeat([1, 2, 3, 4], row.num_rows)):
@@ -159,13 +159,13 @@ def test_dense_rows_are_those_of_one_root(reach: HeadReach, dtype: torch.dtype) 
     head = random_head(models)
     dense = list(rows_of(models, head, reach).transitions.rows())
     _, marginals, roots = drafted(models)
-    features, _ = forward_text(models.target, TEXT, models.drafter.config.target_layer_ids)
+    features, _ = forward_text(models.target, TEXT, models.block_drafter.config.target_layer_ids)
     for t, (base, root) in enumerate(zip(marginals, roots, strict=True)):
         position = torch.tensor([PROMPT_LENGTH + t])
-        context = models.drafter.context(features[None, : PROMPT_LENGTH + t])
-        states = block_states(models.drafter, models.target, TEXT[position], position, context)
+        context = models.block_drafter.context(features[None, : PROMPT_LENGTH + t])
+        states = block_states(models.block_drafter, models.target, TEXT[position], position, context)
         first = base_of(base, reach.width)
-        live = head_rows(head, models.drafter, models.target, states, np.array([root]), first, reach)
+        live = head_rows(head, models.block_drafter, models.target, states, np.array([root]), first, reach)
         one = live.transitions.row(0, 0)
         assert one.previous.tolist() == dense[t].previous.tolist()
         assert np.abs(one.log_probs - dense[t].log_probs).max() < 1e-4
@@ -176,7 +176,7 @@ def test_dense_rows_are_those_of_one_root(reach: HeadReach, dtype: torch.dtype) 
 
 def test_a_bias_and_a_finish_of_the_output_head_count() -> None:
     models = models_of()
-    drafter = models.drafter
+    drafter = models.block_drafter
     config = replace(drafter.config, output_multiplier=0.7, final_logit_softcapping=3.0)
     head, bias = random_head(models), torch.linspace(-1, 1, VOCAB_SIZE).double()
     output = nn.Linear(drafter.config.hidden_size, VOCAB_SIZE)
@@ -200,7 +200,7 @@ def test_a_bias_and_a_finish_of_the_output_head_count() -> None:
 
 def test_a_drafter_with_tokens_of_its_own_is_read_in_the_targets() -> None:
     models = models_of()
-    drafter, ids = models.drafter, np.arange(1, VOCAB_SIZE, 2, dtype=np.int32)
+    drafter, ids = models.block_drafter, np.arange(1, VOCAB_SIZE, 2, dtype=np.int32)
     assert isinstance(models.target.head.weight, torch.Tensor)
     output = nn.Linear(drafter.config.hidden_size, len(ids), bias=False).double().requires_grad_(False)
     output.weight = nn.Parameter(models.target.head.weight[torch.from_numpy(ids.astype(np.int64))])
@@ -228,12 +228,12 @@ def test_a_drafter_with_tokens_of_its_own_is_read_in_the_targets() -> None:
 def test_no_logits_of_the_base_change() -> None:
     """The pass that a head re-uses gives the logits that it gave without a head, bit for bit."""
     models = models_of(dtype=torch.float32)
-    features, _ = forward_text(models.target, TEXT, models.drafter.config.target_layer_ids)
+    features, _ = forward_text(models.target, TEXT, models.block_drafter.config.target_layer_ids)
     roots = torch.arange(PROMPT_LENGTH, len(TEXT) - 1)
-    ((_, logits),) = draft_logits(models.drafter, models.target, features, TEXT, roots, 99)
+    ((_, logits),) = draft_logits(models.block_drafter, models.target, features, TEXT, roots, 99)
     states, _, _ = drafted(models)
-    assert torch.equal(logits_of(models.drafter, models.target, states.after), logits)
-    assert torch.equal(models.drafter.norm(states.before), states.after)
+    assert torch.equal(logits_of(models.block_drafter, models.target, states.after), logits)
+    assert torch.equal(models.block_drafter.norm(states.before), states.after)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,9 @@ def models_of(dtype: torch.dtype = torch.float64) -> Models:
 
 def pools_for(models: Models, scorer: TapsScorer, reach: PoolReach) -> PoolRows:
     states, marginals, roots = drafted(models)
-    return scored_pools(scorer, models.drafter, models.target, states, roots, base_at(marginals, reach.width), reach)
+    return scored_pools(
+        scorer, models.block_drafter, models.target, states, roots, base_at(marginals, reach.width), reach
+    )
 
 
 def untrained(models: Models) -> TapsScorer:
@@ -147,7 +149,7 @@ def test_an_untrained_scorer_says_what_the_marginals_say(reach: PoolReach) -> No
 def inputs_of(models: Models, reach: PoolReach) -> ScorerInputs:
     states, marginals, roots = drafted(models)
     base = base_at(marginals, reach.width)
-    return scorer_inputs(models.drafter, models.target, states, roots, base, beam_nodes(base, reach))
+    return scorer_inputs(models.block_drafter, models.target, states, roots, base, beam_nodes(base, reach))
 
 
 def test_the_outcomes_below_a_node_add_up_to_what_the_marginals_have() -> None:
@@ -220,7 +222,7 @@ def test_dense_pools_are_those_of_one_root(dtype: torch.dtype) -> None:
     states, marginals, roots = drafted(models)
     for t, (base, root) in enumerate(zip(marginals, roots, strict=True)):
         own = BlockStates(states.before[t : t + 1], states.after[t : t + 1])
-        producer = TapsProducer(scorer, models.drafter, models.target, reach)
+        producer = TapsProducer(scorer, models.block_drafter, models.target, reach)
         nothing = DrafterContext((), ())
         live = producer.at_root(Drafted(int(root), 0, base, own, nothing))
         assert isinstance(live, Pool)
@@ -231,7 +233,7 @@ def test_dense_pools_are_those_of_one_root(dtype: torch.dtype) -> None:
 
 def test_a_policy_gets_the_beam_that_it_reads_or_nothing() -> None:
     models = models_of()
-    producer = TapsProducer(untrained(models), models.drafter, models.target, PoolReach(5, 99))
+    producer = TapsProducer(untrained(models), models.block_drafter, models.target, PoolReach(5, 99))
     assert producer.width == VOCAB_SIZE
     assert producer.within(replace(NEED, equal=(("beam", 5),))) is producer
     with pytest.raises(MissingChannelError, match="beam 4"):

@@ -16,6 +16,7 @@ from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.policies.named.eagle3 import Eagle3
 from simlab.policy import ChannelNeed
 from simlab.real_runner.heads.eagle3 import pool as eagle3_pool
+from simlab.real_runner.heads.eagle3 import text as eagle3_text
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3.producer import Eagle3Producer
 from simlab.real_runner.record.record import forward_text
@@ -126,7 +127,8 @@ def test_a_pool_is_the_head_called_path_by_path(reach: Eagle3Reach, draft_vocab_
 def test_dense_pools_are_those_of_a_round(reach: Eagle3Reach, per_pass: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where text and roots are read in parts."""
     producer = producer_of(reach, double=True)
-    monkeypatch.setattr(eagle3_pool, "_WEIGHTS_PER_PASS", per_pass)
+    for module in (eagle3_pool, eagle3_text):
+        monkeypatch.setattr(module, "_WEIGHTS_PER_PASS", per_pass)
     together = dense(producer)
     assert len(together) == NUM_ROOTS
     for root, pool in enumerate(together, PROMPT_LENGTH):
