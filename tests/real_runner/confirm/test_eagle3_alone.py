@@ -1,0 +1,166 @@
+"""A trace of an EAGLE-3 head alone: its chain is the draft set, its trees a channel, and no DFlash drafter runs."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+import tiny_models
+import torch
+from random_eagle3 import make_eagle3
+
+from simlab.cli.main import main
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.checkpoints.files import save_head
+from simlab.real_runner.heads.treeflash import TreeFlashHead
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import Trace, open_trace
+
+CHAIN, TREE = "chain", "eagle3:budget=20"
+BLOCK = 6
+
+
+class Made:
+    """A target, a head and prompts in a folder, and what was recorded of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.target = str(tiny_models.make_target(folder / "target"))
+        self.head = str(make_eagle3(folder / "head"))
+        self.prompts = str(tiny_models.write_prompts(folder / "prompts.jsonl", 3, num_turns=1))
+
+    @property
+    def models(self) -> list[str]:
+        return ["--target", self.target, "--draft", self.head]
+
+    def record(self, out: Path, more: Sequence[str] = ()) -> int:
+        texts = ["--prompts", self.prompts, "--max-new-tokens", "24", "--block", str(BLOCK), "--out", str(out)]
+        return main(["record", *self.models, *texts, *more])
+
+    @property
+    def trace(self) -> Trace:
+        return open_trace(self.folder / "trace")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    made = Made(tmp_path_factory.mktemp("alone"))
+    assert made.record(made.folder / "trace") == 0
+    check_trace(made.folder / "trace")
+    return made
+
+
+def test_the_draft_set_is_the_chain_and_the_channel_the_trees(made: Made) -> None:
+    manifest = made.trace.manifest
+    assert (list(manifest.draft_sets), list(manifest.channels)) == (["eagle3"], ["eagle3"])
+    kept, info = manifest.draft_sets["eagle3"], manifest.channels["eagle3"]
+    assert (kept.block_size, kept.depth, kept.mask_token_id, kept.tap_offset) == (BLOCK, BLOCK - 1, None, None)
+    assert (kept.draft_vocab_size, kept.model.digest) == (40, info.producer.digest)
+    assert (info.setting("steps"), info.setting("beam"), info.extends) == (7, 10, None)
+
+
+def test_root_children_of_the_trees_are_the_first_depth_of_the_chain(made: Made) -> None:
+    for recorded in made.trace.recorded("eagle3", channels=["eagle3"]):
+        assert recorded.rows is not None
+        place = 0
+        for counts, pool in zip(recorded.rows.counts, recorded.channels["eagle3"].rows(), strict=True):
+            assert pool.tokens[:10].tolist() == recorded.rows.ids[place : place + 10].tolist()  # type: ignore[union-attr]
+            place += int(counts.sum())
+
+
+def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, cost, rows, out = (
+        str(made.folder / "trace"),
+        tmp_path / "cost.json",
+        tmp_path / "rows.parquet",
+        tmp_path / "out",
+    )
+    grid = ["--node-counts", "0,8,20", "--contexts", "8,120", "--repeats", "5", "--block", str(BLOCK)]
+    channel = ["--channel", f"eagle3={made.head}", "--units", "7"]
+    assert main(["profile", *made.models, *grid, *channel, "--out", str(cost)]) == 0
+    policies = ["-p", CHAIN, "-p", TREE, "-p", "ddtree:budget=8"]
+    assert main(["replay", "--trace", trace, *policies, "--cost", str(cost), "--out", str(rows)]) == 0
+    found = pl.read_parquet(rows)
+    paid = {name: found.filter(pl.col("policy").str.contains(name)) for name in (CHAIN, "eagle3")}
+    assert (paid[CHAIN]["draft_s"] > 0).all()
+    assert paid["eagle3"]["draft_s"].sum() == 0
+    assert (paid["eagle3"]["channel_s"] > 0).all()
+    capsys.readouterr()
+    arguments = ["confirm", "--trace", trace, *policies, "--cost", str(cost), "--out", str(out), "--json"]
+    assert main(arguments) == 0
+    said = json.loads(capsys.readouterr().out)
+    rows = {row["policy"]: row for row in said["rows"]}
+    assert {CHAIN, TREE} <= set(rows)
+    assert all(row["num_equal"] == row["num_texts"] for row in rows.values() if row["num_texts"] is not None)
+
+
+def test_a_recording_that_was_cut_short_goes_on_to_the_same_bytes(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between chain and trees: what is there is a finished trace of the chain, and `--resume` adds the trees."""
+    from simlab.studies import record as study
+
+    out = tmp_path / "trace"
+
+    def killed(*arguments: object, **options: object) -> Trace:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "add_channel", killed)
+    assert made.record(out) == 130
+    assert list(open_trace(out).manifest.channels) == []
+    monkeypatch.undo()
+    assert made.record(out, ["--resume"]) == 0
+    whole, again = ((made.folder / "trace"), out)
+    names = {path.name for path in whole.glob("*.parquet")} | {"manifest.json"}
+    assert names == {path.name for path in again.glob("*.parquet")} | {"manifest.json"}
+    assert all((whole / name).read_bytes() == (again / name).read_bytes() for name in names)
+
+
+def test_what_it_would_take_is_foreseen(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert made.record(tmp_path / "none", ["--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert f"drafts {BLOCK - 1} tokens" in said
+    assert "for the head's trees" in said
+    assert made.record(tmp_path / "none", ["--dry-run", "sample"]) == 0
+    assert "the head's trees" in capsys.readouterr().out
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--tap-offset", "0"], "an EAGLE-3 head numbers the target's layers in one way; leave --tap-offset out"),
+        (["--tap-offset", "auto"], "an EAGLE-3 head, which drafts token by token"),
+        (["--block", "1025"], "a chain has at least 2 and at most 1,024 tokens, the root counted; got 1025"),
+    ],
+)
+def test_what_a_head_has_not_is_refused(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert made.record(tmp_path / "none", more) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.strip().count("\n") == 0
+    assert not (tmp_path / "none" / "manifest.json").exists()
+
+
+def test_networks_of_drafters_and_batches_do_not_fit_it(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = str(made.folder / "trace")
+    drafter, head = tiny_models.make_drafter(tmp_path / "drafter"), tmp_path / "flash"
+    save_head(TreeFlashHead(tiny_models.HIDDEN_SIZE, 12), head, checkpoint_digest(drafter), torch.float32)
+    assert main(["record", "--trace", trace, "--add-channel", f"treeflash={head}"]) == 2
+    assert "EAGLE-3 head" in capsys.readouterr().err
+    assert main(["confirm", "--trace", trace, "-p", CHAIN, "--batch", "2", "--out", str(tmp_path / "out")]) == 2
+    assert "one text at a time" in capsys.readouterr().err
+
+
+def test_a_head_is_added_to_a_trace_as_a_draft_set(made: Made, tmp_path: Path) -> None:
+    drafter, trace = str(tiny_models.make_drafter(tmp_path / "drafter")), str(tmp_path / "trace")
+    texts = ["--prompts", made.prompts, "--max-new-tokens", "24", "--out", trace]
+    assert main(["record", "--target", made.target, "--draft", drafter, *texts]) == 0
+    assert main(["record", "--trace", trace, "--add-draft", f"eagle3={made.head}", "--block", str(BLOCK)]) == 0
+    assert open_trace(trace).draft_ids["eagle3"] == made.trace.draft_ids["eagle3"]
+    assert main(["replay", "--trace", trace, "--draft", "eagle3", "-p", CHAIN]) == 0
