@@ -3,6 +3,7 @@
 `simlab inspect` and the loader read the same files in the same way, and so find the same damage.
 """
 
+from importlib.resources import files
 from pathlib import Path
 
 from simlab.errors import ModelError
@@ -12,6 +13,12 @@ from simlab.real_runner.targets.hub_files import CONFIG, WHOLE, files_digest, we
 from simlab.untrusted.json_text import parse_json
 
 _PARTS = "model-*-of-*.safetensors"
+
+
+def packaged_checkpoints() -> dict[str, Path]:
+    """The folders of the drafters, heads and scorers that come with simlab, by their names."""
+    data = Path(str(files("simlab.real_runner"))) / "data"
+    return {config.parent.name: config.parent for config in sorted(data.glob(f"*/{CONFIG}"))}
 
 
 def config_file(place: Path) -> Path:

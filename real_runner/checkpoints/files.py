@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,13 @@ from torch import Tensor, nn
 
 from simlab.arrays import read_only
 from simlab.errors import ModelError
-from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields, stored_tensors
+from simlab.real_runner.checkpoints.contents import (
+    checkpoint_digest,
+    config_file,
+    packaged_checkpoints,
+    read_fields,
+    stored_tensors,
+)
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.networks.eagle3 import no_drafter
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_to_json
@@ -63,24 +68,6 @@ def write_text(path: Path, text: str) -> None:
 PACKAGED = "dflash-smollm2-135m"
 """The drafter that comes with simlab."""
 
-PACKAGED_HEAD = "treeflash-smollm2-135m"
-"""The first-order head for it."""
-
-PACKAGED_SCORER = "taps-smollm2-135m"
-"""The TAPS scorer for it."""
-
-
-PACKAGED_CAUSAL = "jetspec-smollm2-135m"
-"""A causal head for the same target: a drafter of its own."""
-
-PACKAGED_EAGLE3 = "eagle3-smollm2-135m"
-"""An EAGLE-3 head for the same target, which needs no drafter."""
-
-PACKAGED_SECOND = "d2sd-smollm2-135m"
-"""A second drafter for the same target, which goes on behind beginnings of the first one's chain."""
-
-_PACKAGED = (PACKAGED, PACKAGED_HEAD, PACKAGED_SCORER, PACKAGED_CAUSAL, PACKAGED_EAGLE3, PACKAGED_SECOND)
-
 
 def find_drafter(name: str) -> ModelFiles:
     """The files of a packaged drafter, head or scorer, of a local one, or of one fetched from the hub.
@@ -88,8 +75,9 @@ def find_drafter(name: str) -> ModelFiles:
     Raises:
         ModelError: there is none of that name.
     """
-    if name in _PACKAGED:
-        return ModelFiles(Path(str(files("simlab.real_runner"))) / "data" / name, "")
+    packaged = packaged_checkpoints()
+    if name in packaged:
+        return ModelFiles(packaged[name], "")
     if Path(name).is_dir() or name.endswith(".safetensors"):
         return ModelFiles(Path(name), "")
     if Path(name).is_file():

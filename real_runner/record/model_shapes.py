@@ -14,8 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from simlab.errors import ModelError, SimlabError
 from simlab.real_runner.attention import grouped as attention
-from simlab.real_runner.checkpoints.contents import config_file, read_fields
-from simlab.real_runner.checkpoints.files import PACKAGED, find_drafter
+from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints, read_fields
+from simlab.real_runner.checkpoints.files import find_drafter
 from simlab.real_runner.checkpoints.layouts import read_config
 from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_from_json
 from simlab.real_runner.drafters.config import DFlashConfig, check_sizes
@@ -167,6 +167,7 @@ def config_fields(name: str) -> dict[str, object]:
     Raises:
         ModelError: it cannot be had or read.
     """
-    is_fetched = name != PACKAGED and not Path(name).exists() and not name.endswith(".safetensors") and is_hub_id(name)
+    is_local = name in packaged_checkpoints() or Path(name).exists() or name.endswith(".safetensors")
+    is_fetched = not is_local and is_hub_id(name)
     place = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
     return read_fields(config_file(place))

@@ -15,10 +15,11 @@ For a drafter checkpoint it says what it is, what it reads of its target, whethe
 (docs/reference/checkpoints.md), and lists settings and tensors; for a cost file the latency of each stage; for
 a fitted table (calibration, ranks) and the counts of a 3-gram what they were made from and their
 first values; for a choice of `simlab optimize` the verdict and the finalists; for a result file
-the summaries. A packaged file may be named without its path.
+the summaries. What comes with simlab may be named without its path.
 
   simlab inspect runs/dev
   simlab inspect z-lab/Qwen3-8B-DFlash-b16
+  simlab inspect eagle3-smollm2-135m
   simlab inspect smollm2-135m-calibration
   simlab inspect my-cost.json --sign          after an edit by hand; says what is vouched for
   simlab inspect --schema cost                what a cost file must hold, for other programs"""
@@ -26,7 +27,7 @@ the summaries. A packaged file may be named without its path.
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("path", nargs="?", metavar="PATH", help=f"{KINDS}; or the name of a packaged file")
+    parser.add_argument("path", nargs="?", metavar="PATH", help=f"{KINDS}; or the name of what comes with simlab")
     parser.add_argument(
         "--schema", choices=SCHEMAS, help="print the JSON Schema of a trace's manifest, of cost files or of choices"
     )

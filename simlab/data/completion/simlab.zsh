@@ -285,7 +285,7 @@ _shtab_simlab_inspect_options=(
   "--sign[vouch for a file of simlab\'s that you edited\: it is checked, and gets the digest of what it says now]"
   "--json[print JSON]"
   {--progress,--no-progress}"[a progress bar\; by default on a terminal, after two seconds]"
-  ":a trace (folder or address), a drafter checkpoint (folder, \*.safetensors or Hub id), a cost file, a fitted table, the counts of a 3-gram, a choice of \`simlab optimize\`, or results (\*.parquet)\; or the name of a packaged file:"
+  ":a trace (folder or address), a drafter checkpoint (folder, \*.safetensors or Hub id), a cost file, a fitted table, the counts of a 3-gram, a choice of \`simlab optimize\`, or results (\*.parquet)\; or the name of what comes with simlab:"
 )
 
 # guard to ensure default positional specs are added only once per session

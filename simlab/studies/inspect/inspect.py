@@ -7,6 +7,7 @@ from simlab.analysis.optimize.text import finalist_table, optimism_text, price_t
 from simlab.analysis.table.summaries import summarise
 from simlab.analysis.table.text import summary_notes, summary_table
 from simlab.errors import UsageError, named_or_listed
+from simlab.real_runner.checkpoints.contents import packaged_checkpoints
 from simlab.studies.inputs.progress import progress_bar
 from simlab.studies.inspect.checkpoint import fetched_checkpoint, looks_like_checkpoint, read_checkpoint
 from simlab.studies.inspect.cost import cost_json, cost_text
@@ -54,7 +55,7 @@ def inspect(path: str, progress: bool | None = None) -> Inspection:
     """Say what a file or folder holds; a trace is read whole and proved whole.
 
     Args:
-        path: of a file or folder, an address of a trace, a hub id of a drafter, or the name of a shipped file.
+        path: of a file or folder, an address of a trace, a hub id of a drafter, or the name of what comes with simlab.
         progress: whether a bar is shown; None: on a terminal.
 
     Raises:
@@ -67,9 +68,11 @@ def inspect(path: str, progress: bool | None = None) -> Inspection:
         return _checkpoint(place)
     if place.is_file():
         return Inspection(*_file(place, format_of(place)))
-    fetched = fetched_checkpoint(path)
+    packaged = packaged_checkpoints()
+    fetched = packaged.get(path) or fetched_checkpoint(path)
     if fetched is None:
-        raise UsageError(f"there is nothing at {path}{named_or_listed(path, packaged_files(), f'expected {KINDS}')}")
+        names = [*packaged_files(), *packaged]
+        raise UsageError(f"there is nothing at {path}{named_or_listed(path, names, f'expected {KINDS}')}")
     return _checkpoint(fetched)
 
 
@@ -154,7 +157,7 @@ def _trace_text(report: TraceReport) -> str:
         shares = "  ".join(f"{100 * share:.1f}" for share in draft.true_first_share)
         lines += [
             (
-                f"draft set  {name} ({draft.draft_id}), block {kept.block_size}, "
+                f"draft set  {name} ({draft.draft_id}), {'chain of ' if kept.is_chain else ''}block {kept.block_size}, "
                 f"exact up to budget {kept.exact_budget}, at least {kept.min_width} candidates per depth"
             ),
             f"  {draft.num_rows:,} rows, {draft.num_candidates:,} candidates, {draft.bytes_per_row:.0f} bytes per row",

@@ -1,0 +1,60 @@
+"""What comes with simlab, foreseen on the packaged trace: no model is loaded and nothing is fetched."""
+
+import socket
+
+import pytest
+
+from simlab.cli.main import main
+from simlab.real_runner.checkpoints.contents import packaged_checkpoints
+from simlab.traces.reader import packaged_trace
+
+EXPECTED = {
+    "d2sd-smollm2-135m": "z-lab",
+    "dflash-smollm2-135m": "z-lab",
+    "eagle3-smollm2-135m": "EAGLE-3",
+    "jetspec-smollm2-135m": "causal",
+    "taps-smollm2-135m": "TAPS",
+    "treeflash-smollm2-135m": "TreeFlash",
+}
+"""What `simlab inspect` says of each."""
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--add-channel d2sd=d2sd-smollm2-135m", "224 scored tokens at each"),
+        ("--add-channel eagle3=eagle3-smollm2-135m,steps=7", "710 scored tokens at each"),
+        ("--add-channel pools=dflash-smollm2-135m,beam=10,top_k=7", "406 scored tokens at each"),
+        ("--add-channel flash=treeflash-smollm2-135m,previous=6,top_k=6", "222 scored tokens at each"),
+        ("--add-channel scored=taps-smollm2-135m", "168 scored tokens at each"),
+        ("--add-draft jetspec=jetspec-smollm2-135m", "7 depths of 64 candidates"),
+    ],
+)
+def test_it_is_foreseen_by_its_name(typed: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "--trace", str(packaged_trace()), *typed.split(), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert words in said
+    assert "roots           5,856" in said
+
+
+@pytest.mark.parametrize(("name", "words"), EXPECTED.items())
+def test_it_is_inspected_by_its_name(name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", name]) == 0
+    said = capsys.readouterr().out
+    assert f"checkpoint {packaged_checkpoints()[name]}" in said
+    assert words in said
+    assert "will run   yes" in said
+
+
+def test_those_are_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sorted(packaged_checkpoints()) == sorted(EXPECTED)
+    assert main(["inspect", "eagle3-smollm-135m"]) == 2
+    assert "did you mean `eagle3-smollm2-135m`?" in capsys.readouterr().err
