@@ -75,6 +75,7 @@ def draft_set_of(draft: str, models: Models, kept: KeptCandidates) -> DraftSet:
         mask_token_id=None if isinstance(config, Eagle3Config) else config.mask_token_id,
         draft_vocab_size=config.draft_vocab_size,
         tap_offset=None if isinstance(config, Eagle3Config) else config.tap_offset,
+        is_chain=isinstance(config, Eagle3Config),
     )
 
 

@@ -57,6 +57,8 @@ are a name that comes with simlab, a folder, or an id on the Hugging Face Hub su
     --hidden-states dumped --hidden-layers 2,10,18,26,34,36 --out runs/served
   simlab replay --trace runs/mine -p ddtree:budget=16/32/64
 
+A head of EAGLE-3 is a --draft too: its chain becomes the draft set, its trees the channel eagle3.
+
 A head of TreeFlash, a scorer of TAPS, or another drafter, is added to a finished trace along its own texts:
 
   simlab record --trace runs/mine --add-channel treeflash=runs/head,previous=16,top_k=16

@@ -30,6 +30,10 @@ class JsonFields:
         found = cast(int | None, self._typed(key, (int, type(None)), "an integer or null"))
         return None if found is None else self._within(key, found)
 
+    def flag(self, key: str) -> bool:
+        """A boolean; False where there is none."""
+        return self._typed(key, (bool,), "true or false") is True if key in self.values else False
+
     def number(self, key: str) -> float:
         """The number under a key, as a float."""
         found = cast(float, self._typed(key, (int, float), "a number"))

@@ -268,6 +268,7 @@ def _draft_set(fields: JsonFields) -> DraftSet:
         mask_token_id=fields.optional_integer("mask_token_id"),
         draft_vocab_size=fields.optional_integer("draft_vocab_size") if "draft_vocab_size" in fields.values else None,
         tap_offset=fields.optional_integer("tap_offset") if "tap_offset" in fields.values else None,
+        is_chain=fields.flag("is_chain"),
     )
 
 

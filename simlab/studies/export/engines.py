@@ -120,6 +120,12 @@ def _exported(policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchP
 
     manifest = texts.trace.manifest
     kept = manifest.draft_sets[texts.draft]
+    if kept.is_chain:
+        raise UsageError(
+            f"settings for engines are of DFlash drafters, and the draft set {texts.draft} is the chain of "
+            f"{kept.model.name}, which drafts token by token; choose a draft set of such a drafter with --draft, or "
+            "write a table: --format markdown"
+        )
     return ExportedPolicy(
         policy=policy,
         acceptance=_acceptance(policy, texts),

@@ -56,6 +56,7 @@ def test_the_draft_set_is_the_chain_and_the_channel_the_trees(made: Made) -> Non
     assert (list(manifest.draft_sets), list(manifest.channels)) == (["eagle3"], ["eagle3"])
     kept, info = manifest.draft_sets["eagle3"], manifest.channels["eagle3"]
     assert (kept.block_size, kept.depth, kept.mask_token_id, kept.tap_offset) == (BLOCK, BLOCK - 1, None, None)
+    assert kept.is_chain
     assert (kept.draft_vocab_size, kept.model.digest) == (40, info.producer.digest)
     assert (info.setting("steps"), info.setting("beam"), info.extends) == (7, 10, None)
 
@@ -155,6 +156,16 @@ def test_networks_of_drafters_and_batches_do_not_fit_it(
     assert "EAGLE-3 head" in capsys.readouterr().err
     assert main(["confirm", "--trace", trace, "-p", CHAIN, "--batch", "2", "--out", str(tmp_path / "out")]) == 2
     assert "one text at a time" in capsys.readouterr().err
+
+
+def test_settings_for_engines_are_not_made_up_for_it(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "vllm.json"
+    arguments = ["export", "--trace", str(made.folder / "trace"), "-p", CHAIN, "--format", "vllm", "--out", str(out)]
+    assert main(arguments) == 2
+    assert "the chain of" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_a_head_is_added_to_a_trace_as_a_draft_set(made: Made, tmp_path: Path) -> None:

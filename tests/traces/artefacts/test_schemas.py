@@ -35,14 +35,14 @@ def manifest_values() -> dict[str, Any]:
     """A manifest in which every optional key is there."""
     manifest = read_manifest(GOLDEN / "trace_v1")
     (name, draft_set) = next(iter(manifest.draft_sets.items()))
-    full = replace(draft_set, draft_vocab_size=draft_set.vocab_size - 1, tap_offset=1, mask_token_id=3)
+    full = replace(draft_set, draft_vocab_size=draft_set.vocab_size - 1, tap_offset=1, mask_token_id=3, is_chain=True)
     draft_sets = {name: full, "other": replace(draft_set, mask_token_id=None)}
     draft_ids, channel_ids = {**manifest.held().draft_ids, "other": "0123"}, {"flash": "4", "eagle": "5", "new": "6"}
     contents = replace(manifest.held(), draft_ids=draft_ids, channel_ids=channel_ids)
     of_rows = {"depth": draft_set.depth, "previous": 2, "top_k": 3, "order": "base-rank"}
     flash = ChannelInfo("transitions", manifest.target, name, draft_ids[name], of_rows, "float32")
     eagle = ChannelInfo("pool", manifest.target, None, None, {"depth": 2, "beam": 3, "exact_nodes": 4}, "float32")
-    new = ChannelInfo("branches", manifest.target, None, None, {"lengths": [0, 1]}, "float32", {"every": 10, "seed": 0})
+    new = ChannelInfo("features", manifest.target, None, None, {"lengths": [0, 1]}, "float32", {"every": 10, "seed": 0})
     kept = replace(
         manifest,
         hidden_states=DumpedInfo((1, 2), "float32"),
