@@ -26,6 +26,7 @@ from simlab.policies.named.eagle3 import Eagle3
 from simlab.policies.named.entropy_width import EntropyWidth
 from simlab.policies.named.expand_parent import ExpandParentTree
 from simlab.policies.named.jetspec import JetSpec
+from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.named.presto import Presto
@@ -64,6 +65,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "spine-gap": SpineGap,
     "taps": Taps,
     "jetspec": JetSpec,
+    "jetspec-extended": JetSpecExtended,
     "eagle3": Eagle3,
     "treeflash": TreeFlash,
     "tree": Tree,

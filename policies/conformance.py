@@ -100,14 +100,15 @@ def _channel(channel: Channel, root_token: int) -> Json:
             "expanded": channel.expanded.tolist(),
         }
     if isinstance(channel, Branches):
-        parts = np.cumsum(channel.depth - channel.lengths)[:-1]
+        ends = np.cumsum(channel.depth - channel.lengths)
+        parts = [slice(end - rows, end) for end, rows in zip(ends, channel.depth - channel.lengths, strict=True)]
         log_probs = _steps(channel.log_probs)
         return {
             "kind": BRANCHES,
             "depth": channel.depth,
             "lengths": channel.lengths.tolist(),
-            "ids": [part.tolist() for part in np.split(channel.ids, parts)],
-            "log_probs": [part.tolist() for part in np.split(log_probs, parts)],
+            "ids": [channel.ids[part].tolist() for part in parts],
+            "log_probs": [log_probs[part].tolist() for part in parts],
         }
     above, ends = np.concatenate([[root_token], channel.previous]), np.cumsum(channel.num_rows)[:-1]
     by_row = {"previous": above, "ids": channel.ids, "log_probs": _steps(channel.log_probs)}

@@ -8,7 +8,7 @@ from simlab.recorded import RecordedSequence
 from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.traces.adder import add_channel
 from simlab.traces.channels.columns import BranchColumns, PoolColumns, TransitionColumns
-from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo, num_branches
+from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo, branch_lengths
 from simlab.traces.reader import open_trace
 
 
@@ -51,7 +51,7 @@ def add_synthetic_channels(folder: Path, channels: SyntheticChannels = DEFAULT_C
 
     of_rows = {"depth": depth, "previous": channels.previous, "top_k": channels.top_k, "order": BASE_RANK}
     of_nodes = {"depth": depth, "top_k": channels.top_k, "beam": channels.beam}
-    of_branches = {"depth": depth, "branches": num_branches(depth, depth), "top_k": channels.top_k}
+    of_branches = {"depth": depth, "branches": len(branch_lengths(depth, depth)), "top_k": channels.top_k}
     base = (draft, trace.draft_ids[draft])
     add_channel(folder, TRANSITIONS, ChannelInfo(TRANSITIONS, producer, *base, of_rows, "float32"), transitions)
     add_channel(folder, POOL, ChannelInfo(POOL, producer, *base, of_nodes, "float32"), pool)

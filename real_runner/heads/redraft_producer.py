@@ -10,6 +10,8 @@ from torch import Tensor
 from simlab.arrays import Ints
 from simlab.channels import Branches, BranchRows
 from simlab.channels.branches import join_branches
+from simlab.channels.rows import WHOLE_CHAIN
+from simlab.errors import MissingChannelError
 from simlab.policy import ChannelNeed
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.draft_rows import blocks_per_pass
@@ -20,7 +22,6 @@ from simlab.real_runner.heads.redrafts import RedraftReach, redrafts
 from simlab.real_runner.targets.model import Target
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import BranchColumns
-from simlab.traces.format.manifest_entries import num_branches
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,9 +64,14 @@ class RedraftProducer:
         """This producer keeping no more tokens of a row than a policy reads.
 
         Raises:
-            MissingChannelError: it keeps fewer, or there are fewer beginnings.
+            MissingChannelError: it keeps fewer, or there are fewer beginnings, or others.
         """
         check_makes(need, self.kind, self.reach.settings(self.base_depth))
+        if self.reach.whole and WHOLE_CHAIN not in dict(need.equal):
+            raise MissingChannelError(
+                f"the policy reads branches behind beginnings of the chain in the channel {need.name}, and its network "
+                f"makes the one behind the whole chain alone; leave {WHOLE_CHAIN}=1 out"
+            )
         top_k = dict(need.least).get("top_k", self.reach.top_k)
         return replace(self, reach=replace(self.reach, top_k=top_k))
 
@@ -86,7 +92,7 @@ class RedraftProducer:
             ModelError: the rows keep no candidate, or the logits are no law.
         """
         config, num_roots, last = self.drafter.config, len(rows.counts), len(tokens) - 1
-        lengths = range(num_branches(self.base_depth, config.depth))
+        lengths = self.reach.lengths(self.base_depth)
         chains = base_candidates(rows.ids, rows.log_probs, rows.counts, 1).ids[:, :, 0]
         roots = torch.arange(last - num_roots, last, device=tokens.device)
         blocks = blocks_per_pass(config.num_attention_heads, config.block_size, len(tokens))
@@ -136,14 +142,14 @@ class RedraftText:
         """
         made = self._producer
         chain: Ints = drafted.marginals.top_tokens(made.base_depth)
-        every = range(num_branches(len(chain), made.depth))
-        wanted = sorted({one for one in (every if lengths is None else lengths) if one < made.depth})
-        # What was read enters the context even where nothing is asked for, so that it is read once.
-        context = self._text.context()
-        device = context.keys[0].device
+        every = made.reach.lengths(len(chain)) if lengths is None else lengths
+        wanted = sorted({one for one in every if one < made.depth})
         if not wanted:
+            # What was read waits until the drafter is run: this round pays nothing of it.
             empty = (0, made.reach.top_k)
             return Branches(np.empty(0, np.int32), made.depth, np.empty(empty, np.int32), np.empty(empty, np.float32))
+        context = self._text.context()
+        device = context.keys[0].device
         root, position = (torch.tensor([one], device=device) for one in (drafted.root_token, drafted.position))
         settings = wanted, made.reach.top_k
         rows, _ = redrafts(made.drafter, made.target, root, position, context, chain[None], *settings)

@@ -17,12 +17,14 @@ from torch import Tensor
 
 from simlab.arrays import Floats, Ints
 from simlab.channels import BRANCHES, BranchRows
+from simlab.channels.rows import WHOLE_CHAIN
+from simlab.errors import ModelError
 from simlab.grid import to_grid
 from simlab.real_runner.drafters.dense import states_of_blocks
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
 from simlab.real_runner.heads.rows import first_of_all, outside_log_mass
 from simlab.real_runner.targets.model import Target
-from simlab.traces.format.manifest_entries import num_branches
+from simlab.traces.format.manifest_entries import branch_lengths
 
 _BYTES_OF_SCORE = 4.5
 """On disk, of a token of a row with its share of the rest, as in transitions of a TreeFlash head."""
@@ -35,17 +37,25 @@ class RedraftReach:
     Attributes:
         depth: D2, its last one.
         top_k: K, tokens of a row.
+        block: slots of its block, the root's counted, where that is another one than its checkpoint has; else None.
+        whole: 1: behind the whole chain alone; 0: behind every beginning.
 
     Raises:
-        ValueError: no token is kept.
+        ValueError: no token is kept, or ``whole`` is none of these.
     """
 
     depth: int
     top_k: int = 8
+    block: int | None = None
+    whole: int = 0
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
             raise ValueError(f"top_k of redrafts must be at least 1; got {self.top_k}")
+        if self.whole not in (0, 1):
+            raise ValueError(
+                f"{WHOLE_CHAIN}=1 is the branch behind the whole chain alone; got {self.whole}, leave it out for all"
+            )
 
     @property
     def kind(self) -> str:
@@ -61,13 +71,33 @@ class RedraftReach:
         """This reach: what the first drafter proposes does not bound it."""
         return self
 
+    def lengths(self, depth: int) -> range:
+        """Behind how many tokens of a chain of ``depth`` there are branches.
+
+        Raises:
+            ModelError: it says nothing behind the whole chain, and is to be run there alone.
+        """
+        found = branch_lengths(depth, self.depth, self.whole == 1)
+        if not found:
+            raise ModelError(
+                f"a drafter that looks {self.depth} tokens ahead says nothing behind a whole chain of {depth}; run it "
+                f"in a longer block, such as block={2 * depth + 1}"
+            )
+        return found
+
     def settings(self, depth: int) -> dict[str, object]:
-        """What the manifest says of the branches behind a chain of ``depth`` tokens: all beginnings are there."""
-        return {"depth": self.depth, "branches": num_branches(depth, self.depth), "top_k": self.top_k}
+        """What the manifest says of the branches behind a chain of ``depth`` tokens.
+
+        Raises:
+            ModelError: as `lengths` does.
+        """
+        own = {"depth": self.depth, "branches": len(self.lengths(depth)), "top_k": self.top_k}
+        typed = {"block": self.block, WHOLE_CHAIN: self.whole or None}
+        return {**own, **{key: value for key, value in typed.items() if value is not None}}
 
     def num_scores(self, depth: int) -> int:
         """Tokens of all rows of a root."""
-        return sum(self.depth - length for length in range(num_branches(depth, self.depth))) * self.top_k
+        return sum(self.depth - length for length in self.lengths(depth)) * self.top_k
 
     def disk_bytes(self, depth: int) -> float:
         """Bytes that the rows of a root take in a trace, foreseen."""

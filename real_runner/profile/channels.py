@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from simlab.channels.rows import WHOLE_CHAIN
 from simlab.errors import CostError, ModelError
 from simlab.policy import ChannelNeed, counted_setting
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
@@ -35,7 +36,9 @@ class TimedChannel:
 
     def need(self, name: str, units: int) -> ChannelNeed:
         """What a round reads in which so many units are made."""
-        return ChannelNeed(name, self.entry.kind, () if self.counted is None else ((self.counted, units),))
+        least = () if self.counted is None else ((self.counted, units),)
+        equal = ((WHOLE_CHAIN, 1),) if self.entry.settings.get(WHOLE_CHAIN) == 1 else ()
+        return ChannelNeed(name, self.entry.kind, least, equal)
 
 
 def load_channels(channels: Mapping[str, ProfileChannel], models: Models) -> dict[str, TimedChannel]:

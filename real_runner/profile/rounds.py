@@ -12,6 +12,7 @@ import torch
 
 from simlab.arrays import Ints
 from simlab.channels import BRANCHES
+from simlab.channels.rows import WHOLE_CHAIN
 from simlab.cost import StageSeconds, Visits
 from simlab.draft import Draft, Prompt
 from simlab.errors import ModelError
@@ -60,8 +61,16 @@ class TreesOfSize(Stateless):
         return max(self.most, 1)
 
     def ask(self, draft: Draft, state: None = None) -> Asked:
-        """As many branches as are timed: those behind the shortest beginnings, which have the most rows."""
-        return {need.name: tuple(range(need.units)) for need in self.channels if need.kind == BRANCHES}
+        """As many branches as are timed: those behind the shortest beginnings, which have the most rows.
+
+        Of a channel of the whole chain alone it is the one behind that.
+        """
+        whole = (draft.drafted().depth,)
+        return {
+            need.name: whole if WHOLE_CHAIN in dict(need.equal) else tuple(range(need.units))
+            for need in self.channels
+            if need.kind == BRANCHES
+        }
 
     def select(self, draft: Draft, state: None = None) -> DraftTree:
         """The tree of the size that was set."""

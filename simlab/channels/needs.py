@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from simlab.channels.rows import BRANCHES, EXACT_NODES, KINDS, POOL
+from simlab.channels.rows import BRANCHES, EXACT_NODES, KINDS, POOL, WHOLE_CHAIN
 from simlab.errors import MissingChannelError, did_you_mean
 from simlab.policy import AnyPolicy, ChannelNeed
 
@@ -79,7 +79,8 @@ def _check_channel(policy: AnyPolicy, need: ChannelNeed, held: Held) -> None:
             f"record it: {_command(need, need.name, held)}"
         )
     asked, branches = dict(need.least).get("branches", 0), found.settings.get("branches")
-    if found.kind == need.kind == BRANCHES and isinstance(branches, int) and branches < asked:
+    is_whole = WHOLE_CHAIN in found.settings
+    if found.kind == need.kind == BRANCHES and not is_whole and isinstance(branches, int) and branches < asked:
         raise MissingChannelError(
             f"{reads} and asks for {asked} branches, where a root has {branches}, all of which were recorded; give it "
             "fewer"
@@ -102,6 +103,8 @@ def _reasons(need: ChannelNeed, found: HeldChannel, draft: str) -> Iterator[str]
         yield "it was recorded at some positions only, for training"
     if found.extends not in (None, draft):
         yield f"it goes on from the draft set {found.extends}, where {draft} is replayed (choose with --draft)"
+    if WHOLE_CHAIN in found.settings and WHOLE_CHAIN not in dict(need.equal):
+        yield "it was recorded behind the whole chain alone"
     for key, value in need.equal:
         if found.settings.get(key) != value:
             yield f"it wants {key} {value} exactly, where {_said(found, key)}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from simlab.arrays import Bools, Doubles, Floats, Ints, Keys
 from simlab.channels import BRANCHES, POOL, TRANSITIONS, BranchRows, ChannelRows, Pool, PoolRows, TransitionRows
-from simlab.channels.rows import EXACT_NODES
+from simlab.channels.rows import EXACT_NODES, WHOLE_CHAIN
 from simlab.draft import Marginals
 from simlab.grid import to_grid
 from simlab.policy import ChannelNeed
@@ -49,7 +49,8 @@ def made_up_channel(need: ChannelNeed, recorded: RecordedSequence, vocab_size: i
     if need.kind == BRANCHES:
         depth = 1 if recorded.rows is None else recorded.rows.counts.shape[1]
         # Deeper than the drafter's own, so that there is one behind its whole chain too.
-        return made_up_branches(recorded, depth + 1, least.get("top_k", 1) + 2, vocab_size, tied)[0]
+        deeper, top_k = 3 if WHOLE_CHAIN in equal else 1, least.get("top_k", 1) + 2
+        return made_up_branches(recorded, depth + deeper, top_k, vocab_size, tied)[0]
     raise ValueError(f"{need.kind} cannot be made up; check the policy on a recorded text")
 
 

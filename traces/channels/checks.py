@@ -10,7 +10,7 @@ from simlab.channels.rows import node_depths
 from simlab.grid import LOWEST, to_grid
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.traces.channels.columns import BranchColumns, ChannelColumns, TransitionColumns
-from simlab.traces.channels.row_checks import transition_shape
+from simlab.traces.channels.row_checks import branches_of, transition_shape
 from simlab.traces.format.checks import MASS_TOLERANCE
 from simlab.traces.format.manifest import Manifest
 from simlab.traces.format.manifest_entries import ChannelInfo
@@ -76,9 +76,9 @@ def _transition_problems(
 
 
 def _branch_problems(columns: BranchColumns, info: ChannelInfo, manifest: Manifest) -> Iterator[str]:
-    rows, count = columns.rows, info.setting("branches")
-    if rows.lengths.shape[1] != count or (rows.lengths != np.arange(count)).any():
-        yield f"every root has branches behind 0 to {count - 1} tokens; got others"
+    rows, behind = columns.rows, branches_of(info, manifest)
+    if rows.lengths.shape[1] != len(behind) or (rows.lengths != np.array(behind)).any():
+        yield f"every root has branches behind {behind[0]} to {behind[-1]} tokens; got others"
         return
     if rows.depth != info.setting("depth") or rows.ids.shape[1] != info.setting("top_k"):
         yield (

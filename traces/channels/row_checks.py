@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simlab.arrays import Bools, Floats, Ints, Longs, Shorts
+from simlab.channels.rows import WHOLE_CHAIN
 from simlab.jit import borrowing_kernel
 from simlab.recorded import DraftRows
 from simlab.traces.format.manifest import Manifest
@@ -107,6 +108,13 @@ def check_pool_rows(
     seen = np.zeros(vocab_size, np.uint16)
     found = _first_pool_fault(*flat, info.setting("depth"), info.setting("top_k"), vocab_size, depths, seen)
     refuse(found, firsts_of(texts), texts, where, _WORDS)
+
+
+def branches_of(info: ChannelInfo, manifest: Manifest) -> range:
+    """Behind how many tokens of the chain each root of a channel of branches has one."""
+    assert info.extends is not None
+    first = manifest.draft_sets[info.extends].depth if info.setting(WHOLE_CHAIN) == 1 else 0
+    return range(first, first + info.setting("branches"))
 
 
 def check_branch_rows(

@@ -13,6 +13,7 @@ from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import ChannelColumns, columns_part
 from simlab.traces.channels.frames import channel_columns_of, flat_branches, flat_pools, flat_transitions, list_lengths
 from simlab.traces.channels.row_checks import (
+    branches_of,
     check_branch_rows,
     check_pool_rows,
     check_transition_rows,
@@ -123,15 +124,16 @@ def _read_branches(
     info, name = manifest.channels[channel], channel_file(channel, shard)
     roots, where = [len(record.text) - 1 for record in texts], f"{name} in {place}"
     count, depth, width = (info.setting(one) for one in ("branches", "depth", "top_k"))
-    num = sum(depth - length for length in range(count))
+    behind = branches_of(info, manifest)
+    num = sum(depth - length for length in behind)
     rows = read_rows(place, manifest, name, schema, texts, roots, sum(roots) * num * width)
     lists = {"lengths": count, "ids": num * width, "log_probs": num * width, "outside_log_mass": num}
     _check_lists(rows, {one: np.full(len(rows), length) for one, length in lists.items() if one in schema}, where)
     with damage_named(place, name):
         lengths, ids, log_probs = flat_branches(rows)
         lengths, ids, log_probs = lengths.reshape(-1, count), ids.reshape(-1, width), log_probs.reshape(-1, width)
-        if (lengths != np.arange(count)).any():
-            raise ValueError(f"lengths must be 0 to {count - 1} in each row")
+        if (lengths != np.array(behind)).any():
+            raise ValueError(f"lengths must be {behind[0]} to {behind[-1]} in each row")
     check_branch_rows(ids, log_probs, num, texts, manifest.vocab_size, where)
     with damage_named(place, name):
         return rows, BranchRows(lengths, depth, ids, log_probs)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from simlab.channels import BRANCHES, KINDS, POOL, TRANSITIONS
+from simlab.channels.rows import WHOLE_CHAIN
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.traces.format.json_fields import Json
 
@@ -208,20 +209,23 @@ def _check_transitions(name: str, info: ChannelInfo, base: DraftSet) -> None:
         )
 
 
-def num_branches(base_depth: int, depth: int) -> int:
-    """How many branches a root has: one behind each beginning of the chain, 0 tokens long or more, that leaves a depth.
+def branch_lengths(base_depth: int, depth: int, is_whole: bool = False) -> range:
+    """Behind how many tokens of the chain a root has branches: behind each beginning that leaves a depth.
 
     Args:
         base_depth: of the draft set whose chain it is.
         depth: the last one of the second drafter.
+        is_whole: whether there is the one behind the whole chain alone; there is none where that leaves no depth.
     """
-    return min(base_depth, depth - 1) + 1
+    last = min(base_depth, depth - 1)
+    return range(base_depth if is_whole else 0, last + 1)
 
 
 def _check_branches(name: str, info: ChannelInfo, base: DraftSet) -> None:
-    expected = num_branches(base.depth, info.setting("depth"))
+    is_whole = info.setting(WHOLE_CHAIN) == 1
+    expected = len(branch_lengths(base.depth, info.setting("depth"), is_whole))
     if info.setting("branches") != expected:
         raise ValueError(
-            f"the channel {name} has {info.setting('branches')} branches; behind a chain of {base.depth} tokens, to "
-            f"the depth {info.setting('depth')}, there are {expected}"
+            f"the channel {name} has {info.setting('branches')} branches; behind {'the whole of ' if is_whole else ''}"
+            f"a chain of {base.depth} tokens, to the depth {info.setting('depth')}, there are {expected}"
         )

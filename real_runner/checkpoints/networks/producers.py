@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from simlab.channels import BRANCHES, TRANSITIONS
-from simlab.channels.rows import EXACT_NODES
+from simlab.channels.rows import EXACT_NODES, WHOLE_CHAIN
 from simlab.errors import ModelError, named_or_listed
 from simlab.policy import MADE_WITH
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
@@ -77,7 +77,8 @@ def load_producer(
     fields, own_digest = read_fields(config_file(place)), checkpoint_digest(place)
     if is_drafter_alone(fields) and makes_redrafts(settings, own_digest == digest):
         second, redrafted = load_drafter(place, dtype), redraft_reach(fields, settings)
-        return lambda its, target: _redraft_producer(second, its, target, redrafted)
+        redrafted.lengths(drafter.config.depth)
+        return lambda its, target: _redraft_producer(second, its, target, redrafted, own_digest == digest)
     if is_drafter_alone(fields):
         if own_digest != digest:
             raise ModelError(
@@ -98,13 +99,15 @@ def makes_redrafts(settings: Mapping[str, object], is_base: bool) -> bool:
     """Whether a drafter's checkpoint redrafts behind a chain, and does not make pools of its own paths.
 
     Another drafter than the draft set's redrafts, unless a ``beam`` is set. The same one makes pools, unless
-    ``branches`` are set, whose number is not read: all beginnings of the chain are recorded.
+    a setting says that it redrafts: ``branches``, whose number is not read, since all beginnings of the chain are
+    recorded; ``block``, for one that is longer than its own; or ``whole``, for the branch behind the whole chain alone.
 
     Args:
         settings: as typed behind the checkpoint, or as a manifest has them.
         is_base: whether it is the draft set's own drafter, whose chain it is.
     """
-    return "beam" not in settings and ("branches" in settings or not is_base)
+    said = any(key in settings for key in ("branches", "block", WHOLE_CHAIN))
+    return "beam" not in settings and (said or not is_base)
 
 
 def reach_of(fields: Fields, settings: Mapping[str, object], is_base: bool) -> Reach | Eagle3Reach:
@@ -149,7 +152,8 @@ def redraft_reach(fields: Fields, settings: Mapping[str, object]) -> RedraftReac
     Raises:
         ModelError: the settings are not those of redrafts, or its ``config.json`` is damaged.
     """
-    depth = read_config(fields).depth
+    config, block = read_config(fields), settings.get("block")
+    depth = config.with_block(block).depth if isinstance(block, int) else config.depth
     try:
         return RedraftReach(depth, **_own("a drafter that redrafts behind a chain", settings, MADE_WITH[BRANCHES]))
     except ValueError as error:
@@ -157,14 +161,18 @@ def redraft_reach(fields: Fields, settings: Mapping[str, object]) -> RedraftReac
 
 
 def _redraft_producer(
-    second: DFlashDrafter, first: DFlashDrafter, target: Target, reach: RedraftReach
+    second: DFlashDrafter, first: DFlashDrafter, target: Target, reach: RedraftReach, is_first: bool
 ) -> RedraftProducer:
     """A second drafter, on the device where its target begins.
+
+    One that is the first itself reads the layers of the target that the first does, however these are numbered.
 
     Raises:
         ModelError: it was made for another target, or has fewer tokens than a row keeps.
     """
-    config = second.config
+    config = first.config.with_block(second.config.block_size) if is_first else second.config
+    config = config if reach.block is None else config.with_block(reach.block)
+    second.config = config
     check_sizes(config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
     num_tokens = config.draft_vocab_size or config.vocab_size
     if reach.top_k > num_tokens:
