@@ -63,6 +63,8 @@ class DraftSet:
         draft_vocab_size: how many of these it can propose; None: all of them.
         tap_offset: what was added to the checkpoint's numbers of the target's layers to find the states that the
             drafter read, where state 0 is the embedding; None: not written down.
+        is_chain: whether a depth's candidates stand behind the first ones of the depths above, as a drafter that goes
+            token by token says them; otherwise they are those of one pass over all depths.
     """
 
     model: ModelInfo
@@ -74,6 +76,7 @@ class DraftSet:
     mask_token_id: int | None
     draft_vocab_size: int | None = None
     tap_offset: int | None = None
+    is_chain: bool = False
 
     def __post_init__(self) -> None:
         if not (1 <= self.depth <= MOST_DEPTH and 1 <= self.vocab_size <= MOST_TOKENS):
@@ -94,8 +97,8 @@ class DraftSet:
 
     def to_json(self) -> Json:
         """The entry of this drafter in the manifest; what does not concern it is left out."""
-        optional = ("draft_vocab_size", "tap_offset")
-        return {key: value for key, value in asdict(self).items() if key not in optional or value is not None}
+        absent = {"draft_vocab_size": None, "tap_offset": None, "is_chain": False}
+        return {key: value for key, value in asdict(self).items() if key not in absent or value is not absent[key]}
 
 
 @dataclass(frozen=True, slots=True)
