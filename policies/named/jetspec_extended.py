@@ -74,7 +74,7 @@ class ExtendedFamilies:
         tree, depth = self._tree(draft), draft.drafted().depth
         leaf = self._leaf(draft, tree)
         if leaf == 0:
-            return OrderedNodes(*(column[: most + 1] for column in tree))
+            return _first(tree, most)
         found = draft.channels.get(self.channel)
         if not isinstance(found, Branches) or depth not in found.lengths:
             raise _no_branch(self.channel)
@@ -82,14 +82,16 @@ class ExtendedFamilies:
         rows = slice(row, row + min(self.length, found.depth - depth))
         tokens, log_probs = found.ids[rows, 0], found.log_probs[rows, 0].astype(np.float64)
         last, count = len(tree.tokens) - 1, len(tokens)
-        below = OrderedNodes(
-            tokens,
-            np.array([leaf, *range(last + 1, last + count)], np.int32)[:count],
-            np.arange(depth + 1, depth + count + 1, dtype=np.int32),
-            np.zeros(count, np.int32),
-            tree.scores[leaf] + np.cumsum(log_probs),
+        parents = np.array([leaf, *range(last + 1, last + count)], np.int32)[:count]
+        depths = np.arange(depth + 1, depth + count + 1, dtype=np.int32)
+        joined = OrderedNodes(
+            np.concatenate([tree.tokens, tokens]),
+            np.concatenate([tree.parents, parents]),
+            np.concatenate([tree.depths, depths]),
+            np.concatenate([tree.ranks, np.zeros(count, np.int32)]),
+            np.concatenate([tree.scores, tree.scores[leaf] + np.cumsum(log_probs)]),
         )
-        return OrderedNodes(*(np.concatenate(parts)[: most + 1] for parts in zip(tree, below, strict=True)))
+        return _first(joined, most)
 
     def layer(self, texts: RecordedTexts, most: int, with_scores: bool) -> OrderLayer:
         """The first nodes at all roots of some texts, as a layer.
@@ -108,8 +110,8 @@ class ExtendedFamilies:
         firsts = np.ascontiguousarray(found.ids[:, 0]), np.ascontiguousarray(found.log_probs[:, 0])
         deeper = max(0, min(self.length, found.depth - depth))
         layer, asked = empty_layer(roots, most, with_scores, depth + deeper), np.zeros(num_roots, np.int32)
-        columns = layer.insertions, layer.num_available, layer.score_rows, asked
-        _fill_layer(roots, self.width, self.tree_budget, self.gap, deeper, *firsts, rows, most, *columns)
+        settings, columns = (self.width, self.tree_budget, self.gap, deeper), (layer.num_available, layer.score_rows)
+        _fill_layer(roots, *settings, *firsts, rows, most, layer.insertions, *columns, asked)
         if (asked > 0)[rows < 0].any():
             raise _no_branch(self.channel)
         return OrderLayer(layer.insertions, layer.num_available, layer.scores, asked)
@@ -174,6 +176,13 @@ class JetSpecExtended(Composed):
         """The tree with its extension, and room for both."""
         order = ExtendedFamilies(self.width, self.tree_budget, self.gap, self.length, self.channel)
         return Composition(order, FixedBudget(self.budget))
+
+
+def _first(nodes: OrderedNodes, most: int) -> OrderedNodes:
+    """The root and the first so many nodes."""
+    end = most + 1
+    whole = nodes.tokens[:end], nodes.parents[:end], nodes.depths[:end], nodes.ranks[:end]
+    return OrderedNodes(*whole, nodes.scores[:end])
 
 
 def _no_branch(channel: str) -> MissingChannelError:

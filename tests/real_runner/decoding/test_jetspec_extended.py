@@ -1,6 +1,8 @@
 """JetSpec's extension in the runner: lossless, run where it is asked for alone, own rows replay, those of a record."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.heads import redraft_producer as producer_module
 from simlab.real_runner.heads.producer import StagedProducer
+from simlab.real_runner.heads.redrafts import redrafts
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.record import forward_text
 from simlab.recorded import DraftRows, RecordedSequence
@@ -131,11 +134,11 @@ def test_the_branch_of_a_round_is_that_of_a_record(sampling: Sampling) -> None:
 
 
 def test_a_chain_that_is_one_token_off_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    models, whole = models_of(2), producer_module.redrafts
+    models, whole = models_of(2), cast(Callable[..., object], redrafts)
 
     def shifted(*given: object) -> object:
         chains: Ints = given[5]  # type: ignore[assignment]
-        return whole(*given[:5], np.roll(chains, 1, axis=1), *given[6:])  # type: ignore[arg-type]
+        return whole(*given[:5], np.roll(chains, 1, axis=1), *given[6:])
 
     policy = replace(SOMETIMES, gap=-1.0)
     monkeypatch.setattr(producer_module, "redrafts", shifted)
