@@ -3,6 +3,8 @@
 Nothing here imports torch, so that the command line can list and explain them.
 """
 
+from collections.abc import Sequence
+from itertools import groupby
 from operator import itemgetter
 
 from simlab.real_runner.checkpoints.layout import Fields, Layout
@@ -46,7 +48,18 @@ def is_drafter(fields: Fields) -> bool:
 
 def tap_offset_help() -> str:
     """How each layout numbers the target's layers, for the help of an option."""
-    by_offset = sorted(
-        ((layout.tap_offset, layout) for layout in LAYOUTS if layout.tap_offset is not None), key=itemgetter(0)
+    counted = [(layout.tap_offset, layout.counting, layout.name) for layout in LAYOUTS if layout.tap_offset is not None]
+    ways = groupby(sorted(counted), key=itemgetter(0, 1))
+    names = [(offset, counting, [name for *_, name in some]) for (offset, counting), some in ways]
+    return ", ".join(
+        f"{offset} {counting}, as {_and(some)} {'do' if len(some) > 1 else 'does'}" for offset, counting, some in names
     )
-    return ", ".join(f"{offset} {layout.counting}, as {layout.name} does" for offset, layout in by_offset)
+
+
+def _and(names: Sequence[str]) -> str:
+    """Names as a sentence lists them.
+
+    >>> _and(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -43,8 +43,7 @@ def test_every_configuration_has_a_layout_and_other_models_are_no_drafters() -> 
 
 def test_the_help_of_an_option_reads_the_table() -> None:
     assert tap_offset_help() == (
-        "0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash does, "
-        "1 counts layers from 0, as z-lab does"
+        "0 counts the embedding as state 0, as speculators does, 1 counts layers from 0, as treeflash and z-lab do"
     )
 
 
