@@ -100,8 +100,8 @@ class ExpandParentTree(Composed):
     ``none``, ``top2gap``, or a list such as "7,7,1" for its histograms, which leaves deeper depths at ``width``, and
     "7,7,1.." for its templates, which goes on with the last. ``top2gap`` allows round(width * sigmoid(-gap_slope *
     (gap - gap_middle))), at least 1, with the gap in nats between the first two log-probabilities; its benchmark has
-    a slope of 2. The drafter's own block bounds the depth. Left out is its chain extension, which runs the drafter
-    once more behind its own chain: no trace holds that pass.
+    a slope of 2. The drafter's own block bounds the depth. `jetspec-extended` adds the release's chain extension, which
+    runs the drafter once more behind its own chain.
     """
 
     budget: int = 254
