@@ -55,9 +55,13 @@ def checkpoint_digest(place: Path) -> str:
     """sha256 over the contents of a checkpoint's files, in order.
 
     Raises:
-        ModelError: the index cannot be read.
+        ModelError: the index cannot be read, or a file is missing.
     """
-    return files_digest(checkpoint_files(place))
+    paths = checkpoint_files(place)
+    for path in paths:
+        if not path.exists():
+            raise lacking(path)
+    return files_digest(paths)
 
 
 def read_fields(config: Path) -> dict[str, object]:

@@ -113,6 +113,12 @@ def read_tensors(path: Path) -> list[StoredTensor]:
 
 def lacking(path: Path) -> ModelError:
     """The sentence for a file of a checkpoint that is not there."""
+    pickled = min(path.parent.glob("*.bin"), default=None)
+    if pickled is not None and path.suffix == ".safetensors":
+        return ModelError(
+            f"the drafter folder {path.parent} has its weights in {pickled.name} and no {path.name}; simlab reads no "
+            "pickles, which can run code: save them with safetensors, or choose a release that has them"
+        )
     return ModelError(
         f"the drafter folder {path.parent} has no {path.name}; expected config.json and model.safetensors"
     )

@@ -22,7 +22,7 @@ from simlab.real_runner.drafters.layer_views import PLAIN, LayerView
 _MISSING = {
     "dflash2": "its convolutions and its candidate selector",
     "dspark": "its Markov head and its confidence head",
-    "eagle3": "EAGLE-3 layers and drafting token by token",
+    "eagle3": "this layout of EAGLE-3, but reads that of its authors and of SpecForge",
     "peagle": "P-EAGLE layers",
     "mtp": "multi-token prediction layers",
     "xpress": "XPress layers",

@@ -100,6 +100,11 @@ def check_eagle3_weights(config: Eagle3Config, tensors: Mapping[str, StoredTenso
     )
     if config.draft_vocab_size is not None and HEAD not in tensors:
         missing.append(HEAD)
+    if missing and foreign and foreign[0].startswith("model."):
+        raise ModelError(
+            f"the EAGLE-3 head in {place} names its tensors {foreign[0]} and the like; simlab reads the released "
+            "names, which have no `model.` before them: rename them, or choose a release that has those"
+        )
     if missing or foreign:
         what = "lacks" if missing else "holds, beside its own tensors,"
         shown = ", ".join((missing or foreign)[:3])

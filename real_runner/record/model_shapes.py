@@ -161,13 +161,17 @@ def drafter_config(name: str, tap_offset: str | None, block: int | None) -> DFla
     return config if block is None else config.with_block(block)
 
 
+def is_at_hand(name: str) -> bool:
+    """Whether a checkpoint comes with simlab or is named by its place, so that nothing is fetched for it."""
+    return name in packaged_checkpoints() or Path(name).exists() or name.endswith(".safetensors")
+
+
 def config_fields(name: str) -> dict[str, object]:
     """The ``config.json`` of a checkpoint; of the hub only that file is fetched.
 
     Raises:
         ModelError: it cannot be had or read.
     """
-    is_local = name in packaged_checkpoints() or Path(name).exists() or name.endswith(".safetensors")
-    is_fetched = not is_local and is_hub_id(name)
+    is_fetched = not is_at_hand(name) and is_hub_id(name)
     place = fetch("drafter", name, [CONFIG]).folder if is_fetched else find_drafter(name).folder
     return read_fields(config_file(place))

@@ -39,7 +39,7 @@ WithModels = Callable[[DFlashDrafter, Target], Producer | StagedProducer]
 WithTarget = Callable[[Target], TextProducer]
 """Likewise, of a network that needs no drafter."""
 
-_OF_DRAFTERS = ("depth", "order", "branches", EXACT_NODES)
+_OF_DRAFTERS = ("depth", "order", EXACT_NODES)
 """Settings in a manifest that a network does not choose."""
 
 
@@ -80,12 +80,7 @@ def load_producer(
         redrafted.lengths(drafter.config.depth)
         return lambda its, target: _redraft_producer(second, its, target, redrafted, own_digest == digest)
     if is_drafter_alone(fields):
-        if own_digest != digest:
-            raise ModelError(
-                f"{place} is a drafter, which goes on from its own rows alone where a beam is set, and the draft set "
-                f"here is of another; add its rows first, `simlab record --trace DIR --add-draft NAME={place}`, and "
-                "choose them with --draft-set NAME, or leave beam out: then it redrafts behind the chain of the other"
-            )
+        check_own_rows(str(place), settings, own_digest == digest)
         paths = path_reach(settings)
         return lambda its, target: PathProducer(its, target, paths)
     if is_scorer(fields):
@@ -108,6 +103,25 @@ def makes_redrafts(settings: Mapping[str, object], is_base: bool) -> bool:
     """
     said = any(key in settings for key in ("branches", "block", WHOLE_CHAIN))
     return "beam" not in settings and (said or not is_base)
+
+
+def check_own_rows(checkpoint: str, settings: Mapping[str, object], is_base: bool) -> None:
+    """Refuse a drafter's checkpoint that would go on from the rows of another drafter, as no pool of paths does.
+
+    Args:
+        checkpoint: as it was typed.
+        settings: likewise.
+        is_base: whether it is the draft set's own drafter.
+
+    Raises:
+        ModelError: see above.
+    """
+    if "beam" in settings and not is_base:
+        raise ModelError(
+            f"{checkpoint} is a drafter, which goes on from its own rows alone where a beam is set, and the draft set "
+            f"here is of another; add its rows first, `simlab record --trace DIR --add-draft NAME={checkpoint}`, and "
+            "choose them with --draft-set NAME, or leave beam out: then it redrafts behind the chain of the other"
+        )
 
 
 def reach_of(fields: Fields, settings: Mapping[str, object], is_base: bool) -> Reach | Eagle3Reach:
@@ -154,8 +168,10 @@ def redraft_reach(fields: Fields, settings: Mapping[str, object]) -> RedraftReac
     """
     config, block = read_config(fields), settings.get("block")
     depth = config.with_block(block).depth if isinstance(block, int) else config.depth
+    own = _own("a drafter that redrafts behind a chain", settings, MADE_WITH[BRANCHES])
+    own.pop("branches", None)
     try:
-        return RedraftReach(depth, **_own("a drafter that redrafts behind a chain", settings, MADE_WITH[BRANCHES]))
+        return RedraftReach(depth, **own)
     except ValueError as error:
         raise ModelError(str(error)) from error
 

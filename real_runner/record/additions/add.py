@@ -20,7 +20,13 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_fi
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
-from simlab.real_runner.checkpoints.networks.producers import load_producer, load_text_producer, reach_of
+from simlab.real_runner.checkpoints.networks.producers import (
+    check_own_rows,
+    is_drafter_alone,
+    load_producer,
+    load_text_producer,
+    reach_of,
+)
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
@@ -324,6 +330,8 @@ def checked_reach(options: ChannelOptions, trace: Trace, fields: Fields, digest:
         return reach_of(fields, options.settings, is_base=False)
     base = trace.manifest.draft_sets[base_name(trace, options)]
     is_base = repository_of(options.checkpoint) == base.model.name if digest is None else digest == base.model.digest
+    if is_drafter_alone(fields):
+        check_own_rows(options.checkpoint, options.settings, is_base)
     reach = reach_of(fields, options.settings, is_base)
     assert not isinstance(reach, Eagle3Reach)
     wanted = min(reach.width, base.num_proposable)

@@ -4,6 +4,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from simlab.real_runner.checkpoints.contents import checkpoint_digest, checkpoint_files
+from simlab.real_runner.checkpoints.files import find_drafter
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.models import within_memory
 from simlab.real_runner.record.additions.add import (
@@ -18,7 +20,7 @@ from simlab.real_runner.record.additions.add import (
     opened,
 )
 from simlab.real_runner.record.dry_run import duration, size_text, spread
-from simlab.real_runner.record.model_shapes import config_fields, drafter_config
+from simlab.real_runner.record.model_shapes import config_fields, drafter_config, is_at_hand
 from simlab.real_runner.record.progress import RecordingProgress
 from simlab.real_runner.record.static_estimate import draft_bytes
 from simlab.traces.reader import Trace
@@ -55,12 +57,20 @@ def foresee_addition(options: ChannelOptions | DraftOptions) -> str:
 
 def _sizes(options: ChannelOptions, trace: Trace) -> tuple[int, float]:
     """Tokens that a channel scores at each root, and bytes that they take."""
-    reach = checked_reach(options, trace, config_fields(options.checkpoint), None)
+    reach = checked_reach(options, trace, config_fields(options.checkpoint), _digest(options.checkpoint))
     if isinstance(reach, Eagle3Reach):
         return reach.num_nodes, reach.disk_bytes
     base = trace.manifest.draft_sets[base_name(trace, options)]
     own = reach.within(base.num_proposable)
     return own.num_scores(base.depth), own.disk_bytes(base.depth)
+
+
+def _digest(checkpoint: str) -> str | None:
+    """Of a checkpoint whose files are all on this machine; None: they would have to be fetched."""
+    if not is_at_hand(checkpoint):
+        return None
+    folder = find_drafter(checkpoint).folder
+    return checkpoint_digest(folder) if all(path.is_file() for path in checkpoint_files(folder)) else None
 
 
 @within_memory()

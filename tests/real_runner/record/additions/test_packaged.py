@@ -45,6 +45,28 @@ def test_it_is_foreseen_by_its_name(typed: str, words: str, capsys: pytest.Captu
     assert "roots           5,856" in said
 
 
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (
+            "jetspec=jetspec-smollm2-135m,beam=10,top_k=7",
+            "jetspec-smollm2-135m is a drafter, which goes on from its own rows alone where a beam is set",
+        ),
+        (
+            "eagle3=eagle3-smollm2-135m,branches=4",
+            "an EAGLE-3 head has no setting branches; expected beam, top_k",
+        ),
+        ("pools=dflash-smollm2-135m,beam=4,branches=2", "has no setting branches; expected beam, top_k"),
+        ("d2sd=d2sd-smollm2-135m,steps=4", "a drafter that redrafts behind a chain has no setting steps"),
+    ],
+)
+def test_what_would_be_refused_is_not_foreseen(typed: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "--trace", str(packaged_trace()), "--add-channel", typed, "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize(("name", "words"), EXPECTED.items())
 def test_it_is_inspected_by_its_name(name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", name]) == 0

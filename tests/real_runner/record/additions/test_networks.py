@@ -1,0 +1,211 @@
+"""Networks of EAGLE-3, D²SD and JetSpec at the command line: killed recordings, and checkpoints that do not fit."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from killed_writers import Killed, kill_after
+from random_eagle3 import eagle3_config, make_eagle3, random_eagle3
+from safetensors.torch import load_file, save_file
+
+from simlab.arrays import read_only
+from simlab.cli.main import main
+from simlab.real_runner.checkpoints.networks.eagle3_files import save_eagle3
+from simlab.real_runner.drafters.vocabulary import DraftVocabulary
+from simlab.real_runner.record.additions.add import ChannelOptions, add
+from simlab.real_runner.record.options import RecordOptions
+from simlab.real_runner.record.record import record
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import open_trace
+
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target, drafters and a head, and a trace of four texts in two shards; one text is a single token."""
+    folder = tmp_path_factory.mktemp("networks")
+    target, drafter = tiny_models.make_pair(folder)
+    tiny_models.make_drafter(folder / "second", block_size=5, seed=8)
+    make_eagle3(folder / "head")
+    given = [{"prompt_token_ids": [9, 10, 20 + i], "token_ids": [30 + i, *range(40, 40 + 3 * i)]} for i in range(4)]
+    texts = folder / "given.jsonl"
+    texts.write_text("".join(json.dumps(row) + "\n" for row in given))
+    record(
+        RecordOptions(
+            target=str(target),
+            draft=str(drafter),
+            completions=texts,
+            out=folder / "trace",
+            batch_size=2,
+            min_width=12,
+            exact_budget=20,
+        )
+    )
+    return folder
+
+
+@pytest.fixture
+def trace(made: Path, tmp_path: Path) -> Path:
+    """A copy of the trace."""
+    shutil.copytree(made / "trace", tmp_path / "trace")
+    return tmp_path / "trace"
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("network", "settings"),
+    [
+        ("head", {"beam": 3, "top_k": 4, "steps": 3}),
+        ("drafter", {"beam": 3, "top_k": 2}),
+        ("second", {"top_k": 3}),
+    ],
+    ids=["pools of an EAGLE-3 head", "pools of paths", "branches"],
+)
+def test_killed_and_resumed_it_has_the_same_bytes(
+    made: Path, trace: Path, network: str, settings: dict[str, int]
+) -> None:
+    options = ChannelOptions(str(trace), "added", str(made / network), settings=settings, resume=True)
+    before = bytes_of(trace)
+    with pytest.MonkeyPatch.context() as patch:
+        count = kill_after(patch, 10**9)
+        add(options)
+        num_events = count()
+    expected = bytes_of(trace)
+    assert num_events > 8
+    for point in range(1, num_events + 1):
+        folder = trace.parent / f"killed-{point}"
+        shutil.copytree(made / "trace", folder)
+        there = replace(options, trace=str(folder))
+        with pytest.MonkeyPatch.context() as patch:
+            kill_after(patch, point)
+            with pytest.raises(Killed):
+                add(there)
+        now = bytes_of(folder)
+        assert all(now[name] == data for name, data in before.items() if name != "manifest.json")
+        check_trace(folder)
+        add(there)
+        assert bytes_of(folder) == expected, f"killed at event {point}"
+
+
+def spoilt(head: Path, folder: Path, change: Callable[[Tensors], Tensors]) -> Path:
+    """The head with other tensors."""
+    shutil.copytree(head, folder)
+    save_file(change(load_file(head / "model.safetensors")), folder / "model.safetensors")
+    return folder
+
+
+def without_d2t(made: Path, folder: Path) -> Path:
+    return spoilt(made / "head", folder, lambda all_: {key: one for key, one in all_.items() if key not in _MAPS})
+
+
+def prefixed(made: Path, folder: Path) -> Path:
+    return spoilt(made / "head", folder, lambda all_: {f"model.{key}": one for key, one in all_.items()})
+
+
+def pickled(made: Path, folder: Path) -> Path:
+    shutil.copytree(made / "head", folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    return folder
+
+
+def without_ends(made: Path, folder: Path) -> Path:
+    """A head that can propose no token that ends a text."""
+    config = eagle3_config(tiny_models.HIDDEN_SIZE, tiny_models.VOCAB_SIZE, tiny_models.NUM_LAYERS, 40)
+    head = random_eagle3(config)
+    others = np.setdiff1d(np.arange(tiny_models.VOCAB_SIZE), tiny_models.STOP_TOKEN_IDS)[:40]
+    head.vocabulary = DraftVocabulary(read_only(others.astype(np.int32)), tiny_models.VOCAB_SIZE)
+    save_eagle3(head, folder, torch.float32)
+    return folder
+
+
+def wider(made: Path, folder: Path) -> Path:
+    return make_eagle3(folder, wide=8)
+
+
+def of_speculators(made: Path, folder: Path) -> Path:
+    shutil.copytree(made / "head", folder)
+    fields = {"speculators_model_type": "eagle3", "draft_vocab_size": 40, "transformer_layer_config": {}}
+    (folder / "config.json").write_text(json.dumps(fields))
+    return folder
+
+
+_MAPS = ("d2t", "t2d")
+BAD: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
+    "of another target": (wider, "was made for a target with hidden size 40"),
+    "no d2t": (without_d2t, "the checkpoint no d2t that says which"),
+    "no stop token": (without_ends, "none of the 40 tokens of this EAGLE-3 head ends a text"),
+    "names with a prefix": (prefixed, "the released names, which have no `model.` before them"),
+    "pickled": (pickled, "has its weights in pytorch_model.bin and no model.safetensors"),
+    "of speculators": (
+        of_speculators,
+        "has not this layout of EAGLE-3, but reads that of its authors",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("more", [[], ["--dry-run", "sample"]], ids=["recorded", "foreseen"])
+def test_a_head_that_does_not_fit_is_refused_in_a_sentence(
+    made: Path, trace: Path, name: str, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, words = BAD[name]
+    before, head = bytes_of(trace), make(made, trace.parent / "bad")
+    assert main(["record", "--trace", str(trace), "--add-channel", f"eagle3={head},steps=2", *more]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    left = bytes_of(trace)
+    assert {key: left[key] for key in before} == before
+    assert all(not data for key, data in left.items() if key not in before), "more than a lock was left"
+
+
+@pytest.mark.parametrize("name", ["no d2t", "names with a prefix", "pickled", "of speculators"])
+def test_inspect_says_the_same(made: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    make, words = BAD[name]
+    status = main(["inspect", str(make(made, tmp_path / "bad"))])
+    out, err = capsys.readouterr()
+    assert words in (err if status else out)
+    assert status == 2 or "will run   no" in out
+
+
+@pytest.mark.parametrize(
+    ("policy", "command"),
+    [
+        ("d2sd:branches=2,budget=9", "d2sd=CHECKPOINT,branches=2,top_k=1"),
+        ("d2sd:branches=2,budget=9,width=3,channel=other", "other=CHECKPOINT,branches=2,top_k=3"),
+        ("eagle3:budget=9", "eagle3=CHECKPOINT,steps=7,beam=10,top_k=10"),
+        ("jetspec:budget=9", "jetspec=CHECKPOINT,beam=10,top_k=7"),
+        ("d2sd:branches=2,budget=9,width=4,channel=added", "added-2=CHECKPOINT,branches=2,top_k=4"),
+        ("jetspec:budget=9,channel=added", "added-2=CHECKPOINT,beam=10,top_k=7"),
+    ],
+)
+def test_what_was_not_recorded_is_refused_with_its_command(
+    made: Path, trace: Path, policy: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(ChannelOptions(str(trace), "added", str(made / "second"), settings={"top_k": 3}))
+    capsys.readouterr()
+    assert main(["replay", "--trace", str(trace), "-p", policy, "--out", str(trace.parent / "rows.parquet")]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith(f"`simlab record --trace {trace} --add-channel {command}`\n")
+    assert said.count("\n") == 1
+    assert not (trace.parent / "rows.parquet").exists()
+
+
+def test_more_branches_than_a_root_has_are_refused(made: Path, trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add(ChannelOptions(str(trace), "d2sd", str(made / "second"), settings={"top_k": 3}))
+    held = open_trace(trace).manifest.channels["d2sd"].setting("branches")
+    capsys.readouterr()
+    assert main(["replay", "--trace", str(trace), "-p", f"d2sd:branches={held + 1},budget=9"]) == 2
+    said = capsys.readouterr().err
+    assert f"asks for {held + 1} branches, where a root has {held}, all of which were recorded; give it fewer" in said
+    assert said.count("\n") == 1
