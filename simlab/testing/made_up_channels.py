@@ -99,7 +99,12 @@ def made_up_transitions(
 
 
 def made_up_branches(
-    recorded: RecordedSequence, depth: int, top_k: int, vocab_size: int, tied: bool = False
+    recorded: RecordedSequence,
+    depth: int,
+    top_k: int,
+    vocab_size: int,
+    tied: bool = False,
+    is_whole: bool = False,
 ) -> tuple[BranchRows, Floats]:
     """Scores of tokens behind every beginning of the drafter's chain that leaves a depth.
 
@@ -109,6 +114,7 @@ def made_up_branches(
         top_k: so many tokens of each row, as far as the vocabulary goes.
         vocab_size: tokens that there are.
         tied: whether many scores are equal.
+        is_whole: whether the longest beginning is the only one.
 
     Returns:
         the rows; float32 ``[sum S]``, the log of the mass that is not kept of each.
@@ -128,12 +134,15 @@ def made_up_branches(
                 token = chain[length - 1] if length <= len(chain) else -1
                 is_true = is_true and token == _truth(recorded, t + length)
                 above = (_mixed(above, token + 2) >> np.uint64(34)).astype(np.int32)
+            if is_whole and length < lengths[-1]:
+                continue
             for d in range(length + 1, depth + 1):
                 listed = _Listed.of(marginals, d, max(_LISTED, width), vocab_size, _truth(recorded, t + d))
                 own_ids, own_log_probs = listed.scored(_mixed(above, d), np.array([is_true]), width, tied)
                 ids.append(own_ids)
                 log_probs.append(own_log_probs)
     kept = np.concatenate(log_probs)
+    lengths = lengths[-1:] if is_whole else lengths
     rows = BranchRows(np.tile(lengths, (num_roots, 1)), depth, np.concatenate(ids), kept)
     return rows, _outside(kept)
 

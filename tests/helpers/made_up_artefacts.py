@@ -51,7 +51,8 @@ def channel_seconds(num_contexts: int) -> dict[str, ChannelSeconds]:
     """What the channels of the named policies take, about as long as a drafted token does."""
     rows: Doubles = np.outer(np.arange(1.0, num_contexts + 1.0), [0.01, 0.025]).astype(np.float64)
     heads, pools = ChannelSeconds(np.array([1, 32]), rows), ChannelSeconds(np.array([1]), rows[:, 1:])
-    return {"treeflash": heads, "taps": pools, "jetspec": pools, "eagle3": heads, "d2sd": heads}
+    named = {"treeflash": heads, "taps": pools, "jetspec": pools, "eagle3": heads, "d2sd": heads}
+    return {**named, "extension": pools}
 
 
 class FullArtefacts(NoArtefacts):

@@ -15,7 +15,8 @@ from made_up_costs import filled, random_table
 from one_depth import of_one_depth
 from order_checks import check_columns, check_layer
 
-from simlab.channels import TRANSITIONS
+from simlab.channels import BRANCHES, TRANSITIONS
+from simlab.channels.rows import WHOLE_CHAIN
 from simlab.columns import columns_of
 from simlab.cost import price
 from simlab.policies import POLICIES
@@ -30,12 +31,12 @@ from simlab.sequence_replay import check_needs, rounds
 from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, cost_table_of
 from simlab.studies.replay.run import ReplayOptions, replay_trace
-from simlab.testing.made_up_channels import made_up_pools, made_up_transitions
+from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
 from simlab.testing.random_texts import random_sequence
 from simlab.totals import COUNTS
 from simlab.traces.adder import add_channel
-from simlab.traces.channels.columns import ChannelColumns, PoolColumns, TransitionColumns
-from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo
+from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
+from simlab.traces.format.manifest_entries import BASE_RANK, ChannelInfo, ModelInfo, branch_lengths
 from simlab.traces.reader import Trace, open_trace, packaged_trace
 from simlab.traces.results.rows import channel_ids_text
 from simlab.traces.synthetic import write_synthetic_trace
@@ -53,6 +54,7 @@ SETTINGS: dict[str, list[str]] = {
     "survival": ["", "threshold=0", "threshold=0.3,budget=9"],
     "taps": ["budget=9,beam=3", "budget=24,beam=3,depth_price=0/0.5"],
     "jetspec": ["budget=9,beam=3,width=4", "budget=24,beam=3,width=4,order=best-first"],
+    "jetspec-extended": ["tree_budget=9/24,gap=0.1,length=2", "tree_budget=60,width=2,gap=-1.0"],
     "d2sd": ["budget=1/9,branches=2", "budget=24,exclude=true", "budget=24,width=3"],
     "eagle3": ["budget=1/9,beam=3,top_k=4,steps=2", "budget=24,beam=3,top_k=4,steps=4"],
     "tree": [
@@ -187,10 +189,17 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     depth, vocab_size = trace.manifest.draft_sets["synthetic"].depth, trace.manifest.vocab_size
     for need in joint_needs(ALL_POLICIES):
         order = {"order": BASE_RANK} if need.kind == TRANSITIONS else {}
-        settings = {"depth": depth, **order, **dict(need.least), **dict(need.equal)}
+        settings: dict[str, object] = {"depth": depth, **order, **dict(need.least), **dict(need.equal)}
+        is_whole = WHOLE_CHAIN in dict(need.equal)
+        if need.kind == BRANCHES:
+            deepest = depth + 3 if is_whole else depth
+            settings |= {"depth": deepest, "branches": len(branch_lengths(depth, deepest, is_whole))}
 
-        def columns(recorded: RecordedSequence, need: ChannelNeed = need) -> ChannelColumns:
+        def columns(recorded: RecordedSequence, need: ChannelNeed = need, is_whole: bool = is_whole) -> ChannelColumns:
             least = dict(need.least)
+            if need.kind == BRANCHES:
+                deepest, top_k = depth + 3 if is_whole else depth, least["top_k"]
+                return BranchColumns(*made_up_branches(recorded, deepest, top_k, vocab_size, is_whole=is_whole))
             if need.kind == TRANSITIONS:
                 rows = made_up_transitions(recorded, least["previous"], least["top_k"], vocab_size)
                 return TransitionColumns(*rows)
