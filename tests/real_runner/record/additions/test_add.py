@@ -19,6 +19,7 @@ from simlab.cli.main import main
 from simlab.errors import MissingChannelError, ModelError, SimlabError, TraceError
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.named.d2sd import D2SD
+from simlab.policies.named.jetspec_extended import JetSpecExtended
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import save_drafter, save_head
 from simlab.real_runner.drafters.dflash import DFlashDrafter
@@ -457,3 +458,27 @@ def test_the_command_foresees_and_adds_branches(made: Path, trace: Path, capsys:
     assert "Added: the channel d2sd" in said(capsys, *typed)
     assert main(["inspect", str(trace)]) == 0
     assert main(["replay", "--trace", str(trace), "-p", "d2sd:branches=2,budget=9"]) == 0
+
+
+def test_the_branch_behind_the_whole_chain_is_added_alone_in_a_longer_block(made: Path, trace: Path) -> None:
+    """It is the same as among those behind all beginnings; a drafter of its own block has nothing to say there."""
+    depth = open_trace(trace).manifest.draft_sets["dflash"].depth
+    block = 2 * depth + 1
+    alone = channel(made, trace, "alone", "drafter", {"block": block, "whole": 1, "top_k": 3})
+    every = channel(made, trace, "every", "drafter", {"block": block, "top_k": 3})
+    info = alone.manifest.channels["alone"]
+    assert info.settings == {"depth": 2 * depth, "branches": 1, "top_k": 3, "block": block, "whole": 1}
+    assert every.manifest.channels["every"].setting("branches") == depth + 1
+    for one, other in zip(branch_rows(alone, "alone"), branch_rows(every, "every"), strict=True):
+        assert (one.lengths == depth).all()
+        for own, beside in zip(one.rows(), other.rows(), strict=True):
+            assert own.ids.tolist() == beside.only([depth]).ids.tolist()
+    policy = JetSpecExtended(10, 2, gap=-1.0, channel="alone")
+    check_needs(policy, alone.holds("dflash"))
+    extended = [list(rounds(policy, one)) for one in alone.recorded("dflash", channels=["alone"])]
+    assert any(played.num_asked for one in extended for played in one)
+    with pytest.raises(MissingChannelError, match="it was recorded behind the whole chain alone"):
+        check_needs(D2SD(10, branches=1, channel="alone"), alone.holds("dflash"))
+    own = ChannelOptions(str(trace), "none", str(made / "drafter"), settings={"whole": 1})
+    refused(own, ModelError, rf"says nothing behind a whole chain of {depth}; .*block={block}")
+    refused(replace(own, settings={"whole": 2}), ModelError, "whole=1 is the branch behind the whole chain alone")
