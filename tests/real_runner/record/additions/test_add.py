@@ -479,6 +479,6 @@ def test_the_branch_behind_the_whole_chain_is_added_alone_in_a_longer_block(made
     assert any(played.num_asked for one in extended for played in one)
     with pytest.raises(MissingChannelError, match="it was recorded behind the whole chain alone"):
         check_needs(D2SD(10, branches=1, channel="alone"), alone.holds("dflash"))
-    own = ChannelOptions(str(trace), "none", str(made / "drafter"), settings={"whole": 1})
-    refused(own, ModelError, rf"says nothing behind a whole chain of {depth}; .*block={block}")
-    refused(replace(own, settings={"whole": 2}), ModelError, "whole=1 is the branch behind the whole chain alone")
+    bare = ChannelOptions(str(trace), "none", str(made / "drafter"), settings={"whole": 1})
+    refused(bare, ModelError, rf"says nothing behind a whole chain of {depth}; .*block={block}")
+    refused(replace(bare, settings={"whole": 2}), ModelError, "whole=1 is the branch behind the whole chain alone")
