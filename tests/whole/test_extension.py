@@ -286,7 +286,9 @@ def test_layout_is_recognised(product: Product) -> None:
     assert "boxed, as a test writes it" in text
     assert "anyone/target" in text
     assert "drafts" in text  # the fields were read: a configuration stands below
-    assert "counts layers from 0, as boxed, treeflash and z-lab do" in " ".join(product.simlab("record", "--help").split())
+    assert "counts layers from 0, as boxed, treeflash and z-lab do" in " ".join(
+        product.simlab("record", "--help").split()
+    )
 
 
 def test_command_is_listed_and_runs(product: Product) -> None:

@@ -66,7 +66,7 @@ def _sizes(options: ChannelOptions, trace: Trace) -> tuple[int, float]:
 
 
 def _digest(checkpoint: str) -> str | None:
-    """Of a checkpoint whose files are all on this machine; None: they would have to be fetched."""
+    """The digest of a checkpoint whose files are all on this machine; None: they would have to be fetched."""
     if not is_at_hand(checkpoint):
         return None
     folder = find_drafter(checkpoint).folder

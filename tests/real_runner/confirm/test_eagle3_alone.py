@@ -71,24 +71,19 @@ def test_root_children_of_the_trees_are_the_first_depth_of_the_chain(made: Made)
 
 
 def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace, cost, rows, out = (
-        str(made.folder / "trace"),
-        tmp_path / "cost.json",
-        tmp_path / "rows.parquet",
-        tmp_path / "out",
-    )
+    trace, cost, found_in = str(made.folder / "trace"), tmp_path / "cost.json", tmp_path / "rows.parquet"
     grid = ["--node-counts", "0,8,20", "--contexts", "8,120", "--repeats", "5", "--block", str(BLOCK)]
     channel = ["--channel", f"eagle3={made.head}", "--units", "7"]
     assert main(["profile", *made.models, *grid, *channel, "--out", str(cost)]) == 0
     policies = ["-p", CHAIN, "-p", TREE, "-p", "ddtree:budget=8"]
-    assert main(["replay", "--trace", trace, *policies, "--cost", str(cost), "--out", str(rows)]) == 0
-    found = pl.read_parquet(rows)
+    assert main(["replay", "--trace", trace, *policies, "--cost", str(cost), "--out", str(found_in)]) == 0
+    found = pl.read_parquet(found_in)
     paid = {name: found.filter(pl.col("policy").str.contains(name)) for name in (CHAIN, "eagle3")}
     assert (paid[CHAIN]["draft_s"] > 0).all()
     assert paid["eagle3"]["draft_s"].sum() == 0
     assert (paid["eagle3"]["channel_s"] > 0).all()
     capsys.readouterr()
-    arguments = ["confirm", "--trace", trace, *policies, "--cost", str(cost), "--out", str(out), "--json"]
+    arguments = ["confirm", "--trace", trace, *policies, "--cost", str(cost), "--out", str(tmp_path / "out"), "--json"]
     assert main(arguments) == 0
     said = json.loads(capsys.readouterr().out)
     rows = {row["policy"]: row for row in said["rows"]}
