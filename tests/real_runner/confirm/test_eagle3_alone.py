@@ -10,6 +10,7 @@ import tiny_models
 import torch
 from random_eagle3 import make_eagle3
 
+from simlab.channels import Pool
 from simlab.cli.main import main
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import save_head
@@ -66,7 +67,8 @@ def test_root_children_of_the_trees_are_the_first_depth_of_the_chain(made: Made)
         assert recorded.rows is not None
         place = 0
         for counts, pool in zip(recorded.rows.counts, recorded.channels["eagle3"].rows(), strict=True):
-            assert pool.tokens[:10].tolist() == recorded.rows.ids[place : place + 10].tolist()  # type: ignore[union-attr]
+            assert isinstance(pool, Pool)
+            assert pool.tokens[:10].tolist() == recorded.rows.ids[place : place + 10].tolist()
             place += int(counts.sum())
 
 
