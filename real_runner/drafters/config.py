@@ -183,7 +183,10 @@ def check_taps(taps: tuple[int, ...], num_target_layers: int | None) -> None:
         ModelError: one is below -1, the embedding, or above the last.
     """
     if any(tap < -1 or (num_target_layers is not None and tap >= num_target_layers) for tap in taps):
-        raise ModelError(f"target_layer_ids {list(taps)} do not fit a target of {num_target_layers} layers")
+        raise ModelError(
+            f"target_layer_ids {list(taps)} do not fit a target of {num_target_layers} layers; choose the target that "
+            "they are of"
+        )
 
 
 def check_sizes(config: DFlashConfig, target: str, num_layers: int, hidden_size: int, vocab_size: int) -> None:
