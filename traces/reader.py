@@ -189,7 +189,7 @@ class Trace:
         if not info.is_read:
             raise MissingChannelError(
                 f"the channel {channel} in {self.place} is of the kind {info.kind!r} at positions {info.positions}; "
-                f"this simlab reads {' and '.join(KINDS)} at all positions"
+                f"this simlab reads {', '.join(KINDS[:-1])} and {KINDS[-1]} at all positions"
             )
 
     def _channel_rows(

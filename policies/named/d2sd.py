@@ -38,7 +38,12 @@ class D2SD(Composed):
         "exact (from the paper), but for the order in which a budget cuts; `exclude` and `width` are simlab's"
     )
     reads: ClassVar[str] = "the chain, and the channel of a second drafter: redrafts behind beginnings of the chain"
-    variants: ClassVar[tuple[str, ...]] = ("budget=24", "budget=24,branches=2,exclude=true", "budget=24,width=3")
+    variants: ClassVar[tuple[str, ...]] = (
+        "budget=24",
+        "budget=24,branches=2,exclude=true",
+        "budget=24,branches=2,whole=true",
+        "budget=24,width=3",
+    )
 
     def __post_init__(self) -> None:
         if self.budget < 1:

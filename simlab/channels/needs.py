@@ -68,8 +68,8 @@ def _check_channel(policy: AnyPolicy, need: ChannelNeed, held: Held) -> None:
     reads = f"{policy!r} reads the channel {need.name}"
     if need.kind not in KINDS:
         raise MissingChannelError(
-            f"{reads} of the kind {need.kind!r}, and this simlab reads {' and '.join(KINDS)}; with one that reads it, "
-            f"record it: {_command(need, need.name, held)}"
+            f"{reads} of the kind {need.kind!r}, and this simlab reads {', '.join(KINDS[:-1])} and {KINDS[-1]}; with "
+            f"one that reads it, record it: {_command(need, need.name, held)}"
         )
     found = held.channels.get(need.name)
     if found is None:

@@ -1,5 +1,6 @@
 """Heads and scorers with made-up weights, for whatever channels policies read: bold, and functions of the text."""
 
+import copy
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -7,15 +8,17 @@ import torch
 from channel_texts import joint_needs
 from random_eagle3 import random_eagle3_for
 from random_heads import random_scorer
-from random_redrafts import random_redrafts
 
 from simlab.channels import BRANCHES, POOL
+from simlab.channels.rows import WHOLE_CHAIN
 from simlab.policy import AnyPolicy
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3.producer import eagle3_producer
 from simlab.real_runner.heads.path_pool import PathReach
 from simlab.real_runner.heads.path_producer import PathProducer
 from simlab.real_runner.heads.producer import AnyProducer
+from simlab.real_runner.heads.redraft_producer import RedraftProducer
+from simlab.real_runner.heads.redrafts import RedraftReach
 from simlab.real_runner.heads.rows import HeadReach
 from simlab.real_runner.heads.taps_pool import PoolReach
 from simlab.real_runner.heads.taps_producer import TapsProducer
@@ -43,7 +46,7 @@ def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0)
     for need in joint_needs(policies):
         equal, least = dict(need.equal), dict(need.least)
         if need.kind == BRANCHES:
-            channels[need.name] = random_redrafts(models, seed, least["top_k"])
+            channels[need.name] = _redrafts(models, least["top_k"], is_whole=equal.get(WHOLE_CHAIN) == 1)
             continue
         if "steps" in least:
             reach = Eagle3Reach(equal["beam"], equal["top_k"], least["steps"])
@@ -59,3 +62,20 @@ def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0)
         head = made_up_head(drafter.config.hidden_size, seed).to(target.device, target.dtype)
         channels[need.name] = TreeFlashProducer(head, drafter, target, HeadReach(**dict(need.least)))
     return replace(models, channels=channels)
+
+
+def _redrafts(models: Models, top_k: int, is_whole: bool) -> RedraftProducer:
+    """A second drafter of the first one's sizes, disturbed, behind each beginning of the chain or the whole of it.
+
+    Its block is longer by a slot, so that there is a beginning more than the chain has tokens, or by a chain.
+    """
+    second, depth = copy.deepcopy(models.block_drafter), models.block_drafter.config.depth
+    block = second.config.block_size + (depth if is_whole else 1)
+    generator = torch.Generator().manual_seed(depth)
+    with torch.no_grad():
+        for parameter in second.parameters():
+            noise = torch.randn(parameter.shape, generator=generator).to(parameter.device, parameter.dtype)
+            parameter.mul_(1 + 0.3 * noise)
+    second.config = second.config.with_block(block)
+    reach = RedraftReach(second.config.depth, top_k, block=block, whole=int(is_whole))
+    return RedraftProducer(second, models.target, depth, reach)

@@ -334,17 +334,19 @@ def test_kinds_of_a_newer_simlab_are_left_alone(folder: Path) -> None:
     add_channel(folder, "eagle", of_nodes(), pools)
     path = folder / "manifest.json"
     values = json.loads(path.read_text())
-    values["channels"]["eagle"] |= {"kind": "branches", "settings": {"lengths": [0, 1]}}
+    values["channels"]["eagle"] |= {"kind": "routes", "settings": {"ways": [0, 1]}}
     path.write_text(json.dumps(signed(values)))
     trace = open_trace(folder)
     assert len(list(trace.recorded(DRAFT))) == len(RECORDS)
     assert not check_trace(folder).channels["eagle"].was_read
-    with pytest.raises(MissingChannelError, match="is of the kind 'branches'"):
+    with pytest.raises(MissingChannelError, match="is of the kind 'routes'"):
         next(trace.recorded(DRAFT, channels=["eagle"]))
-    with pytest.raises(MissingChannelError, match="was declared as pool and recorded as branches"):
+    with pytest.raises(MissingChannelError, match="was declared as pool and recorded as routes"):
         check_needs(Wanting(("eagle", "pool")), trace.holds(DRAFT))
-    with pytest.raises(MissingChannelError, match="of the kind 'branches', and this simlab reads transitions and pool"):
-        check_needs(Wanting(("eagle", "branches")), trace.holds(DRAFT))
+    with pytest.raises(
+        MissingChannelError, match="'routes', and this simlab reads transitions, pool and branches"
+    ):
+        check_needs(Wanting(("eagle", "routes")), trace.holds(DRAFT))
     (folder / "channel-eagle-0000.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(TraceError, match="cut short"):
         check_trace(folder)

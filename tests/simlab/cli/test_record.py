@@ -9,6 +9,7 @@ import pytest
 from simlab.cli.main import main
 from simlab.errors import ModelError
 from simlab.real_runner.record.options import RecordOptions
+from simlab.traces.reader import open_trace, packaged_trace
 
 NEEDED = ("record", "--target", "t", "--draft", "d", "--prompts", "p.jsonl", "--out", "runs/x")
 
@@ -35,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return options.out
 
     monkeypatch.setattr("simlab.studies.record.write_recording", record)
-    monkeypatch.setattr("simlab.studies.record.open_trace", lambda folder: folder)
+    monkeypatch.setattr("simlab.studies.record.open_trace", lambda folder: open_trace(packaged_trace()))
     monkeypatch.setattr("simlab.real_runner.record.dry_run.dry_run", dry_run)
     return found
 
