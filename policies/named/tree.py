@@ -120,7 +120,7 @@ class Tree(Composed):
         "budget=24,edges=transitions,channel=treeflash,order=expand-parent,width=3",
         "budget=24,edges=pool,channel=taps,rule=survival",
         "budget=24,edges=eagle3,channel=eagle3,pool_beam=10,rule=survival",
-        "budget=24,edges=redrafts,channel=d2sd,top_k=3,rule=survival",
+        "budget=24,edges=redrafts,channel=d2sd,branches=2,whole=true,top_k=3,rule=survival",
         "budget=24,rule=floor,floor=4,doubling=true,overhead=false",
         "budget=24,order=boundaries,boundaries=2,below=1",
         "budget=24,order=gap",
