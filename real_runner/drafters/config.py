@@ -1,6 +1,7 @@
 """The configuration of a DFlash drafter, in whichever format its checkpoint is written."""
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from simlab.errors import ModelError
 from simlab.real_runner.drafters.layer_views import CAUSAL, PLAIN, LayerView
@@ -112,6 +113,16 @@ class DFlashConfig:
                 raise ModelError(f"a drafter's {name} must be from {low:g} to {high:g}; got {value}")
 
     @property
+    def kind(self) -> str:
+        """What this configures, in words."""
+        return "drafter"
+
+    @property
+    def target_hidden_size(self) -> int:
+        """Width of the target's states: that of the drafter itself."""
+        return self.hidden_size
+
+    @property
     def depth(self) -> int:
         """D, the positions drafted ahead: one less than the block, or as many where the root's slot predicts."""
         return self.block_size - self.first_slot
@@ -189,11 +200,40 @@ def check_taps(taps: tuple[int, ...], num_target_layers: int | None) -> None:
         )
 
 
-def check_sizes(config: DFlashConfig, target: str, num_layers: int, hidden_size: int, vocab_size: int) -> None:
-    """Refuse a drafter's configuration that was made for a target of other sizes.
+class MadeForTarget(Protocol):
+    """What configurations say of the target that they were made for."""
+
+    @property
+    def kind(self) -> str:
+        """What is configured, in words."""
+        ...
+
+    @property
+    def target_layer_ids(self) -> tuple[int, ...]:
+        """The target's layers that are read."""
+        ...
+
+    @property
+    def num_target_layers(self) -> int | None:
+        """Layers of the target; None: not said."""
+        ...
+
+    @property
+    def target_hidden_size(self) -> int:
+        """Width of the target's states."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of the target."""
+        ...
+
+
+def check_sizes(config: MadeForTarget, target: str, num_layers: int, hidden_size: int, vocab_size: int) -> None:
+    """Refuse a configuration that was made for a target of other sizes.
 
     Args:
-        config: of the drafter.
+        config: of a drafter or head.
         target: its name.
         num_layers: of the target, and so on.
         hidden_size: likewise.
@@ -205,12 +245,12 @@ def check_sizes(config: DFlashConfig, target: str, num_layers: int, hidden_size:
     check_taps(config.target_layer_ids, num_layers)
     pairs = {
         "layers": (config.num_target_layers, num_layers),
-        "hidden size": (config.hidden_size, hidden_size),
+        "hidden size": (config.target_hidden_size, hidden_size),
         "vocabulary": (config.vocab_size, vocab_size),
     }
     for what, (wanted, present) in pairs.items():
         if wanted not in (None, present):
             raise ModelError(
-                f"this drafter was made for a target with {what} {wanted}; {target} has {present}; "
+                f"this {config.kind} was made for a target with {what} {wanted}; {target} has {present}; "
                 "choose the target it was trained for"
             )

@@ -89,6 +89,11 @@ class Eagle3Config:
             check_taps(self.target_layer_ids, self.num_target_layers)
 
     @property
+    def kind(self) -> str:
+        """What this configures, in words."""
+        return "EAGLE-3 head"
+
+    @property
     def depth(self) -> int:
         """D, the tokens of a drafted chain."""
         return self.block_size - 1
@@ -125,30 +130,3 @@ class Eagle3Config:
         taps = (1, num_layers // 2 - 1, num_layers - 4)
         check_taps(taps, num_layers)
         return replace(self, target_layer_ids=taps)
-
-
-def check_eagle3_sizes(config: Eagle3Config, target: str, num_layers: int, hidden_size: int, vocab_size: int) -> None:
-    """Refuse a head's configuration that was made for a target of other sizes.
-
-    Args:
-        config: of the head.
-        target: its name.
-        num_layers: of the target, and so on.
-        hidden_size: likewise.
-        vocab_size: likewise.
-
-    Raises:
-        ModelError: layers, hidden size or vocabulary differ.
-    """
-    check_taps(config.target_layer_ids, num_layers)
-    pairs = {
-        "layers": (config.num_target_layers, num_layers),
-        "hidden size": (config.target_hidden_size, hidden_size),
-        "vocabulary": (config.vocab_size, vocab_size),
-    }
-    for what, (wanted, present) in pairs.items():
-        if wanted not in (None, present):
-            raise ModelError(
-                f"this EAGLE-3 head was made for a target with {what} {wanted}; {target} has {present}; choose the "
-                "target it was trained for"
-            )

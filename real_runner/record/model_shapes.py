@@ -20,7 +20,7 @@ from simlab.real_runner.checkpoints.layouts import read_config
 from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_from_json
 from simlab.real_runner.drafters.config import DFlashConfig, check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
-from simlab.real_runner.drafters.eagle3_config import Eagle3Config, check_eagle3_sizes
+from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.heads.eagle3.head import Eagle3Head
 from simlab.real_runner.models import dtype_of
 from simlab.real_runner.record.options import RecordOptions
@@ -70,9 +70,7 @@ def read_shapes(options: RecordOptions) -> ModelShapes:
     config = any_config(options)
     if isinstance(config, Eagle3Config):
         config = config.for_target(text.num_hidden_layers)
-        check_eagle3_sizes(config, options.target, text.num_hidden_layers, text.hidden_size, text.vocab_size)
-    else:
-        check_sizes(config, options.target, text.num_hidden_layers, text.hidden_size, text.vocab_size)
+    check_sizes(config, options.target, text.num_hidden_layers, text.hidden_size, text.vocab_size)
     with torch.device("meta"):
         drafter = Eagle3Head(config) if isinstance(config, Eagle3Config) else DFlashDrafter(config)
     counted = dict(cast(nn.Module, model).named_parameters())

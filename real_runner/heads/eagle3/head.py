@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from simlab.errors import ModelError
+from simlab.real_runner.drafters.config import check_sizes
 from simlab.real_runner.drafters.dflash import MLP, RMSNorm, rotated
-from simlab.real_runner.drafters.eagle3_config import Eagle3Config, check_eagle3_sizes
+from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.model import Target
 
@@ -176,7 +177,7 @@ def check_head(head: Eagle3Head, target: Target) -> None:
     Raises:
         ModelError: layers, hidden size or vocabulary differ, or none of its tokens ends a text.
     """
-    check_eagle3_sizes(head.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
+    check_sizes(head.config, target.name, target.num_layers, target.embedding.embedding_dim, target.vocab_size)
     _check_stops(head, target)
 
 
