@@ -1,6 +1,6 @@
 """What can go wrong in a way that a caller may want to catch."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -57,6 +57,15 @@ def did_you_mean(typed: str, names: Iterable[str]) -> str:
     """
     near = get_close_matches(typed.lower(), names, n=1)
     return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """At least one name, as a sentence lists them.
+
+    >>> enumerated(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def named_or_listed(typed: str, names: Iterable[str], listed: str) -> str:

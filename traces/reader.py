@@ -11,7 +11,7 @@ import polars as pl
 
 from simlab.channels import KINDS, ChannelRows
 from simlab.channels.needs import Held, HeldChannel
-from simlab.errors import MissingChannelError, TraceError, named_or_listed
+from simlab.errors import MissingChannelError, TraceError, enumerated, named_or_listed
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts
 from simlab.traces.channels.columns import ChannelColumns
 from simlab.traces.channels.shards import read_channel_columns, read_channel_rows
@@ -189,7 +189,7 @@ class Trace:
         if not info.is_read:
             raise MissingChannelError(
                 f"the channel {channel} in {self.place} is of the kind {info.kind!r} at positions {info.positions}; "
-                f"this simlab reads {', '.join(KINDS[:-1])} and {KINDS[-1]} at all positions"
+                f"this simlab reads {enumerated(KINDS)} at all positions"
             )
 
     def _channel_rows(

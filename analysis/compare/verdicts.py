@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from simlab.analysis.compare.comparisons import Comparison
 from simlab.analysis.statistics.intervals import Interval
+from simlab.errors import enumerated
 
 _AHEAD = {
     "acceptance_length": "has a longer acceptance length",
@@ -86,9 +87,9 @@ def standing_sentence(comparisons: Sequence[Comparison], unit: str = "prompt") -
     level = [one for one in comparisons if not one.differs]
     if better:
         many = len(better) > 1
-        return f"{_listed(better)} {_plural(ahead) if many else ahead} than {first}"
+        return f"{enumerated(better)} {_plural(ahead) if many else ahead} than {first}"
     if level:
-        return f"no winner among {_listed([first, *(one.second for one in level)])}: {_all_level(level, unit)}"
+        return f"no winner among {enumerated([first, *(one.second for one in level)])}: {_all_level(level, unit)}"
     closest = min(comparisons, key=lambda one: one.ratio)
     by = f"{_share(closest.ratio, closest.ratio_interval)}{_prices(closest.price_interval)}"
     return f"{first} {ahead} than each of {len(comparisons)} others, the closest being {closest.second}, by {by}"
@@ -103,16 +104,14 @@ def _all_level(level: Sequence[Comparison], unit: str) -> str:
     limits = [one.detectable for one in by_prompts if not math.isnan(one.detectable)]
     up_to = "up to " if len(limits) > 1 else ""
     limit = f"; minimum detectable difference {up_to}{_percent(max(limits))} %" if limits else ""
-    more = f"; the difference from {_listed(by_prices)} is within the noise of the latency profile" if by_prices else ""
+    more = (
+        f"; the difference from {enumerated(by_prices)} is within the noise of the latency profile" if by_prices else ""
+    )
     return f"not significant{limit} (n = {_prompts(level[0].prompts, unit)}){more}"
 
 
 def _plural(ahead: str) -> str:
     return ahead.replace("is ", "are ", 1).replace("has ", "have ", 1)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def _ahead(comparison: Comparison, unit: str) -> str:

@@ -3,10 +3,10 @@
 Nothing here imports torch, so that the command line can list and explain them.
 """
 
-from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 
+from simlab.errors import enumerated
 from simlab.real_runner.checkpoints.layout import Fields, Layout
 from simlab.real_runner.checkpoints.networks.eagle3 import EAGLE3
 from simlab.real_runner.checkpoints.networks.taps import TAPS
@@ -52,14 +52,6 @@ def tap_offset_help() -> str:
     ways = groupby(sorted(counted), key=itemgetter(0, 1))
     names = [(offset, counting, [name for *_, name in some]) for (offset, counting), some in ways]
     return ", ".join(
-        f"{offset} {counting}, as {_and(some)} {'do' if len(some) > 1 else 'does'}" for offset, counting, some in names
+        f"{offset} {counting}, as {enumerated(some)} {'do' if len(some) > 1 else 'does'}"
+        for offset, counting, some in names
     )
-
-
-def _and(names: Sequence[str]) -> str:
-    """Names as a sentence lists them.
-
-    >>> _and(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from simlab.channels.rows import BRANCHES, EXACT_NODES, KINDS, POOL, WHOLE_CHAIN
-from simlab.errors import MissingChannelError, did_you_mean
+from simlab.errors import MissingChannelError, did_you_mean, enumerated
 from simlab.policy import AnyPolicy, ChannelNeed
 
 
@@ -68,7 +68,7 @@ def _check_channel(policy: AnyPolicy, need: ChannelNeed, held: Held) -> None:
     reads = f"{policy!r} reads the channel {need.name}"
     if need.kind not in KINDS:
         raise MissingChannelError(
-            f"{reads} of the kind {need.kind!r}, and this simlab reads {', '.join(KINDS[:-1])} and {KINDS[-1]}; with "
+            f"{reads} of the kind {need.kind!r}, and this simlab reads {enumerated(KINDS)}; with "
             f"one that reads it, record it: {_command(need, need.name, held)}"
         )
     found = held.channels.get(need.name)
