@@ -309,8 +309,10 @@ def _record(options: argparse.Namespace) -> int:
         print(foresee(wanted) if options.dry_run == _CONFIGS else dry_run(wanted))
         return 0
     keep(f"finished batches are in {options.out}: add --resume to go on")
-    record_with(wanted)
+    trace = record_with(wanted)
     speed = recording_speed(options.out)
     print(f"Recorded: {options.out}{f' ({speed})' if speed else ''}")
-    print(f"Replay it with `simlab replay --trace {shlex.quote(str(options.out))} -p ddtree:budget=16/32/64`.")
+    chains = all(one.is_chain for one in trace.manifest.draft_sets.values())
+    policies = "-p chain -p eagle3:budget=59" if chains else "-p ddtree:budget=16/32/64"
+    print(f"Replay it with `simlab replay --trace {shlex.quote(str(options.out))} {policies}`.")
     return 0

@@ -94,7 +94,7 @@ def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsy
 
 
 def test_a_recording_that_was_cut_short_goes_on_to_the_same_bytes(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Between chain and trees: what is there is a finished trace of the chain, and `--resume` adds the trees."""
     from simlab.studies import record as study
@@ -108,7 +108,9 @@ def test_a_recording_that_was_cut_short_goes_on_to_the_same_bytes(
     assert made.record(out) == 130
     assert list(open_trace(out).manifest.channels) == []
     monkeypatch.undo()
+    capsys.readouterr()
     assert made.record(out, ["--resume"]) == 0
+    assert "-p chain -p eagle3:budget=59`." in capsys.readouterr().out
     whole, again = ((made.folder / "trace"), out)
     names = {path.name for path in whole.glob("*.parquet")} | {"manifest.json"}
     assert names == {path.name for path in again.glob("*.parquet")} | {"manifest.json"}
