@@ -104,7 +104,7 @@ def test_what_the_recording_determines_is_replayed(need: ChannelNeed) -> None:
         (ChannelNeed("some", "pool"), "recorded at some positions only", "some-2=CHECKPOINT"),
         (ChannelNeed("eagel", "pool"), "none of that name; did you mean `eagle`?", "eagel=CHECKPOINT"),
         (ChannelNeed("other", "pool"), "it holds flash, eagle, some, states", "other=CHECKPOINT"),
-        (ChannelNeed("states", "features"), "reads transitions and pool", "states=CHECKPOINT"),
+        (ChannelNeed("states", "features"), "reads transitions, pool and branches", "states=CHECKPOINT"),
         (ChannelNeed("states", "pool"), "declared as pool and recorded as features", "states-2=CHECKPOINT"),
     ],
     ids=str,
