@@ -3,7 +3,7 @@
 `POLICIES` is the table of all named policies. A new one touches two files: its own module in `simlab.policies.named`,
 and a line here. Read `composition` first, then `named.ddtree` and `named.caddtree`. Each package imports only from
 those before it: `edges`, `costs`, the module `artefacts` (what policies were fitted or measured with), `kernels`,
-`orders`, `rules`, the module `composition`, `named`, `engine`, `fits`, the module `conformance`, this table,
+`orders`, `rules`, the module `composition`, `routing`, `named`, `engine`, `fits`, the module `conformance`, this table,
 `parsing`.
 
 Two files are generated anew where the table grows: `simlab policies --markdown > docs/policies.md`, and
@@ -31,6 +31,7 @@ from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.named.presto import Presto
 from simlab.policies.named.price import Price
+from simlab.policies.named.router import Router
 from simlab.policies.named.sequoia import Sequoia
 from simlab.policies.named.sglang_dspark import SglangDSpark
 from simlab.policies.named.spine_gap import SpineGap
@@ -39,9 +40,11 @@ from simlab.policies.named.taps import Taps
 from simlab.policies.named.tree import Tree
 from simlab.policies.named.treeflash import TreeFlash
 from simlab.policies.named.vllm_adaptive import VllmAdaptive
+from simlab.policies.named.whiflash import WhiFlash
+from simlab.policies.routing.recipe import RoutedRecipe
 from simlab.policy import AnyPolicy
 
-POLICIES: dict[str, Callable[..., AnyPolicy]] = {
+POLICIES: dict[str, Callable[..., AnyPolicy | RoutedRecipe]] = {
     "ar": Autoregressive,
     "chain": Chain,
     "adaflash": AdaFlash,
@@ -68,6 +71,8 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "jetspec-extended": JetSpecExtended,
     "eagle3": Eagle3,
     "treeflash": TreeFlash,
+    "router": Router,
+    "whiflash": WhiFlash,
     "tree": Tree,
 }
 

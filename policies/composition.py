@@ -21,7 +21,7 @@ from simlab.policies.rules.budgets import BudgetRule
 from simlab.policies.rules.online_price import OnlinePrice, RateMemory
 from simlab.policies.rules.serving import ServingRule
 from simlab.policies.rules.shared import SharedRule
-from simlab.policy import AnyPolicy, Asked, Needs, Outcome
+from simlab.policy import AnyPolicy, Asked, Needs, Outcome, routes_of
 from simlab.recorded import RecordedTexts
 from simlab.tree import DraftTree
 
@@ -219,11 +219,15 @@ def shared_tree_sizes(shared: Composition, scores: Doubles, contexts: Longs) -> 
 
 
 def check_batch(policy: AnyPolicy, batch: int) -> None:
-    """Refuse a policy of the batch that has no prices for so many texts at a time; any other policy passes.
+    """Refuse a policy of the batch that has no prices for so many texts at a time, and a router; others pass.
 
     Raises:
-        PolicyError: it has none.
+        PolicyError: it has none, or texts of a batch would take routes of their own.
     """
+    if batch > 1 and routes_of(policy):
+        raise PolicyError(
+            f"{policy!r} is a router, whose rounds take routes of their own; replay and run it on one text at a time"
+        )
     shared = shared_composition(policy)
     if shared is not None and isinstance(shared.rule, SharedRule):
         shared.rule.check_batch(batch)

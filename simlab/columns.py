@@ -22,6 +22,7 @@ class RoundColumns:
         num_committed: int64 ``[R]``.
         clipped: bool ``[R]``.
         num_asked: int64 ``[R]``, branches that were asked for, where a round pays for those; else None.
+        routes: int64 ``[R]``, which of a router's routes served each round; None: the policy is no router.
 
     Raises:
         ValueError: the columns are not equally long.
@@ -33,21 +34,34 @@ class RoundColumns:
     num_committed: Longs
     clipped: Bools
     num_asked: Longs | None = None
+    routes: Longs | None = None
 
     def __post_init__(self) -> None:
         for name in ("positions", "num_drafted", "num_accepted", "num_committed"):
             object.__setattr__(self, name, read_only(np.asarray(getattr(self, name), np.int64)))
         object.__setattr__(self, "clipped", read_only(np.asarray(self.clipped, np.bool_)))
-        if self.num_asked is not None:
-            object.__setattr__(self, "num_asked", read_only(np.asarray(self.num_asked, np.int64)))
-        asked = () if self.num_asked is None else (self.num_asked,)
-        shapes = {column.shape for column in (*self.columns(), *asked)}
+        further = {"num_asked": self.num_asked, "routes": self.routes}
+        for name, column in further.items():
+            if column is not None:
+                object.__setattr__(self, name, read_only(np.asarray(column, np.int64)))
+        shapes = {one.shape for one in (*self.columns(), self.num_asked, self.routes) if one is not None}
         if len(shapes) != 1 or self.positions.ndim != 1:
             raise ValueError(f"the columns of rounds must be flat and equally long; got the shapes {sorted(shapes)}")
 
     def columns(self) -> tuple[Longs, Longs, Longs, Longs, Bools]:
         """Those that every policy has, in the order of the attributes."""
         return self.positions, self.num_drafted, self.num_accepted, self.num_committed, self.clipped
+
+    def of_route(self, route: int) -> "RoundColumns":
+        """The rounds that one of a router's routes served.
+
+        Raises:
+            ValueError: it is not known which routes served.
+        """
+        if self.routes is None:
+            raise ValueError("these rounds are of no router")
+        taken, asked = self.routes == route, self.num_asked
+        return RoundColumns(*(one[taken] for one in self.columns()), None if asked is None else asked[taken])
 
     @property
     def num_rounds(self) -> int:
@@ -71,6 +85,7 @@ def columns_of(rounds: Iterable[Round]) -> RoundColumns:
     """Rounds of one text that were made one by one."""
     listed = list(rounds)
     asked = [one.num_asked for one in listed if one.num_asked is not None]
+    routes = [one.route for one in listed if one.route is not None]
     return RoundColumns(
         positions=np.array([one.position for one in listed], np.int64),
         num_drafted=np.array([one.num_drafted for one in listed], np.int64),
@@ -78,6 +93,7 @@ def columns_of(rounds: Iterable[Round]) -> RoundColumns:
         num_committed=np.array([one.num_committed for one in listed], np.int64),
         clipped=np.array([one.clipped for one in listed], np.bool_),
         num_asked=np.array(asked, np.int64) if asked else None,
+        routes=np.array(routes, np.int64) if routes else None,
     )
 
 
@@ -91,6 +107,7 @@ class TextRounds:
         num_accepted: int64 ``[R]``.
         ends: int64 ``[S]``, how many rounds there are up to the end of each text.
         num_asked: int64 ``[R]``, branches that were asked for, where a round pays for those; else None.
+        routes: int64 ``[R]``, which of a router's routes served each round; None: the policy is no router.
     """
 
     roots: Longs
@@ -98,6 +115,20 @@ class TextRounds:
     num_accepted: Longs
     ends: Longs
     num_asked: Longs | None = None
+    routes: Longs | None = None
+
+    def of_route(self, route: int) -> "TextRounds":
+        """The rounds that one of a router's routes served.
+
+        Raises:
+            ValueError: it is not known which routes served.
+        """
+        if self.routes is None:
+            raise ValueError("these rounds are of no router")
+        taken, asked = self.routes == route, self.num_asked
+        ends = np.concatenate([[0], np.cumsum(taken)])[self.ends].astype(np.int64)
+        parts = self.roots[taken], self.num_drafted[taken], self.num_accepted[taken]
+        return TextRounds(*parts, ends, None if asked is None else asked[taken])
 
     def columns(self, texts: RecordedTexts) -> list[RoundColumns]:
         """The rounds of each text."""
@@ -112,8 +143,8 @@ class TextRounds:
         roots, accepted = self.roots[part], self.num_accepted[part]
         left = last - roots
         committed, clipped = np.minimum(accepted + 1, left), accepted == left
-        asked = None if self.num_asked is None else self.num_asked[part]
-        return RoundColumns(roots - first, self.num_drafted[part], accepted, committed, clipped, asked)
+        asked, routes = (None if one is None else one[part] for one in (self.num_asked, self.routes))
+        return RoundColumns(roots - first, self.num_drafted[part], accepted, committed, clipped, asked, routes)
 
 
 def rounds_of_texts(rounds_by_text: Iterable[RoundColumns], texts: RecordedTexts) -> TextRounds:
@@ -121,12 +152,14 @@ def rounds_of_texts(rounds_by_text: Iterable[RoundColumns], texts: RecordedTexts
     parts = list(rounds_by_text)
     firsts = texts.roots.firsts[:-1].tolist()
     asked = [one.num_asked for one in parts if one.num_asked is not None]
+    routes = [one.routes for one in parts if one.routes is not None]
     return TextRounds(
         _joined([one.positions + first for one, first in zip(parts, firsts, strict=True)]),
         _joined([one.num_drafted for one in parts]),
         _joined([one.num_accepted for one in parts]),
         np.cumsum([one.num_rounds for one in parts], dtype=np.int64),
         _joined(asked) if asked else None,
+        _joined(routes) if routes else None,
     )
 
 

@@ -11,7 +11,7 @@ from simlab.arrays import Doubles, Longs, read_only
 from simlab.columns import RoundColumns
 from simlab.errors import CostError
 from simlab.jit import borrowing_kernel, kernel
-from simlab.policy import AnyPolicy, ChannelNeed, Needs, is_plain_decoding
+from simlab.policy import AnyPolicy, ChannelNeed, Needs, is_plain_decoding, routes_of
 
 STAGES = ("draft", "channel", "select", "verify", "commit")
 """The stages of a round, in order."""
@@ -236,13 +236,17 @@ class CostTable:
         """This table for the rounds of one policy or order: what its channels take is the stage ``CHANNEL``.
 
         Of a channel that is paid as it is asked for, that stage has all that is declared, and ``as_asked`` each number.
-        Where a channel is read and no drafter, drafting takes nothing. A policy without channels has this table itself.
+        Where a channel is read and no drafter, drafting takes nothing. A policy without channels has this table itself,
+        and so has a router, whose rounds pay for the route that they take: charge that.
 
         Raises:
-            CostError: a channel of the policy has no price, or none of as many units.
+            CostError: a channel of the policy, or of one of its routes, has no price, or none of as many units.
         """
+        routes = routes_of(policy)
+        for route in routes:
+            self.charged(route)
         needs = policy.needs
-        return _charged(self, needs.channels, needs.draft) if needs.channels else self
+        return _charged(self, needs.made, needs.draft) if needs.made and not routes else self
 
     def curve(self, stage: str, context: int, batch: int = 1) -> Doubles:
         """Seconds of a stage by the number of drafted tokens.
@@ -454,8 +458,9 @@ def _sum_seconds(table: StageTable, contexts: Longs, num_drafted: Longs, ends: L
 def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: CostTable) -> StageSeconds:
     """What the rounds of one text cost, summed.
 
-    Plain decoding pays the seconds of its own fastest path, all of them as ``verify_s``; a policy
-    that needs no drafter pays no ``draft_s``, and one that reads no channel no ``channel_s``. Prefill is not in it.
+    Plain decoding pays the seconds of its own fastest path, all of them as ``verify_s``; a policy that needs no drafter
+    pays no ``draft_s``, and one that reads no channel no ``channel_s``. A router's rounds pay what their route pays,
+    plain decoding there a pass of the root alone. Neither prefill nor catching up is in it.
 
     Args:
         policy: whose rounds they are.
@@ -466,6 +471,13 @@ def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: Cos
     Raises:
         CostError: a round has a longer context or a larger tree than was measured, or a channel has no price.
     """
+    routes = routes_of(policy)
+    if routes:
+        parts = [
+            price_rounds(rounds.of_route(place), prompt_length, cost.charged(route), route.needs.draft)
+            for place, route in enumerate(routes)
+        ]
+        return sum(parts, start=StageSeconds())
     if is_plain_decoding(policy):
         sums = cost.sums((PLAIN,), rounds.positions + prompt_length, rounds.num_drafted)
         return StageSeconds(verify_s=float(sums[0, 0]))

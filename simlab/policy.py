@@ -1,10 +1,10 @@
 """The contract of a policy: what it needs, what it remembers, which tree it chooses."""
 
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from simlab.channels import BRANCHES, POOL, TRANSITIONS
+from simlab.channels import BRANCHES, POOL, TARGET, TRANSITIONS, TargetLaw
 from simlab.channels.rows import EXACT_NODES, WHOLE_CHAIN
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
@@ -58,7 +58,7 @@ class ChannelNeed:
 
     Attributes:
         name: of the channel in the trace.
-        kind: ``transitions``, ``pool`` or ``branches``.
+        kind: ``transitions``, ``pool`` or ``branches``; or ``target``, the target's own law, see `TARGET_LAW`.
         least: settings that the recording has at least.
         equal: settings that it has exactly.
         as_asked: whether a round pays for the branches that it asks for, which may be none; otherwise every round pays
@@ -108,6 +108,11 @@ class ChannelNeed:
         return least["steps"] + 1 if "steps" in least else least.get("depth")
 
 
+TARGET_LAW = ChannelNeed(TARGET, TARGET)
+"""What a policy declares that reads how sure the target was of the root, `simlab.channels.TargetLaw`. Every trace has
+it, and it costs nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What a policy reads. A trace or a runner that cannot give it refuses the policy.
@@ -142,6 +147,38 @@ class Needs:
     def paid_as_asked(self) -> ChannelNeed | None:
         """The channel of which a round pays for what it asks for."""
         return next((one for one in self.channels if one.as_asked), None)
+
+    @property
+    def made(self) -> tuple[ChannelNeed, ...]:
+        """The channels that some network makes: all but the target's own law."""
+        return tuple(one for one in self.channels if one.kind != TARGET)
+
+
+def needs_together(several: Iterable[Needs]) -> Needs:
+    """What is read where some of several needs are met in each round.
+
+    Raises:
+        ValueError: a channel is wanted made in two ways, which would take two times.
+    """
+    listed, channels = list(several), dict[str, ChannelNeed]()
+    for need in (need for one in listed for need in one.channels):
+        other = channels.setdefault(need.name, need)
+        if need != other:
+            raise ValueError(
+                f"the channel {need.name} is read as {_described(other)} and as {_described(need)}; read it in one "
+                "way, or record it under two names"
+            )
+    tops = [one.top_k for one in listed if one.draft]
+    return Needs(
+        draft=any(one.draft for one in listed),
+        top_k=None if None in tops else max((top for top in tops if top is not None), default=0),
+        entropies=any(one.entropies for one in listed),
+        channels=tuple(channels.values()),
+    )
+
+
+def _described(need: ChannelNeed) -> str:
+    return ", ".join([need.kind, *(f"{key}={value}" for key, value in (*need.least, *need.equal))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +250,15 @@ Asked: TypeAlias = Mapping[str, tuple[int, ...]]
 """Which branches a round wants, by the name of their channel: how many tokens of the chain each stands behind."""
 
 
+def before_networks(draft: Draft) -> Draft:
+    """A draft without the channels that networks make: the target's own law alone."""
+    return replace(draft, channels={name: one for name, one in draft.channels.items() if isinstance(one, TargetLaw)})
+
+
 def branches_asked(policy: AnyPolicy, draft: Draft, state: object) -> Asked:
     """Which branches a policy asks for in a round, once it has seen the first drafter's candidates.
 
-    A policy says so by a method ``ask`` with the other two arguments. It sees the draft without any channel, and of
+    A policy says so by a method ``ask`` with the other two arguments. It sees no channel that a network makes, and of
     branches its ``select`` is then given those that it asked for, and no others; the runner makes no others. Of a
     policy that has no such method, or does not name a channel, every branch is made.
 
@@ -237,6 +279,55 @@ def branches_asked(policy: AnyPolicy, draft: Draft, state: object) -> Asked:
         if limit is not None and len(set(lengths)) > limit:
             raise PolicyError(f"{policy!r} asks for {len(set(lengths))} branches, and declares that it reads {limit}")
     return asked
+
+
+def routes_of(policy: object) -> tuple[AnyPolicy, ...]:
+    """The policies of which a router chooses one each round; none for any other policy.
+
+    A router says so by an attribute ``routes`` and a method ``route``, see `route_taken`. Its ``select`` is given what
+    its route declares, at least, and chooses that route's tree.
+    """
+    return tuple(getattr(policy, "routes", ()))
+
+
+def route_taken(policy: AnyPolicy, draft: Draft, state: object) -> int | None:
+    """Which of its routes a router takes in a round, decided before anything is drafted; None: it is no router.
+
+    ``route`` sees the text, and the target's law where the router declares `TARGET_LAW`; no candidates, no channel.
+
+    Raises:
+        PolicyError: there is no such route.
+    """
+    own, routes = getattr(policy, "route", None), routes_of(policy)
+    if own is None or not routes:
+        return None
+    taken = int(own(replace(before_networks(draft), marginals=None), state))
+    if not 0 <= taken < len(routes):
+        raise PolicyError(f"{policy!r} takes route {taken}; its routes are 0 to {len(routes) - 1}")
+    return taken
+
+
+DRAFTER = ""
+"""In place of a channel's name: the drafter itself."""
+
+
+def drafters_of(route: AnyPolicy) -> tuple[str, ...]:
+    """What reads the text in a round of a route and may have missed some of it: `DRAFTER`, and channels by name."""
+    return (*((DRAFTER,) if route.needs.draft else ()), *(need.name for need in route.needs.made))
+
+
+def catch_up_name(drafter: str) -> str:
+    """Under which name prices say what drafting takes where more tokens than usual wait to be read.
+
+    >>> catch_up_name(DRAFTER), catch_up_name("eagle3")
+    ('catch-up', 'catch-up.eagle3')
+    """
+    return f"catch-up.{drafter}" if drafter else "catch-up"
+
+
+def is_catch_up(name: str) -> bool:
+    """Whether prices of that name are those of catching up."""
+    return name.partition(".")[0] == catch_up_name(DRAFTER)
 
 
 def modelled_s(policy: AnyPolicy, context_length: int, num_drafted: int) -> float:

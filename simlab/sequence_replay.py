@@ -6,12 +6,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simlab.arrays import Longs, read_only
-from simlab.channels import Branches, Channel, Transitions, kind_of
+from simlab.channels import Branches, Channel, Pool, Transitions, kind_of
 from simlab.channels.needs import Held, check_channels
 from simlab.draft import Draft
 from simlab.errors import MissingChannelError, PolicyError
 from simlab.limits.typed_numbers import MOST_COUNT
-from simlab.policy import AnyPolicy, ChannelNeed, Needs, Outcome, branches_asked, modelled_s
+from simlab.policy import (
+    AnyPolicy,
+    ChannelNeed,
+    Needs,
+    Outcome,
+    before_networks,
+    branches_asked,
+    modelled_s,
+    route_taken,
+    routes_of,
+)
 from simlab.recorded import NO_ENTROPIES, DraftRows, RecordedSequence
 from simlab.totals import Totals
 from simlab.tree import DraftTree
@@ -28,6 +38,7 @@ class Round:
         num_committed: tokens the round added.
         clipped: whether the text ended at an accepted token, so that the bonus token was dropped.
         num_asked: branches that were asked for, where the round pays for those; None: it pays what is declared.
+        route: of a router, which of its routes served the round; None: the policy is no router.
     """
 
     position: int
@@ -36,6 +47,7 @@ class Round:
     num_committed: int
     clipped: bool
     num_asked: int | None = None
+    route: int | None = None
 
     @property
     def num_drafted(self) -> int:
@@ -69,15 +81,39 @@ def draft_source(needs: Needs, recorded: RecordedSequence) -> Callable[[int], Dr
     tokens = read_only(np.concatenate([prompt, recorded.text]).astype(np.int32, copy=False))
 
     def draft(t: int) -> Draft:
-        marginals = None
-        if rows is not None and starts is not None:
-            marginals = rows.row(t, int(starts[t]))
-            marginals = marginals if needs.top_k is None else marginals.first_ranks(needs.top_k)
+        marginals = None if rows is None or starts is None else rows.row(t, int(starts[t]))
         context_length = len(prompt) + t
         seen = {name: at(t) for name, at in channels.items()}
-        return Draft(marginals, int(recorded.text[t]), tokens[: context_length + 1], context_length, seen)
+        whole = Draft(marginals, int(recorded.text[t]), tokens[: context_length + 1], context_length, seen)
+        return as_declared(whole, needs)
 
     return draft
+
+
+def as_declared(draft: Draft, needs: Needs) -> Draft:
+    """A draft cut to what a policy declares.
+
+    Raises:
+        ValueError: it does not hold a channel, or no candidates where they are read.
+    """
+    marginals = draft.drafted() if needs.draft else None
+    if marginals is not None and needs.top_k is not None:
+        marginals = marginals.first_ranks(needs.top_k)
+    if marginals is not None and not needs.entropies and marginals.entropies is not None:
+        marginals = replace(marginals, entropies=None)
+    channels = {need.name: _channel_as_declared(draft.channel(need.name), need) for need in needs.channels}
+    return replace(draft, marginals=marginals, channels=channels)
+
+
+def _channel_as_declared(channel: Channel, need: ChannelNeed) -> Channel:
+    least = dict(need.least)
+    if isinstance(channel, Transitions):
+        return channel.first(least.get("previous", MOST_COUNT), least.get("top_k", MOST_COUNT))
+    if isinstance(channel, Branches):
+        return channel.first(least.get("top_k", MOST_COUNT))
+    if isinstance(channel, Pool) and need.deepest is not None:
+        return channel.first(need.deepest)
+    return channel
 
 
 def staged(policy: AnyPolicy, draft: Draft, state: object) -> Draft:
@@ -94,7 +130,7 @@ def staged(policy: AnyPolicy, draft: Draft, state: object) -> Draft:
     """
     if not any(isinstance(one, Branches) for one in draft.channels.values()):
         return draft
-    asked, channels = branches_asked(policy, replace(draft, channels={}), state), dict(draft.channels)
+    asked, channels = branches_asked(policy, before_networks(draft), state), dict(draft.channels)
     for name, lengths in asked.items():
         whole = channels[name]
         assert isinstance(whole, Branches)
@@ -121,7 +157,7 @@ def num_asked(needs: Needs, seen: Draft) -> int | None:
 
 
 def _channel_source(need: ChannelNeed, recorded: RecordedSequence) -> Callable[[int], Channel]:
-    """From root ``t`` to what a channel says there, cut to what was declared."""
+    """From root ``t`` to all that was recorded of a channel there."""
     rows = recorded.channels.get(need.name)
     if rows is None or kind_of(rows) != need.kind:
         found = "none of that name" if rows is None else kind_of(rows)
@@ -130,17 +166,8 @@ def _channel_source(need: ChannelNeed, recorded: RecordedSequence) -> Callable[[
             f"with them, recorded_texts(..., channels=[{need.name!r}]), or record it: "
             f"`simlab record --trace DIR --add-channel {need.name}=CHECKPOINT`"
         )
-    starts, least = rows.starts(), dict(need.least)
-
-    def at(t: int) -> Channel:
-        row = rows.row(t, int(starts[t]))
-        if isinstance(row, Transitions):
-            return row.first(least.get("previous", MOST_COUNT), least.get("top_k", MOST_COUNT))
-        if isinstance(row, Branches):
-            return row.first(least.get("top_k", MOST_COUNT))
-        return row if need.deepest is None else row.first(need.deepest)
-
-    return at
+    starts = rows.starts()
+    return lambda t: rows.row(t, int(starts[t]))
 
 
 def rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Round]:
@@ -155,13 +182,14 @@ def rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterator[Round]:
     state = policy.start(recorded.prompt)
     t = 0
     while t < last:
-        seen = staged(policy, draft(t), state)
+        whole = draft(t)
+        route, seen = route_taken(policy, whole, state), staged(policy, whole, state)
         tree = policy.select(seen, state)
         check_tree(policy, tree, int(text[t]))
         path = tree.accepted_path(text[t + 1 :])
         num_committed = min(len(path) + 1, last - t)
         clipped, asked = len(path) == last - t, num_asked(policy.needs, seen)
-        yield Round(t, tree, path, num_committed, clipped, asked)
+        yield Round(t, tree, path, num_committed, clipped, asked, route)
         committed = tuple(text[t + 1 : t + 1 + num_committed].tolist())
         seconds = modelled_s(policy, len(recorded.prompt.token_ids) + t, tree.num_drafted)
         t += num_committed
@@ -215,7 +243,9 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
     """
     needs = policy.needs
     check_channels(policy, held)
-    if not needs.draft:
+    for route in routes_of(policy):
+        check_needs(route, held)
+    if not needs.draft or routes_of(policy):
         return
     if needs.top_k is None and policy.budget > held.exact_budget:
         option = f"--exact-budget {_doubled(held.exact_budget, policy.budget)}"

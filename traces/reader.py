@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from simlab.channels import KINDS, ChannelRows
+from simlab.channels import KINDS, TARGET, ChannelRows
 from simlab.channels.needs import Held, HeldChannel
 from simlab.errors import MissingChannelError, TraceError, enumerated, named_or_listed
 from simlab.recorded import DraftRows, RecordedSequence, RecordedTexts
@@ -28,6 +28,7 @@ from simlab.traces.format.shards import (
     read_draft_rows,
     read_records,
     read_sequences,
+    read_target_law,
     read_token_rows,
 )
 from simlab.traces.format.token_texts import read_token_texts
@@ -148,7 +149,7 @@ class Trace:
             draft: the draft set whose rows to read.
             indices: the sequences to read; None: all.
             most_roots: texts that have more together come one after the other.
-            channels: those to read beside it.
+            channels: those to read beside it; of these the target's own law is read from the rows of the target.
 
         Raises:
             MissingChannelError: there is no such channel, or this simlab does not read its kind.
@@ -179,6 +180,8 @@ class Trace:
 
     def _check_is_read(self, channel: str) -> None:
         info = self.manifest.channels.get(channel)
+        if channel == TARGET:
+            return
         if info is None:
             names = list(self.manifest.channels)
             listed = f"it holds {', '.join(names) or 'none'}"
@@ -195,6 +198,8 @@ class Trace:
     def _channel_rows(
         self, channel: str, shard: int, texts: Sequence[SequenceRecord], draft: str, rows: DraftRows
     ) -> ChannelRows:
+        if channel == TARGET:
+            return read_target_law(self.place, self.manifest, shard, texts)
         base = rows if self.manifest.channels[channel].extends == draft else None
         return read_channel_rows(self.place, self.manifest, channel, shard, texts, base)
 

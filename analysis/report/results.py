@@ -11,10 +11,7 @@ from simlab.analysis.statistics.intervals import UNKNOWN, Interval
 from simlab.analysis.table.prompt_sums import PolicyRun
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import ends, is_known
-from simlab.traces.results.rows import settings_of
-
-BOUNDS = ("hindsight", "hindsight-budget")
-"""Names of rows that are told the answer."""
+from simlab.traces.results.rows import BOUNDS, settings_of
 
 CHAIN = "chain"
 _SIZES = ("budget", "length", "max_budget")

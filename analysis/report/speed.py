@@ -8,11 +8,12 @@ import polars as pl
 
 from simlab.analysis.figure_style import band, colour, figure, line, marker
 from simlab.analysis.report.parts import Chart, Grid
-from simlab.analysis.report.results import BOUNDS, ReportResults, family_label
+from simlab.analysis.report.results import ReportResults, family_label
 from simlab.analysis.statistics.intervals import Interval
 from simlab.analysis.table.speeds import STAGE_COLUMNS
 from simlab.analysis.table.summaries import BASELINE, Summary, summarise
 from simlab.analysis.table.text import NO_PRICES, PRICES, ends, is_known, number
+from simlab.traces.results.rows import BOUNDS
 
 _STAGES = ("drafting", "making channels", "selecting", "verifying", "committing")
 """In the order of ``STAGE_COLUMNS``; channels stand there where a policy reads one."""

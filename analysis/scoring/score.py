@@ -10,11 +10,11 @@ from simlab.analysis.scoring.gap_and_waste import NUM_SUMS, SIBLINGS, RoundSums,
 from simlab.analysis.scoring.path_places import OrderPlaces, TruePlaces, places_of
 from simlab.analysis.scoring.reliability import ScoredEdges
 from simlab.arrays import Doubles, Longs
-from simlab.columns import TextRounds, columns_of, rounds_of_texts
+from simlab.columns import columns_of, rounds_of_texts
 from simlab.cost import STAGES, CostTable
 from simlab.policies.composition import order_of
 from simlab.policies.engine.hindsight import fewest_rounds
-from simlab.policies.engine.replay import stages_paid, sums_of_rounds
+from simlab.policies.engine.replay import ReplaySums, sums_of_policy, sums_of_rounds
 from simlab.policies.fits.edge_sums import EdgeScoring, EdgeSums, add_edges, edge_scoring_of, no_edge_sums
 from simlab.policies.fits.lattice_edge_sums import add_lattice_edges
 from simlab.policies.named.chain import Chain
@@ -121,9 +121,10 @@ class RunTally:
         found = [list(rounds(self._policy, one)) for one in texts.sequences]
         columns = rounds_of_texts([columns_of(one) for one in found], texts)
         cost = None if self._cost is None else self._cost.charged(self._policy)
-        own = _sums(columns, texts, cost, stages_paid(self._policy))
+        own = _sums(sums_of_policy(self._policy, columns, texts, cost))
         own[:, SIBLINGS] = [wrong_siblings(one) for one in found]
-        bound = _sums(fewest_rounds(texts, self._policy.budget, self._channels), texts, self._cost, STAGES)
+        fewest = fewest_rounds(texts, self._policy.budget, self._channels)
+        bound = _sums(sums_of_rounds(fewest, texts, self._cost, STAGES))
         np.add.at(self._sums, prompts, own)
         np.add.at(self._bound, prompts, bound)
 
@@ -134,9 +135,8 @@ class RunTally:
         )
 
 
-def _sums(columns: TextRounds, texts: RecordedTexts, cost: CostTable | None, paid: Sequence[str]) -> Doubles:
-    """Sums of each text, float64 ``[S, NUM_SUMS]``, wrong siblings still 0."""
-    sums = sums_of_rounds(columns, texts, cost, paid)
+def _sums(sums: ReplaySums) -> Doubles:
+    """Sums of each text under one policy, float64 ``[S, NUM_SUMS]``, wrong siblings still 0."""
     counts, seconds = sums.counts[0].astype(np.float64), sums.seconds[0].sum(axis=1)
     has_rounds = counts[:, ROUNDS] > 0
     means = np.where(has_rounds, counts[:, COMMITTED] / np.maximum(counts[:, ROUNDS], 1.0), 0.0)
@@ -226,7 +226,7 @@ def score_trace(
     edges = [EdgeTally(label, one, limits.width, num) for label, one in _edge_models(orders, limits.width)]
     places = PlaceTally(orders, limits.most, limits.caps, num)
     runs = [RunTally("chain", Chain(), cost, num)]
-    channels = tuple(dict.fromkeys(need for one in policies for need in one.policy.needs.channels))
+    channels = tuple(dict.fromkeys(need for one in policies for need in one.policy.needs.made))
     runs += [RunTally(one.label, one.policy, cost, num, channels) for one in policies]
     tallies: list[EdgeTally | PlaceTally | RunTally] = [*edges, places, *runs]
     for part in texts:

@@ -4,23 +4,27 @@
 at once, and `fewest_rounds_within` the same for trees on a channel. `best_budgets_in_hindsight` keeps an order of nodes
 and chooses, at every root at which a round starts, how many of them enter, so that the seconds of the whole text are
 the fewest: how much a better budget rule could still bring. No rule on the same order and prices is faster.
+`best_routes_in_hindsight` does so for the routes of a router: no rule among the same routes is faster.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from simlab.arrays import Ints, Longs, Shorts
+from simlab.arrays import Doubles, Ints, Longs, Shorts
 from simlab.columns import TextRounds
-from simlab.cost import CostTable
+from simlab.cost import STAGES, CostTable
 from simlab.jit import kernel
 from simlab.policies.costs.round_costs import ALL_STAGES, RoundCosts, costs_at, round_costs
 from simlab.policies.edges.models import Marginal
+from simlab.policies.engine.routed import RouteLayers
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.lattice_sources import source_of, true_reaches
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.walk import walk_layer
-from simlab.policy import ChannelNeed
+from simlab.policies.routing.route_walk import RouteTrees, walk_routes
+from simlab.policy import AnyPolicy, ChannelNeed, is_catch_up
 from simlab.recorded import RecordedTexts
 
 
@@ -134,3 +138,56 @@ def _sizes(insertions: Shorts, available: Ints, contexts: Longs, costs: RoundCos
                     best, sizes[root] = total, n
             rest[root] = best
     return sizes
+
+
+def best_routes_in_hindsight(texts: RecordedTexts, cost: CostTable, routes: Sequence[AnyPolicy]) -> TextRounds:
+    """The rounds of the fewest seconds that a router can have on each text, every route tried at every root.
+
+    What drafters take to catch up is left out: it would make each rule slower, and this one too.
+
+    Args:
+        texts: with all that the routes read.
+        cost: what a round costs.
+        routes: policies that remember nothing and have layers, as those of which
+            `simlab.policies.engine.routed.can_walk` is true.
+
+    Raises:
+        CostError: a tree is larger or a text longer than was measured, or a channel of a route has no price.
+        MissingChannelError: the texts do not hold what a route reads.
+    """
+    trees, firsts = RouteLayers(texts).trees(routes), texts.roots.firsts
+    seconds = np.stack([_seconds_at(texts, cost, *one) for one in zip(routes, trees, strict=True)])
+    accepted = np.stack([(one.insertions <= one.num_drafted[:, None]).sum(axis=1) for one in trees]).astype(np.int64)
+    return walk_routes(trees, _best_routes(accepted, seconds, firsts)[:, None], firsts)
+
+
+def _seconds_at(texts: RecordedTexts, cost: CostTable, route: AnyPolicy, trees: RouteTrees) -> Doubles:
+    """What a round of a route takes at each root, float64 ``[R]``."""
+    paid, sizes = STAGES if route.needs.draft else STAGES[1:], trees.num_drafted.astype(np.int64)
+    asked = None if trees.num_asked is None else trees.num_asked.astype(np.int64)
+    every = np.arange(1, len(sizes) + 1)
+    return cost.charged(route).sums(paid, texts.contexts, sizes, every, asked).sum(axis=1)
+
+
+@kernel
+def _best_routes(accepted: Longs, seconds: Doubles, firsts: Longs) -> Ints:
+    """From the last root of a text to the first, the route with which the rest of it takes the least; int32 ``[R]``."""
+    num_routes, num_roots = accepted.shape
+    rest, best = np.zeros(num_roots + 1, np.float64), np.zeros(num_roots, np.int32)
+    for text in range(firsts.size - 1):
+        last = firsts[text + 1]
+        for root in range(last - 1, firsts[text] - 1, -1):
+            least = np.inf
+            for route in range(num_routes):
+                behind = root + accepted[route, root] + 1
+                total = seconds[route, root] + (rest[behind] if behind < last else 0.0)
+                if total < least:
+                    least, best[root] = total, route
+            rest[root] = least
+    return best
+
+
+def without_catch_up(cost: CostTable) -> CostTable:
+    """Prices at which a drafter that missed some of the text reads it in no time."""
+    channels = {name: one for name, one in cost.channels.items() if not is_catch_up(name)}
+    return replace(cost, channels=channels, draws=tuple(without_catch_up(one) for one in cost.draws))

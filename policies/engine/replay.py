@@ -6,7 +6,7 @@ round by round; that gives the same and takes longer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from simlab.columns import RoundColumns, TextRounds, columns_of, rounds_of_texts
 from simlab.cost import NO_STAGES, PLAIN, STAGES, CostTable
 from simlab.policies.composition import Composition, composition_of
 from simlab.policies.costs.cell_prices import NUM_DRAWS
+from simlab.policies.engine.routed import RouteLayers, can_walk, catch_ups
 from simlab.policies.engine.visited_roots import KnownRoots, no_known_roots, sum_budgets, sum_rounds
 from simlab.policies.kernels.true_places import EdgeScores
 from simlab.policies.orders.best_first import BestFirst
 from simlab.policies.orders.node_order import NodeOrder
+from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policies.rules.budgets import FixedBudget
-from simlab.policy import AnyPolicy, is_plain_decoding
+from simlab.policy import AnyPolicy, is_plain_decoding, routes_of
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.sequence_replay import rounds
 from simlab.totals import COUNTS, sum_columns
@@ -106,7 +108,9 @@ class Replay:
         self._priced = [(policy, None if cost is None else cost.charged(policy)) for policy, cost in priced]
         compositions = {place: composition_of(policy) for place, (policy, _) in enumerate(self._priced)}
         self._composed = {place: one for place, one in compositions.items() if one is not None}
-        self._loose = [place for place, one in compositions.items() if one is None]
+        routed = {place: policy for place, (policy, _) in enumerate(self._priced) if isinstance(policy, RoutedPolicy)}
+        self._routed = {place: one for place, one in routed.items() if can_walk(one)}
+        self._loose = [place for place, one in compositions.items() if one is None and place not in self._routed]
         by_order: dict[str, dict[int, Composition]] = {}
         for place, one in self._composed.items():
             by_order.setdefault(one.order.key, {})[place] = one
@@ -140,6 +144,8 @@ class Replay:
             layer = group.order.layer(texts, group.most, group.scored)
             for place in (*group.others, *(place for some in group.fixed for place in some.places.tolist())):
                 played[place] = self._composed[place].walk(layer, texts)
+        layers = RouteLayers(texts)
+        played |= {place: layers.rounds(one) for place, one in self._routed.items()}
         played |= {place: _one_by_one(self._priced[place][0], texts) for place in self._loose}
         return [played[place] for place in range(len(self._priced))]
 
@@ -154,9 +160,12 @@ class Replay:
         longest = int(texts.contexts.max(initial=0))
         for group in self._groups:
             self._sum_group(group, texts, longest, sums)
+        layers = RouteLayers(texts)
+        for place, one in self._routed.items():
+            sums.fill(place, sums_of_policy(one, layers.rounds(one), texts, self._priced[place][1]))
         for place in self._loose:
             policy, cost = self._priced[place]
-            sums.fill(place, sums_of_rounds(_one_by_one(policy, texts), texts, cost, stages_paid(policy)))
+            sums.fill(place, sums_of_policy(policy, _one_by_one(policy, texts), texts, cost))
         return sums
 
     def _sum_group(self, group: _Group, texts: RecordedTexts, longest: int, sums: ReplaySums) -> None:
@@ -222,6 +231,40 @@ def sums_of_rounds(played: TextRounds, texts: RecordedTexts, cost: CostTable | N
         sums.seconds[0][:, columns] = cost.sums(paid, *rounds, played.num_asked)
         if cost.draws:
             sums.draws_s[0] = cost.draw_sums(paid, *rounds, played.num_asked)
+    return sums
+
+
+def sums_of_policy(policy: AnyPolicy, played: TextRounds, texts: RecordedTexts, cost: CostTable | None) -> ReplaySums:
+    """The sums over the rounds of any policy; each round of a router pays what its route pays, and what it catches up.
+
+    Plain decoding among routes pays a pass of the root alone, since its tokens are those of a speculative loop.
+
+    Args:
+        policy: whose rounds they are.
+        played: the rounds.
+        texts: the texts.
+        cost: what they cost, charged with the policy's channels; None: nothing is priced.
+
+    Raises:
+        CostError: a round has a longer context or a larger tree than was measured, or a channel of a route no price.
+    """
+    routes = routes_of(policy)
+    if not routes or cost is None:
+        return sums_of_rounds(played, texts, cost, stages_paid(policy))
+    sums = sums_of_rounds(played, texts, None, ())
+    sums.seconds[0] = 0.0
+    sums.draws_s[0] = 0.0 if cost.draws else np.nan
+    for place, route in enumerate(routes):
+        own = played.of_route(place)
+        if route.needs.paid_as_asked is None:
+            own = replace(own, num_asked=None)
+        part = sums_of_rounds(own, texts, cost.charged(route), STAGES if route.needs.draft else STAGES[1:])
+        sums.seconds[0] += np.nan_to_num(part.seconds[0])
+        sums.draws_s[0] += part.draws_s[0]
+    for stage, seconds, draws in catch_ups(routes, played, texts, cost):
+        sums.seconds[0][:, STAGES.index(stage)] += seconds
+        if cost.draws:
+            sums.draws_s[0] += draws
     return sums
 
 

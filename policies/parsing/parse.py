@@ -27,6 +27,8 @@ from simlab.policies import POLICIES
 from simlab.policies.artefacts import Artefacts, FitsItsTrace, NoArtefacts
 from simlab.policies.composition import Composed, Composition, composition_of
 from simlab.policies.parsing.user_file import checked_policy, load_policy_class, split_user_file
+from simlab.policies.routing.recipe import RoutedRecipe
+from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policies.rules.shared import SharedRule
 from simlab.policy import AnyPolicy
 from simlab.untrusted.json_text import parse_json
@@ -72,7 +74,7 @@ class _Source:
 
     typed: str
     name: str
-    make: Callable[..., AnyPolicy]
+    make: Callable[..., AnyPolicy | RoutedRecipe]
     artefact_ids: Mapping[str, str]
 
 
@@ -122,7 +124,7 @@ def _source(text: str) -> tuple[_Source, str]:
     return _Source(name, name, make, {}), settings
 
 
-def named_class(name: str) -> Callable[..., AnyPolicy]:
+def named_class(name: str) -> Callable[..., AnyPolicy | RoutedRecipe]:
     """The class of a policy of the table.
 
     Raises:
@@ -204,11 +206,11 @@ def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], 
     for key, value in settings.items():
         if type(value) not in _KINDS:
             raise PolicyError(f"`{label}`: {key} is {value!r}; a setting must be {_one_of(_KINDS)}")
-    policy = _composition(label, made, artefacts) if isinstance(made, Composed) else checked_policy(label, made)
-    composition = composition_of(policy)
-    artefact_ids = dict(source.artefact_ids) | ({} if composition is None else dict(composition.artefacts))
+    policy = _policy(label, made, artefacts)
+    used = policy if isinstance(policy, RoutedPolicy) else composition_of(policy)
+    artefact_ids = dict(source.artefact_ids) | ({} if used is None else dict(used.artefacts))
     described: dict[str, object] = {"name": source.name, "settings": settings, "artefacts": artefact_ids}
-    if isinstance(made, Composed) and made.revision > 1:
+    if isinstance(made, Composed | RoutedRecipe) and made.revision > 1:
         described["revision"] = made.revision
     policy_id = content_id(described)
     return NamedPolicy(LABELS.get(label, label), source.name, settings, policy, policy_id)
@@ -217,6 +219,28 @@ def _point(source: _Source, hints: Mapping[str, object], typed: dict[str, str], 
 def _label(source: _Source, typed: Mapping[str, str]) -> str:
     settings = ",".join(f"{key}={value}" for key, value in typed.items())
     return f"{source.typed}:{settings}" if typed else source.typed
+
+
+def _policy(label: str, made: object, artefacts: Artefacts) -> AnyPolicy:
+    """The policy that a recipe makes of what is at hand; a class that is none is one itself."""
+    if isinstance(made, Composed):
+        return _composition(label, made, artefacts)
+    return _routed(label, made, artefacts) if isinstance(made, RoutedRecipe) else checked_policy(label, made)
+
+
+def _routed(label: str, recipe: RoutedRecipe, artefacts: Artefacts) -> RoutedPolicy:
+    """A router among what its routes mean, each of which is one policy."""
+    routes = list[NamedPolicy]()
+    for typed in recipe.typed_routes:
+        points = list(_points(typed.strip(), artefacts))
+        if len(points) > 1:
+            raise PolicyError(f"`{_cut(label)}`: the route `{_cut(typed)}` makes {len(points)} policies; name one")
+        routes += points
+    route_ids = {f"route {place}": one.policy_id for place, one in enumerate(routes)}
+    try:
+        return dataclasses.replace(recipe.among([one.policy for one in routes], route_ids), label=label)
+    except ValueError as error:
+        raise PolicyError(f"`{label}`: {error}") from error
 
 
 def _composition(label: str, recipe: Composed, artefacts: Artefacts) -> Composition:

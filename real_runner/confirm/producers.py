@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from simlab.channels.needs import channels_read
+from simlab.channels.needs import channels_made
 from simlab.errors import ModelError, TraceError, UsageError, did_you_mean
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
@@ -32,7 +32,7 @@ def with_producers(models: Models, options: ConfirmOptions, trace: Trace, polici
         TraceError: it is not the one that the trace recorded.
         UsageError: a place was given for a channel that no policy reads.
     """
-    names = channels_read(one.policy for one in policies)
+    names = channels_made(one.policy for one in policies)
     for name in options.channels:
         if name not in names:
             read = did_you_mean(name, names) or f"; they read {', '.join(names) or 'none'}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.arrays import Floats, Ints
-from simlab.channels import Branches, Channel, Pool, kind_of
+from simlab.channels import Branches, Channel, Pool, TargetLaw, kind_of
 from simlab.draft import Marginals
 
 
@@ -121,6 +121,8 @@ def compare_channels(
     """
     if kind_of(ran) != kind_of(recorded):
         raise ValueError(f"the channel {name} is of another kind in the record")
+    if isinstance(ran, TargetLaw) and isinstance(recorded, TargetLaw):
+        return [], abs(ran.entropy - recorded.entropy)
     if isinstance(ran, Branches) and isinstance(recorded, Branches):
         # A round makes those alone that its policy asks for.
         recorded = recorded.only(ran.lengths.tolist())

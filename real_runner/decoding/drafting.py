@@ -1,7 +1,8 @@
 """What a round's draft is made of: the drafter's candidates, and the channels that a policy reads beside them.
 
 The drafter is run once, where something reads its pass. Producers may read more of its candidates than the policy
-declares, and the policy sees only what it declares, as a replay cuts a record.
+declares, and the policy sees only what it declares, as a replay cuts a record. In a round of a router that is run
+alone which its route reads; what does not run catches up with the text when it next does.
 """
 
 from dataclasses import replace
@@ -14,7 +15,7 @@ from simlab.arrays import Ints
 from simlab.channels import Channel
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
-from simlab.policy import AnyPolicy, Asked
+from simlab.policy import AnyPolicy, Asked, Needs, routes_of
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
@@ -49,6 +50,7 @@ class Drafting:
         self._beside = {name: one for name, one in rest.items() if not isinstance(one, TextProducer | StagedProducer)}
         self._alone = {name: one.begin() for name, one in alone.items()}
         self._staged = {name: one.begin_behind(room) for name, one in staged.items()}
+        self._on_draft = {*self._beside, *staged}
         self._own = candidates_read(policy) if policy.needs.draft else CandidatesRead(0)
         read = [one.width for one in self._beside.values()] + [one.width for one in staged.values()]
         width = max([self._own.width, *read])
@@ -62,6 +64,7 @@ class Drafting:
         self._readers += [(one, staged[name].taps) for name, one in self._staged.items()]
         self.layer_ids = tuple(dict.fromkeys(layer for _, taps in self._readers for layer in taps))
         self._committed = np.empty(0, np.int32)
+        self._served = self._needs
         self._drafted: Drafted | None = None
         self._marginals: Marginals | None = None
 
@@ -76,13 +79,21 @@ class Drafting:
         for reader, _ in self._readers:
             reader.rewind(length)
 
-    def draft(self, committed: Ints) -> None:
+    def draft(self, committed: Ints, served: Needs | None = None) -> None:
         """Draft below the last of the tokens of prompt and text, int32, all before it read.
+
+        Args:
+            committed: these tokens.
+            served: what the round reads of all that the policy may read, as the route of a router declares it; None:
+                all of it.
 
         Raises:
             ModelError: the drafter's logits are not numbers.
         """
-        self._committed = committed
+        self._committed, self._served = committed, self._needs if served is None else served
+        self._drafted = self._marginals = None
+        if not self._served.draft and not any(need.name in self._on_draft for need in self._served.made):
+            return
         if isinstance(self._drafter, LiveDrafter):
             self._drafted = self._drafter.drafted(int(committed[-1]), len(committed) - 1)
             self._marginals = self._drafted.marginals
@@ -90,8 +101,8 @@ class Drafting:
             self._marginals = self._drafter.marginals(committed)
 
     def marginals(self) -> Marginals | None:
-        """What the policy sees of the last draft; None where it declares that it reads none."""
-        if not self._needs.draft:
+        """What the policy sees of the last draft; None where the round reads none."""
+        if not self._served.draft:
             return None
         if self._marginals is None:
             raise ValueError("nothing was drafted yet")
@@ -99,7 +110,7 @@ class Drafting:
         return marginals.first_ranks(self._own.width) if self._is_cut else marginals
 
     def channels(self, asked: Asked) -> dict[str, Channel]:
-        """The channels of a root, by name, each made here.
+        """The channels of a root that the round reads, by name, each made here.
 
         Args:
             asked: the branches that the round wants; every one of a channel that is not named.
@@ -107,10 +118,14 @@ class Drafting:
         Raises:
             ModelError: the numbers of a network are none.
         """
-        made: dict[str, Channel] = {name: one.at_root(self._last()) for name, one in self._beside.items()}
-        made |= {name: one.at_root(self._committed) for name, one in self._alone.items()}
-        made |= {name: one.at_root(self._last(), asked.get(name)) for name, one in self._staged.items()}
-        return {need.name: made[need.name] for need in self._needs.channels}
+        return {need.name: self._channel(need.name, asked) for need in self._served.made}
+
+    def _channel(self, name: str, asked: Asked) -> Channel:
+        if name in self._alone:
+            return self._alone[name].at_root(self._committed)
+        if name in self._staged:
+            return self._staged[name].at_root(self._last(), asked.get(name))
+        return self._beside[name].at_root(self._last())
 
     def _last(self) -> Drafted:
         if self._drafted is None:
@@ -135,7 +150,7 @@ class _Reader(Protocol):
 
 def is_drafting(policy: AnyPolicy) -> bool:
     """Whether rounds of a policy need states of the target: for the drafter's pass, or for a channel."""
-    return policy.needs.draft or bool(policy.needs.channels)
+    return policy.needs.draft or bool(policy.needs.made)
 
 
 def candidates_read(policy: AnyPolicy) -> CandidatesRead:
@@ -163,7 +178,7 @@ def producers_of(models: Models, policy: AnyPolicy) -> dict[str, AnyProducer]:
         MissingChannelError: a channel is not made, or not as the policy reads it, or not by passes that run otherwise
             than one operation after the other.
     """
-    needs = policy.needs.channels
+    needs = policy.needs.made
     check_passes(policy, models.execution)
     for need in needs:
         if need.name not in models.channels:
@@ -176,7 +191,7 @@ def producers_of(models: Models, policy: AnyPolicy) -> dict[str, AnyProducer]:
 
 
 def check_passes(policy: AnyPolicy, execution: str, batch: int = 1) -> None:
-    """Refuse a policy that reads channels where passes run otherwise than one text and one operation after the other.
+    """Refuse a router, or what reads channels, where passes run otherwise than one text, one operation after the other.
 
     Args:
         policy: any.
@@ -186,13 +201,10 @@ def check_passes(policy: AnyPolicy, execution: str, batch: int = 1) -> None:
     Raises:
         MissingChannelError: see above.
     """
-    if policy.needs.channels and execution != EAGER:
-        raise MissingChannelError(
-            f"{policy!r} reads the channel {policy.needs.channels[0].name}, and channels are made by {EAGER} passes "
-            f"alone; leave --execution {execution} out"
-        )
-    if policy.needs.channels and batch > 1:
-        raise MissingChannelError(
-            f"{policy!r} reads the channel {policy.needs.channels[0].name}, and channels are made for one text at a "
-            "time; leave --batch out"
-        )
+    what = f"{policy!r} is a router, and routers" if routes_of(policy) else ""
+    if policy.needs.channels:
+        what = f"{policy!r} reads the channel {policy.needs.channels[0].name}, and channels"
+    if what and execution != EAGER:
+        raise MissingChannelError(f"{what} are run by {EAGER} passes alone; leave --execution {execution} out")
+    if what and batch > 1:
+        raise MissingChannelError(f"{what} are run for one text at a time; leave --batch out")

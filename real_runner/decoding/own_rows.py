@@ -1,25 +1,31 @@
 """Replay of the runner's own rows on its own text: it must give the runner's rounds, without tolerance."""
 
-from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 
 from simlab.arrays import Floats
 from simlab.channels import (
+    BRANCHES,
+    POOL,
+    TARGET,
+    TRANSITIONS,
     Branches,
     BranchRows,
     Channel,
     ChannelRows,
     Pool,
     PoolRows,
+    TargetLaw,
+    TargetLawRows,
     TransitionRows,
     Transitions,
     join_channels,
 )
 from simlab.draft import Marginals
 from simlab.grid import LOWEST
-from simlab.policy import AnyPolicy
+from simlab.policy import AnyPolicy, routes_of
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.recorded import DraftRows, RecordedSequence
 from simlab.sequence_replay import Round, rounds
@@ -62,7 +68,7 @@ def replays_equal(policy: AnyPolicy, decoded: DecodedText) -> bool:
 def first_unequal(policy: AnyPolicy, decoded: DecodedText) -> ReplayMismatch | None:
     """Where the replay of a text's own rows leaves the rounds in which it was made; None where it does not.
 
-    Roots, trees, accepted paths, committed tokens and clipping are compared, one round after the other:
+    Roots, trees, accepted paths, committed tokens, clipping and routes are compared, one round after the other:
     behind a difference nothing is compared, since the replay would read rows that were never drafted.
 
     Args:
@@ -75,13 +81,28 @@ def first_unequal(policy: AnyPolicy, decoded: DecodedText) -> ReplayMismatch | N
     unequal = _first_misplaced(decoded)
     if unequal is not None:
         return unequal
-    replayed = rounds(policy, own_sequence(decoded))
+    replayed = rounds(policy, _with_all_that_is_read(own_sequence(decoded), policy))
     for ran in decoded.rounds:
         expected = next(replayed)
         for what, here, there in zip(_PARTS, parts_of(ran.round), parts_of(expected), strict=True):
             if here != there:
                 return ReplayMismatch(ran.round.position, what, ran=here, replayed=there)
     return None
+
+
+def _with_all_that_is_read(own: RecordedSequence, policy: AnyPolicy) -> RecordedSequence:
+    """With empty rows of what no round of a router read: all its rounds took routes that do without."""
+    if not routes_of(policy):
+        return own
+    num_roots, rows, channels = len(own.text) - 1, own.rows, dict(own.channels)
+    if rows is None and policy.needs.draft:
+        nothing = np.zeros((num_roots, 1), np.int32)
+        entropies = np.zeros((num_roots, 1), np.float32) if policy.needs.entropies else None
+        rows = DraftRows(np.empty(0, np.int32), np.empty(0, np.float32), nothing, nothing - 1, entropies)
+    for need in policy.needs.channels:
+        if need.name not in channels:
+            channels[need.name] = join_channels([_one_row(_EMPTY[need.kind])] * num_roots)
+    return replace(own, rows=rows, channels=channels)
 
 
 def own_sequence(decoded: DecodedText) -> RecordedSequence:
@@ -100,7 +121,18 @@ def own_sequence(decoded: DecodedText) -> RecordedSequence:
     return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, channels)
 
 
-_PARTS = ("root", "tree tokens", "tree parents", "accepted path", "committed tokens", "clipping")
+_NONE, _NO_PROB = np.zeros((0, 1), np.int32), np.zeros((0, 1), np.float32)
+_ONE, _LOWEST = np.zeros((1, 1), np.int32), np.full((1, 1), LOWEST, np.float32)
+
+_EMPTY: Mapping[str, Channel] = {
+    TRANSITIONS: Transitions(np.ones(1, np.int32), _NONE[:, 0], _ONE, _LOWEST),
+    POOL: Pool(_NONE[:, 0], _NONE[:, 0], _NO_PROB[:, 0], np.zeros(0, np.bool_)),
+    BRANCHES: Branches(_NONE[:, 0], 1, _NONE, _NO_PROB),
+    TARGET: TargetLaw(0.0),
+}
+"""A row of each kind that says nothing."""
+
+_PARTS = ("root", "tree tokens", "tree parents", "accepted path", "committed tokens", "clipping", "route")
 
 
 def parts_of(ran: Round) -> Iterator[str]:
@@ -111,6 +143,7 @@ def parts_of(ran: Round) -> Iterator[str]:
     yield str(list(ran.path))
     yield str(ran.num_committed)
     yield str(ran.clipped)
+    yield str(ran.route)
 
 
 def _first_misplaced(decoded: DecodedText) -> ReplayMismatch | None:
@@ -174,6 +207,8 @@ def _nothing_like(one: Channel) -> Channel:
         return one.first(0)
     if isinstance(one, Branches):
         return one.only([])
+    if isinstance(one, TargetLaw):
+        return TargetLaw(0.0)
     num_rows, shape = np.zeros(one.depth, np.int32), (1, one.ids.shape[1])
     num_rows[0] = 1
     return Transitions(num_rows, np.empty(0, np.int32), np.zeros(shape, np.int32), np.full(shape, LOWEST, np.float32))
@@ -185,4 +220,6 @@ def _one_row(one: Channel) -> ChannelRows:
         return PoolRows(size, one.tokens, one.parents, one.log_probs, one.expanded)
     if isinstance(one, Branches):
         return BranchRows(one.lengths[None], one.depth, one.ids, one.log_probs)
+    if isinstance(one, TargetLaw):
+        return TargetLawRows(np.array([one.entropy], np.float32))
     return TransitionRows(one.num_rows[None], one.previous, one.ids, one.log_probs)

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Ints, read_only
+from simlab.channels import TARGET, Channel, TargetLaw
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
-from simlab.policy import AnyPolicy, Outcome, branches_asked, modelled_s
+from simlab.policy import TARGET_LAW, AnyPolicy, Outcome, branches_asked, modelled_s, route_taken, routes_of
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
-from simlab.real_runner.decoding.choice import Choose, chooser
+from simlab.real_runner.decoding.choice import Choose, chooser, entropies_of
 from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.drafting import Drafting, is_drafting
 from simlab.real_runner.decoding.timer import Clock
@@ -40,12 +41,13 @@ and below it one call is faster than two."""
 
 @dataclass(frozen=True, slots=True)
 class VerifiedTree:
-    """What the target said about a tree: accepted nodes, and the tokens they and the bonus token add."""
+    """What the target said about a tree: accepted nodes, the tokens they and the bonus token add, and its law there."""
 
     path: tuple[int, ...]
     committed: tuple[int, ...]
     ended: bool
     features: Tensor | None
+    law: TargetLaw | None = None
 
 
 class Speculation:
@@ -79,6 +81,8 @@ class Speculation:
         self._cache = BufferCache(models.target, room)
         self._drafter = Drafting(models, policy, len(self._tokens)) if is_drafting(policy) else None
         self._mask = TreeMask(models.target)
+        self._reads_law = TARGET_LAW in policy.needs.channels
+        self._law: TargetLaw | None = None
         self._state = policy.start(prompt)
         self._read_prompt()
 
@@ -102,12 +106,16 @@ class Speculation:
         """
         position = self._length - 1
         times = [self._clock()]
+        committed = read_only(self._tokens[: self._length])
+        before = Draft(None, int(committed[-1]), committed, position, self._known())
+        route = route_taken(self._policy, before, self._state)
+        served = self._policy if route is None else routes_of(self._policy)[route]
         if self._drafter is not None:
-            self._drafter.draft(read_only(self._tokens[: self._length]))
+            self._drafter.draft(committed, served.needs)
         times.append(self._clock())
-        draft = self._seen(position)
+        draft = self._seen(before)
         # A round without channels has no such stage.
-        times.append(self._clock() if draft.channels else times[-1])
+        times.append(self._clock() if served.needs.made else times[-1])
         tree = self._policy.select(draft, self._state)
         times.append(self._clock())
         check_drafted(self._policy, tree, draft.root_token, self._models.target.vocab_size)
@@ -116,7 +124,7 @@ class Speculation:
         self._commit(verified, position, tree.num_drafted)
         times.append(self._clock())
         clipped = len(verified.path) == len(verified.committed)
-        ran = Round(position - self._start, tree, verified.path, len(verified.committed), clipped)
+        ran = Round(position - self._start, tree, verified.path, len(verified.committed), clipped, route=route)
         return DecodedRound(ran, draft.marginals, StageSeconds(*np.diff(times).tolist()), draft.channels)
 
     @torch.inference_mode()
@@ -144,8 +152,9 @@ class Speculation:
         states, features = self._pass(ids, None, None)
         if self._drafter is not None and features is not None:
             self._drafter.read(features)
-        choose = self._chooser(states[:, -1])
-        self._append((choose(0, self._start),))
+        logits = self._models.target.logits(states[:, -1])
+        self._law = self._law_of(logits[0])
+        self._append((self._chooser(logits)(0, self._start),))
 
     def _pass(
         self,
@@ -164,17 +173,24 @@ class Speculation:
             states = target.states(ids, self._cache, visible, positions, packed, fixed)
         return states, features_of(taken, layer_ids)
 
-    def _chooser(self, states: Tensor) -> Choose:
-        target = self._models.target
-        return chooser(target, target.logits(states), self._sampling, self._key)
+    def _chooser(self, logits: Tensor) -> Choose:
+        return chooser(self._models.target, logits, self._sampling, self._key)
 
-    def _seen(self, position: int) -> Draft:
+    def _law_of(self, logits: Tensor) -> TargetLaw | None:
+        """The law ``[V]`` of the next root, where the policy reads it."""
+        return TargetLaw(float(entropies_of(logits.log_softmax(-1)))) if self._reads_law else None
+
+    def _known(self) -> dict[str, Channel]:
+        """What is known before anything is drafted."""
+        return {} if self._law is None else {TARGET: self._law}
+
+    def _seen(self, before: Draft) -> Draft:
         """What the policy may know of the draft that was made."""
-        root, committed = int(self._tokens[position]), read_only(self._tokens[: self._length])
         if self._drafter is None:
-            return Draft(None, root, committed, position)
-        first = Draft(self._drafter.marginals(), root, committed, position)
-        return replace(first, channels=self._drafter.channels(branches_asked(self._policy, first, self._state)))
+            return before
+        first = replace(before, marginals=self._drafter.marginals())
+        made = self._drafter.channels(branches_asked(self._policy, first, self._state))
+        return replace(first, channels={**first.channels, **made})
 
     def _read_tree(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
         target = self._models.target
@@ -190,13 +206,14 @@ class Speculation:
 
     def _verify(self, tree: DraftTree, position: int) -> VerifiedTree:
         states, features = self._read_tree(tree, position)
-        choose = self._chooser(states[0])
+        logits = self._models.target.logits(states[0])
+        choose = self._chooser(logits)
         path, committed = follow(tree, choose, position, self._left, self._models.target.stop_token_ids)
         ended = self._stops(committed[-1]) or len(committed) == self._left
-        return VerifiedTree(path, committed, ended, features)
+        return VerifiedTree(path, committed, ended, features, self._law_of(logits[path[-1] if path else 0]))
 
     def _commit(self, verified: VerifiedTree, position: int, num_drafted: int) -> None:
-        kept = torch.tensor((0, *verified.path))
+        kept, self._law = torch.tensor((0, *verified.path)), verified.law
         self._cache.compact(position, kept)
         if self._drafter is not None and verified.features is not None:
             self._drafter.read(verified.features.index_select(1, kept.to(verified.features.device)))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Floats, Ints
+from simlab.real_runner.decoding.choice import entropies_of
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.heads.eagle3.chain import chain_columns
@@ -257,7 +258,7 @@ def token_rows(
 
 def _rows_of(logits: Tensor, raw: Floats, text: Tensor, sampling: Sampling, key: int, first_position: int) -> TokenRows:
     log_probs = logits.log_softmax(-1)
-    entropy = -(log_probs.exp() * log_probs.clamp(min=-1e4)).sum(-1)
+    entropy = entropies_of(log_probs)
     emitted = log_probs.gather(-1, text[:, None])[:, 0]
     keys = np.full(len(raw), key, np.uint64)
     positions = np.arange(first_position, first_position + len(raw), dtype=np.int64)

@@ -2,12 +2,14 @@
 
 A drafter's marginals say how likely a token is at a depth, whatever stands before it. A channel says more:
 *transitions* score the next token after each of some tokens of the depth above, a *pool* scores the nodes of a tree
-that some model walked through, *branches* are a second drafter's candidates behind beginnings of the chain. Networks
-that make channels run elsewhere; here are numbers on the grid of `simlab.grid` alone. `rows` and `branches` hold them
-at one root and at many, `needs` compares what a policy asks for with what was recorded.
+that some model walked through, *branches* are a second drafter's candidates behind beginnings of the chain.
+Networks that make channels run elsewhere; here are numbers on the grid of `simlab.grid` alone. `rows` and `branches`
+hold them at one root and at many, `needs` compares what a policy asks for with what was recorded. `law` is the one
+channel that every trace has: how sure the *target* was of a root.
 """
 
 from simlab.channels.branches import Branches, BranchRows
+from simlab.channels.law import TARGET, TargetLaw, TargetLawRows
 from simlab.channels.rows import (
     BRANCHES,
     KINDS,
@@ -27,6 +29,7 @@ __all__ = [
     "BRANCHES",
     "KINDS",
     "POOL",
+    "TARGET",
     "TRANSITIONS",
     "BranchRows",
     "Branches",
@@ -34,6 +37,8 @@ __all__ = [
     "ChannelRows",
     "Pool",
     "PoolRows",
+    "TargetLaw",
+    "TargetLawRows",
     "TransitionRows",
     "Transitions",
     "join_channels",

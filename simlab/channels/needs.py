@@ -55,13 +55,18 @@ def check_channels(policy: AnyPolicy, held: Held) -> None:
     Raises:
         MissingChannelError: it does not; the sentence ends with the command that would record it.
     """
-    for need in policy.needs.channels:
+    for need in policy.needs.made:
         _check_channel(policy, need, held)
 
 
 def channels_read(policies: Iterable[AnyPolicy]) -> tuple[str, ...]:
-    """The names of all channels that some policies read, each once."""
+    """The names of all channels that some policies read, each once; among them the target's own law."""
     return tuple(dict.fromkeys(need.name for policy in policies for need in policy.needs.channels))
+
+
+def channels_made(policies: Iterable[AnyPolicy]) -> tuple[str, ...]:
+    """The names of those channels that some network makes, which have an id of their own."""
+    return tuple(dict.fromkeys(need.name for policy in policies for need in policy.needs.made))
 
 
 def _check_channel(policy: AnyPolicy, need: ChannelNeed, held: Held) -> None:

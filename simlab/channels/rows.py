@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from simlab.arrays import Bools, Floats, Ints, Longs, read_only
 from simlab.channels.branches import Branches, BranchRows, join_branches
+from simlab.channels.law import TARGET, TargetLaw, TargetLawRows, join_laws
 from simlab.jit import kernel
 
 TRANSITIONS, POOL, BRANCHES = "transitions", "pool", "branches"
@@ -204,10 +205,10 @@ class PoolRows:
         return int(_exact_nodes(self.sizes, self.parents, self.log_probs, self.expanded, depth))
 
 
-Channel: TypeAlias = Transitions | Pool | Branches
+Channel: TypeAlias = Transitions | Pool | Branches | TargetLaw
 """What a channel says at one root."""
 
-ChannelRows: TypeAlias = TransitionRows | PoolRows | BranchRows
+ChannelRows: TypeAlias = TransitionRows | PoolRows | BranchRows | TargetLawRows
 """What a channel says at some roots."""
 
 
@@ -215,6 +216,8 @@ def kind_of(rows: ChannelRows | Channel) -> str:
     """The kind of a channel, by what holds it."""
     if isinstance(rows, BranchRows | Branches):
         return BRANCHES
+    if isinstance(rows, TargetLawRows | TargetLaw):
+        return TARGET
     return TRANSITIONS if isinstance(rows, TransitionRows | Transitions) else POOL
 
 
@@ -239,6 +242,9 @@ def join_channels(parts: Sequence[ChannelRows]) -> ChannelRows:
     branches = [one for one in parts if isinstance(one, BranchRows)]
     if branches and len(branches) == len(parts):
         return join_branches(branches)
+    laws = [one for one in parts if isinstance(one, TargetLawRows)]
+    if laws and len(laws) == len(parts):
+        return join_laws(laws)
     raise ValueError("expected rows of one channel")
 
 

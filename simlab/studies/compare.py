@@ -20,7 +20,7 @@ from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.results.files import read_results
-from simlab.traces.results.rows import Results
+from simlab.traces.results.rows import BOUNDS, Results
 
 Source = str | Path | Trace | ReplayTable
 """A result file, a trace (its place, or opened), or the table of a replay."""
@@ -28,7 +28,7 @@ Source = str | Path | Trace | ReplayTable
 WITHOUT_CHOICE = ("chain", "ddtree:budget=16")
 """What traces are replayed under where no policy is named."""
 
-_NO_POLICIES = ("ar", "hindsight", "hindsight-budget")
+_NO_POLICIES = ("ar", *BOUNDS)
 """Names of rows that are a reference or a bound; they are compared only if they are asked for."""
 
 _MOST_NAMED = 5

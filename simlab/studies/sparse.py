@@ -23,7 +23,7 @@ from simlab.arrays import Longs
 from simlab.channels.needs import channels_read
 from simlab.columns import TextRounds
 from simlab.errors import TraceError, UsageError
-from simlab.policies.engine.replay import Replay, empty_replay_sums, stages_paid, sums_of_rounds
+from simlab.policies.engine.replay import Replay, empty_replay_sums, sums_of_policy
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.recorded import RecordedTexts
 from simlab.sequence_replay import check_needs
@@ -255,7 +255,7 @@ class _Gathered:
     def _results(self, found: Sequence[TextRounds], texts: RecordedTexts) -> Results:
 
         sums = [
-            sums_of_rounds(rounds, texts, row.cost, stages_paid(one.policy))
+            sums_of_policy(one.policy, rounds, texts, row.cost)
             for one, row, rounds in zip(self._inputs.policies, self._rows, found, strict=True)
         ]
         together = empty_replay_sums(len(sums), len(texts.sequences))

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from simlab.channels import Branches, Channel, Pool, Transitions
+from simlab.channels import Branches, Channel, Pool, TargetLaw, Transitions
 from simlab.draft import Draft, Marginals
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence
@@ -137,9 +137,10 @@ def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
         if tree.num_drafted:
             _break(policy, "drafted tokens although it declares that it needs no drafter")
         return
-    depths = [one.depth for one in (draft.marginals, *draft.channels.values()) if one is not None]
+    channels = [one for one in draft.channels.values() if not isinstance(one, TargetLaw)]
+    depths = [one.depth for one in (draft.marginals, *channels) if one is not None]
     deepest = max(depths, default=0)
-    scored = [_scored_nodes(channel, tree) for channel in draft.channels.values()]
+    scored = [_scored_nodes(channel, tree) for channel in channels]
     for node, depth in list(enumerate(tree.depths().tolist()))[1:]:
         token = int(tree.tokens[node])
         if depth > deepest:
@@ -152,7 +153,7 @@ def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
             )
 
 
-def _scored_nodes(channel: Channel, tree: DraftTree) -> set[int]:
+def _scored_nodes(channel: Transitions | Pool | Branches, tree: DraftTree) -> set[int]:
     """The nodes of a tree that a channel scored where they stand."""
     if isinstance(channel, Transitions):
         return _nodes_of_transitions(channel, tree)

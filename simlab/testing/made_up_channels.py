@@ -10,7 +10,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simlab.arrays import Bools, Doubles, Floats, Ints, Keys
-from simlab.channels import BRANCHES, POOL, TRANSITIONS, BranchRows, ChannelRows, Pool, PoolRows, TransitionRows
+from simlab.channels import (
+    BRANCHES,
+    POOL,
+    TARGET,
+    TRANSITIONS,
+    BranchRows,
+    ChannelRows,
+    Pool,
+    PoolRows,
+    TargetLawRows,
+    TransitionRows,
+)
 from simlab.channels.rows import EXACT_NODES, WHOLE_CHAIN
 from simlab.draft import Marginals
 from simlab.grid import to_grid
@@ -51,6 +62,8 @@ def made_up_channel(need: ChannelNeed, recorded: RecordedSequence, vocab_size: i
         # Deeper than the drafter's own, so that there is one behind its whole chain too.
         deeper, top_k = 3 if WHOLE_CHAIN in equal else 1, least.get("top_k", 1) + 2
         return made_up_branches(recorded, depth + deeper, top_k, vocab_size, tied)[0]
+    if need.kind == TARGET:
+        return TargetLawRows((recorded.text[:-1] * 37 % 16 / 8).astype(np.float32))
     raise ValueError(f"{need.kind} cannot be made up; check the policy on a recorded text")
 
 

@@ -1,5 +1,6 @@
 """Every policy of the table, and one that learns from its rounds."""
 
+import json
 from dataclasses import MISSING, dataclass, field, fields, replace
 
 from made_up_artefacts import FullArtefacts
@@ -8,6 +9,8 @@ from simlab import Draft, DraftTree, Needs, Outcome, Prompt
 from simlab.policies import POLICIES
 from simlab.policies.composition import Composed
 from simlab.policies.named.chain import Chain
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policies.routing.recipe import RoutedRecipe
 from simlab.policy import AnyPolicy
 
 # Settings under which each policy is checked; one that is not here is so with its defaults.
@@ -24,6 +27,16 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "d2sd": [{"budget": 16, "branches": 2}, {"exclude": True}, {"budget": 16, "width": 3}, {"branches": 0}],
     "eagle3": [{"budget": 16, "beam": 3, "top_k": 4, "steps": 2}, {"budget": 5, "beam": 3, "top_k": 4, "steps": 4}],
     "sequoia": [{}, {"size": "hardware"}],
+    "router": [
+        {"routes": "ddtree:budget=16|ar", "cuts": "0.8"},
+        {"routes": "ar|chain|ddtree:budget=16", "by": "accepted", "cuts": "-1|1"},
+        {"routes": "chain:length=2|eagle3:budget=5,beam=3,top_k=4,steps=2|entropy-width", "cuts": "0.5|1.2"},
+        {"routes": "d2sd:budget=9,branches=2|ddtree:budget=3", "by": "context", "cuts": "5"},
+    ],
+    "whiflash": [
+        {"entropy": 0.9, "sure": "ddtree:budget=8", "unsure": "eagle3:budget=5,beam=3,top_k=4,steps=2"},
+        {"entropy": 0.4, "unsure": "eagle3:budget=5,beam=3,top_k=4,steps=2"},
+    ],
 }
 
 
@@ -32,6 +45,9 @@ ARTEFACTS = FullArtefacts()
 
 def made(name: str, given: dict[str, object]) -> AnyPolicy:
     """A policy; settings that must be given, and are not, are 16."""
+    if issubclass(POLICIES[name], RoutedRecipe):  # type: ignore[arg-type]
+        quoted = ",".join(f"{key}={json.dumps(value)}" for key, value in given.items())
+        return parse_policies([f"{name}:{quoted}"], ARTEFACTS)[0].policy
     required = {one.name: 16 for one in fields(POLICIES[name]) if one.init and one.default is MISSING}  # type: ignore[arg-type]
     policy = POLICIES[name](**{**required, **given})
     return replace(policy.compose(ARTEFACTS), label=f"{name}:{given}") if isinstance(policy, Composed) else policy

@@ -66,6 +66,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("orders",),
         ("rules",),
         ("composition",),
+        ("routing",),
         ("named",),
         ("engine", "fits", "conformance"),
         ("__init__",),

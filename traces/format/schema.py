@@ -89,6 +89,9 @@ def channel_schema(kind: str, depth: int) -> Schema:
 UNREAD = ("outside_log_mass", "target_log_probs")
 """The columns of a channel that a replay does not read."""
 
+TARGET_LAW_COLUMNS = ("sequence", "position", "entropy")
+"""The columns of the target's rows that a replay reads where a policy asks how sure the target was."""
+
 REPLAY_COLUMNS = ("sequence", "position", "counts", "ids", "log_probs", "entropy", "true_rank")
 """The columns of a draft set that a replay reads."""
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from simlab.arrays import Bools
+from simlab.arrays import Bools, read_only
+from simlab.channels import TargetLawRows
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.fetching.fetched import fetched_file
@@ -22,11 +23,25 @@ from simlab.traces.format.files import (
     tokens_file,
     unreadable,
 )
-from simlab.traces.format.frames import draft_columns_of, draft_rows_of, sequences_of, token_rows_of
+from simlab.traces.format.frames import (
+    draft_columns_of,
+    draft_rows_of,
+    floats_of,
+    sequences_of,
+    spans,
+    token_rows_of,
+)
 from simlab.traces.format.manifest import FileInfo, Manifest
 from simlab.traces.format.records import DraftColumns, SequenceRecord, TokenRows
 from simlab.traces.format.row_checks import check_draft_rows, check_token_rows
-from simlab.traces.format.schema import Schema, draft_schema, replay_schema, sequences_schema, tokens_schema
+from simlab.traces.format.schema import (
+    TARGET_LAW_COLUMNS,
+    Schema,
+    draft_schema,
+    replay_schema,
+    sequences_schema,
+    tokens_schema,
+)
 from simlab.traces.parquet.checks import check_promised
 from simlab.traces.parquet.sizes import parquet_sizes
 
@@ -59,6 +74,23 @@ def read_token_rows(
         parts = list(token_rows_of(rows, lengths))
     check_token_rows(parts, texts, manifest.vocab_size, f"{name} in {place}")
     return iter(parts)
+
+
+def read_target_law(
+    place: str | Path, manifest: Manifest, shard: int, texts: Sequence[SequenceRecord]
+) -> TargetLawRows:
+    """How sure the target was of each root, for all texts of a shard; no other column of its rows is decoded.
+
+    Raises:
+        TraceError: the file is missing, damaged, or of other texts.
+    """
+    lengths, name = [len(record.text) for record in texts], tokens_file(shard)
+    schema = {one: dtype for one, dtype in tokens_schema(manifest.vocab_size).items() if one in TARGET_LAW_COLUMNS}
+    rows = read_rows(place, manifest, name, schema, texts, lengths)
+    with damage_named(place, name):
+        # The last token of a text is no root.
+        parts = [np.arange(first, last - 1) for first, last in spans(lengths)]
+        return TargetLawRows(read_only(floats_of(rows["entropy"])[np.concatenate(parts)]))
 
 
 def read_draft_rows(

@@ -17,6 +17,9 @@ Results: TypeAlias = pl.DataFrame
 
 KINDS = ("predicted", "measured")
 
+HINDSIGHT, BEST_BUDGET, BEST_ROUTES = BOUNDS = ("hindsight", "hindsight-budget", "hindsight-routes")
+"""Names of rows that are told the answer: the fewest rounds, the best budget and the best route in each round."""
+
 SECONDS = tuple(f"{stage}_s" for stage in STAGES)
 """The column of each stage."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simlab.errors import UsageError, at_the_door
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policy import routes_of
 from simlab.real_runner.confirm.log import LOG, check_out
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.execution.executions import EAGER
@@ -192,7 +193,7 @@ def _check_no_channels(policies: Sequence[NamedPolicy]) -> None:
         UsageError: a policy reads a channel.
     """
     for named in policies:
-        for need in named.policy.needs.channels:
+        for need in named.policy.needs.made:
             raise UsageError(
                 f"{named.label} reads the channel {need.name}, which is added to a finished trace; record the prompts "
                 "with `simlab record --prompts FILE --out DIR`, add it with `simlab record --trace DIR --add-channel "
@@ -235,8 +236,9 @@ def _recorded(
     tap_offset: str | None,
 ) -> Trace:
     """Record prompts so that every policy finds what it reads."""
-    needs = [one.policy.needs for one in policies]
-    whole = [one.policy.budget for one in policies if one.policy.needs.draft and one.policy.needs.top_k is None]
+    every = [route for one in policies for route in routes_of(one.policy) or (one.policy,)]
+    needs = [one.needs for one in every]
+    whole = [one.budget for one in every if one.needs.draft and one.needs.top_k is None]
     return record(
         value_or(options.target, TARGET),
         value_or(options.draft, DRAFTER),

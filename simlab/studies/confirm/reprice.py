@@ -8,7 +8,7 @@ import numpy as np
 from simlab.analysis.confirm.staleness import Staleness, TimedRounds, staleness
 from simlab.arrays import Longs
 from simlab.cost import GRID_STAGES, STAGES, is_plain
-from simlab.policy import is_plain_decoding
+from simlab.policy import is_plain_decoding, routes_of
 from simlab.real_runner.confirm.entries import ROUND_COLUMNS, FinishedRun, FinishedSequence
 from simlab.real_runner.confirm.setup import ConfirmSetup
 from simlab.studies.inputs.prices import Prices
@@ -29,7 +29,9 @@ def staleness_of(setup: ConfirmSetup, sequences: Sequence[FinishedSequence], pri
     """
     if prices.cost is None or setup.options.batch != 1:
         return None
-    drafting = [(one.policy_id, prices.cost_of(one.policy)) for one in setup.policies if one.policy.needs.draft]
+    # Rounds of a router take routes of different stages, and the log does not say which.
+    every = [one for one in setup.policies if one.policy.needs.draft and not routes_of(one.policy)]
+    drafting = [(one.policy_id, prices.cost_of(one.policy)) for one in every]
     plain = next(one.policy_id for one in setup.policies if is_plain_decoding(one.policy))
     return staleness(
         _timed(setup, sequences, plain),

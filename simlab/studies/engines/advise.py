@@ -12,13 +12,13 @@ from simlab.policies.named.chain import most_drafted
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.batch_prices import measured_prices
-from simlab.studies.inputs.priced_policies import HINDSIGHT, PricedPolicies
+from simlab.studies.inputs.priced_policies import PricedPolicies
 from simlab.studies.inputs.prices import Prices, prices_of_batch
 from simlab.studies.inputs.trace import TraceSource, first_prompts, opened
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.result import StudyResult
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import Results, results_at
+from simlab.traces.results.rows import HINDSIGHT, Results, results_at
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _BUDGETS = (2, 4, 8, 16, 32, 64, 128)

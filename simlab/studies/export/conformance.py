@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simlab.channels.needs import channels_read
+from simlab.channels.needs import channels_made, channels_read
 from simlab.errors import UsageError
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.conformance import FORMAT, FORMAT_VERSION, conformance_rounds, stages_of
@@ -67,7 +67,7 @@ def _policy(text: str, prices: Prices, trace: Trace, draft: str) -> NamedPolicy:
 
 def _header(one: NamedPolicy, trace: Trace, draft: str, num_rounds: int) -> dict[str, object]:
     """What the rounds are of, and how many there are."""
-    manifest, needs, channels = trace.manifest, one.policy.needs, channels_read([one.policy])
+    manifest, needs, channels = trace.manifest, one.policy.needs, channels_made([one.policy])
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,

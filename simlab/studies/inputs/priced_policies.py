@@ -10,9 +10,7 @@ from simlab.policies.parsing.parse import NamedPolicy, parse_policies
 from simlab.studies.inputs.artefacts import TraceArtefacts
 from simlab.studies.inputs.prices import Prices, prices_for_trace, prices_of_batch, what_if_prices
 from simlab.traces.reader import Trace
-
-HINDSIGHT, BEST_BUDGET = "hindsight", "hindsight-budget"
-"""Names under which bounds stand beside policies: the fewest rounds, and the best budget in each round."""
+from simlab.traces.results.rows import HINDSIGHT
 
 
 @dataclass(frozen=True, slots=True)

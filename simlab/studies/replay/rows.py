@@ -1,23 +1,38 @@
 """What the rounds of one text come to, as result rows."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
 
-from simlab.channels.needs import channels_read
+from simlab.channels import TARGET
+from simlab.channels.needs import channels_made, channels_read
 from simlab.cost import STAGES, CostTable
 from simlab.ids import content_id
-from simlab.policies.engine.hindsight import best_budgets_in_hindsight, fewest_rounds
-from simlab.policies.engine.replay import Replay, ReplaySums, empty_replay_sums, sums_of_rounds
+from simlab.policies.engine.hindsight import (
+    best_budgets_in_hindsight,
+    best_routes_in_hindsight,
+    fewest_rounds,
+    without_catch_up,
+)
+from simlab.policies.engine.replay import Replay, ReplaySums, empty_replay_sums, sums_of_policy, sums_of_rounds
+from simlab.policies.engine.routed import can_walk
 from simlab.policies.parsing.parse import NamedPolicy
+from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy, ChannelNeed
 from simlab.recorded import RecordedSequence, RecordedTexts
-from simlab.studies.inputs.priced_policies import BEST_BUDGET, HINDSIGHT, PricedPolicies, largest_budget
+from simlab.studies.inputs.priced_policies import PricedPolicies, largest_budget
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import Results, channel_ids_text, results_of_texts
+from simlab.traces.results.rows import (
+    BEST_BUDGET,
+    BEST_ROUTES,
+    HINDSIGHT,
+    Results,
+    channel_ids_text,
+    results_of_texts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +45,7 @@ class ReplayRow:
         policy: None for a bound.
         budget: of a bound; 0 for a policy.
         channels: whose lists a bound reads too.
+        router: whose routes a bound takes; None: it takes none.
     """
 
     identity: Mapping[str, str]
@@ -37,6 +53,7 @@ class ReplayRow:
     policy: NamedPolicy | None
     budget: int
     channels: tuple[ChannelNeed, ...] = ()
+    router: RoutedPolicy | None = None
 
     @property
     def policy_id(self) -> str:
@@ -45,7 +62,7 @@ class ReplayRow:
 
     def channel_ids(self, trace: Trace) -> str:
         """The column of that name: the ids of the channels of a trace that are read."""
-        return channel_ids_text({name: trace.channel_ids[name] for name in self.channels_read})
+        return channel_ids_text({name: trace.channel_ids[name] for name in self.channels_read if name != TARGET})
 
     @property
     def cost(self) -> CostTable | None:
@@ -79,7 +96,7 @@ def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budget
         depth: of the draft set.
         best_budgets: whether the best budget in each round is wanted, where there are prices.
     """
-    channels = tuple(dict.fromkeys(need for one in asked.policies for need in one.policy.needs.channels))
+    channels = tuple(dict.fromkeys(need for one in asked.policies for need in one.policy.needs.made))
     budget = largest_budget(asked.policies, depth)
     lists = {"channels": repr(channels)} if channels else {}
     label = f"{HINDSIGHT}:budget={budget}"
@@ -90,11 +107,27 @@ def bound_rows(asked: PricedPolicies, exact_budget: int, depth: int, best_budget
         label = f"{HINDSIGHT}:best<={most}"
         settings = {"budget": most, "order": "ddtree"}
         found.append(_bound(BEST_BUDGET, label, settings, {"cost": cost.cost_id}, asked.prices, most))
-    return found
+    return [*found, *_route_bounds(asked)]
+
+
+def _route_bounds(asked: PricedPolicies) -> Iterator[ReplayRow]:
+    """One for the routes of each router, where all of them have layers and prices."""
+    cost, seen = asked.prices.cost, set[tuple[str, ...]]()
+    for one in asked.policies:
+        router = one.policy
+        if cost is None or not isinstance(router, RoutedPolicy) or not can_walk(router):
+            continue
+        ids = tuple(router.artefacts.values())
+        if ids in seen or asked.prices.why_unpriced(router):
+            continue
+        seen.add(ids)
+        label = f"{HINDSIGHT}:routes={router.described_routes}"
+        found = _bound(BEST_ROUTES, label, {"routes": router.described_routes}, dict(router.artefacts), asked.prices, 0)
+        yield replace(found, channels=router.needs.made, router=router)
 
 
 def _bound(
-    name: str, label: str, settings: dict[str, object], artefacts: dict[str, str], prices: Prices, budget: int
+    name: str, label: str, settings: Mapping[str, object], artefacts: dict[str, str], prices: Prices, budget: int
 ) -> ReplayRow:
 
     bound_id = content_id({"name": name, "settings": settings, "artefacts": artefacts})
@@ -135,6 +168,9 @@ class ReadyRows:
 def _bound_sums(row: ReplayRow, texts: RecordedTexts) -> ReplaySums:
 
     cost = row.prices.cost
+    if row.router is not None and cost is not None:
+        rounds, free = best_routes_in_hindsight(texts, cost, row.router.routes), without_catch_up(cost)
+        return sums_of_policy(row.router, rounds, texts, free)
     if row.identity["name"] == BEST_BUDGET and cost is not None:
         rounds = best_budgets_in_hindsight(texts, cost, row.budget)
     else:
@@ -160,7 +196,7 @@ def results_of(rows: Sequence[ReplayRow], sums: ReplaySums, texts: RecordedTexts
 
 def channel_ids_read(policies: Iterable[AnyPolicy], trace: Trace) -> str:
     """The column ``channel_ids`` of result rows: the ids of those channels of a trace that policies read."""
-    return channel_ids_text({name: trace.channel_ids[name] for name in channels_read(policies)})
+    return channel_ids_text({name: trace.channel_ids[name] for name in channels_made(policies)})
 
 
 def _text_columns(texts: RecordedTexts) -> dict[str, list[object]]:

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 
 from simlab.analysis.table.summaries import Summary, summarise
 from simlab.analysis.table.text import ends, is_known, summary_blocks, summary_notes, summary_table, within_width
-from simlab.studies.inputs.priced_policies import BEST_BUDGET, HINDSIGHT
 from simlab.studies.inputs.prices import Prices
 from simlab.traces.reader import Trace
-from simlab.traces.results.rows import Results, results_at
+from simlab.traces.results.rows import BEST_BUDGET, BEST_ROUTES, BOUNDS, HINDSIGHT, Results, results_at
 
 _BOUNDS = (
     f"The {HINDSIGHT} rows are oracle upper bounds, which know the target's text; they are no policies. The first\n"
     "has the fewest rounds of any tree. The other (best) has oracle budgets: ddtree's tokens, each round with the\n"
     "budget that makes the whole text fastest; no other choice of its budgets is faster by this latency profile."
+)
+
+_ROUTES = (
+    "A row of routes in hindsight has the same routes as a router, each round the one that makes the whole text\n"
+    "fastest: no rule among them is faster by this latency profile."
 )
 
 
@@ -74,12 +78,14 @@ def table_text(rows: Results, prices: Prices, by: str | None = None) -> str:
 
 
 def _bounds(found: Sequence[Summary]) -> str:
-    return f"\n{_BOUNDS}" if any(one.name == BEST_BUDGET for one in found) else ""
+    names = {one.name for one in found}
+    notes = [note for name, note in ((BEST_BUDGET, _BOUNDS), (BEST_ROUTES, _ROUTES)) if name in names]
+    return "".join(f"\n{note}" for note in notes)
 
 
 def _fastest(found: Sequence[Summary]) -> Summary:
     """The policy with the most predicted tokens per second; a bound is none."""
-    policies = [one for one in found if one.name not in (HINDSIGHT, BEST_BUDGET)]
+    policies = [one for one in found if one.name not in BOUNDS]
     return max(policies, key=lambda one: one.speed.tokens_per_s)
 
 

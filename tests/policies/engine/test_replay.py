@@ -61,6 +61,17 @@ SETTINGS: dict[str, list[str]] = {
         one.replace("channel=taps", "channel=taps,pool_beam=3").replace("pool_beam=10", "pool_beam=3,top_k=4,steps=4")
         for one in Tree.variants
     ],
+    "router": [
+        'routes="ddtree:budget=9|ar",cuts=0.8/1.5',
+        'routes="ar|chain|ddtree:budget=16|survival:budget=9",by=accepted,cuts="-1|0|2"',
+        'routes="chain:length=2|eagle3:budget=5,beam=3,top_k=4,steps=2|caddtree:budget=9",cuts="0.5|1.2"',
+        'routes="jetspec-extended:tree_budget=9,gap=0.1,length=2|ddtree:budget=3",by=context,cuts=5',
+        'routes="d2sd:budget=9,branches=2|chain",by=context,cuts=4',
+    ],
+    "whiflash": [
+        'entropy=0.9,sure="ddtree:budget=8",unsure="eagle3:budget=5,beam=3,top_k=4,steps=2"',
+        'entropy=0.4/1,unsure="eagle3:budget=5,beam=3,top_k=4,steps=2"',
+    ],
     "calibrated": ["", "stop=survival", "stop=ratio", "stop=floor", "stop=price", "budget=5,top_k=3"],
 }
 
