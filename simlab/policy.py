@@ -325,9 +325,10 @@ def catch_up_name(drafter: str) -> str:
     return f"catch-up.{drafter}" if drafter else "catch-up"
 
 
-def is_catch_up(name: str) -> bool:
-    """Whether prices of that name are those of catching up."""
-    return name.partition(".")[0] == catch_up_name(DRAFTER)
+def caught_up(name: str) -> str | None:
+    """What catches up at prices of that name, as `drafters_of` has it; None: they are of something else."""
+    first, _, drafter = name.partition(".")
+    return drafter if first == catch_up_name(DRAFTER) else None
 
 
 def modelled_s(policy: AnyPolicy, context_length: int, num_drafted: int) -> float:

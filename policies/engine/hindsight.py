@@ -24,7 +24,7 @@ from simlab.policies.orders.lattice_sources import source_of, true_reaches
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.orders.walk import walk_layer
 from simlab.policies.routing.route_walk import RouteTrees, walk_routes
-from simlab.policy import AnyPolicy, ChannelNeed, is_catch_up
+from simlab.policy import AnyPolicy, ChannelNeed, caught_up
 from simlab.recorded import RecordedTexts
 
 
@@ -189,5 +189,5 @@ def _best_routes(accepted: Longs, seconds: Doubles, firsts: Longs) -> Ints:
 
 def without_catch_up(cost: CostTable) -> CostTable:
     """Prices at which a drafter that missed some of the text reads it in no time."""
-    channels = {name: one for name, one in cost.channels.items() if not is_catch_up(name)}
+    channels = {name: one for name, one in cost.channels.items() if caught_up(name) is None}
     return replace(cost, channels=channels, draws=tuple(without_catch_up(one) for one in cost.draws))

@@ -74,20 +74,20 @@ def _default_units(settings: Mapping[str, object], key: str | None) -> int:
     return value
 
 
-def with_channels(path: Path, earlier: CostFile, channels: Mapping[str, TimedChannel]) -> CostFile:
-    """A file that is gone on with, and what is to be timed of channels besides: further ones, and further units.
+def with_channels(path: Path, earlier: CostFile, entries: Mapping[str, CostChannel]) -> CostFile:
+    """A file that is gone on with, and what is to be timed besides: further channels, and further units.
 
     Raises:
         CostError: the file has a channel of the same name that was made otherwise.
     """
     found = dict(earlier.channels)
-    for name, one in channels.items():
-        before = found.get(name, one.entry)
-        difference = before.difference(one.entry.kind, one.entry.producer, one.entry.settings)
+    for name, one in entries.items():
+        before = found.get(name, one)
+        difference = before.difference(one.kind, one.producer, one.settings)
         if difference is not None:
             raise CostError(
                 f"the channel {name} of {path} was measured with {difference}; samples of the two do not belong "
                 f"together: give another --out, or another name in --channel {name}=CHECKPOINT"
             )
-        found[name] = replace(before, units=tuple(sorted({*before.units, *one.entry.units})))
+        found[name] = replace(before, units=tuple(sorted({*before.units, *one.units})))
     return replace(earlier, channels=found)

@@ -10,6 +10,7 @@ from simlab.real_runner.execution.graph_sizes import node_counts_at_steps
 from simlab.real_runner.targets.hub_files import at_revision
 from simlab.sampling.choice import Sampling
 from simlab.traces.artefacts.cost import MOST_CELLS, CostFile
+from simlab.traces.artefacts.cost_channel import CATCH_UP
 from simlab.traces.format.manifest_entries import check_name
 
 NODE_COUNTS = (0, 1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -58,6 +59,7 @@ class ProfileOptions:
         device_map: ``auto`` spreads the target over devices; None: one has it.
         channels: what else is timed, by the channel's name, in rounds of its own.
         block: slots of the drafter's block, the root's counted; None: as the checkpoint has it.
+        catch_up: tokens that a drafter missed, rising from 1: drafting is timed where so many wait to be read.
     """
 
     target: str
@@ -82,6 +84,7 @@ class ProfileOptions:
     device_map: str | None = None
     channels: Mapping[str, ProfileChannel] = field(default_factory=dict)
     block: int | None = None
+    catch_up: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.text:
@@ -105,6 +108,7 @@ class ProfileOptions:
             raise ValueError(f"the time limit must not be negative; got {self.time_limit_s:g} s")
         for name in self.channels:
             check_name("channel", name)
+        self._check_catch_up()
         if self.channels and (self.batch != 1 or self.execution != EAGER):
             raise ValueError(
                 f"channels are made for one text at a time, by {EAGER} passes; leave --batch and --execution out, or "
@@ -115,6 +119,15 @@ class ProfileOptions:
         check_device_map(self.device_map, others)
         # Sampling refuses what is no temperature, share or count.
         _ = self.sampling
+
+    def _check_catch_up(self) -> None:
+        if self.catch_up and (not _rise(self.catch_up) or self.catch_up[0] != 1):
+            raise ValueError(f"missed tokens must rise from 1, which stands for none; got {_listed(self.catch_up)}")
+        if self.catch_up and (self.batch != 1 or self.execution != EAGER):
+            raise ValueError(
+                f"drafters catch up with one text at a time, by {EAGER} passes; leave --batch and --execution out, or "
+                "--catch-up"
+            )
 
     @property
     def may_stop(self) -> bool:
@@ -139,6 +152,7 @@ class ProfileSettings:
     Attributes:
         node_counts: None: those that go with the execution; see `node_counts_for`.
         channels: by name; their networks lie where the file says.
+        catch_up: tokens that a drafter missed.
     """
 
     target: str
@@ -154,6 +168,7 @@ class ProfileSettings:
     threads: int | None = None
     execution: str = EAGER
     channels: Mapping[str, ProfileChannel] = field(default_factory=dict)
+    catch_up: tuple[int, ...] = ()
 
 
 def settings_of(file: CostFile) -> ProfileSettings:
@@ -174,7 +189,9 @@ def settings_of(file: CostFile) -> ProfileSettings:
         channels={
             name: ProfileChannel(at_revision(one.producer.name, one.producer.revision), one.settings, one.units)
             for name, one in file.channels.items()
+            if one.kind != CATCH_UP
         },
+        catch_up=next((one.units for one in file.channels.values() if one.kind == CATCH_UP), ()),
     )
 
 

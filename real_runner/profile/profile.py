@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,13 @@ import torch
 from tqdm import tqdm
 
 from simlab.arrays import Ints
+from simlab.cost import StageSeconds
 from simlab.errors import CostError, PromptError
+from simlab.policy import caught_up
 from simlab.real_runner.decoding.timer import Clock, clock_of
 from simlab.real_runner.models import Models, load_models, within_memory
 from simlab.real_runner.profile.batches import BatchPlainStepTimer, BatchRoundTimer
+from simlab.real_runner.profile.catch_up import FEWEST_READ, CatchUpTimer, catch_up_entries
 from simlab.real_runner.profile.channels import TimedChannel, load_channels, with_channels
 from simlab.real_runner.profile.options import ProfileOptions
 from simlab.real_runner.profile.rounds import (
@@ -86,10 +90,12 @@ def _profile(options: ProfileOptions, earlier: CostFile | None) -> ProfileResult
         settle_tap_offset(models, options.tap_offset, _samples(models.target, options.text))
     check_grid(models, options.contexts[-1], options.node_counts[-1])
     channels = load_channels(options.channels, models)
-    file = empty_file(options, models, {name: one.entry for name, one in channels.items()})
+    entries = {name: one.entry for name, one in channels.items()}
+    entries |= catch_up_entries(options.catch_up, options.draft, models, channels)
+    file = empty_file(options, models, entries)
     if earlier is not None:
         check_same(options.out, earlier, file)
-        file = replace(with_channels(options.out, earlier, channels), repeats=max(earlier.repeats, options.repeats))
+        file = replace(with_channels(options.out, earlier, entries), repeats=max(earlier.repeats, options.repeats))
     todo = ProfileSweeps(file, MOST_REPEATS if options.may_stop else options.repeats)
     if todo.num_left:
         _measure(options, models, channels, todo)
@@ -179,8 +185,7 @@ def _visitor(
     longest, most = options.contexts[-1], options.node_counts[-1]
     token_ids = _token_ids(models.target, options.text, longest)
     plain, rounds = _begun(options, models, token_ids, clock)
-    of_channels = _with_channels(options, models, channels, todo, token_ids, clock)
-    middle = options.node_counts[len(options.node_counts) // 2]
+    of_channels = _with_channels(options, models, channels, todo, clock)
     visited: set[GridPoint | ChannelPoint] = set()
 
     def visit(place: GridPoint | ChannelPoint, plain_first: bool) -> None:
@@ -189,7 +194,7 @@ def _visitor(
         visited.add(place)
         before = plain.visit(context, num_unmeasured) if plain_first else None
         if isinstance(place, ChannelPoint):
-            timed = of_channels[place].visit(middle, num_unmeasured)
+            timed = of_channels[place](num_unmeasured)
         else:
             timed = rounds[context].visit(place[0], num_unmeasured)
         todo.add(place, timed, plain.visit(context, num_unmeasured) if before is None else before)
@@ -228,16 +233,31 @@ def _with_channels(
     models: Models,
     channels: Mapping[str, TimedChannel],
     todo: ProfileSweeps,
-    token_ids: Ints,
     clock: Clock,
-) -> dict[ChannelPoint, RoundTimer]:
-    """Rounds in which a channel is made, at each of its places that is still to be visited."""
-    most, sampling, found = options.node_counts[-1], options.sampling, {}
+) -> dict[ChannelPoint, Callable[[int], list[StageSeconds]]]:
+    """What visits the places of channels, and of catching up, that are still to be visited.
+
+    Each is given how many rounds are not measured.
+    """
+    most, middle = options.node_counts[-1], options.node_counts[len(options.node_counts) // 2]
+    longest, missed = options.contexts[-1], max(options.catch_up, default=0)
+    token_ids = _token_ids(models.target, options.text, max(longest, missed + FEWEST_READ) + 1)
+    found, late = dict[ChannelPoint, Callable[[int], list[StageSeconds]]](), dict[tuple[str, int], CatchUpTimer]()
     for place in todo.channel_places_left:
-        channel = channels[place.channel]
-        making = replace(models, channels={place.channel: channel.producer})
-        needs = (channel.need(place.channel, place.units),)
-        found[place] = RoundTimer(making, most, token_ids, place.context, sampling, clock, needs)
+        drafter = caught_up(place.channel)
+        channel = channels.get(place.channel if drafter is None else drafter)
+        name = place.channel if drafter is None else drafter
+        making = models if channel is None else replace(models, channels={name: channel.producer})
+        if drafter is not None:
+            need = None if channel is None else channel.need(name, channel.entry.units[0])
+            key = place.channel, place.context
+            if key not in late:
+                late[key] = CatchUpTimer(making, need, token_ids, place.context, clock)
+            found[place] = partial(late[key].visit, place.units)
+        elif channel is not None:
+            needs = (channel.need(name, place.units),)
+            timer = RoundTimer(making, most, token_ids, place.context, options.sampling, clock, needs)
+            found[place] = partial(timer.visit, middle)
     return found
 
 

@@ -111,6 +111,14 @@ def _add_grid(group: argparse._ArgumentGroup) -> None:
         help="how much of a channel is made, such as 4,8,16: of a TreeFlash head its `previous` (default: as its "
         "settings have it)",
     )
+    group.add_argument(
+        "--catch-up",
+        type=_missed,
+        metavar="LIST",
+        help="time drafts that read so many missed tokens first, such as 1,16,64,256 (1 stands for none and is always "
+        "measured): what a router's drafters take that did not run for a while, the drafter's and those of each "
+        "--channel that reads the text itself",
+    )
 
 
 _number = between(0, _HIGHEST)
@@ -125,6 +133,10 @@ def _contexts(text: str) -> tuple[int, ...]:
     if found[0] == 0:
         raise argparse.ArgumentTypeError(f"expected whole numbers, at least 1; got {text!r}")
     return found
+
+
+def _missed(text: str) -> tuple[int, ...]:
+    return tuple(sorted({1, *_contexts(text)}))
 
 
 def _whole_numbers(text: str) -> list[int]:
@@ -178,6 +190,7 @@ def run(options: argparse.Namespace) -> int:
         time_limit=options.time_limit,
         resume=options.resume,
         channels=channels,
+        catch_up=options.catch_up,
     )
     if table.num_visits == 0:
         print(f"{options.out} has {table.file.repeats} samples of everything; nothing was measured", file=sys.stderr)

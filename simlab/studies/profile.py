@@ -118,6 +118,7 @@ def profile(
     time_limit: float | None = None,
     resume: bool = False,
     channels: Mapping[str, ProfileChannel] | None = None,
+    catch_up: Sequence[int] | None = None,
 ) -> ProfileTable:
     """Measure what rounds cost on this machine, and write it to a cost file.
 
@@ -147,6 +148,8 @@ def profile(
         time_limit: end after so many minutes of measuring, once every cell has been measured.
         resume: go on with the file at ``out``, if there is one.
         channels: what else is timed, by the channel's name; with ``resume`` besides those that the file has.
+        catch_up: tokens that a drafter missed, rising from 1: what drafting takes where so many wait to be read, of the
+            drafter and of each channel whose network reads the text itself; for routers.
 
     Raises:
         SimlabError: options do not fit each other, models cannot be used, or the file at ``out`` is of another
@@ -182,6 +185,7 @@ def profile(
             until_interval=until_interval,
             time_limit_s=None if time_limit is None else 60 * time_limit,
             channels={**begun.channels, **(channels or {})},
+            catch_up=begun.catch_up if catch_up is None else tuple(catch_up),
         )
     done = run_profile(options)
     return ProfileTable(path, done.file, done.num_visits)

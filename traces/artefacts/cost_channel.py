@@ -10,6 +10,9 @@ from simlab.policy import UNITS, counted_setting
 from simlab.traces.format.json_fields import Json, JsonFields
 from simlab.traces.format.manifest_entries import ModelInfo
 
+CATCH_UP = "catch-up"
+"""In place of a channel's kind: what drafting takes by how many tokens more than usual wait to be read."""
+
 
 def bounds_of(kind: str, settings: Mapping[str, object]) -> dict[str, object]:
     """The settings of a channel that its price depends on besides its units: not what a recording counted in it.
@@ -26,7 +29,7 @@ class CostChannel:
     """A channel whose making was timed.
 
     Attributes:
-        kind: one of `simlab.channels.KINDS`.
+        kind: one of `simlab.channels.KINDS`, or `CATCH_UP`.
         producer: the network that makes it.
         settings: all that bounded it, but for what units count; see `bounds_of`.
         units: those that were timed, ascending from 1 or above.
@@ -52,6 +55,8 @@ class CostChannel:
     @property
     def counted(self) -> str:
         """What its units count; a pool with the depth of its drafter among its settings is timed whole."""
+        if self.kind == CATCH_UP:
+            return "missed tokens"
         key = UNITS.get(self.kind)
         return "units" if key is None or (self.kind == POOL and "depth" in self.settings) else key
 

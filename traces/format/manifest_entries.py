@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from simlab.channels import BRANCHES, KINDS, POOL, TRANSITIONS
+from simlab.channels import BRANCHES, KINDS, POOL, TARGET, TRANSITIONS
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.limits.typed_numbers import MOST_COUNT
 from simlab.traces.format.json_fields import Json
@@ -173,8 +173,11 @@ def check_name(kind: str, name: str) -> None:
         name: of a draft set or channel.
 
     Raises:
-        ValueError: it is not lower-case letters, digits, ``_``, ``.`` and ``-``.
+        ValueError: it is not lower-case letters, digits, ``_``, ``.`` and ``-``, or a channel has the name of the
+            target's own law.
     """
+    if kind == "channel" and name == TARGET:
+        raise ValueError(f"{TARGET!r} names the target's own law, which every trace has; give the channel another name")
     if not _NAME.fullmatch(name):
         raise ValueError(f"the name of a {kind} is lower-case letters, digits, '_', '.', '-'; got {name!r}")
 

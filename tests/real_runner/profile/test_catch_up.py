@@ -1,0 +1,147 @@
+"""Drafts of which some of the text is still to be read: what is timed, what is read, and what the file says of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import random_trees
+import tiny_models
+import torch
+from random_eagle3 import random_eagle3_for
+from random_redrafts import random_redrafts
+
+from simlab.cli.main import main
+from simlab.errors import ModelError
+from simlab.policy import ChannelNeed
+from simlab.real_runner.decoding import drafting
+from simlab.real_runner.drafters.text_context import TextContext
+from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
+from simlab.real_runner.heads.eagle3.producer import eagle3_producer
+from simlab.real_runner.models import Models
+from simlab.real_runner.profile.catch_up import FEWEST_READ, CatchUpTimer
+from simlab.real_runner.profile.options import ProfileOptions, settings_of
+from simlab.real_runner.profile.profile import profile
+from simlab.real_runner.profile.rounds import MEASURED_ROUNDS
+from simlab.studies.inputs.prices import cost_table_of
+from simlab.traces.artefacts.cost import read_cost_file
+from simlab.traces.artefacts.cost_channel import CATCH_UP
+
+TEXT = "Draft a tree, verify it in one pass, and keep what the target would have said. " * 9
+VOCAB_SIZE, NUM_TOKENS = 12, 60
+EAGLE = ChannelNeed("eagle3", "pool", (("steps", 2),), (("beam", 4), ("top_k", 5)))
+REDRAFTS = ChannelNeed("d2sd", "branches", (("branches", 1), ("top_k", 2)))
+
+
+def models_of(seed: int = 0) -> Models:
+    models = random_trees.random_models("qwen3", seed, VOCAB_SIZE, torch.float32)
+    head = random_eagle3_for(models.target, seed, draft_vocab_size=9)
+    made = {
+        "eagle3": eagle3_producer(head, models.target, Eagle3Reach(beam=4, top_k=5, steps=2)),
+        "d2sd": random_redrafts(models, seed, top_k=5),
+    }
+    return replace(models, channels=made)
+
+
+class StepClock:
+    """A second passes with each look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.mark.parametrize("need", [None, EAGLE, REDRAFTS], ids=["drafter", "eagle3", "d2sd"])
+@pytest.mark.parametrize("missed", [1, 5, 40])
+def test_so_many_tokens_are_read_in_the_timed_part(
+    monkeypatch: pytest.MonkeyPatch, need: ChannelNeed | None, missed: int
+) -> None:
+    """The text is read once whole: before the timed part its beginning, in it the missed tokens alone."""
+    clock, tokens = StepClock(), np.arange(NUM_TOKENS, dtype=np.int32) % VOCAB_SIZE
+    timer = CatchUpTimer(models_of(), need, tokens, 20, clock)
+    lengths: list[int] = []
+    real = drafting.Drafting.read
+
+    def counted(self: drafting.Drafting, features: torch.Tensor) -> None:
+        lengths.append(features.shape[1])
+        real(self, features)
+
+    monkeypatch.setattr(drafting.Drafting, "read", counted)
+    found = timer.visit(missed, 2)
+    assert len(found) == MEASURED_ROUNDS
+    # One look when the draft is made, one where the channel was, as far as it is timed.
+    assert {one.channel_s for one in found} == {2.0 if need is None else 1.0}
+    end = max(20, missed + FEWEST_READ)
+    assert lengths[0] == end - missed
+    assert set(lengths[1:]) == {missed}
+
+
+def test_the_context_is_that_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a late drafter keeps of the text is as long as the text."""
+    seen: list[int] = []
+    real = TextContext.context
+
+    def watched(self: TextContext) -> object:
+        context = real(self)
+        seen.append(context.length)
+        return context
+
+    monkeypatch.setattr(TextContext, "context", watched)
+    tokens = np.arange(NUM_TOKENS, dtype=np.int32) % VOCAB_SIZE
+    CatchUpTimer(models_of(), None, tokens, 20, StepClock()).visit(6, 0)
+    assert seen == [14, 20] * MEASURED_ROUNDS
+
+
+def test_more_than_the_text_has_is_refused() -> None:
+    tokens = np.zeros(NUM_TOKENS, np.int32)
+    with pytest.raises(ModelError, match="give smaller --catch-up"):
+        CatchUpTimer(models_of(), None, tokens, 20, StepClock()).visit(NUM_TOKENS, 0)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return tiny_models.make_pair(tmp_path_factory.mktemp("pair"))
+
+
+def test_the_file_says_it_and_goes_on(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    target, draft = map(str, pair)
+    options = ProfileOptions(
+        target, draft, tmp_path / "cost.json", TEXT, (0, 2), (24, 60), repeats=MEASURED_ROUNDS, catch_up=(1, 4, 9)
+    )
+    file = profile(options).file
+    assert read_cost_file(options.out) == file
+    assert file.is_complete
+    entry = file.channels["catch-up"]
+    assert (entry.kind, entry.units, entry.counted) == (CATCH_UP, (1, 4, 9), "missed tokens")
+    assert entry.producer.digest == file.drafter.digest
+    assert settings_of(file).catch_up == (1, 4, 9)
+    assert settings_of(file).channels == {}
+    assert cost_table_of(file).channels["catch-up"].units.tolist() == [1, 4, 9]
+    again = profile(replace(options, resume=True))
+    assert again.num_visits == 0
+    more = profile(replace(options, resume=True, catch_up=(1, 20))).file
+    assert more.channels["catch-up"].units == (1, 4, 9, 20)
+    assert more.is_complete
+
+
+def test_as_typed(pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, draft = map(str, pair)
+    out = tmp_path / "cost.json"
+    options = ["--target", target, "--draft", draft, "--node-counts", "0,2", "--contexts", "24", "--repeats", "3"]
+    assert main(["profile", *options, "--out", str(out), "--catch-up", "4,16"]) == 0
+    assert "Milliseconds of the channel catch-up" in capsys.readouterr().out
+    assert read_cost_file(out).channels["catch-up"].units == (1, 4, 16)
+    assert main(["inspect", str(out)]) == 0
+    assert "missed tokens 1, 4, 16" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({"catch_up": (2, 4)}, "rise from 1"), ({"catch_up": (1, 4), "batch": 2}, "one text at a time")],
+)
+def test_what_cannot_be_timed(changes: dict[str, object], says: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=says):
+        ProfileOptions("T", "D", tmp_path / "cost.json", TEXT, **changes)  # type: ignore[arg-type]
