@@ -31,6 +31,7 @@ from simlab.policies.named.joint_budget import JointBudget
 from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.named.presto import Presto
 from simlab.policies.named.price import Price
+from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.policies.named.sequoia import Sequoia
 from simlab.policies.named.sglang_dspark import SglangDSpark
 from simlab.policies.named.spine_gap import SpineGap
@@ -68,6 +69,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy]] = {
     "jetspec-extended": JetSpecExtended,
     "eagle3": Eagle3,
     "treeflash": TreeFlash,
+    "self": SelfSpeculation,
     "tree": Tree,
 }
 

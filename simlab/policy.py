@@ -119,6 +119,7 @@ class Needs:
             exact up to the trace's ``exact_budget``.
         entropies: whether the entropy of the drafter's law at each depth is read, over its whole vocabulary.
         channels: what it reads beside the draft set; it sees no other channel, and of these no more than it declares.
+        own_masks: whether it says which nodes carry masks, so that the target must draft for itself: see `num_masked`.
 
     Raises:
         ValueError: a channel is declared twice, or by its name alone, or several are paid as they are asked for.
@@ -128,6 +129,7 @@ class Needs:
     top_k: int | None = 64
     entropies: bool = False
     channels: tuple[ChannelNeed, ...] = ()
+    own_masks: bool = False
 
     def __post_init__(self) -> None:
         if not all(isinstance(one, ChannelNeed) for one in self.channels):
@@ -237,6 +239,21 @@ def branches_asked(policy: AnyPolicy, draft: Draft, state: object) -> Asked:
         if limit is not None and len(set(lengths)) > limit:
             raise PolicyError(f"{policy!r} asks for {len(set(lengths))} branches, and declares that it reads {limit}")
     return asked
+
+
+def num_masked(policy: AnyPolicy, state: object, num_nodes: int) -> int:
+    """How many of the first nodes of a round's tree carry masks, where the target drafts for itself.
+
+    A policy says so by a method of this name with the argument ``state``, and declares ``own_masks``. Of any other
+    policy all nodes carry some, so that every root has a draft.
+
+    Args:
+        policy: any.
+        state: its memory before the round.
+        num_nodes: of the tree, the root counted.
+    """
+    own = getattr(policy, "num_masked", None)
+    return num_nodes if own is None else min(int(own(state)), num_nodes)
 
 
 def modelled_s(policy: AnyPolicy, context_length: int, num_drafted: int) -> float:

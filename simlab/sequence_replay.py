@@ -1,5 +1,6 @@
 """The walk over a recorded text: which rounds a policy would have had, exactly."""
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -215,6 +216,12 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
     """
     needs = policy.needs
     check_channels(policy, held)
+    if needs.own_masks and held.root_seen:
+        raise MissingChannelError(
+            f"{policy!r} says which nodes carry masks, which is of a target that drafts for itself, and the draft set "
+            f"{held.draft} is a drafter's; leave `masked` out, or record an adapter of the target: `simlab record "
+            f"--trace {shlex.quote(held.place)} --add-draft self=ADAPTER`"
+        )
     if not needs.draft:
         return
     if needs.top_k is None and policy.budget > held.exact_budget:

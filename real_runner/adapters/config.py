@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simlab.errors import ModelError
 
@@ -27,6 +27,7 @@ class AdapterConfig:
         target_digest: of the target's weights, see `simlab.real_runner.targets.model.Target`.
         num_layers: of the target.
         hidden_size: H, of the target.
+        vocab_size: of the target.
 
     Raises:
         ModelError: a size cannot be.
@@ -38,6 +39,7 @@ class AdapterConfig:
     target_digest: str
     num_layers: int
     hidden_size: int
+    vocab_size: int
 
     def __post_init__(self) -> None:
         for name, most in (
@@ -45,6 +47,7 @@ class AdapterConfig:
             ("num_masks", MOST_MASKS),
             ("num_layers", _LARGEST),
             ("hidden_size", _LARGEST),
+            ("vocab_size", _LARGEST),
         ):
             if not 1 <= getattr(self, name) <= most:
                 raise ModelError(
@@ -57,6 +60,37 @@ class AdapterConfig:
     def depth(self) -> int:
         """D, the positions drafted ahead: one for each mask."""
         return self.num_masks
+
+    @property
+    def block_size(self) -> int:
+        """The token that masks stand behind, and these."""
+        return self.num_masks + 1
+
+    @property
+    def target_layer_ids(self) -> tuple[int, ...]:
+        """Layers of the target whose states are read: none, since its own passes draft."""
+        return ()
+
+    @property
+    def draft_vocab_size(self) -> None:
+        """It proposes every token of the target."""
+        return
+
+    def with_block(self, size: int) -> "AdapterConfig":
+        """This adapter with fewer masks: the first of them do not know of those behind.
+
+        Args:
+            size: the token that they stand behind is counted.
+
+        Raises:
+            ModelError: it has no such masks.
+        """
+        if not 2 <= size <= self.block_size:
+            raise ModelError(
+                f"an adapter of {self.num_masks} masks drafts in blocks of 2 to {self.block_size}, the root counted; "
+                f"got {size}"
+            )
+        return replace(self, num_masks=size - 1)
 
     @property
     def scale(self) -> float:

@@ -34,6 +34,10 @@ class MaskRows:
     rows: Tensor
     slots: Tensor
 
+    def to(self, device: torch.device) -> "MaskRows":
+        """These on another device."""
+        return MaskRows(self.rows.to(device), self.slots.to(device))
+
 
 class LowRank(nn.Module):
     """What is added to one product: ``B(A x)``, times a scale."""
@@ -52,6 +56,29 @@ class LowRank(nn.Module):
         """``[..., out]`` of inputs ``[..., in]``, in their dtype."""
         inner = nn.functional.linear(x, self.lora_A.weight.to(x.dtype))
         return nn.functional.linear(inner, self.lora_B.weight.to(x.dtype)) * self.scale
+
+
+def config_for(target: Target, num_masks: int, rank: int, alpha: float) -> AdapterConfig:
+    """The sizes of an adapter of a target.
+
+    Args:
+        target: whose it is to be.
+        num_masks: k.
+        rank: r.
+        alpha: its changes are scaled by alpha / r.
+
+    Raises:
+        ModelError: a size cannot be.
+    """
+    return AdapterConfig(
+        rank=rank,
+        alpha=alpha,
+        num_masks=num_masks,
+        target_digest=target.digest,
+        num_layers=len(target.layers),
+        hidden_size=target.embedding.embedding_dim,
+        vocab_size=target.vocab_size,
+    )
 
 
 class GatedAdapter(nn.Module):
@@ -88,12 +115,17 @@ def check_target(config: AdapterConfig, target: Target) -> None:
             f"this adapter was trained for a target of the digest {config.target_digest}, and {target.name} has "
             f"{target.digest}; choose the target that it was trained for"
         )
-    sizes = (config.num_layers, config.hidden_size)
-    if sizes != (len(target.layers), target.embedding.embedding_dim):
-        raise ModelError(
-            f"this adapter is of {config.num_layers} layers and {config.hidden_size} wide, and {target.name} has "
-            f"{len(target.layers)} and {target.embedding.embedding_dim}; choose the target that it was trained for"
-        )
+    sizes = {
+        "layers": (config.num_layers, len(target.layers)),
+        "hidden size": (config.hidden_size, target.embedding.embedding_dim),
+        "vocabulary": (config.vocab_size, target.vocab_size),
+    }
+    for what, (wanted, present) in sizes.items():
+        if wanted != present:
+            raise ModelError(
+                f"this adapter was made for a target with {what} {wanted}; {target.name} has {present}; choose the "
+                "target that it was trained for"
+            )
 
 
 def _layer(config: AdapterConfig, target: Target, number: int) -> nn.ModuleDict:
@@ -140,11 +172,20 @@ def adapted(target: Target, adapter: GatedAdapter, masks: MaskRows) -> Iterator[
         def hook(module: nn.Module, call: _Hook) -> None:
             hooks.callback(module.register_forward_hook(call).remove)
 
+        hooks.callback(target.embedding.register_forward_pre_hook(_without_tokens(masks)).remove)
         hook(target.embedding, _embedding(adapter, masks))
         for number in range(len(target.layers)):
             for name in MODULES:
                 hook(_product(target, number, name), _changed(adapter.change(number, name), masks))
         yield
+
+
+def _without_tokens(masks: MaskRows) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...]]:
+    def blanked(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        ids, *rest = inputs
+        return ids.index_fill(1, masks.rows, 0), *rest
+
+    return blanked
 
 
 def _embedding(adapter: GatedAdapter, masks: MaskRows) -> _Hook:

@@ -11,12 +11,17 @@ size.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted
 from simlab.real_runner.targets.model import Target
+from simlab.tree import DraftTree
+
+MASK = -1
+"""Stands for the token of a mask in a tree: no token of any text, so that it is no sibling of one."""
 
 
 class _ReadLayer(DynamicLayer):
@@ -72,7 +77,7 @@ def mask_states(target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors
     s, g = anchors.shape
     k, device = adapter.config.num_masks, anchors.device
     num_rows = g * k
-    masks = MaskRows(torch.arange(num_rows, device=device), torch.arange(k, device=device).repeat(g))
+    masks = mask_rows(0, g, k).to(device)
     behind = anchors.repeat_interleave(k, dim=1)
     sees_text = torch.arange(texts.states.shape[1], device=device) <= behind[..., None]
     sees_masks = groups_visible(g, k, device).expand(s, -1, -1)
@@ -85,6 +90,30 @@ def mask_states(target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors
             behind + 1 + masks.slots,
         )
     return states.view(s, g, k, -1)
+
+
+def with_masks(tree: DraftTree, num_carriers: int, num_masks: int) -> DraftTree:
+    """A tree with masks below its first nodes, a chain below each: they see the node, those above it and each other.
+
+    Args:
+        tree: of N + 1 nodes, which stay as they are.
+        num_carriers: so many of them, the root first, carry masks.
+        num_masks: k, behind each.
+
+    Returns:
+        N + 1 + num_carriers x k nodes; masks stand behind all others, node by node, with the token `MASK`.
+    """
+    first, num_rows = tree.num_nodes, num_carriers * num_masks
+    parents = np.arange(first - 1, first + num_rows - 1, dtype=np.int32)
+    parents[::num_masks] = np.arange(num_carriers)
+    tokens = np.full(num_rows, MASK, np.int32)
+    return DraftTree(np.concatenate([tree.tokens, tokens]), np.concatenate([tree.parents, parents]))
+
+
+def mask_rows(first: int, num_groups: int, num_masks: int) -> MaskRows:
+    """The rows of groups of k masks that stand one behind the other, from a row on."""
+    rows = torch.arange(first, first + num_groups * num_masks)
+    return MaskRows(rows, torch.arange(num_masks).repeat(num_groups))
 
 
 def groups_visible(num_groups: int, size: int, device: torch.device) -> Tensor:

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from simlab.real_runner.adapters.config import AdapterConfig
-from simlab.real_runner.adapters.gated import GatedAdapter
+from simlab.real_runner.adapters.gated import GatedAdapter, config_for
 from simlab.real_runner.checkpoints.networks.adapter_files import save_adapter
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
@@ -13,7 +13,7 @@ from simlab.real_runner.targets.model import Target
 
 def adapter_config(target: Target, num_masks: int = 3, rank: int = 4) -> AdapterConfig:
     """A small adapter of a target."""
-    return AdapterConfig(rank, 6.0, num_masks, target.digest, len(target.layers), target.embedding.embedding_dim)
+    return config_for(target, num_masks, rank, 6.0)
 
 
 def random_adapter(target: Target, seed: int = 0, num_masks: int = 3, rank: int = 4) -> GatedAdapter:

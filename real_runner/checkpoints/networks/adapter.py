@@ -53,6 +53,7 @@ def adapter_from_json(fields: Fields) -> AdapterConfig | None:
         target_digest=str(own["target_digest"]),
         num_layers=integer(own.get("num_layers")),
         hidden_size=integer(own.get("hidden_size")),
+        vocab_size=integer(own.get("vocab_size")),
     )
 
 
@@ -74,7 +75,10 @@ def adapter_to_json(config: AdapterConfig, target: str) -> dict[str, object]:
         "inference_mode": True,
         "target_modules": list(_short_names()),
         _FIELD: True,
-        _OWN: {name: getattr(config, name) for name in ("num_masks", "target_digest", "num_layers", "hidden_size")},
+        _OWN: {
+            name: getattr(config, name)
+            for name in ("num_masks", "target_digest", "num_layers", "hidden_size", "vocab_size")
+        },
     }
 
 
@@ -88,7 +92,7 @@ def _short_names() -> tuple[str, ...]:
     return tuple(name.rpartition(".")[2] for name in MODULES)
 
 
-def _no_drafter(fields: Fields) -> NoReturn:
+def no_block_drafter(fields: Fields) -> NoReturn:
     """Refuse an adapter where a DFlash drafter is wanted.
 
     Raises:
@@ -104,7 +108,7 @@ ADAPTER = Layout(
     name="peft",
     field=_FIELD,
     recognises=is_adapter,
-    reads=_no_drafter,
+    reads=no_block_drafter,
     named_target=lambda fields: None if (name := fields.get("base_model_name_or_path")) is None else str(name),
     described=lambda fields: "PEFT, gated",
     tap_offset=None,

@@ -14,8 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from simlab.real_runner.adapters.config import AdapterConfig
-from simlab.real_runner.adapters.gated import GatedAdapter
+from simlab.real_runner.adapters.gated import GatedAdapter, config_for
 from simlab.real_runner.adapters.masked import mask_states, read_texts
 from simlab.real_runner.checkpoints.networks.adapter_files import save_adapter
 from simlab.real_runner.targets.model import Target
@@ -36,14 +35,7 @@ def train_self(options: SelfOptions) -> Path:
     """
 
     def start(target: Target) -> Start:
-        config = AdapterConfig(
-            rank=options.rank,
-            alpha=float(options.rank),
-            num_masks=options.masks,
-            target_digest=target.digest,
-            num_layers=len(target.layers),
-            hidden_size=target.embedding.embedding_dim,
-        )
+        config = config_for(target, options.masks, options.rank, float(options.rank))
 
         def begun(store: FeatureStore) -> AdapterLoss:
             adapter = GatedAdapter(config, target).to(target.device)

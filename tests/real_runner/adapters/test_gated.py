@@ -1,5 +1,7 @@
 """Rows that are no masks are the target's own, bit for bit, whatever the adapter; and a fault in that is seen."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import random_trees
@@ -8,7 +10,7 @@ from random_adapter import random_adapter
 
 from simlab.errors import ModelError
 from simlab.real_runner.adapters.config import AdapterConfig
-from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted
+from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted, config_for
 from simlab.real_runner.targets.model import Target
 
 VOCAB_SIZE, NUM_TEXT, NUM_GROUPS, NUM_MASKS = 23, 14, 4, 3
@@ -95,8 +97,7 @@ def test_what_stands_at_a_mask_as_a_token_is_not_read() -> None:
 
 def test_a_new_adapter_changes_nothing_but_the_embeddings_of_masks() -> None:
     target = target_of("llama", torch.float32)
-    config = AdapterConfig(4, 4.0, NUM_MASKS, target.digest, len(target.layers), target.embedding.embedding_dim)
-    fresh = GatedAdapter(config, target)
+    fresh = GatedAdapter(config_for(target, NUM_MASKS, 4, 4.0), target)
     plain = [run(target, fresh, masks_of(), visible())]
     with torch.no_grad():
         for name, parameter in fresh.named_parameters():
@@ -108,12 +109,20 @@ def test_a_new_adapter_changes_nothing_but_the_embeddings_of_masks() -> None:
 
 def test_another_target_is_refused() -> None:
     target = target_of("llama", torch.float32)
-    config = AdapterConfig(4, 4.0, NUM_MASKS, "of-another", len(target.layers), target.embedding.embedding_dim)
+    config = config_for(target, NUM_MASKS, 4, 4.0)
     with pytest.raises(ModelError, match=r"digest of-another.*choose the target that it was trained for"):
-        GatedAdapter(config, target)
-    wide = AdapterConfig(4, 4.0, NUM_MASKS, target.digest, len(target.layers) + 1, target.embedding.embedding_dim)
-    with pytest.raises(ModelError, match="layers"):
-        GatedAdapter(wide, target)
+        GatedAdapter(replace(config, target_digest="of-another"), target)
+    for field, said in (("num_layers", "layers"), ("hidden_size", "hidden size"), ("vocab_size", "vocabulary")):
+        with pytest.raises(ModelError, match=f"with {said} "):
+            GatedAdapter(replace(config, **{field: 5}), target)
+
+
+def test_fewer_masks_are_the_first_ones() -> None:
+    config = config_for(target_of("llama", torch.float32), NUM_MASKS, 4, 4.0)
+    assert (config.with_block(2).num_masks, config.block_size) == (1, NUM_MASKS + 1)
+    for size in (1, NUM_MASKS + 2):
+        with pytest.raises(ModelError, match=f"blocks of 2 to {NUM_MASKS + 1}"):
+            config.with_block(size)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +135,14 @@ def test_another_target_is_refused() -> None:
     ],
 )
 def test_sizes_that_cannot_be_are_refused(changed: dict[str, float], said: str) -> None:
-    sizes = {"rank": 4, "alpha": 4.0, "num_masks": 3, "target_digest": "x", "num_layers": 2, "hidden_size": 8}
+    sizes = {
+        "rank": 4,
+        "alpha": 4.0,
+        "num_masks": 3,
+        "target_digest": "x",
+        "num_layers": 2,
+        "hidden_size": 8,
+        "vocab_size": 9,
+    }
     with pytest.raises(ModelError, match=said):
         AdapterConfig(**(sizes | changed))  # type: ignore[arg-type]
