@@ -76,7 +76,7 @@ class Composition:
     @property
     def needs(self) -> Needs:
         """What its order reads."""
-        return self.order.needs if self.masked is None else replace(self.order.needs, own_masks=True)
+        return self.order.needs if self.masked is None else replace(self.order.needs, masked=self.masked)
 
     @property
     def budget(self) -> int:
@@ -106,7 +106,7 @@ class Composition:
         if self.masked is not None:
             last = outcome.path[-1] if outcome.path else 0
             return last < self.num_masked(state)
-        if isinstance(self.rule, OnlinePrice) and isinstance(state, RateMemory):
+        if isinstance(self.rule, OnlinePrice) and isinstance(state, tuple):
             return self.rule.update(state, outcome)
         return None
 
@@ -134,7 +134,7 @@ class Composition:
     def _size(self, nodes: OrderedNodes, context_length: int, state: Memory) -> int:
         one = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
         if isinstance(self.rule, OnlinePrice):
-            remembered = state if isinstance(state, RateMemory) else self.rule.start()
+            remembered = state if isinstance(state, tuple) else self.rule.start()
             return self.rule.size(one, context_length, remembered)
         return int(self.rule.sizes(one, np.array([context_length], np.int64))[0])
 

@@ -119,7 +119,8 @@ class Needs:
             exact up to the trace's ``exact_budget``.
         entropies: whether the entropy of the drafter's law at each depth is read, over its whole vocabulary.
         channels: what it reads beside the draft set; it sees no other channel, and of these no more than it declares.
-        own_masks: whether it says which nodes carry masks, so that the target must draft for itself: see `num_masked`.
+        masked: the number of the last node of a tree that carries masks, -1: not even the root does; so that the target
+            must draft for itself, see `num_masked`. None: it does not say.
 
     Raises:
         ValueError: a channel is declared twice, or by its name alone, or several are paid as they are asked for.
@@ -129,7 +130,7 @@ class Needs:
     top_k: int | None = 64
     entropies: bool = False
     channels: tuple[ChannelNeed, ...] = ()
-    own_masks: bool = False
+    masked: int | None = None
 
     def __post_init__(self) -> None:
         if not all(isinstance(one, ChannelNeed) for one in self.channels):
@@ -244,7 +245,7 @@ def branches_asked(policy: AnyPolicy, draft: Draft, state: object) -> Asked:
 def num_masked(policy: AnyPolicy, state: object, num_nodes: int) -> int:
     """How many of the first nodes of a round's tree carry masks, where the target drafts for itself.
 
-    A policy says so by a method of this name with the argument ``state``, and declares ``own_masks``. Of any other
+    A policy says so by a method of this name with the argument ``state``, and declares ``masked``. Of any other
     policy all nodes carry some, so that every root has a draft.
 
     Args:

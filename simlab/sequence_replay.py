@@ -216,7 +216,7 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
     """
     needs = policy.needs
     check_channels(policy, held)
-    if needs.own_masks and held.root_seen:
+    if needs.masked is not None and held.root_seen:
         raise MissingChannelError(
             f"{policy!r} says which nodes carry masks, which is of a target that drafts for itself, and the draft set "
             f"{held.draft} is a drafter's; leave `masked` out, or record an adapter of the target: `simlab record "

@@ -83,7 +83,7 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
 
 def _check_masks(models: Models, policy: AnyPolicy) -> None:
     is_adapted = isinstance(models.drafter, GatedAdapter)
-    if policy.needs.own_masks and not is_adapted:
+    if policy.needs.masked is not None and not is_adapted:
         raise MissingChannelError(
             f"{policy!r} says which nodes carry masks, and the drafter here is no adapter of the target; give one, or "
             "leave `masked` out"

@@ -24,6 +24,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "d2sd": [{"budget": 16, "branches": 2}, {"exclude": True}, {"budget": 16, "width": 3}, {"branches": 0}],
     "eagle3": [{"budget": 16, "beam": 3, "top_k": 4, "steps": 2}, {"budget": 5, "beam": 3, "top_k": 4, "steps": 4}],
     "sequoia": [{}, {"size": "hardware"}],
+    "self": [{"masked": -1}, {"budget": 16, "masked": 2}, {"budget": 5, "masked": 5, "order": "chain"}],
 }
 
 

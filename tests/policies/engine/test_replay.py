@@ -22,6 +22,7 @@ from simlab.cost import price
 from simlab.policies import POLICIES
 from simlab.policies.composition import Composition
 from simlab.policies.engine.replay import Replay
+from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.policies.named.tree import Tree
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
@@ -61,6 +62,7 @@ SETTINGS: dict[str, list[str]] = {
         one.replace("channel=taps", "channel=taps,pool_beam=3").replace("pool_beam=10", "pool_beam=3,top_k=4,steps=4")
         for one in Tree.variants
     ],
+    "self": list(SelfSpeculation.variants),
     "calibrated": ["", "stop=survival", "stop=ratio", "stop=floor", "stop=price", "budget=5,top_k=3"],
 }
 

@@ -6,8 +6,9 @@ import torch
 from random_adapter import random_adapter
 
 from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted
-from simlab.real_runner.adapters.masked import mask_states, read_texts
+from simlab.real_runner.adapters.masked import MASK, mask_rows, mask_states, read_texts, with_masks
 from simlab.real_runner.targets.model import Target
+from simlab.tree import DraftTree
 
 VOCAB_SIZE, NUM_MASKS = 23, 3
 TEXTS = torch.from_numpy(np.random.default_rng(3).integers(0, VOCAB_SIZE, (2, 19)))
@@ -73,3 +74,15 @@ def test_gradients_reach_all_of_the_adapter_and_nothing_else() -> None:
     mask_states(target, adapter, texts, torch.tensor([[4, 6], [7, 9]])).square().sum().backward()
     assert all(one.grad is not None and bool(one.grad.abs().sum() > 0) for one in adapter.parameters())
     assert all(one.grad is None for one in target.model.parameters())
+
+
+def test_masks_in_a_tree_are_chains_behind_its_first_nodes() -> None:
+    tree = DraftTree(np.array([7, 8, 9, 5]), np.array([-1, 0, 0, 2]))
+    found = with_masks(tree, 2, NUM_MASKS)
+    assert found.tokens.tolist() == [7, 8, 9, 5, *[MASK] * 6]
+    assert found.parents.tolist() == [-1, 0, 0, 2, 0, 4, 5, 1, 7, 8]
+    assert found.depths().tolist() == [0, 1, 1, 2, 1, 2, 3, 2, 3, 4]
+    assert not found.ancestor_mask()[:4, 4:].any(), "a node sees a mask"
+    rows = mask_rows(4, 2, NUM_MASKS)
+    assert (rows.rows.tolist(), rows.slots.tolist()) == ([4, 5, 6, 7, 8, 9], [0, 1, 2, 0, 1, 2])
+    assert with_masks(tree, 0, NUM_MASKS).tokens.tolist() == tree.tokens.tolist()
