@@ -3,9 +3,9 @@
 import numpy as np
 import random_trees
 import torch
-from random_adapter import random_adapter
+from random_adapter import masks_alone, random_adapter
 
-from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted
+from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.adapters.masked import MASK, mask_rows, mask_states, read_texts, with_masks
 from simlab.real_runner.targets.model import Target
 from simlab.tree import DraftTree
@@ -21,15 +21,6 @@ def made(family: str = "llama") -> tuple[Target, GatedAdapter]:
     return target, random_adapter(target, 4, NUM_MASKS)
 
 
-@torch.no_grad()
-def alone(target: Target, adapter: GatedAdapter, text: torch.Tensor, anchor: int) -> torch.Tensor:
-    """States ``[k, H]``: the text up to the anchor, and masks in the places behind it, in one causal pass."""
-    ids = torch.cat([text[: anchor + 1], torch.zeros(NUM_MASKS, dtype=torch.int64)])[None]
-    masks = MaskRows(torch.arange(anchor + 1, anchor + 1 + NUM_MASKS), torch.arange(NUM_MASKS))
-    with adapted(target, adapter, masks):
-        return target.states(ids)[0, anchor + 1 :]
-
-
 def test_each_group_is_that_of_a_pass_of_its_own() -> None:
     for family in random_trees.FAMILIES:
         target, adapter = made(family)
@@ -40,7 +31,7 @@ def test_each_group_is_that_of_a_pass_of_its_own() -> None:
         assert found.shape == (2, 4, NUM_MASKS, target.embedding.embedding_dim)
         for text, row in enumerate(anchors.tolist()):
             for group, anchor in enumerate(row):
-                expected = alone(target, adapter, TEXTS[text], anchor)
+                expected = masks_alone(target, adapter, TEXTS[text], anchor)
                 assert torch.allclose(found[text, group], expected, atol=CLOSE)
 
 

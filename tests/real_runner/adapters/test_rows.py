@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import random_trees
 import torch
-from random_adapter import random_adapter
-from test_masked import alone
+from random_adapter import masks_alone, random_adapter
 
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.real_runner.adapters import rows as rows_module
@@ -42,7 +41,7 @@ def test_rows_are_the_laws_of_masks_behind_the_token_before(
     shape = (len(roots), NUM_MASKS, WIDTH)
     ids, log_probs = found.ids.reshape(shape), found.log_probs.reshape(shape)
     for place, root in enumerate(roots):
-        laws = target.logits(alone(target, adapter, TEXT, root - 1)).log_softmax(-1).numpy()
+        laws = target.logits(masks_alone(target, adapter, TEXT, root - 1)).log_softmax(-1).numpy()
         for depth, law in enumerate(to_grid(laws)):
             by_rank = sorted(range(VOCAB_SIZE), key=lambda token: (-law[token], token))
             assert np.abs(log_probs[place, depth] - law[by_rank[:WIDTH]]).max() <= LAST_STEP
@@ -69,7 +68,7 @@ def test_a_live_draft_is_what_was_handed_over() -> None:
     target, adapter = made()
     live = LiveMasks(target, CandidatesRead(WIDTH))
     assert live.marginals() is None
-    live.take(alone(target, adapter, TEXT, 9))
+    live.take(masks_alone(target, adapter, TEXT, 9))
     first = live.marginals()
     assert first is not None
     columns, place = rows_of(target, adapter), 10 - PROMPT_LENGTH

@@ -1,4 +1,4 @@
-"""A trace of a target's own masks: recorded, inspected, resumed, priced, replayed and confirmed, and what is refused."""
+"""A trace of a target's own masks: recorded, resumed, inspected, priced, replayed, confirmed; and what is refused."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from random_adapter import make_adapter
 
 from simlab.cli.main import main
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
-from simlab.traces.adder import ShardAdder
+from simlab.traces.adder import DraftAdder
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
 from simlab.traces.writer import TraceWriter
@@ -111,15 +111,15 @@ def test_it_is_added_to_a_trace_of_a_drafter(
     texts = ["--prompts", made.prompts, "--max-new-tokens", "24", "--batch-size", "2", "--out", trace]
     assert main(["record", "--target", str(made.target), "--draft", drafter, *texts]) == 0
     add = ["record", "--trace", trace, "--add-draft", f"self={made.adapter}"]
-    whole, written = ShardAdder.write, list[int]()
+    whole, written = DraftAdder.write, list[int]()
 
-    def cut(self: ShardAdder, number: int, *rest: object) -> None:  # type: ignore[type-arg]
+    def cut(self: DraftAdder, number: int, *rest: object) -> None:
         if written:
             raise KeyboardInterrupt
         written.append(number)
         whole(self, number, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ShardAdder, "write", cut)
+    monkeypatch.setattr(DraftAdder, "write", cut)
     assert main(add) == 130
     monkeypatch.undo()
     assert main([*add, "--resume"]) == 0
