@@ -71,11 +71,6 @@ class AdapterConfig:
         """Layers of the target whose states are read: none, since its own passes draft."""
         return ()
 
-    @property
-    def draft_vocab_size(self) -> None:
-        """It proposes every token of the target."""
-        return
-
     def with_block(self, size: int) -> "AdapterConfig":
         """This adapter with fewer masks: the first of them do not know of those behind.
 

@@ -78,7 +78,7 @@ def draft_set_of(draft: str, models: Models, kept: KeptCandidates) -> DraftSet:
         exact_budget=kept.exact_budget,
         vocab_size=config.vocab_size,
         mask_token_id=config.mask_token_id if isinstance(config, DFlashConfig) else None,
-        draft_vocab_size=config.draft_vocab_size,
+        draft_vocab_size=None if isinstance(config, AdapterConfig) else config.draft_vocab_size,
         tap_offset=config.tap_offset if isinstance(config, DFlashConfig) else None,
         is_chain=isinstance(config, Eagle3Config),
         root_seen=not isinstance(config, AdapterConfig),
