@@ -26,7 +26,7 @@ _FIELD, _OWN = "simlab_gated", "simlab"
 
 def is_adapter(fields: Fields) -> bool:
     """Whether these are the fields of a gated adapter."""
-    return fields.get(_FIELD) is True
+    return _FIELD in fields
 
 
 def adapter_from_json(fields: Fields) -> AdapterConfig | None:
@@ -37,6 +37,10 @@ def adapter_from_json(fields: Fields) -> AdapterConfig | None:
     """
     if not is_adapter(fields):
         return None
+    if fields[_FIELD] is not True:
+        raise ModelError(
+            f"this adapter has {_FIELD} {fields[_FIELD]}, and changed at all rows it is another model; merge it into one"
+        )
     own = fields.get(_OWN)
     if not isinstance(own, Mapping) or not isinstance(own.get("target_digest"), str):
         raise ModelError(f"this adapter's {_OWN} does not say whose it is; train it again")

@@ -93,7 +93,7 @@ def test_it_is_no_drafter_and_a_drafter_is_no_adapter(place: Path, tmp_path: Pat
         ({"use_dora": True}, "use_dora"),
         ({"bias": "all"}, "biases"),
         ({"simlab": {}}, "whose it is"),
-        ({"simlab_gated": False}, "is not of a drafter"),
+        ({"simlab_gated": False}, "changed at all rows it is another model"),
     ],
 )
 def test_fields_that_cannot_be_are_refused(place: Path, target: Target, changed: dict[str, object], said: str) -> None:
