@@ -8,7 +8,6 @@ Letters: S sequences, C tokens of each, G anchors of each, k masks behind each, 
 size.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,8 +59,7 @@ class ReadTexts:
 
 def read_texts(target: Target, ids: Tensor) -> ReadTexts:
     """Read texts, int64 ``[S, C]``, right-padded with any token."""
-    layers: Sequence[_ReadLayer] = [_ReadLayer() for _ in range(len(target.layers))]
-    cache = Cache(layers=list(layers))
+    cache = Cache(layers=[_ReadLayer() for _ in range(len(target.layers))])
     return ReadTexts(target.states(ids, cache), cache)
 
 

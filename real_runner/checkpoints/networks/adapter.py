@@ -39,7 +39,7 @@ def adapter_from_json(fields: Fields) -> AdapterConfig | None:
         return None
     if fields[_FIELD] is not True:
         raise ModelError(
-            f"this adapter has {_FIELD} {fields[_FIELD]}, and changed at all rows it is another model; merge it into one"
+            f"this adapter has {_FIELD} {fields[_FIELD]}, and changed at all rows it is another model; merge it"
         )
     own = fields.get(_OWN)
     if not isinstance(own, Mapping) or not isinstance(own.get("target_digest"), str):
