@@ -32,6 +32,7 @@ from simlab.policies.named.joint_throughput import JointThroughput
 from simlab.policies.named.presto import Presto
 from simlab.policies.named.price import Price
 from simlab.policies.named.router import Router
+from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.policies.named.sequoia import Sequoia
 from simlab.policies.named.sglang_dspark import SglangDSpark
 from simlab.policies.named.spine_gap import SpineGap
@@ -73,6 +74,7 @@ POLICIES: dict[str, Callable[..., AnyPolicy | RoutedRecipe]] = {
     "treeflash": TreeFlash,
     "router": Router,
     "whiflash": WhiFlash,
+    "self": SelfSpeculation,
     "tree": Tree,
 }
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from simlab.columns import TextRounds
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
 from simlab.policies.artefacts import Artefacts, NoArtefacts
+from simlab.policies.orders.masked_walk import walk_masked
 from simlab.policies.orders.node_order import NEVER, NodeOrder, OrderedNodes, OrderLayer, StagedOrder
 from simlab.policies.orders.walk import walk_layer
 from simlab.policies.rules.budgets import BudgetRule
@@ -24,6 +25,11 @@ from simlab.policies.rules.shared import SharedRule
 from simlab.policy import AnyPolicy, Asked, Needs, Outcome, routes_of
 from simlab.recorded import RecordedTexts
 from simlab.tree import DraftTree
+
+Memory: TypeAlias = RateMemory | bool | None
+"""What a composition remembers: what its rule does, or whether the next root has a draft of the target's own masks."""
+
+HAS_DRAFT, NO_DRAFT = True, False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,15 +41,18 @@ class Composition:
         rule: how many.
         artefacts: content ids of what it was fitted or measured with, by name.
         label: what stands in messages.
+        masked: of a target that drafts for itself, the number of the last node that carries masks; -1: not even the
+            root does. None: all nodes carry some, where there are masks. See `simlab.policies.orders.masked_walk`.
 
     Raises:
-        ValueError: the rule asks for what the order does not promise.
+        ValueError: the rule asks for what the order does not promise, or remembers rounds beside masks.
     """
 
     order: NodeOrder
     rule: BudgetRule | OnlinePrice
     artefacts: Mapping[str, str] = field(default_factory=dict)
     label: str = ""
+    masked: int | None = None
 
     def __post_init__(self) -> None:
         if self.rule.most >= NEVER:
@@ -52,6 +61,14 @@ class Composition:
             raise ValueError("its budget rule sums path probabilities, and its scores are none; normalise them")
         if self.rule.needs_falling and not self.order.scores_fall:
             raise ValueError("its budget rule stops at a path probability, and its nodes do not enter in that order")
+        if self.masked is None:
+            return
+        if self.masked < -1:
+            raise ValueError(f"masked is the number of a node, or -1 for none; got {self.masked}")
+        if isinstance(self.rule, OnlinePrice | SharedRule) or self.order.needs.paid_as_asked is not None:
+            raise ValueError(
+                "a rule that remembers rounds, or a second pass on request, knows no masks; leave masked out"
+            )
 
     def __repr__(self) -> str:
         return self.label or f"Composition({self.order!r}, {self.rule!r})"
@@ -59,30 +76,45 @@ class Composition:
     @property
     def needs(self) -> Needs:
         """What its order reads."""
-        return self.order.needs
+        return self.order.needs if self.masked is None else replace(self.order.needs, masked=self.masked)
 
     @property
     def budget(self) -> int:
         """The most tokens that its rule lets in."""
         return self.rule.most
 
-    def start(self, prompt: Prompt) -> RateMemory | None:
-        """The memory of its rule; None for a rule without one."""
+    def start(self, prompt: Prompt) -> Memory:
+        """The memory of its rule, or that there is a draft, made behind the prompt; else None."""
+        if self.masked is not None:
+            return HAS_DRAFT
         return self.rule.start() if isinstance(self.rule, OnlinePrice) else None
 
-    def ask(self, draft: Draft, state: RateMemory | None = None) -> Asked:
+    def ask(self, draft: Draft, state: Memory = None) -> Asked:
         """Which branches its order reads."""
         return self.order.asked(draft) if isinstance(self.order, StagedOrder) else {}
 
-    def select(self, draft: Draft, state: RateMemory | None = None) -> DraftTree:
-        """The first nodes of its order, as many as its rule says."""
+    def select(self, draft: Draft, state: Memory = None) -> DraftTree:
+        """The first nodes of its order, as many as its rule says; the root alone where there is no draft."""
+        if state is NO_DRAFT:
+            return DraftTree.root_only(draft.root_token)
         nodes = self.order.nodes(draft, self.rule.most)
         size = self._size(nodes, draft.context_length, state)
         return DraftTree(nodes.tokens[: size + 1], nodes.parents[: size + 1])
 
-    def update(self, state: RateMemory | None, outcome: Outcome) -> RateMemory | None:
+    def update(self, state: Memory, outcome: Outcome) -> Memory:
         """The memory after a round."""
-        return self.rule.update(state, outcome) if isinstance(self.rule, OnlinePrice) and state is not None else None
+        if self.masked is not None:
+            last = outcome.path[-1] if outcome.path else 0
+            return last < self.num_masked(state)
+        if isinstance(self.rule, OnlinePrice) and isinstance(state, tuple):
+            return self.rule.update(state, outcome)
+        return None
+
+    def num_masked(self, state: Memory = None) -> int:
+        """As `simlab.policy.num_masked` has it: a root without a draft always carries masks."""
+        if self.masked is None:
+            return self.budget + 1
+        return 1 if state is NO_DRAFT else self.masked + 1
 
     def modelled_s(self, context_length: int, num_drafted: int) -> float:
         """Seconds of a round under the prices of a rule that learns from them; 0.0 for any other."""
@@ -95,12 +127,15 @@ class Composition:
         firsts, contexts = texts.roots.firsts, texts.contexts
         if isinstance(self.rule, OnlinePrice):
             return _with_asked(self.rule.walk(layer, contexts, firsts), layer)
+        if self.masked is not None:
+            return walk_masked(layer.insertions, self.rule.sizes(layer, contexts), firsts, self.masked)
         return _with_asked(walk_layer(layer.insertions, self.rule.sizes(layer, contexts), firsts), layer)
 
-    def _size(self, nodes: OrderedNodes, context_length: int, state: RateMemory | None) -> int:
+    def _size(self, nodes: OrderedNodes, context_length: int, state: Memory) -> int:
         one = OrderLayer(np.zeros((1, 0), np.uint16), np.array([len(nodes.tokens) - 1], np.int32), nodes.scores[None])
         if isinstance(self.rule, OnlinePrice):
-            return self.rule.size(one, context_length, self.rule.start() if state is None else state)
+            remembered = state if isinstance(state, tuple) else self.rule.start()
+            return self.rule.size(one, context_length, remembered)
         return int(self.rule.sizes(one, np.array([context_length], np.int64))[0])
 
 
@@ -144,21 +179,25 @@ class Composed(ABC):
         """What this policy reads of a draft."""
         return self.own.needs
 
-    def start(self, prompt: Prompt) -> RateMemory | None:
+    def start(self, prompt: Prompt) -> Memory:
         """The memory with which a sequence begins."""
         return self.own.start(prompt)
 
-    def ask(self, draft: Draft, state: RateMemory | None = None) -> Asked:
+    def ask(self, draft: Draft, state: Memory = None) -> Asked:
         """Which branches a round wants."""
         return self.own.ask(draft, state)
 
-    def select(self, draft: Draft, state: RateMemory | None = None) -> DraftTree:
+    def select(self, draft: Draft, state: Memory = None) -> DraftTree:
         """The tree to verify."""
         return self.own.select(draft, state)
 
-    def update(self, state: RateMemory | None, outcome: Outcome) -> RateMemory | None:
+    def update(self, state: Memory, outcome: Outcome) -> Memory:
         """The memory after a round."""
         return self.own.update(state, outcome)
+
+    def num_masked(self, state: Memory = None) -> int:
+        """How many of the first nodes of a round's tree carry masks, where the target drafts for itself."""
+        return self.own.num_masked(state)
 
 
 def typed_tree(**settings: bool | int | float | str | None) -> str:

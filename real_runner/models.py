@@ -9,8 +9,11 @@ from typing import TypeAlias
 import torch
 
 from simlab.errors import ModelError
+from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.checkpoints.contents import config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
+from simlab.real_runner.checkpoints.networks.adapter import is_adapter
+from simlab.real_runner.checkpoints.networks.adapter_files import load_adapter
 from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
 from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3
 from simlab.real_runner.drafters.config import check_sizes
@@ -30,8 +33,9 @@ _SMALLER = "give a smaller --batch-size, or --dtype bfloat16"
 _NO_MEMORY = ("out of memory", "can't allocate memory")
 
 
-AnyDrafter: TypeAlias = DFlashDrafter | Eagle3Head
-"""What a draft set is recorded from: a drafter of blocks, or a head that drafts a chain token by token."""
+AnyDrafter: TypeAlias = DFlashDrafter | Eagle3Head | GatedAdapter
+"""What a draft set is recorded from: a drafter of blocks, a head that drafts a chain token by token, or an adapter with
+which the target drafts for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +64,19 @@ class Models:
         """The drafter, for what goes on from a pass of blocks.
 
         Raises:
-            ModelError: it is an EAGLE-3 head, which has none.
+            ModelError: it is an EAGLE-3 head or an adapter of the target, which have none.
         """
-        if isinstance(self.drafter, Eagle3Head):
-            raise ModelError(
-                "the drafter here is an EAGLE-3 head, which drafts token by token: one text at a time, eagerly, and no "
-                "network goes on from its pass; leave --batch, --execution, --tap-offset and such channels out, or "
-                "give a DFlash drafter"
-            )
-        return self.drafter
+        if isinstance(self.drafter, DFlashDrafter):
+            return self.drafter
+        what = (
+            "an EAGLE-3 head, which drafts token by token"
+            if isinstance(self.drafter, Eagle3Head)
+            else "an adapter, with which the target drafts in its own passes"
+        )
+        raise ModelError(
+            f"the drafter here is {what}: one text at a time, eagerly, and no network goes on from its pass; leave "
+            "--batch, --execution, --tap-offset and such channels out, or give a DFlash drafter"
+        )
 
 
 def load_models(
@@ -98,6 +106,12 @@ def load_models(
     """
     kind = _settled(dtype, device, device_map)
     files = find_drafter(draft)
+    if is_adapter(read_fields(config_file(files.folder))):
+        _check_adapted(tap_offset, execution, device_map)
+        loaded = load_target(target, kind, device)
+        adapter = load_adapter(files.folder, loaded)
+        adapter.config = adapter.config if block is None else adapter.config.with_block(block)
+        return Models(loaded, adapter, draft_folder=files.folder, draft_revision=files.revision)
     drafter = load_any_drafter(files.folder, kind, device, tap_offset, block)
     if isinstance(drafter, Eagle3Head) and execution != EAGER:
         raise ModelError(
@@ -118,16 +132,31 @@ def load_models(
     )
 
 
+def _check_adapted(tap_offset: int | None, execution: str, device_map: DeviceMap | None) -> None:
+    """Refuse what a target that drafts for itself has not.
+
+    Raises:
+        ModelError: it was asked for.
+    """
+    others = {"--tap-offset": tap_offset is not None, "--device-map": device_map is not None}
+    others[f"--execution {execution}"] = execution != EAGER
+    if given := [name for name, is_given in others.items() if is_given]:
+        raise ModelError(
+            "an adapter changes products of the target where they are, in eager passes, and taps no layer; leave "
+            f"{' and '.join(given)} out, or give a DFlash drafter"
+        )
+
+
 def load_any_drafter(
     folder: Path, dtype: torch.dtype, device: str, tap_offset: int | None, block: int | None
-) -> AnyDrafter:
-    """Read what a draft set is recorded from; arguments as of `load_models`.
+) -> DFlashDrafter | Eagle3Head:
+    """Read a drafter of its own; arguments as of `load_models`.
 
     Raises:
         ModelError: the checkpoint cannot be loaded, or is a network beside a drafter; or a tap offset was given for a
             head that has none.
     """
-    drafter: AnyDrafter
+    drafter: DFlashDrafter | Eagle3Head
     if is_eagle3(read_fields(config_file(folder))):
         if tap_offset is not None:
             raise ModelError("an EAGLE-3 head numbers the target's layers in one way; leave --tap-offset out")
@@ -197,7 +226,7 @@ def settle_device(device: str) -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def check_fit(target: Target, drafter: AnyDrafter) -> None:
+def check_fit(target: Target, drafter: DFlashDrafter | Eagle3Head) -> None:
     """Refuse a drafter that was made for another target; an EAGLE-3 head learns here which layers it reads.
 
     Raises:

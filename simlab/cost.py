@@ -11,6 +11,7 @@ from simlab.arrays import Doubles, Longs, read_only
 from simlab.columns import RoundColumns
 from simlab.errors import CostError
 from simlab.jit import borrowing_kernel, kernel
+from simlab.mask_rows import seconds_by_rows
 from simlab.policy import AnyPolicy, ChannelNeed, Needs, is_plain_decoding, routes_of
 
 STAGES = ("draft", "channel", "select", "verify", "commit")
@@ -182,6 +183,7 @@ class CostTable:
         channels: what making a channel takes, by its name.
         as_asked: float64 ``[C, U + 1]``, all channels of a policy where a round asks for so many branches, 0 to U, and
             pays for those; None: what is paid is not known to hang on that. `charged` sets it.
+        block_size: slots of the timed drafter's block; of a target that drafts for itself a node and its masks.
 
     Raises:
         ValueError: a stage is missing or unknown, a shape does not fit, contexts do not rise, seconds are negative or
@@ -194,6 +196,7 @@ class CostTable:
     draws: tuple["CostTable", ...] = ()
     channels: Mapping[str, ChannelSeconds] = field(default_factory=dict)
     as_asked: Doubles | None = None
+    block_size: int = 1
 
     def __post_init__(self) -> None:
         contexts = np.array(self.contexts, np.int64)
@@ -236,8 +239,9 @@ class CostTable:
         """This table for the rounds of one policy or order: what its channels take is the stage ``CHANNEL``.
 
         Of a channel that is paid as it is asked for, that stage has all that is declared, and ``as_asked`` each number.
-        Where a channel is read and no drafter, drafting takes nothing. A policy without channels has this table itself,
-        and so has a router, whose rounds pay for the route that they take: charge that.
+        Where a channel is read and no drafter, drafting takes nothing. Where a policy says which nodes carry masks, a
+        round verifies as many rows as that makes. Any other policy without channels has this table itself, and so has a
+        router, whose rounds pay for the route that they take: charge that.
 
         Raises:
             CostError: a channel of the policy, or of one of its routes, has no price, or none of as many units.
@@ -246,7 +250,8 @@ class CostTable:
         for route in routes:
             self.charged(route)
         needs = policy.needs
-        return _charged(self, needs.made, needs.draft) if needs.made and not routes else self
+        table = _charged(self, needs.made, needs.draft) if needs.made and not routes else self
+        return table if needs.masked is None else _masked(table, needs.masked, self.block_size - 1)
 
     def curve(self, stage: str, context: int, batch: int = 1) -> Doubles:
         """Seconds of a stage by the number of drafted tokens.
@@ -385,6 +390,11 @@ def _charged(cost: CostTable, needs: tuple[ChannelNeed, ...], with_draft: bool) 
     draft = cost.seconds["draft"] if with_draft else np.zeros_like(cost.seconds["draft"])
     seconds = {**cost.seconds, "draft": draft, CHANNEL: column}
     return replace(cost, seconds=seconds, draws=draws, as_asked=_as_asked(cost, needs))
+
+
+def _masked(cost: CostTable, masked: int, num_masks: int) -> CostTable:
+    seconds = {**cost.seconds, "verify": seconds_by_rows(cost.seconds["verify"], masked, num_masks)}
+    return replace(cost, seconds=seconds, draws=tuple(_masked(one, masked, num_masks) for one in cost.draws))
 
 
 def _as_asked(cost: CostTable, needs: tuple[ChannelNeed, ...]) -> Doubles | None:

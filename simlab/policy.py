@@ -124,6 +124,8 @@ class Needs:
             exact up to the trace's ``exact_budget``.
         entropies: whether the entropy of the drafter's law at each depth is read, over its whole vocabulary.
         channels: what it reads beside the draft set; it sees no other channel, and of these no more than it declares.
+        masked: the number of the last node of a tree that carries masks, -1: not even the root does; so that the target
+            must draft for itself, see `num_masked`. None: it does not say.
 
     Raises:
         ValueError: a channel is declared twice, or by its name alone, or several are paid as they are asked for.
@@ -133,6 +135,7 @@ class Needs:
     top_k: int | None = 64
     entropies: bool = False
     channels: tuple[ChannelNeed, ...] = ()
+    masked: int | None = None
 
     def __post_init__(self) -> None:
         if not all(isinstance(one, ChannelNeed) for one in self.channels):
@@ -329,6 +332,21 @@ def caught_up(name: str) -> str | None:
     """What catches up at prices of that name, as `drafters_of` has it; None: they are of something else."""
     first, _, drafter = name.partition(".")
     return drafter if first == catch_up_name(DRAFTER) else None
+
+
+def num_masked(policy: AnyPolicy, state: object, num_nodes: int) -> int:
+    """How many of the first nodes of a round's tree carry masks, where the target drafts for itself.
+
+    A policy says so by a method of this name with the argument ``state``, and declares ``masked``. Of any other
+    policy all nodes carry some, so that every root has a draft.
+
+    Args:
+        policy: any.
+        state: its memory before the round.
+        num_nodes: of the tree, the root counted.
+    """
+    own = getattr(policy, "num_masked", None)
+    return num_nodes if own is None else min(int(own(state)), num_nodes)
 
 
 def modelled_s(policy: AnyPolicy, context_length: int, num_drafted: int) -> float:

@@ -1,5 +1,6 @@
 """The walk over a recorded text: which rounds a policy would have had, exactly."""
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -243,6 +244,12 @@ def check_needs(policy: AnyPolicy, held: Held) -> None:
     """
     needs = policy.needs
     check_channels(policy, held)
+    if needs.masked is not None and held.root_seen:
+        raise MissingChannelError(
+            f"{policy!r} says which nodes carry masks, which is of a target that drafts for itself, and the draft set "
+            f"{held.draft} is a drafter's; leave `masked` out, or record an adapter of the target: `simlab record "
+            f"--trace {shlex.quote(held.place)} --add-draft self=ADAPTER`"
+        )
     for route in routes_of(policy):
         check_needs(route, held)
     if not needs.draft or routes_of(policy):

@@ -117,7 +117,7 @@ class Trace:
             name: HeldChannel(info.kind, info.extends, info.settings, info.positions == ALL)
             for name, info in self.manifest.channels.items()
         }
-        return Held(kept.exact_budget, kept.min_width, channels, draft, self.place)
+        return Held(kept.exact_budget, kept.min_width, channels, draft, self.place, kept.root_seen)
 
     def recorded(
         self, draft: str | None = None, indices: Collection[int] | None = None, channels: Sequence[str] = ()

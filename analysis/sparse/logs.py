@@ -39,7 +39,7 @@ class EveryRoot:
 def depends_on_root_alone(policy: AnyPolicy) -> bool:
     """Whether a policy's tree at a root is known without the rounds before it."""
     rule = rule_of(policy)
-    return rule is not None and not isinstance(rule, OnlinePrice)
+    return rule is not None and not isinstance(rule, OnlinePrice) and policy.needs.masked is None
 
 
 def at_every_root(policies: Sequence[AnyPolicy], texts: RecordedTexts) -> list[EveryRoot]:

@@ -83,7 +83,7 @@ class _Group:
     Attributes:
         most: their largest budget.
         scored: whether one of them reads scores.
-        fixed: those of fixed budgets whose rounds pay the same for channels.
+        fixed: those of fixed budgets whose rounds pay the same for channels and all have a draft.
         others: the places of all others.
     """
 
@@ -121,7 +121,8 @@ class Replay:
         for place, one in group.items():
             cost = self._priced[place][1]
             is_priced = cost is None or one.rule.most <= cost.most_drafted
-            if isinstance(one.rule, FixedBudget) and is_priced and one.order.needs.paid_as_asked is None:
+            is_plain = one.order.needs.paid_as_asked is None and one.masked is None
+            if isinstance(one.rule, FixedBudget) and is_priced and is_plain:
                 fixed.setdefault(cost, []).append(place)
         alike = [
             _Fixed(cost, np.array(places, np.int64), np.array([group[place].rule.most for place in places], np.int32))

@@ -70,6 +70,8 @@ class Tree(Composed):
     `adaflash`. A setting that none of the three reads is refused, and so is an order that does not take the edges or a
     rule that does not take the scores.
 
+    ``masked`` is for a target that drafts for itself, see `self`: the number of the last node that carries masks.
+
     ``top_k`` that is left out is every kept candidate for ``best-first`` on plain marginals, 6 for ``transitions``,
     10 for ``eagle3``, 4 for ``redrafts``, and 64 for all others; with ``expand-parent`` it is ``width``.
     """
@@ -107,6 +109,7 @@ class Tree(Composed):
     tile: int = 1
     overhead: bool = True
     cost: str = AUTO
+    masked: int | None = None
 
     source: ClassVar[str] = "simlab; the parts are those of the other policies"
     exactness: ClassVar[str] = "exact (by definition); of each part what the policy says that has it"
@@ -125,6 +128,8 @@ class Tree(Composed):
         "budget=24,order=boundaries,boundaries=2,below=1",
         "budget=24,order=gap",
         "budget=24,order=chain,rule=doubt,threshold=0.3",
+        "budget=24,masked=2",
+        "budget=24,ngram_weight=0.2,counts=text,rule=survival,masked=-1",
     )
 
     @staticmethod
@@ -201,9 +206,9 @@ class Tree(Composed):
         """The parts that were named."""
         order, ids = self._order(artefacts)
         if self.rule == DOUBT:
-            return Composition(order, BeforeDoubt(self.budget, self.threshold), ids)
+            return Composition(order, BeforeDoubt(self.budget, self.threshold), ids, masked=self.masked)
         rule, rule_ids = self._stop.made(artefacts, order)
-        return Composition(order, rule, {**ids, **rule_ids})
+        return Composition(order, rule, {**ids, **rule_ids}, masked=self.masked)
 
     def _order(self, artefacts: Artefacts) -> tuple[NodeOrder, dict[str, str]]:
         """The order on its edges, and the ids of what they were fitted with."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from simlab.errors import ModelError
 from simlab.real_runner.checkpoints.headers import StoredTensor, lacking, read_tensors
 from simlab.real_runner.checkpoints.layouts import drafter_fields, is_drafter
+from simlab.real_runner.checkpoints.networks.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from simlab.real_runner.targets.hub_files import CONFIG, WHOLE, files_digest, weight_names
 from simlab.untrusted.json_text import parse_json
 
@@ -22,12 +23,17 @@ def packaged_checkpoints() -> dict[str, Path]:
 
 
 def config_file(place: Path) -> Path:
-    """Where the ``config.json`` of a checkpoint lies, if it has one.
+    """Where the ``config.json`` of a checkpoint lies, if it has one, or the ``adapter_config.json`` in its place.
 
     Args:
         place: the folder, or the one file with weights beside its ``config.json``.
     """
-    return (place.parent if _is_one_file(place) else place) / CONFIG
+    folder = place.parent if _is_one_file(place) else place
+    return folder / (ADAPTER_CONFIG if _is_adapter(folder) else CONFIG)
+
+
+def _is_adapter(folder: Path) -> bool:
+    return (folder / ADAPTER_CONFIG).is_file() and not (folder / CONFIG).is_file()
 
 
 def _is_one_file(place: Path) -> bool:
@@ -45,6 +51,8 @@ def checkpoint_files(place: Path) -> tuple[Path, ...]:
     """
     if _is_one_file(place):
         return config_file(place), place
+    if _is_adapter(place):
+        return place / ADAPTER_CONFIG, place / ADAPTER_WEIGHTS
     parts = sorted(place.glob(_PARTS))
     if parts and not (place / WHOLE).is_file():
         return place / CONFIG, *parts

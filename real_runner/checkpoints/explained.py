@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from simlab.errors import ModelError
+from simlab.real_runner.adapters.config import AdapterConfig
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.layouts import layout_of
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig
@@ -60,9 +61,11 @@ def explain_checkpoint(
     return CheckpointSummary(layout.name, config, problem, tuple(lines))
 
 
-def _head_lines(head: HeadConfig | ScorerConfig | Eagle3Config) -> list[tuple[str, str]]:
+def _head_lines(head: HeadConfig | ScorerConfig | Eagle3Config | AdapterConfig) -> list[tuple[str, str]]:
     if isinstance(head, Eagle3Config):
         return _eagle3_lines(head)
+    if isinstance(head, AdapterConfig):
+        return _adapter_lines(head)
     extends = ("extends", f"the drafter whose files have the sha256 {head.extends}, and no other")
     if isinstance(head, ScorerConfig):
         reach = f"pools of a beam of {head.reach.beam}, extended by {head.reach.extensions} candidates"
@@ -79,6 +82,13 @@ def _eagle3_lines(head: Eagle3Config) -> list[tuple[str, str]]:
         ("head", f"EAGLE-3: a token given the text and its path; {head.hidden_size} wide; it needs no drafter"),
         ("reads", f"outputs of the target's layers {taps}, counted from 0"),
         ("vocabulary", f"{head.num_tokens:,} of the target's {head.vocab_size:,} tokens"),
+    ]
+
+
+def _adapter_lines(head: AdapterConfig) -> list[tuple[str, str]]:
+    return [
+        ("adapter", f"the target drafts for itself: {head.num_masks} masks behind a token; rank {head.rank}, gated"),
+        ("belongs to", f"the target of the digest {head.target_digest}, and no other"),
     ]
 
 

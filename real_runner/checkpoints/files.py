@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from simlab.arrays import read_only
 from simlab.errors import ModelError
+from simlab.real_runner.adapters.config import AdapterConfig
 from simlab.real_runner.checkpoints.contents import (
     checkpoint_digest,
     config_file,
@@ -20,6 +21,7 @@ from simlab.real_runner.checkpoints.contents import (
     stored_tensors,
 )
 from simlab.real_runner.checkpoints.headers import StoredTensor
+from simlab.real_runner.checkpoints.networks.adapter import no_block_drafter
 from simlab.real_runner.checkpoints.networks.eagle3 import no_drafter
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_to_json
 from simlab.real_runner.checkpoints.networks.treeflash import HEAD_PREFIX, HeadConfig, head_to_json
@@ -107,6 +109,8 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
     config, stored = parts.drafter, parts.drafter_tensors
     if isinstance(parts.head, Eagle3Config):
         no_drafter({})
+    if isinstance(parts.head, AdapterConfig):
+        no_block_drafter({})
     if config is None:
         raise ModelError(
             f"{folder} holds a head or scorer alone, which drafts beside the drafter that it was trained for; name "

@@ -8,13 +8,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simlab.errors import ModelError
+from simlab.real_runner.adapters.config import AdapterConfig
 from simlab.real_runner.checkpoints.headers import StoredTensor
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.layouts import layout_of
+from simlab.real_runner.checkpoints.networks.adapter import adapter_from_json
 from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_from_json
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_from_json
 from simlab.real_runner.checkpoints.networks.treeflash import HEAD_PREFIX, HeadConfig, head_from_json, is_head_alone
-from simlab.real_runner.checkpoints.weights import check_eagle3_weights, check_head_weights, check_weights
+from simlab.real_runner.checkpoints.weights import (
+    check_adapter_weights,
+    check_eagle3_weights,
+    check_head_weights,
+    check_weights,
+)
 from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 
@@ -28,13 +35,13 @@ class CheckpointParts:
     Attributes:
         drafter: None where it is a head alone.
         drafter_tensors: by the names that DFlash has for them.
-        head: or a scorer; None where it is a drafter alone.
+        head: or a scorer, or an adapter of a target; None where it is a drafter alone.
         head_tensors: by the names within the head.
     """
 
     drafter: DFlashConfig | None
     drafter_tensors: Tensors
-    head: HeadConfig | ScorerConfig | Eagle3Config | None
+    head: HeadConfig | ScorerConfig | Eagle3Config | AdapterConfig | None
     head_tensors: Tensors
 
     def check(self, place: object) -> None:
@@ -48,6 +55,8 @@ class CheckpointParts:
         if self.head is not None:
             if isinstance(self.head, Eagle3Config):
                 check_eagle3_weights(self.head, self.head_tensors, place)
+            elif isinstance(self.head, AdapterConfig):
+                check_adapter_weights(self.head, self.head_tensors, place)
             else:
                 check_head_weights(self.head, self.head_tensors, place)
 
@@ -62,7 +71,9 @@ def parts_of(fields: Fields, tensors: Tensors) -> CheckpointParts:
     Raises:
         ModelError: the configuration is none that simlab runs, or a tensor belongs to no part.
     """
-    scorer, eagle3 = scorer_from_json(fields), eagle3_from_json(fields)
+    scorer, eagle3, adapter = scorer_from_json(fields), eagle3_from_json(fields), adapter_from_json(fields)
+    if adapter is not None:
+        return CheckpointParts(None, {}, adapter, tensors)
     if scorer is not None:
         return CheckpointParts(None, {}, scorer, tensors)
     if eagle3 is not None:

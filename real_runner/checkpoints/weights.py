@@ -9,7 +9,9 @@ import numpy as np
 
 from simlab.arrays import Longs
 from simlab.errors import ModelError
+from simlab.real_runner.adapters.config import AdapterConfig
 from simlab.real_runner.checkpoints.headers import StoredTensor
+from simlab.real_runner.checkpoints.networks.adapter import MASKS, adapter_tensor_names
 from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_shapes
 from simlab.real_runner.checkpoints.networks.taps import ScorerConfig, scorer_shapes
 from simlab.real_runner.checkpoints.networks.treeflash import HeadConfig, head_shapes
@@ -115,6 +117,28 @@ def check_eagle3_weights(config: Eagle3Config, tensors: Mapping[str, StoredTenso
     }
     _check_numbers(shapes, tensors, place)
     draft_ids(config, tensors, place)
+
+
+def check_adapter_weights(config: AdapterConfig, tensors: Mapping[str, StoredTensor], place: object) -> None:
+    """Likewise for an adapter of a target; whether the widths are that target's is seen beside it.
+
+    Args:
+        config: of the adapter.
+        tensors: by the names that PEFT has for them.
+        place: where it lies, for the message.
+
+    Raises:
+        ModelError: as `check_weights` does.
+    """
+    names = set(adapter_tensor_names(config))
+    if wrong := sorted(names ^ set(tensors)):
+        what = "lacks" if names - set(tensors) else "holds, beside its own tensors,"
+        raise ModelError(f"the adapter in {place} {what} {', '.join(wrong[:3])}; fetch or train it again")
+    shapes = {MASKS: (config.num_masks, config.hidden_size)}
+    for name in names - {MASKS}:
+        found = (*tensors[name].shape, 0, 0)
+        shapes[name] = (config.rank, found[1]) if ".lora_A." in name else (found[0], config.rank)
+    _check_numbers(shapes, tensors, place)
 
 
 def _check_numbers(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, StoredTensor], place: object) -> None:

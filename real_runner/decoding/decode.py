@@ -4,8 +4,9 @@ import time
 
 from simlab.cost import StageSeconds
 from simlab.draft import Prompt
-from simlab.errors import ModelError
+from simlab.errors import MissingChannelError, ModelError
 from simlab.policy import AnyPolicy, is_plain_decoding
+from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.attention.batch_invariant import check_rows
 from simlab.real_runner.decoding.decoded import DecodedRound, DecodedText
 from simlab.real_runner.decoding.drafting import depth_of
@@ -58,19 +59,39 @@ def check_runs(models: Models, policy: AnyPolicy, prompt: Prompt, max_new_tokens
     """Refuse before the work what cannot be run.
 
     Raises:
-        MissingChannelError: the policy reads a channel that the models do not make, or make otherwise.
-        ModelError: prompt, new tokens and one block need more positions than the target has.
+        MissingChannelError: the policy reads a channel that the models do not make, or make otherwise; or it says which
+            nodes carry masks, and the target does not draft for itself.
+        ModelError: prompt, new tokens and one block need more positions than the target has; or passes have fixed rows,
+            and the target drafts for itself.
         PolicyError: passes have fixed rows, and the policy's trees may have more.
     """
     positions, depth = models.target.longest_context, depth_of(models, policy)
     if models.fixed_rows:
         check_rows(policy, models.fixed_rows, depth)
+    _check_masks(models, policy)
+    if isinstance(models.drafter, GatedAdapter):
+        # Masks stand behind the deepest node too.
+        depth += models.drafter.config.num_masks
     needed = len(prompt.token_ids) + max_new_tokens + depth
     if needed > positions:
         raise ModelError(
             f"prompt {prompt.prompt_id!r} has {len(prompt.token_ids)} tokens; with {max_new_tokens} new ones and a "
             f"draft of {depth} it needs {needed} positions, and {models.target.reach}; take shorter "
             "prompts or fewer new tokens"
+        )
+
+
+def _check_masks(models: Models, policy: AnyPolicy) -> None:
+    is_adapted = isinstance(models.drafter, GatedAdapter)
+    if policy.needs.masked is not None and not is_adapted:
+        raise MissingChannelError(
+            f"{policy!r} says which nodes carry masks, and the drafter here is no adapter of the target; give one, or "
+            "leave `masked` out"
+        )
+    if is_adapted and models.fixed_rows and policy.needs.draft:
+        raise ModelError(
+            "passes of a fixed shape have no rows for the masks of a target that drafts for itself; leave "
+            "--batch-invariant out"
         )
 
 

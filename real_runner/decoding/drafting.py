@@ -16,6 +16,8 @@ from simlab.channels import Channel
 from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
 from simlab.policy import AnyPolicy, Asked, Needs, routes_of
+from simlab.real_runner.adapters.gated import GatedAdapter
+from simlab.real_runner.adapters.rows import LiveMasks
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
@@ -29,7 +31,11 @@ from simlab.real_runner.targets.model import features_of
 class Drafting:
     """What drafts along one text: the drafter, and what makes its policy's channels.
 
-    The drafter runs where the policy reads its candidates, or a channel goes on from its pass.
+    The drafter runs where the policy reads its candidates, or a channel goes on from its pass. Where the target drafts
+    for itself, what it says at masks is handed over with each pass that has some.
+
+    Attributes:
+        masks: what the target says at its own masks; None where a drafter drafts, or nothing.
     """
 
     def __init__(self, models: Models, policy: AnyPolicy, room: int) -> None:
@@ -56,8 +62,12 @@ class Drafting:
         width = max([self._own.width, *read])
         self._is_cut = width > self._own.width
         self._drafter: LiveDrafter | LiveChain | None = None
+        self.masks: LiveMasks | None = None
         self._readers = list[tuple[_Reader, tuple[int, ...]]]()
-        if policy.needs.draft or self._beside or staged:
+        if isinstance(models.drafter, GatedAdapter):
+            if policy.needs.draft:
+                self.masks = LiveMasks(models.target, replace(self._own, width=width))
+        elif policy.needs.draft or self._beside or staged:
             self._drafter = _begun(models, replace(self._own, width=width), room)
             self._readers.append((self._drafter, models.drafter.config.target_layer_ids))
         self._readers += [(one, alone[name].taps) for name, one in self._alone.items()]
@@ -78,6 +88,8 @@ class Drafting:
         """Forget all but the first tokens of the text; see `LiveDrafter.rewind`."""
         for reader, _ in self._readers:
             reader.rewind(length)
+        if self.masks is not None:
+            self.masks.rewind()
 
     def draft(self, committed: Ints, served: Needs | None = None) -> None:
         """Draft below the last of the tokens of prompt and text, int32, all before it read.
@@ -99,10 +111,12 @@ class Drafting:
             self._marginals = self._drafted.marginals
         elif self._drafter is not None:
             self._marginals = self._drafter.marginals(committed)
+        elif self.masks is not None:
+            self._marginals = self.masks.marginals()
 
     def marginals(self) -> Marginals | None:
-        """What the policy sees of the last draft; None where the round reads none."""
-        if not self._served.draft:
+        """What the policy sees of the last draft; None where the round reads none, or a root of masks has none."""
+        if not self._served.draft or (self.masks is not None and self._marginals is None):
             return None
         if self._marginals is None:
             raise ValueError("nothing was drafted yet")

@@ -5,8 +5,11 @@ and itself, and stands at the root's position plus its depth (Miao et al. 2024, 
 arXiv 2305.09781). The target's own choice is followed down the tree as long as it was drafted, and its
 choice after the last such node is the bonus token. So the text is that of plain decoding under every
 policy, at any temperature, because the choice at a position does not depend on how it was reached.
+
+Where the target drafts for itself, masks stand behind nodes of the tree as its last leaves, and no node sees one.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +21,19 @@ from simlab.channels import TARGET, Channel, TargetLaw
 from simlab.cost import StageSeconds
 from simlab.draft import Draft, Prompt
 from simlab.errors import PolicyError
-from simlab.policy import TARGET_LAW, AnyPolicy, Outcome, branches_asked, modelled_s, route_taken, routes_of
+from simlab.policy import (
+    TARGET_LAW,
+    AnyPolicy,
+    Outcome,
+    branches_asked,
+    modelled_s,
+    num_masked,
+    route_taken,
+    routes_of,
+)
+from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted
+from simlab.real_runner.adapters.masked import mask_rows, with_masks
+from simlab.real_runner.adapters.rows import LiveMasks
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
 from simlab.real_runner.decoding.choice import Choose, chooser, entropies_of
@@ -77,13 +92,15 @@ class Speculation:
         self._length = self._start
         rows = models.fixed_rows
         self._shape = fixed_shape(rows, self._start, max_new_tokens) if rows else None
-        room = len(self._tokens) + (rows or policy.budget) if rows or policy.budget < 1 << 15 else 0
-        self._cache = BufferCache(models.target, room)
         self._drafter = Drafting(models, policy, len(self._tokens)) if is_drafting(policy) else None
+        self._num_masks = 0 if self._masks is None else models.drafter.config.depth
+        most = rows or policy.budget + (policy.budget + 1) * self._num_masks
+        self._cache = BufferCache(models.target, len(self._tokens) + most if rows or policy.budget < 1 << 15 else 0)
         self._mask = TreeMask(models.target)
         self._reads_law = TARGET_LAW in policy.needs.channels
         self._law: TargetLaw | None = None
         self._state = policy.start(prompt)
+        self._said = torch.empty(0)
         self._read_prompt()
 
     @property
@@ -141,6 +158,10 @@ class Speculation:
         self._state = self._policy.start(self._prompt)
 
     @property
+    def _masks(self) -> LiveMasks | None:
+        return None if self._drafter is None else self._drafter.masks
+
+    @property
     def _left(self) -> int:
         return self._start + self._max_new_tokens - self._length
 
@@ -152,9 +173,24 @@ class Speculation:
         states, features = self._pass(ids, None, None)
         if self._drafter is not None and features is not None:
             self._drafter.read(features)
+        if self._masks is not None:
+            self._masks.take(self._behind_prompt())
         logits = self._models.target.logits(states[:, -1])
         self._law = self._law_of(logits[0])
         self._append((self._chooser(logits)(0, self._start),))
+
+    def _behind_prompt(self) -> Tensor:
+        """States ``[k, H]`` of masks behind the prompt, in a pass of their own: reading it is as without masks."""
+        ids = torch.zeros(1, self._num_masks, dtype=torch.int64)
+        with self._with_masks(mask_rows(0, 1, self._num_masks)):
+            states = self._models.target.states(ids, self._cache)
+        self._cache.shorten(self._start)
+        return states[0]
+
+    def _with_masks(self, rows: MaskRows) -> AbstractContextManager[None]:
+        adapter = self._models.drafter
+        assert isinstance(adapter, GatedAdapter)
+        return adapted(self._models.target, adapter, rows.to(self._models.target.device))
 
     def _pass(
         self,
@@ -166,7 +202,7 @@ class Speculation:
     ) -> tuple[Tensor, Tensor | None]:
         """States ``[1, L, H]`` of the target, and tapped ones ``[1, L, taps x H]`` where they are wanted."""
         target = self._models.target
-        if self._drafter is None:
+        if self._drafter is None or not self._drafter.layer_ids:
             return target.states(ids, self._cache, visible, positions, packed, fixed), None
         layer_ids = self._drafter.layer_ids
         with tapped(target, layer_ids) as taken:
@@ -205,16 +241,34 @@ class Speculation:
         return self._pass(ids, None, positions, packed)
 
     def _verify(self, tree: DraftTree, position: int) -> VerifiedTree:
-        states, features = self._read_tree(tree, position)
+        states, features = self._read_with_masks(tree, position)
         logits = self._models.target.logits(states[0])
         choose = self._chooser(logits)
         path, committed = follow(tree, choose, position, self._left, self._models.target.stop_token_ids)
         ended = self._stops(committed[-1]) or len(committed) == self._left
         return VerifiedTree(path, committed, ended, features, self._law_of(logits[path[-1] if path else 0]))
 
+    def _read_with_masks(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
+        """States of the nodes of a tree, and tapped ones; what its masks say is kept until one of them is the last."""
+        num = 0 if self._masks is None else num_masked(self._policy, self._state, tree.num_nodes)
+        if num == 0:
+            self._said = self._said[:0]
+            return self._read_tree(tree, position)
+        with self._with_masks(mask_rows(tree.num_nodes, num, self._num_masks)):
+            states, features = self._read_tree(with_masks(tree, num, self._num_masks), position)
+        nodes, masks = states[:, : tree.num_nodes], states[0, tree.num_nodes :]
+        self._said = masks.unflatten(0, (num, self._num_masks))
+        return nodes, None if features is None else features[:, : tree.num_nodes]
+
+    def _take_draft(self, last_node: int) -> None:
+        """The next root's draft is what the masks behind the last accepted node say, where it carries some."""
+        if self._masks is not None:
+            self._masks.take(self._said[last_node] if last_node < len(self._said) else None)
+
     def _commit(self, verified: VerifiedTree, position: int, num_drafted: int) -> None:
         kept, self._law = torch.tensor((0, *verified.path)), verified.law
         self._cache.compact(position, kept)
+        self._take_draft(int(kept[-1]))
         if self._drafter is not None and verified.features is not None:
             self._drafter.read(verified.features.index_select(1, kept.to(verified.features.device)))
         self._append(verified.committed)

@@ -9,7 +9,10 @@ from importlib import metadata
 import torch
 from tokenizers import Tokenizer
 
+from simlab.real_runner.adapters.config import AdapterConfig
+from simlab.real_runner.adapters.gated import GatedAdapter
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.drafters.config import DFlashConfig
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.heads.eagle3.head import Eagle3Config, Eagle3Head
 from simlab.real_runner.models import Models
@@ -21,7 +24,7 @@ from simlab.real_runner.targets.model import Target
 from simlab.traces.format.manifest import DumpedInfo, Manifest
 from simlab.traces.format.manifest_entries import DraftSet, ModelInfo
 
-DFLASH, EAGLE3 = "dflash", "eagle3"
+DFLASH, EAGLE3, SELF = "dflash", "eagle3", "self"
 """Draft sets of new recordings; the second names the channel of a head's trees too."""
 
 _LIBRARIES = ("simlab", "torch", "transformers", "tokenizers", "numpy", "numba")
@@ -53,6 +56,8 @@ def manifest_of(options: RecordOptions, models: Models, sources: Sources) -> Man
 
 def draft_name(models: Models) -> str:
     """What the draft set of a recording is called: by what its drafter is."""
+    if isinstance(models.drafter, GatedAdapter):
+        return SELF
     return EAGLE3 if isinstance(models.drafter, Eagle3Head) else DFLASH
 
 
@@ -72,10 +77,11 @@ def draft_set_of(draft: str, models: Models, kept: KeptCandidates) -> DraftSet:
         min_width=kept.min_width,
         exact_budget=kept.exact_budget,
         vocab_size=config.vocab_size,
-        mask_token_id=None if isinstance(config, Eagle3Config) else config.mask_token_id,
-        draft_vocab_size=config.draft_vocab_size,
-        tap_offset=None if isinstance(config, Eagle3Config) else config.tap_offset,
+        mask_token_id=config.mask_token_id if isinstance(config, DFlashConfig) else None,
+        draft_vocab_size=None if isinstance(config, AdapterConfig) else config.draft_vocab_size,
+        tap_offset=config.tap_offset if isinstance(config, DFlashConfig) else None,
         is_chain=isinstance(config, Eagle3Config),
+        root_seen=not isinstance(config, AdapterConfig),
     )
 
 

@@ -17,6 +17,7 @@ from simlab.real_runner.attention import grouped as attention
 from simlab.real_runner.checkpoints.contents import config_file, packaged_checkpoints, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter
 from simlab.real_runner.checkpoints.layouts import read_config
+from simlab.real_runner.checkpoints.networks.adapter import is_adapter
 from simlab.real_runner.checkpoints.networks.eagle3 import eagle3_from_json
 from simlab.real_runner.drafters.config import DFlashConfig, check_sizes
 from simlab.real_runner.drafters.dflash import DFlashDrafter
@@ -136,7 +137,13 @@ def any_config(options: RecordOptions) -> DFlashConfig | Eagle3Config:
     Raises:
         ModelError: it cannot be had or read, or is of no drafter.
     """
-    head = eagle3_from_json(config_fields(options.draft))
+    fields = config_fields(options.draft)
+    if is_adapter(fields):
+        raise ModelError(
+            "what a target that drafts for itself takes is measured, and not computed from configurations; give "
+            "--dry-run sample"
+        )
+    head = eagle3_from_json(fields)
     if head is None:
         return drafter_config(options.draft, options.tap_offset, options.block)
     return head if options.block is None else head.with_block(options.block)

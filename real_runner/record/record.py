@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from simlab.arrays import Floats, Ints
+from simlab.real_runner.adapters.gated import GatedAdapter
+from simlab.real_runner.adapters.rows import mask_columns
 from simlab.real_runner.decoding.choice import entropies_of
 from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
@@ -218,6 +220,8 @@ def drafted_columns(
     Raises:
         ModelError: the drafter's logits are not numbers.
     """
+    if isinstance(models.drafter, GatedAdapter):
+        return mask_columns(models.drafter, models.target, tokens, prompt_length, kept)
     if isinstance(models.drafter, Eagle3Head):
         return chain_columns(models.drafter, models.target, features, tokens, prompt_length, kept)
     return draft_columns(models.drafter, models.target, features, tokens, prompt_length, kept)
@@ -225,6 +229,9 @@ def drafted_columns(
 
 def forward_text(target: Target, tokens: Tensor, layer_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
     """One teacher-forced pass over a text ``[L]``: tapped states ``[L, taps x H]``, last states ``[L, H]``."""
+    if not layer_ids:
+        states = target.states(tokens[None])[0]
+        return states[:, :0], states
     with tapped(target, layer_ids) as taken:
         states = target.states(tokens[None])
         return features_of(taken, layer_ids)[0], states[0]

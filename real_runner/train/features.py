@@ -30,7 +30,7 @@ class TrainingText:
 def read_features(
     texts: Sequence[TrainingText], target: Target, layer_ids: Sequence[int], folder: Path, max_tokens: int
 ) -> None:
-    """Run the target over every text and keep the tapped states, bfloat16.
+    """Run the target over every text and keep the tapped states, bfloat16; without layers, the tokens alone.
 
     Sequences are cut after ``max_tokens``. Finished shards are skipped. Each shard is a run of
     consecutive texts: give them in random order, so that any part of the store is a fair sample.
@@ -76,6 +76,8 @@ def _read_shard(
 @torch.inference_mode()
 def teacher_forced_features(target: Target, ids: Tensor, layer_ids: Sequence[int]) -> Tensor:
     """Tapped states ``[S, L, taps x H]`` of right-padded ids ``[S, L]``; causal, so padding is harmless."""
+    if not layer_ids:
+        return torch.empty(*ids.shape, 0)
     with tapped(target, layer_ids) as taken:
         target.model.get_decoder()(ids.to(target.device), use_cache=False)
         return features_of(taken, layer_ids)

@@ -244,6 +244,27 @@ class Eagle3Options(NetworkOptions):
         _check_positive(self, "passes")
 
 
+@dataclass(frozen=True, slots=True)
+class SelfOptions(NetworkOptions):
+    """The run of an adapter with which a target drafts for itself.
+
+    Attributes:
+        masks: k, the tokens that it drafts behind one.
+        rank: of each change.
+        consistency: weight of the squared distance to the states of the text's own rows.
+    """
+
+    masks: int = 4
+    rank: int = 16
+    consistency: float = 0.1
+
+    def __post_init__(self) -> None:
+        NetworkOptions.__post_init__(self)
+        _check_positive(self, "masks", "rank")
+        if not 0 <= self.consistency < math.inf:
+            raise ValueError(f"consistency must be at least 0; got {self.consistency}")
+
+
 def _check_positive(options: object, *names: str) -> None:
     for name in names:
         if getattr(options, name) < 1:

@@ -36,6 +36,7 @@ class Held:
         channels: by name.
         draft: the name of the draft set.
         place: the folder or address of the recording.
+        root_seen: whether the drafter read the root's own token; False of a target that drafts for itself.
     """
 
     exact_budget: int
@@ -43,6 +44,7 @@ class Held:
     channels: Mapping[str, HeldChannel] = field(default_factory=dict)
     draft: str = "NAME"
     place: str = "DIR"
+    root_seen: bool = True
 
 
 def check_channels(policy: AnyPolicy, held: Held) -> None:

@@ -29,6 +29,10 @@ _CONFIGS, _SAMPLE = "configs", "sample"
 _SETTINGS = tuple(dict.fromkeys(key for keys in MADE_WITH.values() for key in keys))
 """Of a channel, behind its checkpoint."""
 
+_OF_DRAFTER = "-p ddtree:budget=16/32/64"
+_TO_REPLAY = {("chain", True): "-p chain -p eagle3:budget=59", ("drafter", False): "-p self:budget=4,masked=-1/0/4"}
+"""Policies for a first replay, by what all draft sets of a trace are."""
+
 _OF_TEXTS = (
     "out",
     "limit",
@@ -57,7 +61,8 @@ are a name that comes with simlab, a folder, or an id on the Hugging Face Hub su
     --hidden-states dumped --hidden-layers 2,10,18,26,34,36 --out runs/served
   simlab replay --trace runs/mine -p ddtree:budget=16/32/64
 
-A head of EAGLE-3 is a --draft too: its chain becomes the draft set, its trees the channel eagle3.
+A head of EAGLE-3 is a --draft too: its chain becomes the draft set, its trees the channel eagle3. So is an
+adapter with which a target drafts for itself: what it says at its own masks becomes the draft set self.
 
 A head of TreeFlash, a scorer of TAPS, or another drafter, is added to a finished trace along its own texts:
 
@@ -312,7 +317,7 @@ def _record(options: argparse.Namespace) -> int:
     trace = record_with(wanted)
     speed = recording_speed(options.out)
     print(f"Recorded: {options.out}{f' ({speed})' if speed else ''}")
-    chains = all(one.is_chain for one in trace.manifest.draft_sets.values())
-    policies = "-p chain -p eagle3:budget=59" if chains else "-p ddtree:budget=16/32/64"
+    kinds = {("chain" if one.is_chain else "drafter", one.root_seen) for one in trace.manifest.draft_sets.values()}
+    policies = _TO_REPLAY.get(kinds.pop(), _OF_DRAFTER) if len(kinds) == 1 else _OF_DRAFTER
     print(f"Replay it with `simlab replay --trace {shlex.quote(str(options.out))} {policies}`.")
     return 0

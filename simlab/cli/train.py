@@ -20,6 +20,7 @@ from simlab.real_runner.train.options import (
     HeadOptions,
     LossWeights,
     ScorerOptions,
+    SelfOptions,
     TextOptions,
     TrainingPlan,
     TrainOptions,
@@ -37,6 +38,10 @@ _HEAD_PLAN = TrainingPlan(
 )
 _SCORER_PLAN = TrainingPlan(
     steps=400, num_sequences=16, num_roots=16, learning_rate=3e-3, warmup_steps=20, weight_decay=1e-4, head_tokens=0
+)
+
+_SELF_PLAN = TrainingPlan(
+    steps=3000, num_sequences=1, num_roots=32, learning_rate=1e-3, warmup_steps=50, weight_decay=0.01, head_tokens=4096
 )
 
 _DFLASH = """The text is a Parquet table of token ids (columns prompt_ids, text_ids), a JSONL file of prompts
@@ -103,6 +108,18 @@ of text as a drafter does, what the target thinks of each next token.
 
 Some texts are held out. The checkpoint has the weights of the step at which the loss on them was
 lowest. --resume goes on after an interruption."""
+
+
+_SELF = """With an adapter a target drafts for itself (after arXiv 2507.11851): some rows of a pass hold masks, and the
+adapter, a low-rank change of every product, is felt at these alone. All other rows are the target's own,
+bit for bit, so it writes what it writes without an adapter. It learns from the same kinds of text as a
+drafter does; the target stays as it is.
+
+  simlab train self --text text.parquet --masks 4 --rank 16 --out runs/self
+
+A step reads its texts anew: one text and many roots in it are what costs least on a CPU. Some texts are
+held out. The checkpoint has the weights of the step at which the loss on them was lowest. --resume goes
+on after an interruption."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -184,6 +201,21 @@ def _add_eagle3(parser: Parser) -> None:
     _add_decay(loss)
 
 
+def _add_self(parser: Parser) -> None:
+    _add_run(parser)
+    _add_answers(parser.add_argument_group("text"))
+    adapter = parser.add_argument_group("adapter")
+    adapter.add_argument(
+        "--masks", type=positive, default=4, metavar="N", help="tokens that are drafted behind one (default 4)"
+    )
+    adapter.add_argument("--rank", type=positive, default=16, metavar="N", help="of each change (default 16)")
+    _add_network_plan(parser.add_argument_group("plan"), _SELF_PLAN, eval_every=100, patience=0, held_out=0.01)
+    loss = parser.add_argument_group("loss")
+    said = "of the squared distance between a mask's state and that of the text's own row (default 0.1)"
+    loss.add_argument("--consistency", type=float, default=0.1, metavar="X", help=said)
+    _add_decay(loss)
+
+
 def _add_network(parser: Parser) -> None:
     """Add the target, the drafter that stays as it is, the text, and the folder of the run."""
     _add_run(parser)
@@ -193,14 +225,15 @@ def _add_network(parser: Parser) -> None:
     _add_answers(parser.add_argument_group("text"))
 
 
-def _add_network_plan(plan: Options, defaults: TrainingPlan, eval_every: int = 25, patience: int = 5) -> None:
+def _add_network_plan(
+    plan: Options, defaults: TrainingPlan, eval_every: int = 25, patience: int = 5, held_out: float = 0.1
+) -> None:
     """Add the plan, and when it ends early."""
     _add_plan(plan, defaults, eval_every)
     said = f"of AdamW (default {defaults.weight_decay:g})"
     plan.add_argument("--weight-decay", type=float, default=defaults.weight_decay, metavar="X", help=said)
-    plan.add_argument(
-        "--held-out", type=float, default=0.1, metavar="SHARE", help="of the texts, not learnt from (default 0.1)"
-    )
+    said = f"of the texts, not learnt from (default {held_out:g})"
+    plan.add_argument("--held-out", type=float, default=held_out, metavar="SHARE", help=said)
     plan.add_argument(
         "--patience",
         type=not_negative,
@@ -414,6 +447,20 @@ def _run_eagle3(options: argparse.Namespace) -> int:
     return _finished(chosen.out, lambda: f"The head is in {train_eagle3(chosen)}")
 
 
+def _run_self(options: argparse.Namespace) -> int:
+    """Train an adapter, and say where it is."""
+    with needing_models("train"):
+        from simlab.real_runner.train.networks.adapter import train_self  # noqa: PLC0415 - loads torch
+    with at_the_door():
+        chosen = SelfOptions(
+            **_of_network(options, options.decay),
+            masks=options.masks,
+            rank=options.rank,
+            consistency=options.consistency,
+        )
+    return _finished(chosen.out, lambda: f"The adapter is in {train_self(chosen)}")
+
+
 def _finished(out: Path, trained: Callable[[], str]) -> int:
     """Train, and say where the result is; an interruption says how to go on."""
     keep(f"the same command with --resume goes on with {out}")
@@ -447,6 +494,7 @@ KINDS = {
     "treeflash": Kind("Train a first-order head for a drafter.", _TREEFLASH, _add_treeflash, _run_treeflash),
     "taps": Kind("Train a scorer of draft trees for a drafter.", _TAPS, _add_taps, _run_taps),
     "eagle3": Kind("Train an EAGLE-3 head, which needs no drafter.", _EAGLE3, _add_eagle3, _run_eagle3),
+    "self": Kind("Train an adapter with which a target drafts for itself.", _SELF, _add_self, _run_self),
     **FITS,
 }
 """Everything that can be trained, by the word that is typed behind ``simlab train``."""

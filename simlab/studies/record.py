@@ -46,8 +46,9 @@ def record(
 
     Args:
         target: a name, folder or Hub id.
-        draft: a name, folder, file of weights or Hub id; of a drafter, or of an EAGLE-3 head. The draft set of a head
-            is its own chain, and its trees are added as the channel ``eagle3``.
+        draft: a name, folder, file of weights or Hub id; of a drafter, of an EAGLE-3 head, or of an adapter of
+            the target. The draft set of a head is its own chain, and its trees are added as the channel ``eagle3``;
+            that of an adapter is what the target says at its own masks.
         out: the folder of the new trace.
         prompts: a file of prompts, which the target answers.
         completions: a file of prompts with answers that were made elsewhere.

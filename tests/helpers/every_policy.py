@@ -37,6 +37,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
         {"entropy": 0.9, "sure": "ddtree:budget=8", "unsure": "eagle3:budget=5,beam=3,top_k=4,steps=2"},
         {"entropy": 0.4, "unsure": "eagle3:budget=5,beam=3,top_k=4,steps=2"},
     ],
+    "self": [{"masked": -1}, {"budget": 16, "masked": 2}, {"budget": 5, "masked": 5, "order": "chain"}],
 }
 
 

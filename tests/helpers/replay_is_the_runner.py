@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from made_up_heads import with_producers
 from order_checks import check_columns
+from random_adapter import random_adapter
 
 from simlab.arrays import Ints
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
@@ -150,11 +151,14 @@ def check_prompt(
     """
     if not models.channels:
         models = with_producers(models, [one.policy for one in policies])
+    # A policy that says which nodes carry masks runs on a target that drafts for itself.
+    adapted = replace(models, drafter=random_adapter(models.target, seed=1), channels={})
     prompt, runs = record.prompt, []
     audits: dict[bytes, TextLosses] = {}
     for one in policies:
         on_policy(one.label)
-        decoded = decode(models, one.policy, prompt, sampling, max_new_tokens)
+        ran_on = models if one.policy.needs.masked is None else adapted
+        decoded = decode(ran_on, one.policy, prompt, sampling, max_new_tokens)
         text = decoded.text.tobytes()
         if text not in audits:
             audits[text] = audit_text(target32, prompt, decoded.text, sampling)

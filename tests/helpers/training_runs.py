@@ -1,4 +1,4 @@
-"""Runs of ``simlab train dflash``, ``treeflash``, ``taps`` and ``eagle3`` for tests: texts, arguments, bytes, ends.
+"""Runs of ``simlab train`` in all its kinds for tests: texts, arguments, bytes, ends.
 
 As a program (``python tests/helpers/training_runs.py RUNS SEED ARGUMENT...``) it makes one run that nothing
 interrupts and one that is killed again and again, each in a process of its own.
@@ -75,6 +75,14 @@ def eagle3_arguments(folder: Path, out: Path, *more: str, steps: int = 12) -> li
     sizes = ["--out", str(out), "--passes", "3", "--steps", str(steps), "--eval-every", "3", "--held-out", "0.25"]
     plan = ["--sequences", "2", "--roots", "6", "--warmup-steps", "2"]
     return ["train", "eagle3", *models, *sizes, *plan, *more]
+
+
+def self_arguments(folder: Path, out: Path, *more: str, steps: int = 12) -> list[str]:
+    """A run of seconds of an adapter, on the target and texts of `make_files`."""
+    models = ["--target", str(folder / "target"), *texts(folder), "--masks", "3", "--rank", "4"]
+    sizes = ["--out", str(out), "--steps", str(steps), "--eval-every", "3", "--held-out", "0.25"]
+    plan = ["--sequences", "2", "--roots", "6", "--warmup-steps", "2", "--head-tokens", "60"]
+    return ["train", "self", *models, *sizes, *plan, *more]
 
 
 def make_files(folder: Path) -> Path:

@@ -84,7 +84,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("attention",),
         ("targets",),
         ("drafters",),
-        ("heads",),
+        ("heads", "adapters"),
         ("checkpoints", "execution"),
         ("models",),
         ("decoding",),

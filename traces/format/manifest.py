@@ -269,6 +269,7 @@ def _draft_set(fields: JsonFields) -> DraftSet:
         draft_vocab_size=fields.optional_integer("draft_vocab_size") if "draft_vocab_size" in fields.values else None,
         tap_offset=fields.optional_integer("tap_offset") if "tap_offset" in fields.values else None,
         is_chain=fields.flag("is_chain"),
+        root_seen=fields.flag("root_seen") if "root_seen" in fields.values else True,
     )
 
 

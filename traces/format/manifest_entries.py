@@ -65,6 +65,8 @@ class DraftSet:
             drafter read, where state 0 is the embedding; None: not written down.
         is_chain: whether a depth's candidates stand behind the first ones of the depths above, as a drafter that goes
             token by token says them; otherwise they are those of one pass over all depths.
+        root_seen: whether the drafter read the root's own token; False of a target that drafts for itself, whose masks
+            stand behind the token before it: a row is then a function of the text before its root.
     """
 
     model: ModelInfo
@@ -77,6 +79,7 @@ class DraftSet:
     draft_vocab_size: int | None = None
     tap_offset: int | None = None
     is_chain: bool = False
+    root_seen: bool = True
 
     def __post_init__(self) -> None:
         if not (1 <= self.depth <= MOST_DEPTH and 1 <= self.vocab_size <= MOST_TOKENS):
@@ -97,7 +100,7 @@ class DraftSet:
 
     def to_json(self) -> Json:
         """The entry of this drafter in the manifest; what does not concern it is left out."""
-        absent = {"draft_vocab_size": None, "tap_offset": None, "is_chain": False}
+        absent = {"draft_vocab_size": None, "tap_offset": None, "is_chain": False, "root_seen": True}
         return {key: value for key, value in asdict(self).items() if key not in absent or value is not absent[key]}
 
 

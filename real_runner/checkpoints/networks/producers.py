@@ -14,6 +14,7 @@ from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_fi
 from simlab.real_runner.checkpoints.files import load_drafter, load_head, load_scorer
 from simlab.real_runner.checkpoints.layout import Fields
 from simlab.real_runner.checkpoints.layouts import read_config
+from simlab.real_runner.checkpoints.networks.adapter import is_adapter
 from simlab.real_runner.checkpoints.networks.eagle3 import is_eagle3
 from simlab.real_runner.checkpoints.networks.eagle3_files import load_eagle3
 from simlab.real_runner.checkpoints.networks.taps import is_scorer, scorer_from_json
@@ -133,8 +134,13 @@ def reach_of(fields: Fields, settings: Mapping[str, object], is_base: bool) -> R
         is_base: whether it is the checkpoint of the drafter that it goes on from.
 
     Raises:
-        ModelError: the settings are not those of its kind.
+        ModelError: the settings are not those of its kind, or it makes no channel.
     """
+    if is_adapter(fields):
+        raise ModelError(
+            "an adapter of the target makes no channel; what it drafts is a draft set, `simlab record --trace DIR "
+            "--add-draft self=CHECKPOINT`"
+        )
     if is_eagle3(fields):
         return eagle3_reach(settings)
     if is_drafter_alone(fields):

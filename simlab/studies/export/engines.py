@@ -126,6 +126,12 @@ def _exported(policy: NamedPolicy, texts: ExportedTexts, priced: Sequence[BatchP
             f"{kept.model.name}, which drafts token by token; choose a draft set of such a drafter with --draft, or "
             "write a table: --format markdown"
         )
+    if not kept.root_seen:
+        raise UsageError(
+            f"settings for engines are of drafters, and the draft set {texts.draft} is of the target's own masks, "
+            "which no engine here reads; choose a draft set of a drafter with --draft, or write a table: --format "
+            "markdown"
+        )
     return ExportedPolicy(
         policy=policy,
         acceptance=_acceptance(policy, texts),

@@ -131,7 +131,8 @@ def cost_table_of(file: CostFile, path: Path | None = None) -> CostTable:
             f"finish it with `simlab profile --out {'FILE' if path is None else shlex.quote(str(path))} --resume`."
         )
     units = {name: one.units for name, one in file.channels.items()}
-    return cost_table(file.cost_id, file.contexts, file.node_counts, file.samples, file.visits, units)
+    table = cost_table(file.cost_id, file.contexts, file.node_counts, file.samples, file.visits, units)
+    return replace(table, block_size=file.block_size)
 
 
 def what_if_prices(prices: Prices, change: str | None) -> Prices:

@@ -17,8 +17,8 @@ _NO_CONFIG = "there is no config.json beside it"
 
 
 def looks_like_checkpoint(place: Path) -> bool:
-    """Whether a path is a safetensors file, or a folder with a model's ``config.json``."""
-    return (place.is_file() and place.suffix == ".safetensors") or (place / "config.json").is_file()
+    """Whether a path is a safetensors file, or a folder with the configuration of a model or an adapter."""
+    return (place.is_file() and place.suffix == ".safetensors") or (place.is_dir() and config_file(place).is_file())
 
 
 def fetched_checkpoint(name: str) -> Path | None:

@@ -18,6 +18,7 @@ from simlab.traces.artefacts import table as table_file
 from simlab.traces.artefacts.kinds import find_file, format_of, looks_like_results, packaged_files
 from simlab.traces.artefacts.optimum import FORMAT as OPTIMUM_FORMAT
 from simlab.traces.artefacts.optimum import PromptSource, read_optimum
+from simlab.traces.format.manifest_entries import DraftSet
 from simlab.traces.inspect import TraceReport, check_trace
 from simlab.traces.results.files import FORMAT as RESULTS_FORMAT
 from simlab.traces.results.files import read_results
@@ -157,7 +158,7 @@ def _trace_text(report: TraceReport) -> str:
         shares = "  ".join(f"{100 * share:.1f}" for share in draft.true_first_share)
         lines += [
             (
-                f"draft set  {name} ({draft.draft_id}), {'chain of ' if kept.is_chain else ''}block {kept.block_size}, "
+                f"draft set  {name} ({draft.draft_id}), {_kind_of(kept)}block {kept.block_size}, "
                 f"exact up to budget {kept.exact_budget}, at least {kept.min_width} candidates per depth"
             ),
             f"  {draft.num_rows:,} rows, {draft.num_candidates:,} candidates, {draft.bytes_per_row:.0f} bytes per row",
@@ -165,6 +166,12 @@ def _trace_text(report: TraceReport) -> str:
         ]
     lines += [line for name in report.channels for line in _channel_lines(report, name)]
     return "\n".join([*lines, "whole: every file, invariant and id was checked"])
+
+
+def _kind_of(kept: DraftSet) -> str:
+    if not kept.root_seen:
+        return "the target's own masks, the root unseen, "
+    return "chain of " if kept.is_chain else ""
 
 
 def _channel_lines(report: TraceReport, name: str) -> list[str]:

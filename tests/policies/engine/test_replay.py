@@ -22,6 +22,7 @@ from simlab.cost import price
 from simlab.policies import POLICIES
 from simlab.policies.composition import Composition
 from simlab.policies.engine.replay import Replay
+from simlab.policies.named.self_speculation import SelfSpeculation
 from simlab.policies.named.tree import Tree
 from simlab.policies.orders.node_order import NodeOrder
 from simlab.policies.parsing.parse import NamedPolicy, parse_policies
@@ -72,6 +73,7 @@ SETTINGS: dict[str, list[str]] = {
         'entropy=0.9,sure="ddtree:budget=8",unsure="eagle3:budget=5,beam=3,top_k=4,steps=2"',
         'entropy=0.4/1,unsure="eagle3:budget=5,beam=3,top_k=4,steps=2"',
     ],
+    "self": list(SelfSpeculation.variants),
     "calibrated": ["", "stop=survival", "stop=ratio", "stop=floor", "stop=price", "budget=5,top_k=3"],
 }
 

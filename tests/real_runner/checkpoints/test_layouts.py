@@ -21,6 +21,7 @@ from simlab.real_runner.checkpoints.zlab import ZLAB, config_to_json
         ({"dflash_config": {}, "treeflash_config": {}}, "treeflash"),
         ({"block_size": 8, "architectures": ["TreeFlashDraftModel"]}, "treeflash"),
         ({"block_size": 8}, "z-lab"),
+        ({"simlab_gated": True, "peft_type": "LORA"}, "peft"),
     ],
 )
 def test_the_first_layout_that_recognises_a_configuration_has_it(fields: Fields, name: str) -> None:
@@ -34,6 +35,7 @@ def test_every_configuration_has_a_layout_and_other_models_are_no_drafters() -> 
     assert drafter_fields() == (
         "dflash_config",
         "draft_vocab_size",
+        "simlab_gated",
         "speculators_model_type",
         "taps_config",
         "treeflash_config",

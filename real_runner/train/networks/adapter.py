@@ -1,0 +1,164 @@
+"""Training an adapter, ``simlab train self``: the target learns to say, at masks, what it would say at the tokens.
+
+Samragh and others 2025, "Your LLM Knows the Future", arXiv 2507.11851. The target stays as it is: a text is read
+without gradients, and the masks behind some of its tokens are a pass of their own on what was read; backwards goes
+through the rows of that pass alone.
+
+Letters: S sequences, G roots of each, N = S G, k masks behind the token before a root, H hidden size.
+"""
+
+import copy
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from simlab.real_runner.adapters.gated import GatedAdapter, config_for
+from simlab.real_runner.adapters.masked import mask_states, read_texts
+from simlab.real_runner.checkpoints.networks.adapter_files import save_adapter
+from simlab.real_runner.targets.model import Target
+from simlab.real_runner.train.curve import HeldOut
+from simlab.real_runner.train.data import FeatureStore, TrainingBatch
+from simlab.real_runner.train.losses import block_loss
+from simlab.real_runner.train.networks.card import NetworkWords
+from simlab.real_runner.train.networks.run import Start, held_out_of, train_network
+from simlab.real_runner.train.options import SelfOptions, TrainingPlan
+from simlab.real_runner.train.trainer import commonest, places_of
+
+
+def train_self(options: SelfOptions) -> Path:
+    """Train an adapter; see `train_network`.
+
+    Raises:
+        SimlabError: text, target or folder cannot be used.
+    """
+
+    def start(target: Target) -> Start:
+        config = config_for(target, options.masks, options.rank, float(options.rank))
+
+        def begun(store: FeatureStore) -> AdapterLoss:
+            adapter = GatedAdapter(config, target).to(target.device)
+            return AdapterLoss(adapter, target, store, options.plan, options.consistency)
+
+        # Texts are read anew in every step, so no state of theirs is kept.
+        return Start((), begun)
+
+    return train_network(options, start)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scored:
+    """Masks behind some roots.
+
+    Attributes:
+        best: float32 ``[N, k]``, log-probability of the most probable token.
+        of_truth: float32 ``[N, k]``, of the true one.
+        known: bool ``[N, k]``, whether there is a true one that the loss is taken over.
+        distance: float32 ``[N, k]``, mean squared distance to the state of the text's own row.
+        inside: bool ``[N, k]``, whether there is such a row.
+    """
+
+    best: Tensor
+    of_truth: Tensor
+    known: Tensor
+    distance: Tensor
+    inside: Tensor
+
+
+class AdapterLoss:
+    """The loss of a step: a function of plan and step, and of the adapter's weights."""
+
+    def __init__(
+        self, adapter: GatedAdapter, target: Target, store: FeatureStore, plan: TrainingPlan, consistency: float
+    ) -> None:
+        """Hold on to what a step needs.
+
+        Args:
+            adapter: that learns.
+            target: that does not.
+            store: the texts that are learnt from.
+            plan: of the run.
+            consistency: weight of the distance to the states of the text's own rows.
+        """
+        self.network, self.target, self.store, self.plan, self.consistency = adapter, target, store, plan, consistency
+        kept = commonest(store, target.vocab_size, plan.head_tokens)
+        self._place = places_of(kept, target.vocab_size).to(target.device)
+        weight = target.head.weight
+        assert isinstance(weight, Tensor)
+        self._rows = weight.detach()[kept.to(target.device)]
+
+    def __call__(self, step: int) -> Tensor:
+        """The loss of the step's batch, a scalar."""
+        plan = self.plan
+        size = self.network.config.num_masks + 1
+        return self._loss(
+            self._scored(self.network, self.store.batch(step, plan.seed, plan.num_sequences, plan.num_roots, size))
+        )
+
+    @torch.no_grad()
+    def held_out(self, store: FeatureStore) -> HeldOut:
+        """The adapter on other texts, at the same roots each time, with its weights rounded as they will be shipped."""
+        plan, size = self.plan, self.network.config.num_masks + 1
+        fixed = copy.deepcopy(self.network).to(torch.bfloat16).float().eval()
+        batches = store.fixed_batches(plan.seed, plan.num_sequences, plan.num_roots, size)
+        parts = [self._scored(fixed, batch) for batch in batches]
+        scored = _Scored(*(torch.cat([getattr(one, entry.name) for one in parts]) for entry in fields(_Scored)))
+        return held_out_of(float(self._loss(scored)), -scored.of_truth, scored.of_truth >= scored.best, scored.known)
+
+    def settings(self) -> dict[str, object]:
+        """Sizes of the adapter, and the weight of the distance."""
+        config = self.network.config
+        return {"masks": config.num_masks, "rank": config.rank, "consistency": self.consistency}
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter, bfloat16."""
+        save_adapter(self.network, self.target.name, folder)
+
+    def described(self) -> NetworkWords:
+        """What the card says of an adapter."""
+        config = self.network.config
+        return NetworkWords(
+            kind="adapter",
+            what="An adapter with which a target drafts for itself (after arXiv 2507.11851)",
+            command="simlab train self",
+            does="It is felt at mask rows alone: what the target writes is what it writes without it.",
+            sizes={"masks": config.num_masks, "rank": config.rank},
+            borrowed="Everything else is the target's.",
+            before="before the first step",
+            start="masks of random embeddings, and a change of nothing",
+            asked="the true token behind each mask, over the tokens that the loss is taken over",
+        )
+
+    def _loss(self, scored: _Scored) -> Tensor:
+        loss = block_loss(scored.best, scored.of_truth, scored.known, self.plan.loss)
+        return loss + self.consistency * (scored.distance * scored.inside).sum() / scored.inside.sum().clamp(min=1)
+
+    def _scored(self, adapter: GatedAdapter, batch: TrainingBatch) -> _Scored:
+        target, k = self.target, adapter.config.num_masks
+        tokens, roots = batch.tokens.to(target.device), batch.roots.to(target.device).clamp(min=1)
+        ahead = roots[..., None] + torch.arange(k, device=roots.device)
+        # Nothing behind the last mask's place is looked at.
+        length = min(batch.features.shape[1], int(ahead.max()) + 1)
+        with torch.no_grad():
+            texts = read_texts(target, tokens[:, :length].clamp(min=0))
+        states = mask_states(target, adapter, texts, roots - 1).flatten(0, 1)
+        truth = _at(tokens[..., None], ahead + 1)[..., 0].flatten(0, 1)
+        logits = torch.nn.functional.linear(states, self._rows).float()
+        log_probs = logits.log_softmax(-1)
+        place = torch.where(truth >= 0, self._place[truth.clamp(min=0)], -1)
+        of_truth = log_probs.gather(-1, place.clamp(min=0)[..., None])[..., 0]
+        own = _at(texts.states, ahead.clamp(max=length - 1)).flatten(0, 1)
+        return _Scored(
+            best=log_probs.detach().amax(-1),
+            of_truth=of_truth,
+            known=place >= 0,
+            distance=(states.float() - own.float()).square().mean(-1),
+            inside=_at(tokens[..., None], ahead)[..., 0].flatten(0, 1) >= 0,
+        )
+
+
+def _at(rows: Tensor, places: Tensor) -> Tensor:
+    """Rows ``[S, G, k, H]`` of rows ``[S, C, H]`` at places ``[S, G, k]``."""
+    found = rows.gather(1, places.flatten(1)[..., None].expand(-1, -1, rows.shape[-1]))
+    return found.view(*places.shape, -1)

@@ -1,0 +1,79 @@
+"""Masks behind many tokens at once are the masks behind each token alone, in a plain pass over text and masks."""
+
+import numpy as np
+import random_trees
+import torch
+from random_adapter import masks_alone, random_adapter
+
+from simlab.real_runner.adapters.gated import GatedAdapter
+from simlab.real_runner.adapters.masked import MASK, mask_rows, mask_states, read_texts, with_masks
+from simlab.real_runner.targets.model import Target
+from simlab.tree import DraftTree
+
+VOCAB_SIZE, NUM_MASKS = 23, 3
+TEXTS = torch.from_numpy(np.random.default_rng(3).integers(0, VOCAB_SIZE, (2, 19)))
+CLOSE = 1e-5
+"""Attention's own shares are float32, also in float64."""
+
+
+def made(family: str = "llama") -> tuple[Target, GatedAdapter]:
+    target = random_trees.random_models(family, 2, VOCAB_SIZE, torch.float64).target
+    return target, random_adapter(target, 4, NUM_MASKS)
+
+
+def test_each_group_is_that_of_a_pass_of_its_own() -> None:
+    for family in random_trees.FAMILIES:
+        target, adapter = made(family)
+        anchors = torch.tensor([[0, 5, 5, 18], [17, 3, 11, 4]])
+        with torch.no_grad():
+            texts = read_texts(target, TEXTS)
+            found = mask_states(target, adapter, texts, anchors)
+        assert found.shape == (2, 4, NUM_MASKS, target.embedding.embedding_dim)
+        for text, row in enumerate(anchors.tolist()):
+            for group, anchor in enumerate(row):
+                expected = masks_alone(target, adapter, TEXTS[text], anchor)
+                assert torch.allclose(found[text, group], expected, atol=CLOSE)
+
+
+@torch.no_grad()
+def test_groups_know_nothing_of_each_other() -> None:
+    """Masks change places with their groups, and a group says the same beside any others."""
+    target, adapter = made()
+    texts = read_texts(target, TEXTS[:1])
+    found = mask_states(target, adapter, texts, torch.tensor([[2, 9, 16]]))
+    turned = mask_states(target, adapter, texts, torch.tensor([[16, 2, 9]]))
+    assert torch.allclose(found[0, [2, 0, 1]], turned[0], atol=CLOSE)
+    single = mask_states(target, adapter, texts, torch.tensor([[9]]))
+    assert torch.allclose(found[0, 1], single[0, 0], atol=CLOSE)
+
+
+@torch.no_grad()
+def test_a_pass_leaves_nothing_behind() -> None:
+    target, adapter = made()
+    texts = read_texts(target, TEXTS)
+    first = mask_states(target, adapter, texts, torch.tensor([[4], [7]]))
+    mask_states(target, adapter, texts, torch.tensor([[5, 6], [8, 9]]))
+    assert torch.equal(first, mask_states(target, adapter, texts, torch.tensor([[4], [7]])))
+    assert torch.equal(texts.states, target.states(TEXTS))
+
+
+def test_gradients_reach_all_of_the_adapter_and_nothing_else() -> None:
+    target, adapter = made()
+    adapter.requires_grad_(True)
+    with torch.no_grad():
+        texts = read_texts(target, TEXTS)
+    mask_states(target, adapter, texts, torch.tensor([[4, 6], [7, 9]])).square().sum().backward()
+    assert all(one.grad is not None and bool(one.grad.abs().sum() > 0) for one in adapter.parameters())
+    assert all(one.grad is None for one in target.model.parameters())
+
+
+def test_masks_in_a_tree_are_chains_behind_its_first_nodes() -> None:
+    tree = DraftTree(np.array([7, 8, 9, 5]), np.array([-1, 0, 0, 2]))
+    found = with_masks(tree, 2, NUM_MASKS)
+    assert found.tokens.tolist() == [7, 8, 9, 5, *[MASK] * 6]
+    assert found.parents.tolist() == [-1, 0, 0, 2, 0, 4, 5, 1, 7, 8]
+    assert found.depths().tolist() == [0, 1, 1, 2, 1, 2, 3, 2, 3, 4]
+    assert not found.ancestor_mask()[:4, 4:].any(), "a node sees a mask"
+    rows = mask_rows(4, 2, NUM_MASKS)
+    assert (rows.rows.tolist(), rows.slots.tolist()) == ([4, 5, 6, 7, 8, 9], [0, 1, 2, 0, 1, 2])
+    assert with_masks(tree, 0, NUM_MASKS).tokens.tolist() == tree.tokens.tolist()

@@ -1,0 +1,181 @@
+"""A trace of a target's own masks: recorded, resumed, inspected, priced, replayed, confirmed; and what is refused."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+import tiny_models
+from random_adapter import make_adapter
+
+from simlab.cli.main import main
+from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.traces.adder import DraftAdder
+from simlab.traces.inspect import check_trace
+from simlab.traces.reader import Trace, open_trace
+from simlab.traces.writer import TraceWriter
+
+NUM_MASKS = 3
+MODES = ("self:budget=6,masked=-1", "self:budget=6,masked=0", "self:budget=6,masked=2", "self:budget=6,masked=6")
+POLICIES = (*MODES, "chain", "ddtree:budget=6", "tree:budget=6,ngram_weight=0.2,counts=text,masked=1")
+
+
+class Made:
+    """A target, an adapter and prompts in a folder, and what was recorded of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.target = tiny_models.make_target(folder / "target")
+        self.adapter = str(make_adapter(folder / "adapter", self.target, num_masks=NUM_MASKS))
+        self.prompts = str(tiny_models.write_prompts(folder / "prompts.jsonl", 4))
+
+    @property
+    def models(self) -> list[str]:
+        return ["--target", str(self.target), "--draft", self.adapter]
+
+    def record(self, out: Path, more: Sequence[str] = ()) -> int:
+        texts = ["--prompts", self.prompts, "--max-new-tokens", "24", "--batch-size", "2", "--out", str(out)]
+        return main(["record", *self.models, *texts, *more])
+
+    @property
+    def trace(self) -> Trace:
+        return open_trace(self.folder / "trace")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    made = Made(tmp_path_factory.mktemp("alone"))
+    assert made.record(made.folder / "trace") == 0
+    check_trace(made.folder / "trace")
+    return made
+
+
+def test_the_draft_set_has_not_seen_its_roots(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = made.trace.manifest
+    assert (list(manifest.draft_sets), list(manifest.channels)) == (["self"], [])
+    kept = manifest.draft_sets["self"]
+    assert (kept.block_size, kept.depth, kept.mask_token_id, kept.tap_offset) == (NUM_MASKS + 1, NUM_MASKS, None, None)
+    assert (kept.root_seen, kept.is_chain) == (False, False)
+    assert kept.model.digest == checkpoint_digest(Path(made.adapter))
+    assert json.loads((made.folder / "trace" / "manifest.json").read_text())["draft_sets"]["self"]["root_seen"] is False
+    assert main(["inspect", str(made.folder / "trace")]) == 0
+    assert "the target's own masks, the root unseen" in capsys.readouterr().out
+
+
+def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, cost, rows = str(made.folder / "trace"), tmp_path / "cost.json", tmp_path / "rows.parquet"
+    grid = ["--node-counts", "0,4,9", "--contexts", "8,120", "--repeats", "5"]
+    assert main(["profile", *made.models, *grid, "--out", str(cost)]) == 0
+    policies = [word for one in POLICIES for word in ("-p", one)]
+    assert main(["replay", "--trace", trace, *policies, "--cost", str(cost), "--out", str(rows)]) == 0
+    found = pl.read_parquet(rows)
+    seconds = {name: part["verify_s"].sum() / part["rounds"].sum() for (name,), part in found.group_by("policy")}
+    assert min(seconds.values()) > 0
+    assert seconds[MODES[3]] == pytest.approx(seconds["ddtree:budget=6"])
+    capsys.readouterr()
+    arguments = ["confirm", "--trace", trace, *policies, "--cost", str(cost), "--out", str(tmp_path / "out"), "--json"]
+    assert main(arguments) == 0
+    confirmed = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert set(POLICIES) <= set(confirmed)
+    assert all(row["num_equal"] == row["num_texts"] for row in confirmed.values() if row["num_texts"] is not None)
+
+
+def test_a_recording_that_was_cut_short_goes_on_to_the_same_bytes(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, out, written = TraceWriter.write, tmp_path / "trace", list[int]()
+
+    def cut(self: TraceWriter, number: int, *rest: object) -> None:
+        if written:
+            raise KeyboardInterrupt
+        written.append(number)
+        whole(self, number, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TraceWriter, "write", cut)
+    assert made.record(out) == 130
+    monkeypatch.undo()
+    capsys.readouterr()
+    assert made.record(out, ["--resume"]) == 0
+    assert "-p self:budget=4,masked=-1/0/4`." in capsys.readouterr().out
+    first = made.folder / "trace"
+    names = {path.name for path in first.glob("*.parquet")} | {"manifest.json"}
+    assert names == {path.name for path in out.glob("*.parquet")} | {"manifest.json"}
+    assert all((first / name).read_bytes() == (out / name).read_bytes() for name in names)
+
+
+def test_it_is_added_to_a_trace_of_a_drafter(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafter, trace = str(tiny_models.make_drafter(tmp_path / "drafter")), str(tmp_path / "trace")
+    texts = ["--prompts", made.prompts, "--max-new-tokens", "24", "--batch-size", "2", "--out", trace]
+    assert main(["record", "--target", str(made.target), "--draft", drafter, *texts]) == 0
+    add = ["record", "--trace", trace, "--add-draft", f"self={made.adapter}"]
+    whole, written = DraftAdder.write, list[int]()
+
+    def cut(self: DraftAdder, number: int, *rest: object) -> None:
+        if written:
+            raise KeyboardInterrupt
+        written.append(number)
+        whole(self, number, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DraftAdder, "write", cut)
+    assert main(add) == 130
+    monkeypatch.undo()
+    assert main([*add, "--resume"]) == 0
+    assert open_trace(trace).draft_ids["self"] == made.trace.draft_ids["self"]
+    assert main(["replay", "--trace", trace, "--draft", "self", "-p", MODES[1]]) == 0
+    capsys.readouterr()
+    assert main(["replay", "--trace", trace, "--draft", "dflash", "-p", MODES[1]]) == 2
+    assert "the draft set dflash is a drafter's" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--tap-offset", "0"], "taps no layer; leave --tap-offset out"),
+        (["--block", "5"], "drafts in blocks of 2 to 4, the root counted; got 5"),
+        (["--dry-run"], "give --dry-run sample"),
+        (["--target", "OTHER"], "choose the target that it was trained for"),
+    ],
+)
+def test_what_an_adapter_has_not_is_refused(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    if more[-1] == "OTHER":
+        more = ["--target", str(tiny_models.make_target(tmp_path / "other", seed=5))]
+    assert made.record(tmp_path / "none", more) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.strip().count("\n") == 0
+    assert not (tmp_path / "none" / "manifest.json").exists()
+
+
+def test_a_sample_says_what_it_would_take(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert made.record(tmp_path / "none", ["--dry-run", "sample"]) == 0
+    assert "expected size" in capsys.readouterr().out
+
+
+def test_batches_captured_passes_and_engines_do_not_fit_it(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, out = str(made.folder / "trace"), ["--out", str(tmp_path / "out")]
+    for more, said in (
+        (["--batch", "2"], "one text at a time"),
+        (["--execution", "compiled"], "leave --execution compiled out"),
+        (["--batch-invariant"], "leave --batch-invariant out"),
+    ):
+        assert main(["confirm", "--trace", trace, "-p", MODES[1], *more, *out]) == 2
+        assert said in capsys.readouterr().err
+    settings = ["export", "--trace", trace, "-p", "chain", "--format", "vllm", "--out", str(tmp_path / "vllm.json")]
+    assert main(settings) == 2
+    assert "the target's own masks, which no engine here reads" in capsys.readouterr().err
+    assert main(["record", "--trace", trace, "--add-channel", f"own={made.adapter}"]) == 2
+    assert "an adapter of the target makes no channel" in capsys.readouterr().err
+
+
+def test_fewer_masks_are_recorded_with_a_smaller_block(made: Made, tmp_path: Path) -> None:
+    assert made.record(tmp_path / "trace", ["--block", "3"]) == 0
+    kept = open_trace(tmp_path / "trace").manifest.draft_sets["self"]
+    assert (kept.block_size, kept.depth) == (3, 2)
+    assert main(["confirm", "--trace", str(tmp_path / "trace"), "-p", MODES[1], "--out", str(tmp_path / "out")]) == 0

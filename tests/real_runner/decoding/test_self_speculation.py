@@ -1,0 +1,289 @@
+"""A target that drafts for itself, in the runner: lossless in every mode, its own rows replay, and a record's hold."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import random_trees
+import torch
+from lossless_checks import check_rounds, check_text
+from random_adapter import random_adapter
+from recorded_texts import record_texts
+from replay_is_the_runner import engine_unequal, with_true_ranks
+
+from simlab.draft import Draft, Prompt
+from simlab.errors import MissingChannelError, ModelError
+from simlab.mask_rows import rows_of_pass
+from simlab.policies.composition import Composition
+from simlab.policies.named.autoregressive import Autoregressive
+from simlab.policies.named.chain import Chain
+from simlab.policies.named.ddtree import DDTree
+from simlab.policies.named.self_speculation import SelfSpeculation
+from simlab.policies.parsing.parse import parse_policies
+from simlab.policy import AnyPolicy
+from simlab.real_runner.adapters.rows import LiveMasks
+from simlab.real_runner.confirm.record_comparison import compare_with_record
+from simlab.real_runner.decoding import speculation
+from simlab.real_runner.decoding.decode import decode
+from simlab.real_runner.decoding.decoded import DecodedText
+from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
+from simlab.real_runner.decoding.speculation import Speculation
+from simlab.real_runner.models import Models
+from simlab.sampling.choice import Sampling
+from simlab.tree import DraftTree
+
+GREEDY, SAMPLED = Sampling(0.0, 0, 1.0, 0), Sampling(1.0, 0, 1.0, 1)
+SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+VOCAB_SIZE, MOST, NUM_MASKS = 12, 24, 3
+CLOSE = 1e-3
+
+LINEAR, ROOT_ONLY, QUADRATIC = -1, 0, 8
+MODES = (LINEAR, ROOT_ONLY, 2, QUADRATIC)
+POLICIES: list[AnyPolicy] = [
+    Chain(),
+    DDTree(9),
+    *(SelfSpeculation(QUADRATIC, masked) for masked in MODES),
+    SelfSpeculation(3, 1, "chain"),
+    *(one.policy for one in parse_policies(["tree:budget=7,ngram_weight=0.3,counts=text,rule=survival,masked=1"])),
+]
+
+
+def models_of(seed: int = 0, family: str = "qwen3", dtype: torch.dtype = torch.float32) -> Models:
+    models = random_trees.random_models(family, seed, VOCAB_SIZE, dtype)
+    return replace(models, drafter=random_adapter(models.target, seed, NUM_MASKS))
+
+
+def prompts_for(seed: int, num: int = 2) -> list[Prompt]:
+    generator = np.random.default_rng(seed)
+    return [random_trees.random_prompt(generator, VOCAB_SIZE) for _ in range(num)]
+
+
+def endless(models: Models) -> Models:
+    return replace(models, target=replace(models.target, stop_token_ids=()))
+
+
+def long_text(models: Models, policy: AnyPolicy, sampling: Sampling = GREEDY) -> DecodedText:
+    return decode(endless(models), policy, prompts_for(5)[0], sampling, MOST)
+
+
+@SAMPLINGS
+@pytest.mark.parametrize("family", random_trees.FAMILIES)
+def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(family: str, sampling: Sampling) -> None:
+    accepted = 0
+    for seed in range(3):
+        models = models_of(seed, family)
+        for prompt in prompts_for(seed):
+            plain = random_trees.plain_text(models.target, prompt, sampling, MOST)
+            for policy in POLICIES:
+                decoded = decode(models, policy, prompt, sampling, MOST)
+                check_text(decoded, plain, models, MOST)
+                check_rounds(decoded, policy)
+                assert first_unequal(policy, decoded) is None
+                if decoded.rounds:
+                    assert engine_unequal(policy, with_true_ranks(own_sequence(decoded))) == ""
+                accepted += decoded.totals.accepted
+    assert accepted > 10
+
+
+@SAMPLINGS
+def test_rows_of_rounds_are_those_of_a_record(sampling: Sampling) -> None:
+    """Wherever the masks stood: behind the prompt, behind a root without a draft, behind any node of a tree."""
+    for seed in range(3):
+        models = endless(models_of(seed))
+        prompt = prompts_for(seed)[0]
+        (record,) = record_texts(models, [prompt], sampling, MOST)
+        for policy in POLICIES:
+            decoded = decode(models, policy, prompt, sampling, MOST)
+            found = compare_with_record(policy, decoded, record.recorded("self"))
+            assert found.parting is None
+            assert found.num_rows == sum(ran.marginals is not None for ran in decoded.rounds) > 0
+            assert found.largest_size <= CLOSE
+            assert found.rounds_equal
+
+
+def has_draft(decoded: DecodedText) -> list[bool]:
+    return [ran.marginals is not None for ran in decoded.rounds]
+
+
+def test_a_root_has_a_draft_where_the_last_node_carried_masks() -> None:
+    """Linear takes turns; quadratic has one everywhere, as a policy has that knows no masks; in between it hangs on."""
+    seen = set()
+    for seed in range(4):
+        models = models_of(seed)
+        linear = has_draft(long_text(models, SelfSpeculation(QUADRATIC, LINEAR)))
+        assert linear == [turn % 2 == 0 for turn in range(len(linear))]
+        assert all(has_draft(long_text(models, SelfSpeculation(QUADRATIC, QUADRATIC))))
+        for masked in (ROOT_ONLY, 2):
+            decoded = long_text(models, SelfSpeculation(QUADRATIC, masked))
+            expected = [True]
+            for ran in decoded.rounds[:-1]:
+                last = ran.round.path[-1] if ran.round.path else 0
+                expected.append(not expected[-1] or last <= masked)
+            assert has_draft(decoded) == expected
+            seen |= set(itertools.pairwise(expected))
+    assert seen == {(True, True), (True, False), (False, True)}
+
+
+def test_masks_behind_every_node_are_the_policy_within() -> None:
+    for seed in range(3):
+        ours, theirs = (long_text(models_of(seed), one) for one in (SelfSpeculation(6, 6), DDTree(6)))
+        for one, other in zip(ours.rounds, theirs.rounds, strict=True):
+            assert one.round.tree.tokens.tolist() == other.round.tree.tokens.tolist()
+            assert one.round.path == other.round.path
+
+
+class Passes:
+    """Rows of each pass of a target."""
+
+    def __init__(self, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows: list[int] = []
+        decoder = models.target.model.get_decoder()
+        whole = decoder.forward
+
+        def counted(ids: torch.Tensor, *given: object, **named: object) -> object:
+            self.rows.append(ids.shape[1])
+            return whole(ids, *given, **named)
+
+        monkeypatch.setattr(decoder, "forward", counted)
+
+
+@pytest.mark.parametrize("masked", MODES)
+def test_passes_have_as_many_rows_as_are_priced(masked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = models_of(1)
+    passes = Passes(models, monkeypatch)
+    decoded = long_text(models, SelfSpeculation(QUADRATIC, masked))
+    prompt, behind, *of_rounds = passes.rows
+    assert (prompt, behind) == (len(decoded.prompt.token_ids), NUM_MASKS)
+    drafted = np.array([ran.round.num_drafted for ran in decoded.rounds])
+    assert of_rounds == rows_of_pass(drafted, masked, NUM_MASKS).tolist()
+    assert drafted.max() == QUADRATIC
+
+
+def test_nothing_that_drafts_nothing_is_given_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = models_of()
+    passes = Passes(models, monkeypatch)
+    assert has_draft(long_text(models, Autoregressive())) == [False] * (MOST - 1)
+    assert set(passes.rows[1:]) == {1}
+
+
+class Fixed:
+    """The same trees whatever the draft, so that passes have the same shapes whatever the adapter."""
+
+    budget = 6
+    needs = DDTree(6).needs
+
+    def start(self, prompt: Prompt) -> None: ...
+
+    def update(self, state: None, outcome: object) -> None: ...
+
+    def select(self, draft: Draft, state: None = None) -> DraftTree:
+        generator = np.random.default_rng(draft.context_length)
+        return random_trees.random_tree(generator, draft.root_token, self.budget, 3, (), 0.5, VOCAB_SIZE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", random_trees.FAMILIES)
+def test_states_of_nodes_are_bit_for_bit_those_without_a_change(
+    family: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every round of a text, over keys and values that earlier rounds left: also these are the target's own."""
+    whole, found = Speculation._read_with_masks, list[list[torch.Tensor]]()
+
+    def kept(self: Speculation, tree: DraftTree, position: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        states, features = whole(self, tree, position)
+        found[-1].append(states)
+        return states, features
+
+    monkeypatch.setattr(Speculation, "_read_with_masks", kept)
+    for seed in (None, 0, 1):
+        models = models_of(3, family, dtype)
+        adapter = random_adapter(models.target, seed or 0, NUM_MASKS)
+        if seed is None:
+            for parameter in adapter.parameters():
+                parameter.zero_()
+        found.append([])
+        long_text(replace(models, drafter=adapter), Fixed())
+    plain, *others = found
+    assert len(plain) > 5
+    for states in others:
+        assert all(torch.equal(one, other) for one, other in zip(plain, states, strict=True))
+
+
+def test_a_draft_of_the_wrong_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    models, whole = endless(models_of(2)), LiveMasks.take
+    prompt = prompts_for(2)[0]
+    (record,) = record_texts(models, [prompt], GREEDY, MOST)
+    turned = iter(range(MOST))
+
+    def wrong(self: LiveMasks, states: torch.Tensor | None) -> None:
+        whole(self, states if states is None or next(turned) == 0 else states.flip(0))
+
+    monkeypatch.setattr(LiveMasks, "take", wrong)
+    decoded = decode(models, DDTree(6), prompt, GREEDY, MOST)
+    monkeypatch.undo()
+    assert compare_with_record(DDTree(6), decoded, record.recorded("self")).largest_size > CLOSE
+
+
+def test_a_long_context_reads_masks_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text and tree are then attended to apart, and masks stand in the tree."""
+    models = models_of(1, dtype=torch.float64)
+    expected = long_text(models, SelfSpeculation(QUADRATIC, 2))
+    monkeypatch.setattr(speculation, "LONG_CONTEXT", 0)
+    found = long_text(models, SelfSpeculation(QUADRATIC, 2))
+    for one, other in zip(found.rounds, expected.rounds, strict=True):
+        assert one.round.tree.tokens.tolist() == other.round.tree.tokens.tolist()
+        assert one.round.path == other.round.path
+
+
+def test_a_round_can_be_timed_again() -> None:
+    models = endless(models_of())
+    running = Speculation(models, SelfSpeculation(4, LINEAR), prompts_for(3)[0], GREEDY, MOST, lambda: 0.0)
+    root, start = int(running.text[0]), len(prompts_for(3)[0].token_ids)
+    first = running.round()
+    running.round()
+    running.rewind(start, root)
+    assert running.round().round.num_drafted == first.round.num_drafted == 4
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    plain, policy = random_trees.random_models("qwen3", 0, VOCAB_SIZE, torch.float32), SelfSpeculation()
+    with pytest.raises(MissingChannelError, match="no adapter of the target; give one, or leave `masked` out"):
+        decode(plain, policy, prompts_for(1)[0], GREEDY, MOST)
+    with pytest.raises(ModelError, match="leave --batch-invariant out"):
+        decode(replace(models_of(), fixed_rows=32), policy, prompts_for(1)[0], GREEDY, MOST)
+    with pytest.raises(ModelError, match=r"an adapter, with which the target drafts in its own passes.*leave --batch"):
+        _ = models_of().block_drafter
+
+
+def test_texts_that_masks_would_outrun_are_refused() -> None:
+    """Behind the deepest node of a tree stand masks."""
+    models, prompt = models_of(), prompts_for(1)[0]
+    most = random_trees.MAX_POSITIONS - len(prompt.token_ids) - 2 * NUM_MASKS
+    decode(models, SelfSpeculation(), prompt, GREEDY, most)
+    with pytest.raises(ModelError, match=f"a draft of {2 * NUM_MASKS} it needs"):
+        decode(models, SelfSpeculation(), prompt, GREEDY, most + 1)
+
+
+def test_fewer_masks_draft_less_deep_and_say_the_same() -> None:
+    models = models_of()
+    whole = long_text(models, Fixed())
+    for num_masks in (1, 2):
+        adapter = random_adapter(models.target, 0, NUM_MASKS)
+        adapter.config = adapter.config.with_block(num_masks + 1)
+        cut = long_text(replace(models, drafter=adapter), Fixed())
+        for one, other in zip(cut.rounds, whole.rounds, strict=True):
+            assert one.marginals is not None
+            assert other.marginals is not None
+            assert one.marginals.depth == num_masks
+            for depth in range(1, num_masks + 1):
+                (ids, log_probs), (others, other_log_probs) = one.marginals.at(depth), other.marginals.at(depth)
+                theirs = dict(zip(others.tolist(), other_log_probs.tolist(), strict=True))
+                ours = dict(zip(ids.tolist(), log_probs.tolist(), strict=True))
+                assert max(abs(theirs[token] - ours[token]) for token in set(ours) & set(theirs)) < CLOSE
+
+
+def test_composed_policies_know_their_masks() -> None:
+    for policy in POLICIES:
+        masked = getattr(policy, "masked", None) if isinstance(policy, SelfSpeculation | Composition) else None
+        assert policy.needs.masked == masked
