@@ -1,4 +1,4 @@
-"""What rounds cost: measured stage seconds as a table, and rounds priced with it."""
+"""Measured stage seconds by context and drafted tokens, and what is charged of them to a policy's rounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,46 +8,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from simlab.arrays import Doubles, Longs, read_only
-from simlab.columns import RoundColumns
+from simlab.cost.mask_rows import seconds_by_rows
+from simlab.cost.stages import CHANNEL, GRID_STAGES, PLAIN, STAGES
 from simlab.errors import CostError
 from simlab.jit import borrowing_kernel, kernel
-from simlab.mask_rows import seconds_by_rows
-from simlab.policy import AnyPolicy, ChannelNeed, Needs, is_plain_decoding, routes_of
-
-STAGES = ("draft", "channel", "select", "verify", "commit")
-"""The stages of a round, in order."""
-
-CHANNEL = "channel"
-"""Making the channels that a policy reads; a policy without channels pays nothing for it."""
-
-GRID_STAGES = tuple(stage for stage in STAGES if stage != CHANNEL)
-"""Stages that are timed by drafted tokens, whatever the policy; what a channel takes goes by its units."""
-
-PLAIN = "plain"
-"""One token of plain decoding on its own fastest path; it stands in a table beside the stages."""
-
-
-def channel_stage(name: str) -> str:
-    """The stage of a cost file that makes one channel.
-
-    >>> channel_stage("treeflash")
-    'channel:treeflash'
-    """
-    return f"{CHANNEL}:{name}"
-
-
-def is_plain(stage: str) -> bool:
-    """Whether samples of a cost file are of plain decoding, beside whatever they were taken."""
-    return stage == PLAIN or stage.startswith(f"{PLAIN}:")
-
-
-def plain_beside(stage: str) -> str:
-    """Under which stage a cost file keeps the plain decoding that was timed beside another stage.
-
-    >>> plain_beside("verify"), plain_beside("channel:treeflash")
-    ('plain', 'plain:treeflash')
-    """
-    return f"{PLAIN}:{stage.removeprefix(f'{CHANNEL}:')}" if stage.startswith(f"{CHANNEL}:") else PLAIN
+from simlab.policy import ChannelNeed, Needs, routes_of
 
 
 class ReadsChannels(Protocol):
@@ -57,38 +22,6 @@ class ReadsChannels(Protocol):
     def needs(self) -> Needs:
         """What is read of a draft."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class StageSeconds:
-    """Seconds spent in each stage, of one round or summed over many; the sums of disjoint parts add up.
-
-    >>> (StageSeconds(draft_s=0.5) + StageSeconds(draft_s=0.25, verify_s=1.0)).total_s
-    1.75
-    """
-
-    draft_s: float = 0.0
-    channel_s: float = 0.0
-    select_s: float = 0.0
-    verify_s: float = 0.0
-    commit_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not all(value >= 0 for value in self.by_stage):
-            raise ValueError(f"a stage took negative time: {self!r}")
-
-    def __add__(self, other: "StageSeconds") -> "StageSeconds":
-        return StageSeconds(*(one + more for one, more in zip(self.by_stage, other.by_stage, strict=True)))
-
-    @property
-    def by_stage(self) -> tuple[float, ...]:
-        """The seconds of each of ``STAGES``."""
-        return self.draft_s, self.channel_s, self.select_s, self.verify_s, self.commit_s
-
-    @property
-    def total_s(self) -> float:
-        """Seconds of all stages together."""
-        return self.draft_s + self.channel_s + self.select_s + self.verify_s + self.commit_s
 
 
 class StageTable(NamedTuple):
@@ -105,28 +38,6 @@ class StageTable(NamedTuple):
     def beside(self, other: "StageTable") -> "StageTable":
         """The columns of this table and then those of another of the same grid."""
         return StageTable(self.contexts, np.concatenate([self.seconds, other.seconds], axis=2))
-
-
-@dataclass(frozen=True, slots=True)
-class Visits:
-    """How samples of a cost file were taken: a few at a time, which are alike; visits of one sweep follow each other.
-
-    Attributes:
-        rounds: samples of a stage that one visit brings.
-        steps: samples of plain decoding that one visit brings.
-        paired: whether each visit to rounds timed plain decoding too, so that a price is known as a ratio to it.
-
-    Raises:
-        ValueError: a visit brings no sample.
-    """
-
-    rounds: int = 2
-    steps: int = 8
-    paired: bool = False
-
-    def __post_init__(self) -> None:
-        if min(self.rounds, self.steps) < 1:
-            raise ValueError(f"a visit must bring at least one sample; got {self.rounds} rounds and {self.steps} steps")
 
 
 NO_STAGES = StageTable(np.zeros(1, np.int64), np.zeros((1, 1, 0), np.float64))
@@ -463,50 +374,3 @@ def _sum_seconds(table: StageTable, contexts: Longs, num_drafted: Longs, ends: L
             add_seconds(table, contexts[place], num_drafted[place], sums[text])
         start = ends[text]
     return sums
-
-
-def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: CostTable) -> StageSeconds:
-    """What the rounds of one text cost, summed.
-
-    Plain decoding pays the seconds of its own fastest path, all of them as ``verify_s``; a policy that needs no drafter
-    pays no ``draft_s``, and one that reads no channel no ``channel_s``. A router's rounds pay what their route pays,
-    plain decoding there a pass of the root alone. Neither prefill nor catching up is in it.
-
-    Args:
-        policy: whose rounds they are.
-        rounds: of one text.
-        prompt_length: tokens of the prompt, so that a root at ``t`` has ``prompt_length + t`` before it.
-        cost: what a stage costs.
-
-    Raises:
-        CostError: a round has a longer context or a larger tree than was measured, or a channel has no price.
-    """
-    routes = routes_of(policy)
-    if routes:
-        parts = [
-            price_rounds(rounds.of_route(place), prompt_length, cost.charged(route), route.needs.draft)
-            for place, route in enumerate(routes)
-        ]
-        return sum(parts, start=StageSeconds())
-    if is_plain_decoding(policy):
-        sums = cost.sums((PLAIN,), rounds.positions + prompt_length, rounds.num_drafted)
-        return StageSeconds(verify_s=float(sums[0, 0]))
-    return price_rounds(rounds, prompt_length, cost.charged(policy), with_draft=policy.needs.draft)
-
-
-def price_rounds(rounds: RoundColumns, prompt_length: int, cost: CostTable, with_draft: bool) -> StageSeconds:
-    """What rounds of drafting and verifying cost, whoever chose their trees.
-
-    Args:
-        rounds: of one text.
-        prompt_length: tokens of the prompt.
-        cost: what a stage costs.
-        with_draft: whether a drafter was run in each round.
-
-    Raises:
-        CostError: a round has a longer context or a larger tree than was measured.
-    """
-    paid = STAGES if with_draft else STAGES[1:]
-    contexts = rounds.positions + prompt_length
-    sums = cost.sums(paid, contexts, rounds.num_drafted, num_asked=rounds.num_asked)[0].tolist()
-    return StageSeconds(**{f"{stage}_s": seconds for stage, seconds in zip(paid, sums, strict=True)})
