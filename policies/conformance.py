@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from simlab.arrays import Floats, Longs
-from simlab.channels import BRANCHES, POOL, TRANSITIONS, Branches, Channel, Pool
+from simlab.channels import BRANCHES, POOL, TARGET, TRANSITIONS, Branches, Pool, TargetLaw, Transitions
 from simlab.cost import CHANNEL, CostTable
 from simlab.draft import Draft, Marginals
 from simlab.errors import PolicyError
 from simlab.grid import STEPS_PER_NAT
 from simlab.policies.composition import order_of, rule_of
 from simlab.policies.costs.round_costs import costs_at, round_costs
-from simlab.policy import AnyPolicy, Outcome, modelled_s
+from simlab.policy import AnyPolicy, Outcome, modelled_s, routes_of
 from simlab.recorded import RecordedSequence
-from simlab.sequence_replay import Round, draft_source, rounds, staged
+from simlab.sequence_replay import Round, as_declared, draft_source, rounds, staged
 
 FORMAT = "simlab-conformance"
 FORMAT_VERSION = 1
@@ -39,11 +39,15 @@ def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterato
     last = len(recorded.text) - 1
     state = policy.start(recorded.prompt)
     for played in rounds(policy, recorded):
-        draft = staged(policy, draft_at(played.position), state)
-        depth = max(drafted, *(one.depth for one in draft.channels.values()), 0)
+        whole = staged(policy, draft_at(played.position), state)
+        served = policy if played.route is None else routes_of(policy)[played.route]
+        draft = whole if played.route is None else as_declared(whole, served.needs)
+        depth = max(drafted, *(one.depth for one in draft.channels.values() if not isinstance(one, TargetLaw)), 0)
         follows = recorded.text[played.position + 1 : played.position + depth + 2].tolist()
         text_ends = played.position + len(follows) == last
-        given = _given(policy, draft) | _memory(policy, state)
+        given = _given(served, draft) | _law(whole) | _memory(policy, state)
+        if played.route is not None:
+            given["route"] = played.route
         yield given | _tree(played, prompt_length) | _verified(played, prompt_length, follows, text_ends)
         committed = tuple(follows[: played.num_committed])
         seconds = modelled_s(policy, prompt_length + played.position, played.num_drafted)
@@ -53,7 +57,7 @@ def conformance_rounds(policy: AnyPolicy, recorded: RecordedSequence) -> Iterato
 def stages_of(policy: AnyPolicy) -> tuple[str, ...]:
     """The stages whose seconds a policy weighs; none for a policy without prices."""
     priced = _prices(policy)
-    return () if priced is None else tuple(one for one in priced[1] if one != CHANNEL or policy.needs.channels)
+    return () if priced is None else tuple(one for one in priced[1] if one != CHANNEL or policy.needs.made)
 
 
 def _given(policy: AnyPolicy, draft: Draft) -> Json:
@@ -68,8 +72,9 @@ def _given(policy: AnyPolicy, draft: Draft) -> Json:
         "ids": [ids for ids, _ in rows],
         "log_probs": [log_probs for _, log_probs in rows],
     }
-    if draft.channels:
-        given["channels"] = {name: _channel(one, draft.root_token) for name, one in draft.channels.items()}
+    made = {name: one for name, one in draft.channels.items() if not isinstance(one, TargetLaw)}
+    if made:
+        given["channels"] = {name: _channel(one, draft.root_token) for name, one in made.items()}
     if policy.needs.entropies:
         given["entropies"] = draft.entropies().tolist()
     if _reads_text(policy):
@@ -89,7 +94,13 @@ def _row(marginals: Marginals, depth: int, width: int) -> tuple[list[int], list[
     return ids[:width].tolist(), _steps(log_probs[:width]).tolist()
 
 
-def _channel(channel: Channel, root_token: int) -> Json:
+def _law(draft: Draft) -> Json:
+    """The entropy of the target's law that the root was chosen from, where the policy reads it."""
+    law = draft.channels.get(TARGET)
+    return {"target_entropy": law.entropy} if isinstance(law, TargetLaw) else {}
+
+
+def _channel(channel: Transitions | Pool | Branches, root_token: int) -> Json:
     """What a channel says at one root: a pool as it is, transitions depth by depth, branches one by one."""
     if isinstance(channel, Pool):
         return {

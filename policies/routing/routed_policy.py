@@ -67,11 +67,11 @@ class RoutedPolicy:
         """What the round before accepted: there was none."""
         return NO_ROUND
 
-    def route(self, draft: Draft, state: int) -> int:
+    def route(self, draft: Draft, state: int | None = None) -> int:
         """The route of a round, from what is known before anything is drafted."""
-        return self.rule.route(draft, state)
+        return self.rule.route(draft, NO_ROUND if state is None else state)
 
-    def ask(self, draft: Draft, state: int) -> Asked:
+    def ask(self, draft: Draft, state: int | None = None) -> Asked:
         """The branches that the route wants; none of the other routes' channels."""
         route = self.routes[self.route(draft, state)]
         nothing: dict[str, tuple[int, ...]] = {need.name: () for need in self.needs.channels if need.kind == BRANCHES}
@@ -80,7 +80,7 @@ class RoutedPolicy:
         asked = branches_asked(route, replace(first, channels=draft.channels), None)
         return {name: none for name, none in nothing.items() if name not in own} | dict(asked)
 
-    def select(self, draft: Draft, state: int) -> DraftTree:
+    def select(self, draft: Draft, state: int | None = None) -> DraftTree:
         """The tree of the route, which sees what it declares and nothing else."""
         route = self.routes[self.route(draft, state)]
         return route.select(as_declared(draft, route.needs), None)

@@ -132,14 +132,15 @@ def check_trace(trace: Trace, policies: Sequence[NamedPolicy]) -> None:
             "what it writes itself: `simlab record --prompts FILE`"
         )
     for named in policies:
-        if named.policy.needs.channels:
+        if named.policy.needs.made:
             check_channels(named.policy, trace.holds(_extended(trace, named.policy)))
 
 
 def _extended(trace: Trace, policy: AnyPolicy) -> str:
-    """The draft set that the first of a policy's channels extends, or the first one."""
-    info = trace.manifest.channels.get(policy.needs.channels[0].name)
-    return next(iter(trace.manifest.draft_sets)) if info is None or info.extends is None else info.extends
+    """The draft set that the first of a policy's channels extends which extends one, or the first one."""
+    found = [trace.manifest.channels.get(need.name) for need in policy.needs.made]
+    extended = [info.extends for info in found if info is not None and info.extends is not None]
+    return next(iter([*extended, *trace.manifest.draft_sets]))
 
 
 def load_setup(

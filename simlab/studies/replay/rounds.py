@@ -9,7 +9,7 @@ from simlab.columns import RoundColumns
 from simlab.policies.engine.replay import Replay
 from simlab.policies.orders.lattice_sources import source_of, true_reaches
 from simlab.policies.parsing.parse import NamedPolicy
-from simlab.policy import Needs
+from simlab.policy import AnyPolicy, Needs, routes_of
 from simlab.recorded import RecordedSequence, RecordedTexts, texts_of
 from simlab.studies.replay.rows import channel_ids_read
 from simlab.traces.reader import Trace
@@ -27,7 +27,7 @@ def endings(needs: Needs, found: RoundColumns, recorded: RecordedSequence) -> Lo
         found: its rounds.
         recorded: the text.
     """
-    if needs.channels:
+    if needs.made:
         return _endings_on_channels(needs, found, recorded)
     rows = recorded.rows if needs.draft else None
     if rows is None or rows.counts.shape[1] == 0:
@@ -45,12 +45,22 @@ def endings(needs: Needs, found: RoundColumns, recorded: RecordedSequence) -> Lo
 def _endings_on_channels(needs: Needs, found: RoundColumns, recorded: RecordedSequence) -> Longs:
     """`endings` of trees on the lists of channels: a token is kept where a list on its true path holds it."""
     texts = texts_of([recorded])
-    sources = [source_of(need) for need in needs.channels]
+    sources = [source_of(need) for need in needs.made]
     reaches = np.max([true_reaches(source, texts) for source in sources], axis=0)[found.positions]
     deepest = max(source.at_roots(texts).num_depths() for source in sources)
     why = np.where(found.num_accepted < reaches, NOT_IN_TREE, NOT_KEPT)
     why = np.where(found.num_accepted >= deepest, BLOCK_END, why)
     return np.where(found.clipped, TEXT_END, why).astype(np.int64)
+
+
+def _endings_of(policy: AnyPolicy, found: RoundColumns, recorded: RecordedSequence) -> Longs:
+    """The `endings` of a policy's rounds; those of a router are those of the route that served each."""
+    if found.routes is None:
+        return endings(policy.needs, found, recorded)
+    why = np.empty(found.num_rounds, np.int64)
+    for place, route in enumerate(routes_of(policy)):
+        why[found.routes == place] = endings(route.needs, found.of_route(place), recorded)
+    return why
 
 
 def rows_of_rounds(
@@ -83,7 +93,7 @@ def rows_of_rounds(
         ],
         np.array([one.num_rounds for one in found], np.int64),
         numbers,
-        np.concatenate([endings(one.policy.needs, each, recorded) for one, each in zip(policies, found, strict=True)]),
+        np.concatenate([_endings_of(one.policy, each, recorded) for one, each in zip(policies, found, strict=True)]),
         {"sequence": recorded.index, **trace},
     )
 
