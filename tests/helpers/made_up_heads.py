@@ -9,7 +9,7 @@ from channel_texts import joint_needs
 from random_eagle3 import random_eagle3_for
 from random_heads import random_scorer
 
-from simlab.channels import BRANCHES, POOL
+from simlab.channels import BRANCHES, POOL, TARGET
 from simlab.channels.rows import WHOLE_CHAIN
 from simlab.policy import AnyPolicy
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
@@ -45,6 +45,8 @@ def with_producers(models: Models, policies: Iterable[AnyPolicy], seed: int = 0)
     channels: dict[str, AnyProducer] = {}
     for need in joint_needs(policies):
         equal, least = dict(need.equal), dict(need.least)
+        if need.kind == TARGET:
+            continue
         if need.kind == BRANCHES:
             channels[need.name] = _redrafts(models, least["top_k"], is_whole=equal.get(WHOLE_CHAIN) == 1)
             continue

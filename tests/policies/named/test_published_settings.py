@@ -7,6 +7,7 @@ import pytest
 from simlab.policies import POLICIES
 from simlab.policies.composition import Composed
 from simlab.policies.named.eagle2_beam import Eagle2Beam
+from simlab.policies.routing.recipe import RoutedRecipe
 
 ROOT = 1
 """Counted by a release where it is taken away here."""
@@ -64,6 +65,6 @@ def test_eagle_s_class_defaults_count_the_root() -> None:
 
 def test_composed_policies_say_where_they_are_from() -> None:
     for name, policy in POLICIES.items():
-        if isinstance(policy, type) and issubclass(policy, Composed):
+        if isinstance(policy, type) and issubclass(policy, Composed | RoutedRecipe):
             assert getattr(policy, "source", ""), name
             assert getattr(policy, "exactness", ""), name
