@@ -1,7 +1,7 @@
 """The replay of policies on a recorded trace, and the table of what they did."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simlab.analysis.table.html import sentences_html, summaries_html
@@ -13,6 +13,7 @@ from simlab.studies.inputs.priced_policies import PricedPolicies, priced_policie
 from simlab.studies.inputs.prices import Prices
 from simlab.studies.inputs.trace import TraceSource, draft_set_named, opened
 from simlab.studies.replay.batch import batch_note, replay_batches
+from simlab.studies.replay.routes import route_shares, routes_text
 from simlab.studies.replay.run import ReplayOptions, replay_trace
 from simlab.studies.replay.text import heading, json_value, tables_text
 from simlab.studies.result import StudyResult
@@ -37,6 +38,7 @@ class ReplayTable(StudyResult):
         rows: result rows, one per policy, sequence and machine; as ``simlab replay --out`` writes them.
         by: what the tables are cut by: ``dataset``, ``context`` or ``turn``; None: one table of all.
         batch: texts at a time; None: each alone.
+        routes: of each router, the share of its rounds that each route served.
     """
 
     trace: Trace
@@ -45,6 +47,7 @@ class ReplayTable(StudyResult):
     rows: Results
     by: str | None = None
     batch: int | None = None
+    routes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def prices(self) -> tuple[Prices, ...]:
@@ -64,6 +67,7 @@ class ReplayTable(StudyResult):
     def to_json(self) -> dict[str, object]:
         """The value that ``simlab replay --json`` prints."""
         found = json_value(self.trace, self.draft, self.rows, self.by, *self.prices, in_sample=self.in_sample)
+        found |= {"route_shares": {label: dict(shares) for label, shares in self.routes.items()}} if self.routes else {}
         return found | {"unpriced": {label: why for one in self.machines for label, why in one.unpriced.items()}}
 
     def text(self) -> str:
@@ -71,6 +75,7 @@ class ReplayTable(StudyResult):
         first = heading(self.trace, self.draft, self.rows, *self.prices)
         parts = [within_width(first), tables_text(self.rows, self.prices, self.by)]
         parts += [] if self.batch is None else [batch_note(self.batch)]
+        parts += [routes_text(self.routes)] if self.routes else []
         parts += [in_sample_note(self.in_sample)] if self.in_sample else []
         return "\n\n".join([*parts, *map(within_width, self.unpriced_notes)])
 
@@ -150,4 +155,6 @@ def replay(
             store.finish(rows, recording.sequence_counts)
         if file_of_rounds is not None:
             file_of_rounds.finish(rows)
-    return ReplayTable(recording, draft, tuple(machines), rows, by, batch)
+        every = {one.label: one for machine in machines for one in machine.policies}
+        routes = route_shares(recording, draft, every.values(), sorted(set(rows["sequence"])))
+    return ReplayTable(recording, draft, tuple(machines), rows, by, batch, routes)

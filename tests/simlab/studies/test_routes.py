@@ -1,0 +1,80 @@
+"""Routers through the command line: shares of routes, hindsight over them, rounds in files, and refusals."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from simlab.cli.main import main
+from simlab.policies.parsing.parse import parse_policies
+from simlab.sequence_replay import rounds
+from simlab.traces.reader import open_trace, packaged_trace
+
+ROUTER = 'router:routes="ddtree:budget=8|ar|chain:length=2",cuts="0.5|2"'
+ASKED = ("replay", "--limit", "3", "-p", ROUTER, "-p", "ddtree:budget=8")
+
+
+@pytest.fixture(scope="module")
+def shares() -> dict[str, float]:
+    """Counted round by round."""
+    (named,) = parse_policies([ROUTER])
+    trace = open_trace(packaged_trace())
+    prompts = [(one.prompt.dataset, one.prompt.prompt_id) for one in trace.sequences()]
+    first = list(dict.fromkeys(prompts))[:3]
+    wanted = [place for place, prompt in enumerate(prompts) if prompt in first]
+    (draft,) = trace.manifest.draft_sets
+    found = [one.route for text in trace.recorded(draft, wanted, ("target",)) for one in rounds(named.policy, text)]
+    labels = ("ddtree:budget=8", "ar", "chain:length=2")
+    return {label: found.count(place) / len(found) for place, label in enumerate(labels)}
+
+
+def test_shares_of_routes(shares: dict[str, float], capsys: pytest.CaptureFixture[str]) -> None:
+    assert min(shares.values()) > 0
+    assert main([*ASKED, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["route_shares"][ROUTER] == pytest.approx(shares)
+    rows = {row["policy"]: row for row in printed["rows"]}
+    bound = rows["hindsight:routes=ddtree:budget=8|ar|chain:length=2"]
+    assert bound["name"] == "hindsight-routes"
+    assert bound["tokens_per_s"] > max(rows[ROUTER]["tokens_per_s"], rows["ddtree:budget=8"]["tokens_per_s"])
+    assert main(ASKED) == 0
+    out = capsys.readouterr().out
+    assert "Rounds by route:" in out
+    assert f"{100 * shares['ar']:.0f} % ar" in out
+    assert "A row of routes in hindsight" in out
+
+
+def test_a_replay_without_routers_says_nothing_of_routes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--limit", "1", "-p", "ddtree:budget=8", "--json"]) == 0
+    assert "route_shares" not in json.loads(capsys.readouterr().out)
+
+
+def test_rounds_and_rows_in_files(tmp_path: Path) -> None:
+    out, by_round = tmp_path / "rows.parquet", tmp_path / "rounds.parquet"
+    assert main([*ASKED, "--out", str(out), "--rounds", str(by_round)]) == 0
+    found = pl.read_parquet(by_round).filter(pl.col("policy") == ROUTER)
+    assert found.height > 0
+    assert set(found["num_drafted"]) <= {0, 2, 8}
+    assert main([*ASKED, "--out", str(out), "--rounds", str(by_round), "--resume"]) == 0
+
+
+def test_several_texts_at_a_time_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--batch", "2", "--limit", "3", "-p", ROUTER]) == 2
+    said = capsys.readouterr().err
+    assert "is a router, whose rounds take routes of their own" in said
+    assert said.count("\n") == 1
+
+
+def test_policies_says_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policies", "router", "whiflash"]) == 0
+    out = capsys.readouterr().out
+    assert "WhiFlash 2026, arXiv 2606.07710" in out
+    assert "reconstruction (from the abstract; its entropy policy)" in out
+
+
+@pytest.mark.parametrize("command", ["compare", "optimize"])
+def test_other_commands_take_routers(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = [str(packaged_trace())] if command == "compare" else []
+    assert main([command, *trace, "-p", ROUTER, "-p", "ddtree:budget=8"]) == 0
+    assert "router" in capsys.readouterr().out
