@@ -20,7 +20,7 @@ class RoutedRecipe(ABC):
     @property
     @abstractmethod
     def typed_routes(self) -> tuple[str, ...]:
-        """Its routes as they are typed, each one policy."""
+        """The routes as they are typed, each one policy."""
 
     @abstractmethod
     def among(self, routes: Sequence[AnyPolicy], route_ids: Mapping[str, str]) -> RoutedPolicy:

@@ -60,13 +60,13 @@ class RoutedPolicy:
 
     @property
     def route_labels(self) -> tuple[str, ...]:
-        """Its routes as messages and tables name them; one that is there twice has its place behind its name."""
+        """The routes as messages and tables name them; one that is there twice has its place behind its name."""
         named = ["ar" if is_plain_decoding(route) else repr(route) for route in self.routes]
         return tuple(one if named.count(one) == 1 else f"{one} ({place})" for place, one in enumerate(named))
 
     @property
     def described_routes(self) -> str:
-        """Its routes with | between them."""
+        """The routes with | between them."""
         return "|".join(self.route_labels)
 
     def start(self, prompt: Prompt) -> int:

@@ -92,7 +92,7 @@ def first_unequal(policy: AnyPolicy, decoded: DecodedText) -> ReplayMismatch | N
 
 def _with_all_that_is_read(own: RecordedSequence, policy: AnyPolicy) -> RecordedSequence:
     """With empty rows of what no round of a router read: all its rounds took routes that do without."""
-    if not routes_of(policy):
+    if not routes_of(policy) or len(own.text) < 2:
         return own
     num_roots, rows, channels = len(own.text) - 1, own.rows, dict(own.channels)
     if rows is None and policy.needs.draft:

@@ -56,7 +56,7 @@ class CatchUpTimer:
 
     @torch.inference_mode()
     def __init__(self, models: Models, need: ChannelNeed | None, token_ids: Ints, context: int, clock: Clock) -> None:
-        """Read the text.
+        """Read the text to its end once.
 
         Args:
             models: with what makes the channel.

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,7 @@ from random_redrafts import random_redrafts
 from simlab.arrays import Floats
 from simlab.channels import TARGET, Channel, TargetLaw, TargetLawRows
 from simlab.draft import Prompt
-from simlab.errors import MissingChannelError
+from simlab.errors import PolicyError
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.chain import Chain
 from simlab.policies.named.d2sd import D2SD
@@ -48,17 +49,8 @@ VOCAB_SIZE, MOST = 12, 40
 REACH = Eagle3Reach(beam=4, top_k=5, steps=3)
 CLOSE = 1e-3
 EAGLE = Eagle3(9, beam=4, top_k=5, steps=3)
-FIRST = 2.1
-"""Nats, about the middle of the entropies of a random target over twelve tokens."""
-
-ROUTERS = [
-    RoutedPolicy((DDTree(9), EAGLE), CutRule("entropy", (FIRST,)), label="ddtree, eagle3"),
-    RoutedPolicy((Autoregressive(), Chain(), EAGLE), CutRule("entropy", (FIRST - 0.2, FIRST + 0.1)), label="three"),
-    RoutedPolicy((Autoregressive(), DDTree(5)), CutRule("accepted", (0.0,)), label="by accepted"),
-    RoutedPolicy((D2SD(12, branches=2), EAGLE, Chain(2)), CutRule("context", (12.0, 20.0)), label="by context"),
-    RoutedPolicy((Autoregressive(), D2SD(12, branches=2)), CutRule("entropy", (FIRST,)), label="ar, d2sd"),
-]
-EVERY = pytest.mark.parametrize("router", ROUTERS, ids=repr)
+NAMES = ("ddtree, eagle3", "three", "by accepted", "by context", "ar, d2sd")
+EVERY = pytest.mark.parametrize("name", NAMES)
 
 
 def models_of(seed: int = 0, family: str = "qwen3") -> Models:
@@ -66,6 +58,30 @@ def models_of(seed: int = 0, family: str = "qwen3") -> Models:
     head = random_eagle3_for(models.target, seed, draft_vocab_size=9)
     made = {"eagle3": eagle3_producer(head, models.target, REACH), "d2sd": random_redrafts(models, seed, top_k=5)}
     return replace(models, channels=made)
+
+
+@lru_cache
+@torch.inference_mode()
+def entropies_of(seed: int, family: str = "qwen3") -> Floats:
+    """The entropies of a random target along a text of its own, in rising order."""
+    models = models_of(seed, family)
+    router = RoutedPolicy((Autoregressive(),), CutRule("entropy", ()))
+    laws = [ran.channels[TARGET] for ran in long_text(models, router).rounds]
+    return np.sort(np.array([law.entropy for law in laws if isinstance(law, TargetLaw)], np.float32))
+
+
+def router_of(name: str, seed: int, family: str = "qwen3") -> RoutedPolicy:
+    """A router whose cuts lie among the entropies of this target."""
+    third, half, most = (float(np.quantile(entropies_of(seed, family), share)) for share in (0.33, 0.5, 0.66))
+    routers = {
+        "ddtree, eagle3": ((DDTree(9), EAGLE), CutRule("entropy", (half,))),
+        "three": ((Autoregressive(), Chain(), EAGLE), CutRule("entropy", (third, most))),
+        "by accepted": ((Autoregressive(), DDTree(5)), CutRule("accepted", (-0.5,))),
+        "by context": ((D2SD(12, branches=2), EAGLE, Chain(2)), CutRule("context", (12.0, 20.0))),
+        "ar, d2sd": ((Autoregressive(), D2SD(12, branches=2)), CutRule("entropy", (half,))),
+    }
+    routes, rule = routers[name]
+    return RoutedPolicy(tuple(routes), rule, label=name)
 
 
 def prompts_for(seed: int, num: int = 2) -> list[Prompt]:
@@ -89,13 +105,13 @@ def test_the_text_is_that_of_plain_decoding_and_own_rows_replay(family: str, sam
         models = models_of(seed, family)
         for prompt in prompts_for(seed):
             plain = random_trees.plain_text(models.target, prompt, sampling, MOST)
-            for router in ROUTERS:
+            for router in (router_of(name, seed, family) for name in NAMES):
                 decoded = decode(models, router, prompt, sampling, MOST)
                 check_text(decoded, plain, models, MOST)
                 check_rounds(decoded, router)
                 assert first_unequal(router, decoded) is None
                 taken.update((repr(router), ran.round.route) for ran in decoded.rounds)
-    wanted = {(repr(router), route) for router in ROUTERS for route in range(len(router.routes))}
+    wanted = {(name, route) for name in NAMES for route in range(len(router_of(name, 0, family).routes))}
     assert set(taken) == wanted, "a route was never taken"
 
 
@@ -119,10 +135,10 @@ def recorded_of(models: Models, decoded: DecodedText) -> RecordedSequence:
 
 
 @EVERY
-def test_rounds_are_those_of_a_record(router: RoutedPolicy) -> None:
+def test_rounds_are_those_of_a_record(name: str) -> None:
     """Whoever did not run for a while has read all of the text when it does."""
     for seed in range(3):
-        models = models_of(seed)
+        models, router = models_of(seed), router_of(name, seed)
         decoded = long_text(models, router, seed=seed)
         found = compare_with_record(router, decoded, recorded_of(models, decoded))
         assert found.rounds_equal
@@ -133,7 +149,7 @@ def test_rounds_are_those_of_a_record(router: RoutedPolicy) -> None:
 
 def test_what_is_read_late_and_wrong_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle drafter that loses what it should catch up on drafts otherwise than the record."""
-    router, models, whole = ROUTERS[0], models_of(1), LiveDrafter.read
+    router, models, whole = router_of("ddtree, eagle3", 1), models_of(1), LiveDrafter.read
 
     def forgetting(self: LiveDrafter, features: torch.Tensor) -> None:
         waiting = self._text._waiting
@@ -150,7 +166,7 @@ def test_what_is_read_late_and_wrong_would_be_found(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_law_of_another_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    router, models, whole = ROUTERS[0], models_of(2), speculation.entropies_of
+    router, models, whole = router_of("ddtree, eagle3", 2), models_of(2), speculation.entropies_of
 
     def shifted(log_probs: torch.Tensor) -> torch.Tensor:
         return whole(log_probs) + 0.5
@@ -172,7 +188,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, counts: Co
 
 
 def test_what_a_route_does_not_read_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    router, counts = ROUTERS[1], Counter[str]()
+    router, counts = router_of("three", 1), Counter[str]()
     counting(monkeypatch, LiveDrafter, "drafted", counts)
     counting(monkeypatch, Eagle3Text, "at_root", counts)
     decoded = long_text(models_of(1), router)
@@ -198,7 +214,7 @@ def test_a_router_whose_other_route_was_never_taken_replays() -> None:
 
 
 def test_entropies_are_those_of_the_root() -> None:
-    models, router = models_of(3), ROUTERS[0]
+    models, router = models_of(3), router_of("ddtree, eagle3", 3)
     decoded = long_text(models, router)
     law = recorded_of(models, decoded).channels[TARGET]
     assert isinstance(law, TargetLawRows)
@@ -210,6 +226,6 @@ def test_entropies_are_those_of_the_root() -> None:
 
 
 @EVERY
-def test_several_texts_at_a_time_are_refused(router: RoutedPolicy) -> None:
-    with pytest.raises(MissingChannelError, match="for one text at a time; leave --batch out"):
-        decode_batch(models_of(), router, prompts_for(1), GREEDY, MOST, 2)
+def test_several_texts_at_a_time_are_refused(name: str) -> None:
+    with pytest.raises(PolicyError, match="replay and run it on one text at a time"):
+        decode_batch(models_of(), router_of(name, 0), prompts_for(1), GREEDY, MOST, 2)
