@@ -245,8 +245,11 @@ AnyPolicy: TypeAlias = Policy[Any]
 
 
 def is_plain_decoding(policy: AnyPolicy) -> bool:
-    """Whether a policy drafts nothing and asks for no drafter: one token of the target after the other."""
-    return not policy.needs.draft and policy.budget == 0
+    """Whether a policy drafts nothing and asks for no drafter: one token of the target after the other.
+
+    A router is none, whatever its routes: its rounds are those of a speculative loop.
+    """
+    return not policy.needs.draft and policy.budget == 0 and not routes_of(policy)
 
 
 Asked: TypeAlias = Mapping[str, tuple[int, ...]]
