@@ -16,8 +16,10 @@ from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
 from simlab.policy import AnyPolicy, Asked
 from simlab.real_runner.adapters.gated import GatedAdapter
+from simlab.real_runner.adapters.own_drafter import OwnDrafter
 from simlab.real_runner.adapters.rows import LiveMasks
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
+from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.heads.eagle3.chain import LiveChain
@@ -63,8 +65,9 @@ class Drafting:
         self.masks: LiveMasks | None = None
         self._readers = list[tuple[_Reader, tuple[int, ...]]]()
         if isinstance(models.drafter, GatedAdapter):
-            if policy.needs.draft:
-                self.masks = LiveMasks(models.target, replace(self._own, width=width))
+            if policy.needs.draft or self._beside:
+                own = OwnDrafter(models.drafter, models.target)
+                self.masks = LiveMasks(own, replace(self._own, width=width))
         elif policy.needs.draft or self._beside or staged:
             self._drafter = _begun(models, replace(self._own, width=width), room)
             self._readers.append((self._drafter, models.drafter.config.target_layer_ids))
@@ -101,7 +104,15 @@ class Drafting:
         elif self._drafter is not None:
             self._marginals = self._drafter.marginals(committed)
         elif self.masks is not None:
-            self._marginals = self.masks.marginals()
+            self._draft_of_masks(self.masks)
+
+    def _draft_of_masks(self, masks: LiveMasks) -> None:
+        """What masks say below the root, where there are some; the target keeps nothing else of the text for them."""
+        self._marginals, states = masks.marginals(), masks.states
+        self._drafted = None
+        if self._marginals is not None and states is not None:
+            root, position = int(self._committed[-1]), len(self._committed) - 1
+            self._drafted = Drafted(root, position, self._marginals, states, DrafterContext((), ()))
 
     def marginals(self) -> Marginals | None:
         """What the policy sees of the last draft; None where it declares that it reads none, or a root has none."""
@@ -113,7 +124,7 @@ class Drafting:
         return marginals.first_ranks(self._own.width) if self._is_cut else marginals
 
     def channels(self, asked: Asked) -> dict[str, Channel]:
-        """The channels of a root, by name, each made here.
+        """The channels of a root, by name, each made here; none of a root without a draft of the target's own masks.
 
         Args:
             asked: the branches that the round wants; every one of a channel that is not named.
@@ -121,6 +132,8 @@ class Drafting:
         Raises:
             ModelError: the numbers of a network are none.
         """
+        if self.masks is not None and self._drafted is None:
+            return {}
         made: dict[str, Channel] = {name: one.at_root(self._last()) for name, one in self._beside.items()}
         made |= {name: one.at_root(self._committed) for name, one in self._alone.items()}
         made |= {name: one.at_root(self._last(), asked.get(name)) for name, one in self._staged.items()}
