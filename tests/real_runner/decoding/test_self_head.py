@@ -97,7 +97,8 @@ def test_rows_of_a_round_are_those_of_a_record(sampling: Sampling) -> None:
             assert found.rounds_equal
             undrafted = [ran for ran in decoded.rounds if not ran.channels]
             assert all(ran.round.num_drafted == 0 for ran in undrafted)
-            assert bool(undrafted) == (policy.masked is not None)
+            # In between it hangs on the text.
+            assert bool(undrafted) == (policy.masked == -1) or policy.masked in (0, 2)
 
 
 @torch.inference_mode()

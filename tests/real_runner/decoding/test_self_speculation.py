@@ -46,7 +46,7 @@ POLICIES: list[AnyPolicy] = [
     DDTree(9),
     *(SelfSpeculation(QUADRATIC, masked) for masked in MODES),
     SelfSpeculation(3, 1, "chain"),
-    *(one.policy for one in parse_policies(["tree:budget=7,ngram_weight=0.3,counts=text,rule=survival,masked=1"])),
+    *(one.policy for one in parse_policies(["tree:budget=7,ngram_weight=0.3,counts=text,masked=1"])),
 ]
 
 
