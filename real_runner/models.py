@@ -10,6 +10,7 @@ import torch
 
 from simlab.errors import ModelError
 from simlab.real_runner.adapters.gated import GatedAdapter
+from simlab.real_runner.adapters.own_drafter import OwnDrafter
 from simlab.real_runner.checkpoints.contents import config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter, load_drafter
 from simlab.real_runner.checkpoints.networks.adapter import is_adapter
@@ -77,6 +78,15 @@ class Models:
             f"the drafter here is {what}: one text at a time, eagerly, and no network goes on from its pass; leave "
             "--batch, --execution, --tap-offset and such channels out, or give a DFlash drafter"
         )
+
+    @property
+    def first_stage(self) -> DFlashDrafter | OwnDrafter:
+        """What a first-order head goes on from: the drafter's pass, or the target's own masks.
+
+        Raises:
+            ModelError: the drafter is an EAGLE-3 head, which has neither.
+        """
+        return OwnDrafter(self.drafter, self.target) if isinstance(self.drafter, GatedAdapter) else self.block_drafter
 
 
 def load_models(

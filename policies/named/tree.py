@@ -129,7 +129,7 @@ class Tree(Composed):
         "budget=24,order=gap",
         "budget=24,order=chain,rule=doubt,threshold=0.3",
         "budget=24,masked=2",
-        "budget=24,ngram_weight=0.2,counts=text,rule=survival,masked=-1",
+        "budget=24,ngram_weight=0.2,counts=text,renormalised=true,rule=survival,masked=-1",
     )
 
     @staticmethod

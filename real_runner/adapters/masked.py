@@ -8,14 +8,17 @@ Letters: S sequences, C tokens of each, G anchors of each, k masks behind each, 
 size.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer
 
 from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted
+from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.targets.model import Target
 from simlab.tree import DraftTree
 
@@ -64,7 +67,12 @@ def read_texts(target: Target, ids: Tensor) -> ReadTexts:
 
 
 def mask_states(target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors: Tensor) -> Tensor:
-    """States ``[S, G, k, H]``, after the final norm, of the masks behind some tokens of each text.
+    """States ``[S, G, k, H]``, after the final norm, of masks; arguments as of `mask_block_states`."""
+    return mask_block_states(target, adapter, texts, anchors).after.view(*anchors.shape, adapter.config.num_masks, -1)
+
+
+def mask_block_states(target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors: Tensor) -> BlockStates:
+    """States ``[S G, k, H]`` of the masks behind some tokens of each text, before and after the final norm.
 
     Args:
         target: and its adapter.
@@ -80,14 +88,34 @@ def mask_states(target: Target, adapter: GatedAdapter, texts: ReadTexts, anchors
     sees_text = torch.arange(texts.states.shape[1], device=device) <= behind[..., None]
     sees_masks = groups_visible(g, k, device).expand(s, -1, -1)
     visible = torch.cat([sees_text, sees_masks], dim=-1)[:, None]
-    with adapted(target, adapter, masks):
-        states = target.states(
+    with adapted(target, adapter, masks), before_norm(target) as before:
+        after = target.states(
             torch.zeros(s, num_rows, dtype=torch.int64, device=device),
             texts.cache,
             visible,
             behind + 1 + masks.slots,
         )
-    return states.view(s, g, k, -1)
+    return BlockStates(*(states.reshape(s * g, k, -1) for states in (before[-1], after)))
+
+
+@contextmanager
+def before_norm(target: Target) -> Iterator[list[Tensor]]:
+    """Collect the states ``[S, L, H]`` of passes before the final norm, one for each pass."""
+    taken: list[Tensor] = []
+
+    def keep(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        taken.append(inputs[0].to(target.device))
+
+    handle = final_norm(target).register_forward_pre_hook(keep)
+    try:
+        yield taken
+    finally:
+        handle.remove()
+
+
+def final_norm(target: Target) -> nn.Module:
+    """What stands behind the target's last layer."""
+    return target.model.get_decoder().get_submodule("norm")
 
 
 def with_masks(tree: DraftTree, num_carriers: int, num_masks: int) -> DraftTree:

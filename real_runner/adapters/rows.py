@@ -7,7 +7,8 @@ from torch import Tensor
 
 from simlab.draft import Marginals
 from simlab.real_runner.adapters.gated import GatedAdapter
-from simlab.real_runner.adapters.masked import mask_states, read_texts
+from simlab.real_runner.adapters.own_drafter import OwnDrafter
+from simlab.real_runner.drafters.dense import BlockStates, logits_of
 from simlab.real_runner.drafters.draft_rows import blocks_per_pass, columns_of
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead, first_marginals
@@ -34,26 +35,15 @@ def mask_columns(
     return columns_of(_passes(adapter, target, tokens, roots), None, adapter.config.depth, tokens, kept)
 
 
-@torch.inference_mode()
 def _passes(adapter: GatedAdapter, target: Target, tokens: Tensor, roots: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """The roots of each pass, and float32 logits ``[R, k, V]``."""
-    if len(roots) == 0:
-        return
-    # Behind the last root's token there is nothing to be seen, and that token is not seen either.
-    texts = read_texts(target, tokens[None, : int(roots[-1])])
-    for some in roots.split(_roots_per_pass(adapter, target, len(tokens))):
-        states = mask_states(target, adapter, texts, some[None] - 1)[0]
-        yield some, mask_logits(target, states)
+    own, per_pass = OwnDrafter(adapter, target), _roots_per_pass(adapter, target, len(tokens))
+    for some, states in own.draft_states(tokens, roots, per_pass) if len(roots) else ():
+        yield some, logits_of(own, target, states.after)
 
 
 def _roots_per_pass(adapter: GatedAdapter, target: Target, num_tokens: int) -> int:
     return blocks_per_pass(target.config.num_attention_heads, adapter.config.num_masks, num_tokens)
-
-
-def mask_logits(target: Target, states: Tensor) -> Tensor:
-    """float32 logits ``[..., V]`` of the states of masks ``[..., H]``, after the final norm."""
-    # One contiguous matrix: see `simlab.real_runner.drafters.dense.logits_of`.
-    return target.logits(states.reshape(-1, states.shape[-1])).view(*states.shape[:-1], -1)
 
 
 class LiveMasks:
@@ -62,25 +52,30 @@ class LiveMasks:
     A round whose last token carries none leaves the next root without a draft.
     """
 
-    def __init__(self, target: Target, read: CandidatesRead) -> None:
+    def __init__(self, own: OwnDrafter, read: CandidatesRead) -> None:
         """Begin without a draft.
 
         Args:
-            target: that drafts for itself.
+            own: the target that drafts for itself.
             read: what is given at each depth.
         """
-        self._target, self._wanted = target, read
-        self._states: Tensor | None = None
+        self._own, self._wanted = own, read
+        self._states: BlockStates | None = None
         self._is_drafted = False
 
-    def take(self, states: Tensor | None) -> None:
-        """Keep the states ``[k, H]`` of the masks behind the last token before the next root; None: it carries none."""
+    def take(self, states: BlockStates | None) -> None:
+        """Keep the states ``[1, k, H]`` of the masks behind the last token before the next root; None: it has none."""
         self._is_drafted = states is not None
         self._states = self._states if states is None else states
 
     def rewind(self) -> None:
         """The next root has a draft: the last one that was made."""
         self._is_drafted = self._states is not None
+
+    @property
+    def states(self) -> BlockStates | None:
+        """Those of the draft below the root; None where it has none."""
+        return self._states if self._is_drafted else None
 
     @torch.inference_mode()
     def marginals(self) -> Marginals | None:
@@ -89,6 +84,6 @@ class LiveMasks:
         Raises:
             ModelError: the logits are not numbers.
         """
-        if not self._is_drafted or self._states is None:
+        if self.states is None:
             return None
-        return first_marginals(mask_logits(self._target, self._states), self._wanted)
+        return first_marginals(logits_of(self._own, self._own.target, self.states.after)[0], self._wanted)

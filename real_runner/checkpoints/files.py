@@ -29,6 +29,7 @@ from simlab.real_runner.checkpoints.parts import CheckpointParts, parts_of
 from simlab.real_runner.checkpoints.tensor_names import EMBEDDING, HEAD, IGNORED, MASK, OFFSETS
 from simlab.real_runner.checkpoints.weights import draft_ids
 from simlab.real_runner.checkpoints.zlab import config_to_json
+from simlab.real_runner.drafters.dense import Outputs
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.eagle3_config import Eagle3Config
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
@@ -138,9 +139,7 @@ def load_drafter(folder: Path, dtype: torch.dtype, device: str = "cpu", tap_offs
     return drafter.to(device, dtype).eval().requires_grad_(False)
 
 
-def load_head(
-    place: Path, drafter: DFlashDrafter, digest: str, dtype: torch.dtype, device: str = "cpu"
-) -> TreeFlashHead:
+def load_head(place: Path, drafter: Outputs, digest: str, dtype: torch.dtype, device: str = "cpu") -> TreeFlashHead:
     """Read a first-order head, alone or beside the drafter that it was released with.
 
     Args:

@@ -9,7 +9,7 @@ from simlab.errors import ModelError, TraceError, UsageError, did_you_mean
 from simlab.policies.parsing.parse import NamedPolicy
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
 from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.networks.producers import load_producer, load_text_producer
+from simlab.real_runner.checkpoints.networks.producers import load_text_producer, producer_on
 from simlab.real_runner.confirm.options import ConfirmOptions
 from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
@@ -54,9 +54,8 @@ def _producer(models: Models, options: ConfirmOptions, trace: Trace, name: str, 
     dtype = models.target.dtype
     if info.extends is None:
         return load_text_producer(place, info.settings, dtype)(models.target)
-    drafter = models.block_drafter
-    with_models = load_producer(place, info.settings, drafter, checkpoint_digest(models.draft_folder), dtype)
-    return with_models(drafter, models.target)
+    digest = checkpoint_digest(models.draft_folder)
+    return producer_on(place, info.settings, models.first_stage, models.target, digest, dtype)
 
 
 def _place_of(options: ConfirmOptions, name: str, info: ChannelInfo) -> Path:

@@ -17,8 +17,10 @@ from simlab.draft import Marginals
 from simlab.errors import MissingChannelError
 from simlab.policy import AnyPolicy, Asked, Needs, routes_of
 from simlab.real_runner.adapters.gated import GatedAdapter
+from simlab.real_runner.adapters.own_drafter import OwnDrafter
 from simlab.real_runner.adapters.rows import LiveMasks
 from simlab.real_runner.decoding.live_drafter import LiveDrafter
+from simlab.real_runner.drafters.dflash import DrafterContext
 from simlab.real_runner.drafters.ranked import CandidatesRead
 from simlab.real_runner.execution.executions import EAGER
 from simlab.real_runner.heads.eagle3.chain import LiveChain
@@ -65,8 +67,9 @@ class Drafting:
         self.masks: LiveMasks | None = None
         self._readers = list[tuple[_Reader, tuple[int, ...]]]()
         if isinstance(models.drafter, GatedAdapter):
-            if policy.needs.draft:
-                self.masks = LiveMasks(models.target, replace(self._own, width=width))
+            if policy.needs.draft or self._beside:
+                own = OwnDrafter(models.drafter, models.target)
+                self.masks = LiveMasks(own, replace(self._own, width=width))
         elif policy.needs.draft or self._beside or staged:
             self._drafter = _begun(models, replace(self._own, width=width), room)
             self._readers.append((self._drafter, models.drafter.config.target_layer_ids))
@@ -112,7 +115,15 @@ class Drafting:
         elif self._drafter is not None:
             self._marginals = self._drafter.marginals(committed)
         elif self.masks is not None:
-            self._marginals = self.masks.marginals()
+            self._draft_of_masks(self.masks)
+
+    def _draft_of_masks(self, masks: LiveMasks) -> None:
+        """What masks say below the root, where there are some; the target keeps nothing else of the text for them."""
+        self._marginals, states = masks.marginals(), masks.states
+        self._drafted = None
+        if self._marginals is not None and states is not None:
+            root, position = int(self._committed[-1]), len(self._committed) - 1
+            self._drafted = Drafted(root, position, self._marginals, states, DrafterContext((), ()))
 
     def marginals(self) -> Marginals | None:
         """What the policy sees of the last draft; None where the round reads none, or a root of masks has none."""
@@ -126,12 +137,16 @@ class Drafting:
     def channels(self, asked: Asked) -> dict[str, Channel]:
         """The channels of a root that the round reads, by name, each made here.
 
+        There are none of a root without a draft of the target's own masks.
+
         Args:
             asked: the branches that the round wants; every one of a channel that is not named.
 
         Raises:
             ModelError: the numbers of a network are none.
         """
+        if self.masks is not None and self._drafted is None:
+            return {}
         return {need.name: self._channel(need.name, asked) for need in self._served.made}
 
     def _channel(self, name: str, asked: Asked) -> Channel:

@@ -32,7 +32,7 @@ from simlab.policy import (
     routes_of,
 )
 from simlab.real_runner.adapters.gated import GatedAdapter, MaskRows, adapted
-from simlab.real_runner.adapters.masked import mask_rows, with_masks
+from simlab.real_runner.adapters.masked import before_norm, mask_rows, with_masks
 from simlab.real_runner.adapters.rows import LiveMasks
 from simlab.real_runner.attention.batch_invariant import FixedPass, fixed_shape
 from simlab.real_runner.attention.packed import PackedPass
@@ -41,6 +41,7 @@ from simlab.real_runner.decoding.decoded import DecodedRound
 from simlab.real_runner.decoding.drafting import Drafting, is_drafting
 from simlab.real_runner.decoding.timer import Clock
 from simlab.real_runner.decoding.tree_pass import TreeMask, follow, pass_of
+from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.execution.batched_pass import trees_pass
 from simlab.real_runner.execution.kv_buffers import BufferCache
 from simlab.real_runner.models import Models
@@ -100,7 +101,7 @@ class Speculation:
         self._reads_law = TARGET_LAW in policy.needs.channels
         self._law: TargetLaw | None = None
         self._state = policy.start(prompt)
-        self._said = torch.empty(0)
+        self._said = list[BlockStates]()
         self._read_prompt()
 
     @property
@@ -179,13 +180,13 @@ class Speculation:
         self._law = self._law_of(logits[0])
         self._append((self._chooser(logits)(0, self._start),))
 
-    def _behind_prompt(self) -> Tensor:
-        """States ``[k, H]`` of masks behind the prompt, in a pass of their own: reading it is as without masks."""
-        ids = torch.zeros(1, self._num_masks, dtype=torch.int64)
-        with self._with_masks(mask_rows(0, 1, self._num_masks)):
-            states = self._models.target.states(ids, self._cache)
+    def _behind_prompt(self) -> BlockStates:
+        """States of the masks behind the prompt, in a pass of their own: reading it is as without masks."""
+        ids, target = torch.zeros(1, self._num_masks, dtype=torch.int64), self._models.target
+        with self._with_masks(mask_rows(0, 1, self._num_masks)), before_norm(target) as before:
+            after = target.states(ids, self._cache)
         self._cache.shorten(self._start)
-        return states[0]
+        return BlockStates(before[-1], after)
 
     def _with_masks(self, rows: MaskRows) -> AbstractContextManager[None]:
         adapter = self._models.drafter
@@ -250,15 +251,15 @@ class Speculation:
 
     def _read_with_masks(self, tree: DraftTree, position: int) -> tuple[Tensor, Tensor | None]:
         """States of the nodes of a tree, and tapped ones; what its masks say is kept until one of them is the last."""
-        num = 0 if self._masks is None else num_masked(self._policy, self._state, tree.num_nodes)
+        num, k = 0 if self._masks is None else num_masked(self._policy, self._state, tree.num_nodes), self._num_masks
+        self._said = []
         if num == 0:
-            self._said = self._said[:0]
             return self._read_tree(tree, position)
-        with self._with_masks(mask_rows(tree.num_nodes, num, self._num_masks)):
-            states, features = self._read_tree(with_masks(tree, num, self._num_masks), position)
-        nodes, masks = states[:, : tree.num_nodes], states[0, tree.num_nodes :]
-        self._said = masks.unflatten(0, (num, self._num_masks))
-        return nodes, None if features is None else features[:, : tree.num_nodes]
+        with self._with_masks(mask_rows(tree.num_nodes, num, k)), before_norm(self._models.target) as before:
+            states, features = self._read_tree(with_masks(tree, num, k), position)
+        of_masks = (one[:, tree.num_nodes :].split(k, dim=1) for one in (before[-1], states))
+        self._said = [BlockStates(*pair) for pair in zip(*of_masks, strict=True)]
+        return states[:, : tree.num_nodes], None if features is None else features[:, : tree.num_nodes]
 
     def _take_draft(self, last_node: int) -> None:
         """The next root's draft is what the masks behind the last accepted node say, where it carries some."""

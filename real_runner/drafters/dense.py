@@ -1,12 +1,14 @@
 """Drafting at every root of a text at once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from simlab.real_runner.drafters.dflash import DFlashDrafter, DrafterContext
+from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.targets.model import Target
 
 
@@ -16,6 +18,63 @@ class BlockStates:
 
     before: Tensor
     after: Tensor
+
+
+class OutputConfig(Protocol):
+    """Sizes of what drafts, and what is done to its logits; see `simlab.real_runner.drafters.config.DFlashConfig`."""
+
+    @property
+    def hidden_size(self) -> int: ...
+
+    @property
+    def num_attention_heads(self) -> int: ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def draft_vocab_size(self) -> int | None: ...
+
+    @property
+    def output_multiplier(self) -> float: ...
+
+    @property
+    def final_logit_softcapping(self) -> float | None: ...
+
+
+class Outputs(Protocol):
+    """What drafts, as far as it is read behind its layers: a head goes on from its states."""
+
+    @property
+    def config(self) -> OutputConfig:
+        """Its sizes."""
+        ...
+
+    @property
+    def norm(self) -> Callable[[Tensor], Tensor]:
+        """Behind its last layer."""
+        ...
+
+    @property
+    def embed_tokens(self) -> nn.Embedding | None:
+        """Its own embedding; None: the target's."""
+        ...
+
+    @property
+    def lm_head(self) -> nn.Linear | None:
+        """Its own output head; None: the target's."""
+        ...
+
+    @property
+    def vocabulary(self) -> DraftVocabulary | None:
+        """Which tokens its own head proposes; None: those of the target."""
+        ...
 
 
 @torch.inference_mode()
@@ -119,13 +178,13 @@ def states_of_blocks(
     return BlockStates(before, after)
 
 
-def embedded_tokens(drafter: DFlashDrafter, target: Target, tokens: Tensor) -> Tensor:
+def embedded_tokens(drafter: Outputs, target: Target, tokens: Tensor) -> Tensor:
     """Embeddings ``[..., H]`` of tokens ``[...]``, not scaled: the drafter's own, or the target's."""
     # The bare rows: some targets scale what their embedding hands out, and drafters ask for their own scale.
     return torch.nn.functional.embedding(tokens, (drafter.embed_tokens or target.embedding).weight)
 
 
-def logits_of(drafter: DFlashDrafter, target: Target, states: Tensor) -> Tensor:
+def logits_of(drafter: Outputs, target: Target, states: Tensor) -> Tensor:
     """float32 logits ``[..., V]`` of states ``[..., H]`` after the final norm.
 
     V is the drafter's own vocabulary, where it has one; logits are scaled and soft-capped as it asks.
@@ -136,7 +195,7 @@ def logits_of(drafter: DFlashDrafter, target: Target, states: Tensor) -> Tensor:
     return finished_logits(drafter, logits).view(*states.shape[:-1], -1)
 
 
-def finished_logits(drafter: DFlashDrafter, logits: Tensor) -> Tensor:
+def finished_logits(drafter: Outputs, logits: Tensor) -> Tensor:
     """What an output head says, scaled and soft-capped as the drafter asks."""
     logits = _scaled(logits, drafter.config.output_multiplier)
     cap = drafter.config.final_logit_softcapping

@@ -18,8 +18,7 @@ from simlab.arrays import Doubles, Floats, Ints, Longs
 from simlab.channels import TRANSITIONS, TransitionRows
 from simlab.errors import ModelError
 from simlab.grid import STEPS_PER_NAT, to_grid
-from simlab.real_runner.drafters.dense import BlockStates, embedded_tokens, finished_logits, logits_of
-from simlab.real_runner.drafters.dflash import DFlashDrafter
+from simlab.real_runner.drafters.dense import BlockStates, Outputs, embedded_tokens, finished_logits, logits_of
 from simlab.real_runner.drafters.ranked import NO_LAWS, first_candidates
 from simlab.real_runner.drafters.vocabulary import DraftVocabulary
 from simlab.real_runner.heads.base import BaseCandidates
@@ -109,7 +108,7 @@ class HeadRows:
 @torch.inference_mode()
 def head_rows(
     head: TreeFlashHead,
-    drafter: DFlashDrafter,
+    drafter: Outputs,
     target: Target,
     states: BlockStates,
     root_tokens: Ints,
@@ -156,7 +155,7 @@ def rows_of_depths(depth: int, reach: HeadReach) -> list[int]:
     return [1] + [reach.previous] * (depth - 1)
 
 
-def first_of_all(drafter: DFlashDrafter, target: Target, states: Tensor, top_k: int) -> tuple[Ints, Doubles]:
+def first_of_all(drafter: Outputs, target: Target, states: Tensor, top_k: int) -> tuple[Ints, Doubles]:
     """The first tokens of the whole vocabulary after each state ``[N, S, H]``, in passes of bounded memory.
 
     Returns:
@@ -200,7 +199,7 @@ def _of_some(logits: Tensor, top_k: int) -> tuple[Ints, Doubles]:
 
 
 def _of_candidates(
-    drafter: DFlashDrafter, target: Target, states: Tensor, base: BaseCandidates, reach: HeadReach
+    drafter: Outputs, target: Target, states: Tensor, base: BaseCandidates, reach: HeadReach
 ) -> tuple[Ints, Doubles]:
     """The first of the drafter's own candidates of its depth after each state ``[N, S, H]``, likewise."""
     sizes = rows_of_depths(base.depth, reach)
@@ -216,9 +215,7 @@ def _of_candidates(
     return first_ids, np.take_along_axis(log_probs, order, -1).reshape(-1, reach.top_k)
 
 
-def _candidate_logits(
-    drafter: DFlashDrafter, target: Target, states: Tensor, candidates: Ints, sizes: list[int]
-) -> Tensor:
+def _candidate_logits(drafter: Outputs, target: Target, states: Tensor, candidates: Ints, sizes: list[int]) -> Tensor:
     """float32 ``[N, S, C]``: the candidates ``[N, D, C]`` of each depth, scored by the states ``[N, S, H]`` of it."""
     own, head = drafter.vocabulary, drafter.lm_head or target.head
     weight, bias = head.weight, getattr(head, "bias", None)

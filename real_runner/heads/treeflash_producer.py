@@ -1,5 +1,6 @@
 """The channel of a TreeFlash head: transitions below the first tokens of its drafter."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,7 +9,8 @@ from torch import Tensor
 
 from simlab.channels import Channel, TransitionRows
 from simlab.policy import ChannelNeed
-from simlab.real_runner.drafters.dense import draft_states
+from simlab.real_runner.adapters.own_drafter import OwnDrafter
+from simlab.real_runner.drafters.dense import BlockStates, draft_states
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.drafters.draft_rows import blocks_per_pass
 from simlab.real_runner.heads.base import base_candidates, base_of
@@ -29,13 +31,13 @@ class TreeFlashProducer:
 
     Attributes:
         head: and its drafter and target, whose embedding, norm and output head it borrows.
-        drafter: see there.
+        drafter: see there; or the masks of a target that drafts for itself.
         target: see there.
         reach: as it was asked for; of a drafter with fewer tokens all are taken.
     """
 
     head: TreeFlashHead
-    drafter: DFlashDrafter
+    drafter: DFlashDrafter | OwnDrafter
     target: Target
     reach: HeadReach
 
@@ -88,7 +90,7 @@ class TreeFlashProducer:
 
 def head_columns(
     head: TreeFlashHead,
-    drafter: DFlashDrafter,
+    drafter: DFlashDrafter | OwnDrafter,
     target: Target,
     features: Tensor,
     tokens: Tensor,
@@ -120,11 +122,24 @@ def head_columns(
         _roots_per_pass(head, depth, reach),
     )
     parts, first = list[HeadRows](), 0
-    for some, states in draft_states(drafter, target, features, tokens, roots, per_pass):
+    for some, states in _states_at(drafter, target, features, tokens, roots, per_pass):
         part = base.part(first, first + len(some))
         parts.append(head_rows(head, drafter, target, states, ids[some.cpu().numpy()], part, reach))
         first += len(some)
     return _joined(parts)
+
+
+def _states_at(
+    drafter: DFlashDrafter | OwnDrafter,
+    target: Target,
+    features: Tensor,
+    tokens: Tensor,
+    roots: Tensor,
+    per_pass: int,
+) -> Iterator[tuple[Tensor, BlockStates]]:
+    if isinstance(drafter, OwnDrafter):
+        return drafter.draft_states(tokens, roots, per_pass)
+    return draft_states(drafter, target, features, tokens, roots, per_pass)
 
 
 def _roots_per_pass(head: TreeFlashHead, depth: int, reach: HeadReach) -> int:

@@ -9,7 +9,7 @@ from simlab.errors import CostError, ModelError
 from simlab.policy import ChannelNeed, counted_setting
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import find_drafter
-from simlab.real_runner.checkpoints.networks.producers import load_producer, load_text_producer, reach_of
+from simlab.real_runner.checkpoints.networks.producers import load_text_producer, producer_on, reach_of
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
@@ -64,8 +64,8 @@ def _loaded(asked: ProfileChannel, models: Models) -> TimedChannel:
     entry = CostChannel(reach.kind, network, bounds_of(reach.kind, settings), units)
     if isinstance(reach, Eagle3Reach):
         return TimedChannel(entry, load_text_producer(files.folder, widest, models.target.dtype)(models.target), key)
-    with_models = load_producer(files.folder, widest, models.block_drafter, digest, models.target.dtype)
-    return TimedChannel(entry, with_models(models.block_drafter, models.target), key)
+    target = models.target
+    return TimedChannel(entry, producer_on(files.folder, widest, models.first_stage, target, digest, target.dtype), key)
 
 
 def _default_units(settings: Mapping[str, object], key: str | None) -> int:

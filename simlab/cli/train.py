@@ -119,7 +119,7 @@ drafter does; the target stays as it is.
 
 A step reads its texts anew: one text and many roots in it are what costs least on a CPU. Some texts are
 held out. The checkpoint has the weights of the step at which the loss on them was lowest. --resume goes
-on after an interruption."""
+on after an interruption. A first-order head on its masks: train treeflash --draft runs/self."""
 
 
 def add_arguments(parser: Parser) -> None:

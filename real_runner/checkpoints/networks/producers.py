@@ -10,6 +10,7 @@ from simlab.channels import BRANCHES, TRANSITIONS
 from simlab.channels.rows import EXACT_NODES, WHOLE_CHAIN
 from simlab.errors import ModelError, named_or_listed
 from simlab.policy import MADE_WITH
+from simlab.real_runner.adapters.own_drafter import OwnDrafter
 from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
 from simlab.real_runner.checkpoints.files import load_drafter, load_head, load_scorer
 from simlab.real_runner.checkpoints.layout import Fields
@@ -89,6 +90,40 @@ def load_producer(
         return lambda its, target: TapsProducer(scorer.to(target.device), its, target, pools)
     head, reach = load_head(place, drafter, digest, dtype), head_reach(settings)
     return lambda its, target: TreeFlashProducer(head.to(target.device), its, target, reach)
+
+
+def producer_on(
+    place: Path,
+    settings: Mapping[str, object],
+    stage: DFlashDrafter | OwnDrafter,
+    target: Target,
+    digest: str,
+    dtype: torch.dtype,
+) -> Producer | StagedProducer:
+    """The network of a checkpoint on models that are loaded: on a drafter, or on the target's own masks.
+
+    Args:
+        place: as `load_drafter` takes it.
+        settings: as typed behind the checkpoint, or as a manifest has them.
+        stage: which the network goes on from.
+        target: of it.
+        digest: `checkpoint_digest` of the drafter's or the adapter's checkpoint.
+        dtype: in which it runs.
+
+    Raises:
+        ModelError: there is no such network, it belongs to another drafter, or the settings are not its own; or it is
+            no first-order head, and the target drafts for itself.
+    """
+    if isinstance(stage, DFlashDrafter):
+        return load_producer(place, settings, stage, digest, dtype)(stage, target)
+    fields = read_fields(config_file(place))
+    if is_scorer(fields) or is_drafter_alone(fields):
+        raise ModelError(
+            f"on the own masks of {target.name} a first-order head goes on alone, and {place} is another network; give "
+            "a head of `simlab train treeflash --draft ADAPTER`, or a draft set of a DFlash drafter"
+        )
+    head, reach = load_head(place, stage, digest, dtype), head_reach(settings)
+    return TreeFlashProducer(head.to(target.device), stage, target, reach)
 
 
 def makes_redrafts(settings: Mapping[str, object], is_base: bool) -> bool:

@@ -25,12 +25,13 @@ from simlab.real_runner.checkpoints.networks.producers import (
     is_drafter_alone,
     load_producer,
     load_text_producer,
+    producer_on,
     reach_of,
 )
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.execution.executions import check_device_map
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
-from simlab.real_runner.heads.producer import Reach, StagedProducer
+from simlab.real_runner.heads.producer import Producer, Reach, StagedProducer
 from simlab.real_runner.models import Models, dtype_of, load_models, load_target_alone, within_memory
 from simlab.real_runner.record.manifests import draft_set_of
 from simlab.real_runner.record.progress import RecordingProgress
@@ -233,6 +234,8 @@ def _on_drafter(
             f"the draft set {name} of {trace.place} is of the drafter {base.model.name} (sha256 "
             f"{base.model.digest[:12]}), and {draft} has the sha256 {digest[:12]}; give that drafter with --draft"
         )
+    if not base.root_seen:
+        return _on_masks(options, trace, place, model, reach, draft)
     # A network of another drafter is refused before the target, which is large, is loaded.
     drafter = load_drafter(folder, dtype_of(dtype))
     drafter.config = drafter.config.with_block(base.block_size)
@@ -241,10 +244,35 @@ def _on_drafter(
     producer = with_models(models.block_drafter, models.target)
     taps = producer.taps if isinstance(producer, StagedProducer) else models.drafter.config.target_layer_ids
     info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
+    return _along_rows(options, trace, info, models.target, producer, taps)
+
+
+def _on_masks(
+    options: ChannelOptions, trace: Trace, place: Path, model: ModelInfo, reach: Reach, draft: str
+) -> Addition[ChannelColumns]:
+    """A channel that goes on from the own masks of the target, whose adapter ``draft`` is."""
+    name = base_name(trace, options)
+    base, dtype = trace.manifest.draft_sets[name], options.dtype or trace.manifest.dtype
+    models = _load_models(options, trace, draft, None, base.block_size)
+    digest = checkpoint_digest(models.draft_folder)
+    producer = producer_on(place, options.settings, models.first_stage, models.target, digest, dtype_of(dtype))
+    info = ChannelInfo(reach.kind, model, name, trace.draft_ids[name], reach.settings(base.depth), dtype)
+    return _along_rows(options, trace, info, models.target, producer, ())
+
+
+def _along_rows(
+    options: ChannelOptions,
+    trace: Trace,
+    info: ChannelInfo,
+    target: Target,
+    producer: Producer | StagedProducer,
+    taps: Sequence[int],
+) -> Addition[ChannelColumns]:
+    """What a producer makes beside the rows of a draft set, from states behind some layers of the target."""
 
     def columns(recorded: RecordedSequence) -> ChannelColumns:
         assert recorded.rows is not None
-        tokens, features = _read(models.target, taps, recorded)
+        tokens, features = _read(target, taps, recorded)
         return producer.columns(features, tokens, recorded.rows)
 
     return _channel_addition(options, trace, info, columns)

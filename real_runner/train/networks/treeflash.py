@@ -12,7 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simlab.real_runner.checkpoints.files import save_head
+from simlab.real_runner.adapters.own_drafter import OwnDrafter
+from simlab.real_runner.checkpoints.contents import checkpoint_digest, config_file, read_fields
+from simlab.real_runner.checkpoints.files import find_drafter, save_head
+from simlab.real_runner.checkpoints.networks.adapter import is_adapter
+from simlab.real_runner.checkpoints.networks.adapter_files import load_adapter
 from simlab.real_runner.drafters.dense import block_states, embedded_tokens, finished_logits
 from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.treeflash import TreeFlashHead
@@ -21,7 +25,7 @@ from simlab.real_runner.train.curve import HeldOut
 from simlab.real_runner.train.data import FeatureStore, TrainingBatch
 from simlab.real_runner.train.losses import block_loss
 from simlab.real_runner.train.networks.card import NamedDrafter, NetworkWords
-from simlab.real_runner.train.networks.run import beside_drafter, held_out_of, train_network
+from simlab.real_runner.train.networks.run import Start, beside_drafter, held_out_of, train_network
 from simlab.real_runner.train.options import HeadOptions, TrainingPlan
 from simlab.real_runner.train.trainer import commonest, places_of
 
@@ -42,12 +46,24 @@ def train_head(options: HeadOptions) -> Path:
         SimlabError: text, models or folder cannot be used.
     """
 
-    def begun(named: NamedDrafter, drafter: DFlashDrafter, target: Target, store: FeatureStore) -> HeadLoss:
-        inner_size = options.inner_size or drafter.config.intermediate_size
+    def begun(
+        named: NamedDrafter, drafter: DFlashDrafter | OwnDrafter, target: Target, store: FeatureStore
+    ) -> HeadLoss:
+        wide = target.config if isinstance(drafter, OwnDrafter) else drafter.config
+        inner_size = options.inner_size or wide.intermediate_size
         head = TreeFlashHead(drafter.config.hidden_size, inner_size, options.dropout).to(target.device)
         return HeadLoss(head, drafter, target, store, options.plan, named.digest)
 
-    return train_network(options, beside_drafter(options, begun))
+    def start(target: Target) -> Start:
+        folder = find_drafter(options.draft).folder
+        if not is_adapter(read_fields(config_file(folder))):
+            return beside_drafter(options, begun)(target)
+        named = NamedDrafter(options.draft, checkpoint_digest(folder))
+        own = OwnDrafter(load_adapter(folder, target), target)
+        # Texts are read anew in every step, so no state of theirs is kept.
+        return Start((), lambda store: begun(named, own, target, store), named)
+
+    return train_network(options, start)
 
 
 class HeadLoss:
@@ -56,7 +72,7 @@ class HeadLoss:
     def __init__(
         self,
         head: TreeFlashHead,
-        drafter: DFlashDrafter,
+        drafter: DFlashDrafter | OwnDrafter,
         target: Target,
         store: FeatureStore,
         plan: TrainingPlan,
@@ -66,7 +82,7 @@ class HeadLoss:
 
         Args:
             head: that learns.
-            drafter: that does not, in the target's dtype.
+            drafter: that does not, in the target's dtype; or the masks of a target that drafts for itself.
             target: of both.
             store: the texts that are learnt from.
             plan: of the run.
@@ -129,14 +145,20 @@ class HeadLoss:
     def _scored(self, head: TreeFlashHead, batch: TrainingBatch) -> _Scored:
         drafter, target, device = self.drafter, self.target, self.target.device
         tokens, roots = batch.tokens.to(device), batch.roots.to(device)
+        # Masks stand behind the token before a root.
+        roots = roots.clamp(min=1) if isinstance(drafter, OwnDrafter) else roots
         depths = torch.arange(drafter.config.depth, device=device)
         above, truth = (
             tokens.gather(1, (roots[..., None] + depths + further).flatten(1)).view(-1, len(depths))
             for further in (0, 1)
         )
         with torch.no_grad():
-            context = drafter.context(batch.features.to(device, target.dtype))
-            states = block_states(drafter, target, tokens.gather(1, roots).flatten(), roots.flatten(), context)
+            if isinstance(drafter, OwnDrafter):
+                # Behind the last root nothing is read.
+                states = drafter.states(tokens[:, : int(roots.max())].clamp(min=0), roots)
+            else:
+                context = drafter.context(batch.features.to(device, target.dtype))
+                states = block_states(drafter, target, tokens.gather(1, roots).flatten(), roots.flatten(), context)
             embedded = embedded_tokens(drafter, target, above.clamp(min=0)).to(target.dtype)
         with torch.autocast(device.type, torch.bfloat16, enabled=target.dtype == torch.bfloat16):
             corrected = drafter.norm(head(states.before, states.after, embedded, depths))

@@ -89,13 +89,6 @@ def test_the_two_ends(seed: int, budget: int) -> None:
         assert (linear.num_committed[1::2] == 1).all()
 
 
-def test_more_masks_never_leave_a_root_without_a_draft_that_had_one() -> None:
-    for recorded in texts(7, 6):
-        found = replay_policies([SelfSpeculation(9, masked) for masked in range(-1, 10)], recorded)
-        undrafted = [int((one.num_drafted == 0).sum()) for one in found]
-        assert undrafted[0] == max(undrafted)
-
-
 def test_settings_and_compositions_that_cannot_be() -> None:
     for typed, said in (
         ("self:budget=0", "budget must be at least 1"),

@@ -9,6 +9,7 @@ from random_adapter import masks_alone, random_adapter
 from simlab.grid import STEPS_PER_NAT, to_grid
 from simlab.real_runner.adapters import rows as rows_module
 from simlab.real_runner.adapters.gated import GatedAdapter
+from simlab.real_runner.adapters.own_drafter import OwnDrafter
 from simlab.real_runner.adapters.rows import LiveMasks, mask_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.drafters.ranked import CandidatesRead
@@ -66,9 +67,9 @@ def test_a_row_has_not_seen_its_root_nor_what_follows() -> None:
 
 def test_a_live_draft_is_what_was_handed_over() -> None:
     target, adapter = made()
-    live = LiveMasks(target, CandidatesRead(WIDTH))
+    live = LiveMasks(OwnDrafter(adapter, target), CandidatesRead(WIDTH))
     assert live.marginals() is None
-    live.take(masks_alone(target, adapter, TEXT, 9))
+    live.take(OwnDrafter(adapter, target).states(TEXT[None], torch.tensor([[10]])))
     first = live.marginals()
     assert first is not None
     columns, place = rows_of(target, adapter), 10 - PROMPT_LENGTH

@@ -1,16 +1,21 @@
 """A trace of a target's own masks: recorded, resumed, inspected, priced, replayed, confirmed; and what is refused."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 import pytest
 import tiny_models
+import torch
 from random_adapter import make_adapter
+from training_runs import write_table
 
 from simlab.cli.main import main
 from simlab.real_runner.checkpoints.contents import checkpoint_digest
+from simlab.real_runner.checkpoints.files import save_head
+from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.traces.adder import DraftAdder
 from simlab.traces.inspect import check_trace
 from simlab.traces.reader import Trace, open_trace
@@ -79,6 +84,43 @@ def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsy
     confirmed = {row["policy"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert set(POLICIES) <= set(confirmed)
     assert all(row["num_equal"] == row["num_texts"] for row in confirmed.values() if row["num_texts"] is not None)
+
+
+def test_a_first_order_head_is_trained_on_it_recorded_priced_and_confirmed(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, trace, cost = str(tmp_path / "head"), str(tmp_path / "trace"), str(tmp_path / "cost.json")
+    texts = ["--text", str(write_table(tmp_path / "texts.parquet")), "--held-out", "0.25"]
+    plan = ["--steps", "6", "--eval-every", "3", "--sequences", "2", "--roots", "6", "--warmup-steps", "2"]
+    train = ["train", "treeflash", *made.models, *texts, *plan, "--inner-size", "12", "--head-tokens", "60"]
+    assert main([*train, "--out", head]) == 0
+    curve = json.loads((tmp_path / "head" / "curve.json").read_text())
+    assert len(curve[0]["held_out"]["agreement"]) == NUM_MASKS
+    shutil.copytree(made.folder / "trace", trace)
+    add = ["record", "--trace", trace, "--add-channel", f"treeflash={head},previous=6,top_k=6"]
+    assert main(add) == 0
+    check_trace(tmp_path / "trace")
+    assert open_trace(trace).manifest.channels["treeflash"].extends == "self"
+    policies = ["-p", "treeflash:budget=6", "-p", "tree:budget=6,edges=transitions,channel=treeflash,masked=1"]
+    grid = ["--node-counts", "0,4,9", "--contexts", "8,120", "--repeats", "5"]
+    channel = ["--channel", f"treeflash={head}", "--units", "6"]
+    assert main(["profile", *made.models, *grid, *channel, "--out", cost]) == 0
+    assert main(["replay", "--trace", trace, *policies, "--cost", cost]) == 0
+    capsys.readouterr()
+    assert main(["confirm", "--trace", trace, *policies, "--out", str(tmp_path / "out"), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert all(row["num_equal"] == row["num_texts"] for row in rows if row["num_texts"] is not None)
+
+
+def test_other_networks_do_not_go_on_from_masks(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, drafter = str(made.folder / "trace"), str(tiny_models.make_drafter(tmp_path / "drafter"))
+    assert main(["record", "--trace", trace, "--add-channel", f"second={drafter}"]) == 2
+    assert "a first-order head goes on alone" in capsys.readouterr().err
+    other = str(make_adapter(tmp_path / "adapter", made.target, seed=3, num_masks=NUM_MASKS))
+    head = TreeFlashHead(tiny_models.HIDDEN_SIZE, 12)
+    save_head(head, tmp_path / "head", checkpoint_digest(Path(other)), torch.float32)
+    assert main(["record", "--trace", trace, "--add-channel", f"flash={tmp_path / 'head'}"]) == 2
+    assert "belongs to the drafter of sha256" in capsys.readouterr().err
 
 
 def test_a_recording_that_was_cut_short_goes_on_to_the_same_bytes(

@@ -29,6 +29,7 @@ from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
 from simlab.real_runner.decoding.own_rows import first_unequal, own_sequence
 from simlab.real_runner.decoding.speculation import Speculation
+from simlab.real_runner.drafters.dense import BlockStates
 from simlab.real_runner.models import Models
 from simlab.sampling.choice import Sampling
 from simlab.tree import DraftTree
@@ -45,7 +46,7 @@ POLICIES: list[AnyPolicy] = [
     DDTree(9),
     *(SelfSpeculation(QUADRATIC, masked) for masked in MODES),
     SelfSpeculation(3, 1, "chain"),
-    *(one.policy for one in parse_policies(["tree:budget=7,ngram_weight=0.3,counts=text,rule=survival,masked=1"])),
+    *(one.policy for one in parse_policies(["tree:budget=7,ngram_weight=0.3,counts=text,masked=1"])),
 ]
 
 
@@ -216,8 +217,9 @@ def test_a_draft_of_the_wrong_node_would_be_found(monkeypatch: pytest.MonkeyPatc
     (record,) = record_texts(models, [prompt], GREEDY, MOST)
     turned = iter(range(MOST))
 
-    def wrong(self: LiveMasks, states: torch.Tensor | None) -> None:
-        whole(self, states if states is None or next(turned) == 0 else states.flip(0))
+    def wrong(self: LiveMasks, states: BlockStates | None) -> None:
+        is_kept = states is None or next(turned) == 0
+        whole(self, states if is_kept or states is None else BlockStates(states.before, states.after.flip(1)))
 
     monkeypatch.setattr(LiveMasks, "take", wrong)
     decoded = decode(models, DDTree(6), prompt, GREEDY, MOST)
