@@ -10,8 +10,6 @@ Two files are generated anew where the table grows: `simlab policies --markdown 
 ``tests/golden/ids.json``, whose test prints it.
 """
 
-from collections.abc import Callable
-
 from simlab.policies.named.adaflash import AdaFlash
 from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.bastion import Bastion
@@ -42,10 +40,9 @@ from simlab.policies.named.tree import Tree
 from simlab.policies.named.treeflash import TreeFlash
 from simlab.policies.named.vllm_adaptive import VllmAdaptive
 from simlab.policies.named.whiflash import WhiFlash
-from simlab.policies.routing.recipe import RoutedRecipe
-from simlab.policy import AnyPolicy
+from simlab.policies.routing.recipe import PolicyClass
 
-POLICIES: dict[str, Callable[..., AnyPolicy | RoutedRecipe]] = {
+POLICIES: dict[str, PolicyClass] = {
     "ar": Autoregressive,
     "chain": Chain,
     "adaflash": AdaFlash,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from simlab.arrays import Floats, Longs
-from simlab.channels import BRANCHES, POOL, TARGET, TRANSITIONS, Branches, Pool, TargetLaw, Transitions
+from simlab.channels import BRANCHES, POOL, TARGET, TRANSITIONS, Branches, MadeChannel, Pool, TargetLaw
 from simlab.cost import CHANNEL, CostTable
 from simlab.draft import Draft, Marginals
 from simlab.errors import PolicyError
@@ -100,7 +100,7 @@ def _law(draft: Draft) -> Json:
     return {"target_entropy": law.entropy} if isinstance(law, TargetLaw) else {}
 
 
-def _channel(channel: Transitions | Pool | Branches, root_token: int) -> Json:
+def _channel(channel: MadeChannel, root_token: int) -> Json:
     """What a channel says at one root: a pool as it is, transitions depth by depth, branches one by one."""
     if isinstance(channel, Pool):
         return {

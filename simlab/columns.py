@@ -61,7 +61,9 @@ class RoundColumns:
         if self.routes is None:
             raise ValueError("these rounds are of no router")
         taken, asked = self.routes == route, self.num_asked
-        return RoundColumns(*(one[taken] for one in self.columns()), None if asked is None else asked[taken])
+        positions, drafted, accepted, committed, clipped = (one[taken] for one in self.columns())
+        asked = None if asked is None else asked[taken]
+        return RoundColumns(positions, drafted, accepted, committed, clipped, asked)
 
     @property
     def num_rounds(self) -> int:

@@ -166,7 +166,8 @@ def _seconds_at(texts: RecordedTexts, cost: CostTable, route: AnyPolicy, trees: 
     paid, sizes = STAGES if route.needs.draft else STAGES[1:], trees.num_drafted.astype(np.int64)
     asked = None if trees.num_asked is None else trees.num_asked.astype(np.int64)
     every = np.arange(1, len(sizes) + 1)
-    return cost.charged(route).sums(paid, texts.contexts, sizes, every, asked).sum(axis=1)
+    seconds: Doubles = cost.charged(route).sums(paid, texts.contexts, sizes, every, asked).sum(axis=1)
+    return seconds
 
 
 @kernel

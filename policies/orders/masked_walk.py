@@ -35,12 +35,12 @@ def _walk(insertions: Shorts, num_drafted: Ints, firsts: Longs, masked: int) -> 
     visited, ends = np.empty((3, insertions.shape[0]), np.int64), np.empty(firsts.size - 1, np.int64)
     number = 0
     for text in range(firsts.size - 1):
-        root, has_draft = firsts[text], True
+        root, has_draft = firsts[text], 1
         while root < firsts[text + 1]:
-            drafted = np.int64(num_drafted[root]) if has_draft else np.int64(0)
-            accepted = num_accepted(insertions, root, drafted) if has_draft else 0
+            drafted = int(num_drafted[root]) if has_draft == 1 else 0
+            accepted = num_accepted(insertions, root, drafted) if has_draft == 1 else 0
             last = np.int64(insertions[root, accepted - 1]) if accepted > 0 else np.int64(0)
-            has_draft = not has_draft or last <= masked
+            has_draft = 1 if has_draft == 0 or last <= masked else 0
             visited[0, number], visited[1, number], visited[2, number] = root, drafted, accepted
             number += 1
             root += accepted + 1

@@ -5,7 +5,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simlab.errors import PolicyError
@@ -13,7 +13,8 @@ from simlab.policies import POLICIES
 from simlab.policies.composition import Composed
 from simlab.policies.parsing.parse import named_class
 from simlab.policies.parsing.user_file import load_policy_class, split_user_file
-from simlab.policy import AnyPolicy, Needs
+from simlab.policies.routing.recipe import PolicyClass
+from simlab.policy import Needs
 
 EXAMPLE = 16
 """A setting that must be given, where a policy is shown with its defaults."""
@@ -89,7 +90,7 @@ def describe_policies(names: Sequence[str] = ()) -> list[PolicyInfo]:
     return [describe(name, _class_of(name)) for name in names or POLICIES]
 
 
-def describe(name: str, policy: Callable[..., AnyPolicy]) -> PolicyInfo:
+def describe(name: str, policy: PolicyClass) -> PolicyInfo:
     """What a class says of itself; what it leaves out is said to be left out."""
     summary, *details = _paragraphs(policy) or ["No description."]
     return PolicyInfo(
@@ -104,7 +105,7 @@ def describe(name: str, policy: Callable[..., AnyPolicy]) -> PolicyInfo:
     )
 
 
-def _as_tree(policy: Callable[..., AnyPolicy]) -> str:
+def _as_tree(policy: PolicyClass) -> str:
     """The composed tree that a policy is with its defaults; whole numbers that must be given are `EXAMPLE`."""
     if not (isinstance(policy, type) and issubclass(policy, Composed)):
         return ""
@@ -115,7 +116,7 @@ def _as_tree(policy: Callable[..., AnyPolicy]) -> str:
         return ""
 
 
-def _class_of(name: str) -> Callable[..., AnyPolicy]:
+def _class_of(name: str) -> PolicyClass:
     in_file = split_user_file(name)
     if in_file is not None:
         path, class_name, settings = in_file
@@ -160,13 +161,13 @@ def _setting(field: "dataclasses.Field[object]") -> SettingInfo:
     return SettingInfo(field.name, kind, True, None)
 
 
-def _reads_of_needs(policy: Callable[..., AnyPolicy]) -> str:
+def _reads_of_needs(policy: PolicyClass) -> str:
     """What a policy of default settings declares that it reads, as far as one can be made."""
     made: dict[type, object] = {int: 1, float: 0.5, str: "", bool: False}
     try:
         hints = typing.get_type_hints(policy)
         required = {one.name: made[hints[one.name]] for one in map(_setting, _fields(policy)) if one.required}
-        needs = policy(**required).needs
+        needs = getattr(policy(**required), "needs", None)
     except Exception:  # noqa: BLE001 - anything may go wrong in code of others, and this is a description
         return "not stated"
     if not isinstance(needs, Needs):

@@ -15,7 +15,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -27,7 +27,7 @@ from simlab.policies import POLICIES
 from simlab.policies.artefacts import Artefacts, FitsItsTrace, NoArtefacts
 from simlab.policies.composition import Composed, Composition, composition_of
 from simlab.policies.parsing.user_file import checked_policy, load_policy_class, split_user_file
-from simlab.policies.routing.recipe import RoutedRecipe
+from simlab.policies.routing.recipe import PolicyClass, RoutedRecipe
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policies.rules.shared import SharedRule
 from simlab.policy import AnyPolicy
@@ -74,7 +74,7 @@ class _Source:
 
     typed: str
     name: str
-    make: Callable[..., AnyPolicy | RoutedRecipe]
+    make: PolicyClass
     artefact_ids: Mapping[str, str]
 
 
@@ -115,8 +115,8 @@ def _source(text: str) -> tuple[_Source, str]:
     in_file = split_user_file(text)
     if in_file is not None:
         path, class_name, settings = in_file
-        make, digest = load_policy_class(path, class_name)
-        return _Source(f"{path}:{class_name}", f"{path.name}:{class_name}", make, {"source": digest}), settings
+        own, digest = load_policy_class(path, class_name)
+        return _Source(f"{path}:{class_name}", f"{path.name}:{class_name}", own, {"source": digest}), settings
     name, colon, settings = text.partition(":")
     make = named_class(name)
     if colon and not settings:
@@ -124,7 +124,7 @@ def _source(text: str) -> tuple[_Source, str]:
     return _Source(name, name, make, {}), settings
 
 
-def named_class(name: str) -> Callable[..., AnyPolicy | RoutedRecipe]:
+def named_class(name: str) -> PolicyClass:
     """The class of a policy of the table.
 
     Raises:
@@ -221,7 +221,7 @@ def _label(source: _Source, typed: Mapping[str, str]) -> str:
     return f"{source.typed}:{settings}" if typed else source.typed
 
 
-def _policy(label: str, made: object, artefacts: Artefacts) -> AnyPolicy:
+def _policy(label: str, made: AnyPolicy | RoutedRecipe, artefacts: Artefacts) -> AnyPolicy:
     """The policy that a recipe makes of what is at hand; a class that is none is one itself."""
     if isinstance(made, Composed):
         return _composition(label, made, artefacts)

@@ -1,8 +1,8 @@
 """What people name and set of a router; the routes are policies as they are typed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, TypeAlias
 
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy
@@ -33,3 +33,7 @@ class RoutedRecipe(ABC):
         Raises:
             ValueError: they cannot be routes of it.
         """
+
+
+PolicyClass: TypeAlias = Callable[..., AnyPolicy | RoutedRecipe]
+"""What makes a policy of its settings, or a router of settings that name other policies."""

@@ -34,7 +34,7 @@ def no_trees(num_roots: int) -> RouteTrees:
 
 def deepest_of(trees: Sequence[RouteTrees]) -> int:
     """The most tokens that a round of any of these can accept."""
-    return max(one.insertions.shape[1] for one in trees)
+    return max(int(one.insertions.shape[1]) for one in trees)
 
 
 def walk_routes(trees: Sequence[RouteTrees], routes: Ints, firsts: Longs) -> TextRounds:

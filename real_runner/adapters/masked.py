@@ -115,7 +115,8 @@ def before_norm(target: Target) -> Iterator[list[Tensor]]:
 
 def final_norm(target: Target) -> nn.Module:
     """What stands behind the target's last layer."""
-    return target.model.get_decoder().get_submodule("norm")
+    norm: nn.Module = target.model.get_decoder().get_submodule("norm")
+    return norm
 
 
 def with_masks(tree: DraftTree, num_carriers: int, num_masks: int) -> DraftTree:
@@ -145,4 +146,5 @@ def mask_rows(first: int, num_groups: int, num_masks: int) -> MaskRows:
 def groups_visible(num_groups: int, size: int, device: torch.device) -> Tensor:
     """bool ``[G k, G k]``: each mask sees those of its own group up to itself."""
     own = torch.ones(size, size, dtype=torch.bool, device=device).tril()
-    return torch.block_diag(*[own] * num_groups)
+    visible: Tensor = torch.block_diag(*[own] * num_groups)
+    return visible

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simlab.arrays import Floats, Ints
-from simlab.channels import Branches, Channel, Pool, TargetLaw, kind_of
+from simlab.channels import Branches, Channel, MadeChannel, Pool, TargetLaw, kind_of
 from simlab.draft import Marginals
 
 
@@ -126,6 +126,8 @@ def compare_channels(
     if isinstance(ran, Branches) and isinstance(recorded, Branches):
         # A round makes those alone that its policy asks for.
         recorded = recorded.only(ran.lengths.tolist())
+    assert not isinstance(ran, TargetLaw)
+    assert not isinstance(recorded, TargetLaw)
     here, there = _lists(ran), _lists(recorded)
     differences, largest = list[ChannelDifference](), 0.0
     for below in [*here, *(one for one in there if one not in here)]:
@@ -141,7 +143,7 @@ def compare_channels(
     return differences, largest
 
 
-def _lists(channel: Channel) -> dict[str, tuple[Ints, Floats]]:
+def _lists(channel: MadeChannel) -> dict[str, tuple[Ints, Floats]]:
     """Ids and log-probs of each list of a channel, by the tokens above it, in words."""
     if isinstance(channel, Pool):
         return _families(channel)

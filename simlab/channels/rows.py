@@ -205,10 +205,16 @@ class PoolRows:
         return int(_exact_nodes(self.sizes, self.parents, self.log_probs, self.expanded, depth))
 
 
-Channel: TypeAlias = Transitions | Pool | Branches | TargetLaw
+MadeChannel: TypeAlias = Transitions | Pool | Branches
+"""What a channel that some network makes says at one root."""
+
+MadeRows: TypeAlias = TransitionRows | PoolRows | BranchRows
+"""What a channel that some network makes says at some roots, as it is recorded."""
+
+Channel: TypeAlias = MadeChannel | TargetLaw
 """What a channel says at one root."""
 
-ChannelRows: TypeAlias = TransitionRows | PoolRows | BranchRows | TargetLawRows
+ChannelRows: TypeAlias = MadeRows | TargetLawRows
 """What a channel says at some roots."""
 
 

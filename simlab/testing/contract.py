@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from simlab.channels import Branches, Channel, Pool, TargetLaw, Transitions
+from simlab.channels import Branches, Channel, MadeChannel, Pool, TargetLaw, Transitions
 from simlab.draft import Draft, Marginals
 from simlab.policy import AnyPolicy, Outcome, modelled_s
 from simlab.recorded import RecordedSequence
@@ -153,7 +153,7 @@ def _check_tokens(policy: AnyPolicy, draft: Draft, tree: DraftTree) -> None:
             )
 
 
-def _scored_nodes(channel: Transitions | Pool | Branches, tree: DraftTree) -> set[int]:
+def _scored_nodes(channel: MadeChannel, tree: DraftTree) -> set[int]:
     """The nodes of a tree that a channel scored where they stand."""
     if isinstance(channel, Transitions):
         return _nodes_of_transitions(channel, tree)

@@ -51,6 +51,7 @@ def made(name: str, given: dict[str, object]) -> AnyPolicy:
         return parse_policies([f"{name}:{quoted}"], ARTEFACTS)[0].policy
     required = {one.name: 16 for one in fields(POLICIES[name]) if one.init and one.default is MISSING}  # type: ignore[arg-type]
     policy = POLICIES[name](**{**required, **given})
+    assert not isinstance(policy, RoutedRecipe)
     return replace(policy.compose(ARTEFACTS), label=f"{name}:{given}") if isinstance(policy, Composed) else policy
 
 

@@ -22,10 +22,12 @@ from places import REPOSITORY, TESTS
 
 from simlab.cli.main import BUG, main
 from simlab.cost import CostTable
-from simlab.policies import POLICIES
 from simlab.policies.artefacts import NoArtefacts
 from simlab.policies.conformance import conformance_rounds
+from simlab.policies.named.autoregressive import Autoregressive
 from simlab.policies.named.caddtree import CaDDTree
+from simlab.policies.named.chain import Chain
+from simlab.policies.named.ddtree import DDTree
 from simlab.policies.named.price import Price
 from simlab.policies.named.taps import Taps
 from simlab.policies.named.treeflash import TreeFlash
@@ -470,9 +472,9 @@ def test_the_reader_agrees_on_any_text(
             return table, "made-up"
 
     chosen: dict[str, tuple[AnyPolicy, dict[str, object]]] = {
-        "ar": (POLICIES["ar"](), {}),
-        "chain": (POLICIES["chain"](budget), {"length": budget}),
-        "ddtree": (POLICIES["ddtree"](budget), {"budget": budget}),
+        "ar": (Autoregressive(), {}),
+        "chain": (Chain(budget), {"length": budget}),
+        "ddtree": (DDTree(budget), {"budget": budget}),
         "caddtree": (
             CaDDTree(budget, look_ahead, tile).compose(Shelf()),
             {"budget": budget, "look_ahead": look_ahead, "tile": tile},
@@ -493,7 +495,7 @@ def test_the_reader_agrees_on_any_text(
 
 def test_a_text_without_a_drafters_rows_follows_one_token_at_a_time() -> None:
     recorded = dataclasses.replace(random_sequence(np.random.default_rng(3), 4), rows=None)
-    found = list(conformance_rounds(POLICIES["ar"](), recorded))
+    found = list(conformance_rounds(Autoregressive(), recorded))
     assert [one["follows"] for one in found] == [[token] for token in recorded.text[1:].tolist()]
     assert len(found) > 2
     assert [one["text_ends"] for one in found] == [False] * (len(found) - 1) + [True]

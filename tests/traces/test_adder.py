@@ -15,7 +15,16 @@ from killed_writers import Killed, kill_after
 from signed_files import signed
 
 from simlab import ChannelNeed, Draft, DraftTree, Needs, Stateless, check_needs, replay_sequence
-from simlab.channels import BRANCHES, POOL, TRANSITIONS, BranchRows, PoolRows, TransitionRows, Transitions
+from simlab.channels import (
+    BRANCHES,
+    POOL,
+    TRANSITIONS,
+    BranchRows,
+    PoolRows,
+    TargetLawRows,
+    TransitionRows,
+    Transitions,
+)
 from simlab.errors import InUseError, MissingChannelError, TraceError
 from simlab.recorded import RecordedSequence
 from simlab.testing.made_up_channels import made_up_branches, made_up_pools, made_up_transitions
@@ -125,8 +134,10 @@ def test_parts_of_a_shard_have_their_own_channels(folder: Path, most_roots: int)
             assert len(rows) == firsts[-1]
             starts = rows.starts()
             for one, first, last in zip(texts.sequences, firsts, firsts[1:], strict=False):
-                part = rows.part(int(first), int(last), starts)
-                np.testing.assert_array_equal(part.log_probs, one.channels[name].log_probs)
+                part, whole = rows.part(int(first), int(last), starts), one.channels[name]
+                assert not isinstance(part, TargetLawRows)
+                assert not isinstance(whole, TargetLawRows)
+                np.testing.assert_array_equal(part.log_probs, whole.log_probs)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simlab.arrays import Bools, Floats, read_only
-from simlab.channels import BranchRows, ChannelRows, PoolRows, TransitionRows
+from simlab.channels import BranchRows, MadeRows, PoolRows, TransitionRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +89,7 @@ ChannelColumns: TypeAlias = TransitionColumns | PoolColumns | BranchColumns
 def columns_part(columns: ChannelColumns, first: int, last: int) -> ChannelColumns:
     """The columns from one root up to another, without copying."""
     starts = columns.rows.starts()
-    part: ChannelRows = columns.rows.part(first, last, starts)
+    part: MadeRows = columns.rows.part(first, last, starts)
     within = slice(int(starts[first]), int(starts[last]))
     if isinstance(part, TransitionRows):
         assert isinstance(columns, TransitionColumns)

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from simlab.arrays import Bools, Floats, Ints, Longs, read_only
-from simlab.channels import BRANCHES, POOL, BranchRows, ChannelRows, TransitionRows
+from simlab.channels import BRANCHES, POOL, BranchRows, MadeRows, TransitionRows
 from simlab.traces.channels.columns import BranchColumns, ChannelColumns, PoolColumns, TransitionColumns
 from simlab.traces.format.frames import column_of, floats_of, ints_of, key_columns, lists_of
 from simlab.traces.format.records import SequenceRecord
@@ -121,7 +121,7 @@ def flat_pools(rows: pl.DataFrame) -> tuple[Longs, Ints, Ints, Floats, Bools]:
     )
 
 
-def channel_columns_of(rows: pl.DataFrame, kept: ChannelRows) -> ChannelColumns:
+def channel_columns_of(rows: pl.DataFrame, kept: MadeRows) -> ChannelColumns:
     """All columns of a channel.
 
     Args:

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from simlab.arrays import Longs
-from simlab.channels import BRANCHES, POOL, BranchRows, ChannelRows, PoolRows, TransitionRows
+from simlab.channels import BRANCHES, POOL, BranchRows, MadeRows, PoolRows, TransitionRows
 from simlab.errors import TraceError
 from simlab.recorded import DraftRows
 from simlab.traces.channels.columns import ChannelColumns, columns_part
@@ -34,7 +34,7 @@ def read_channel_rows(
     shard: int,
     texts: Sequence[SequenceRecord],
     base: DraftRows | None = None,
-) -> ChannelRows:
+) -> MadeRows:
     """What a replay reads of a channel, for all texts of a shard.
 
     Args:
@@ -82,7 +82,7 @@ def _read(
     texts: Sequence[SequenceRecord],
     schema: Schema,
     base: DraftRows | None,
-) -> tuple[pl.DataFrame, ChannelRows]:
+) -> tuple[pl.DataFrame, MadeRows]:
     info, name = manifest.channels[channel], channel_file(channel, shard)
     lengths, where = [len(record.text) - 1 for record in texts], f"{name} in {place}"
     if info.kind == POOL:
@@ -120,7 +120,7 @@ def _read_branches(
     shard: int,
     texts: Sequence[SequenceRecord],
     schema: Schema,
-) -> tuple[pl.DataFrame, ChannelRows]:
+) -> tuple[pl.DataFrame, MadeRows]:
     info, name = manifest.channels[channel], channel_file(channel, shard)
     roots, where = [len(record.text) - 1 for record in texts], f"{name} in {place}"
     count, depth, width = (info.setting(one) for one in ("branches", "depth", "top_k"))

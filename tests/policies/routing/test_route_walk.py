@@ -9,7 +9,7 @@ from simlab.policies.routing.route_walk import missed_tokens
 
 def missed_by_reading(used: list[bool], committed: list[int]) -> list[int]:
     """A reader that takes in everything when it runs: how much was left from before the last round."""
-    unread, missed = [], []
+    unread, missed = list[int](), list[int]()
     for place, runs in enumerate(used):
         # Token ``n`` of the text, by the round that brought it.
         missed.append(sum(brought < place - 1 for brought in unread) if runs else 0)

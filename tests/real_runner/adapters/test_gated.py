@@ -114,7 +114,7 @@ def test_another_target_is_refused() -> None:
         GatedAdapter(replace(config, target_digest="of-another"), target)
     for field, said in (("num_layers", "layers"), ("hidden_size", "hidden size"), ("vocab_size", "vocabulary")):
         with pytest.raises(ModelError, match=f"with {said} "):
-            GatedAdapter(replace(config, **{field: 5}), target)
+            GatedAdapter(replace(config, **{field: 5}), target)  # type: ignore[arg-type]
 
 
 def test_fewer_masks_are_the_first_ones() -> None:

@@ -75,7 +75,9 @@ def test_it_is_profiled_replayed_and_confirmed(made: Made, tmp_path: Path, capsy
     policies = [word for one in POLICIES for word in ("-p", one)]
     assert main(["replay", "--trace", trace, *policies, "--cost", str(cost), "--out", str(rows)]) == 0
     found = pl.read_parquet(rows)
-    seconds = {name: part["verify_s"].sum() / part["rounds"].sum() for (name,), part in found.group_by("policy")}
+    seconds = {
+        name: float(part["verify_s"].sum()) / int(part["rounds"].sum()) for (name,), part in found.group_by("policy")
+    }
     assert min(seconds.values()) > 0
     assert seconds[MODES[3]] == pytest.approx(seconds["ddtree:budget=6"])
     capsys.readouterr()

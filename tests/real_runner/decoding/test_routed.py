@@ -27,7 +27,7 @@ from simlab.policies.routing.cut_rule import CutRule
 from simlab.policies.routing.routed_policy import RoutedPolicy
 from simlab.policy import AnyPolicy
 from simlab.real_runner.confirm.record_comparison import compare_with_record
-from simlab.real_runner.decoding import speculation
+from simlab.real_runner.decoding import choice, speculation
 from simlab.real_runner.decoding.batched_decode import decode_batch
 from simlab.real_runner.decoding.decode import decode
 from simlab.real_runner.decoding.decoded import DecodedText
@@ -37,7 +37,7 @@ from simlab.real_runner.drafters.draft_rows import draft_columns
 from simlab.real_runner.drafters.kept import KeptCandidates
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3.producer import Eagle3Producer, Eagle3Text, eagle3_producer
-from simlab.real_runner.heads.producer import StagedProducer
+from simlab.real_runner.heads.producer import AnyProducer, StagedProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.record.record import forward_text, token_rows
 from simlab.recorded import DraftRows, RecordedSequence
@@ -56,7 +56,10 @@ EVERY = pytest.mark.parametrize("name", NAMES)
 def models_of(seed: int = 0, family: str = "qwen3") -> Models:
     models = random_trees.random_models(family, seed, VOCAB_SIZE, torch.float32)
     head = random_eagle3_for(models.target, seed, draft_vocab_size=9)
-    made = {"eagle3": eagle3_producer(head, models.target, REACH), "d2sd": random_redrafts(models, seed, top_k=5)}
+    made: dict[str, AnyProducer] = {
+        "eagle3": eagle3_producer(head, models.target, REACH),
+        "d2sd": random_redrafts(models, seed, top_k=5),
+    }
     return replace(models, channels=made)
 
 
@@ -166,7 +169,7 @@ def test_what_is_read_late_and_wrong_would_be_found(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_law_of_another_node_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    router, models, whole = router_of("ddtree, eagle3", 2), models_of(2), speculation.entropies_of
+    router, models, whole = router_of("ddtree, eagle3", 2), models_of(2), choice.entropies_of
 
     def shifted(log_probs: torch.Tensor) -> torch.Tensor:
         return whole(log_probs) + 0.5

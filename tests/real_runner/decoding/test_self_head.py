@@ -12,6 +12,7 @@ from random_heads import FLASH, flash_policy, random_head
 from recorded_texts import record_texts
 from replay_is_the_runner import engine_unequal, with_true_ranks
 
+from simlab.channels import Transitions
 from simlab.draft import Prompt
 from simlab.grid import to_grid
 from simlab.policies.composition import Composition
@@ -113,14 +114,15 @@ def test_a_row_is_the_head_on_a_masks_state_and_the_token_above() -> None:
     tokens = torch.from_numpy(np.concatenate([recorded.prompt.token_ids, recorded.text]).astype(np.int64))
     states = own.states(tokens[None, : start + t], torch.tensor([[start + t]]))
     found = recorded.channels[FLASH].row(t, int(recorded.channels[FLASH].starts()[t]))
-    above = [int(tokens[start + t]), *found.previous.tolist()]  # type: ignore[union-attr]
+    assert isinstance(found, Transitions)
+    above = [int(tokens[start + t]), *found.previous.tolist()]
     row = 0
     for depth, num_rows in enumerate([1, *[REACH.previous] * (NUM_MASKS - 1)]):
         for _ in range(num_rows):
             embedded = target.embedding.weight[torch.tensor([[above[row]]])]
             corrected = head(states.before, states.after, embedded, torch.tensor([depth]))
             law = target.logits(own.norm(corrected))[0, 0].log_softmax(-1).numpy()
-            kept = to_grid(law)[found.ids[row]]  # type: ignore[union-attr]
+            kept = to_grid(law)[found.ids[row]]
             assert np.abs(kept - found.log_probs[row]).max() <= CLOSE
             row += 1
 

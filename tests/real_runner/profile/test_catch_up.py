@@ -18,6 +18,7 @@ from simlab.real_runner.decoding import drafting
 from simlab.real_runner.drafters.text_context import TextContext
 from simlab.real_runner.heads.eagle3.pool import Eagle3Reach
 from simlab.real_runner.heads.eagle3.producer import eagle3_producer
+from simlab.real_runner.heads.producer import AnyProducer
 from simlab.real_runner.models import Models
 from simlab.real_runner.profile.catch_up import FEWEST_READ, CatchUpTimer
 from simlab.real_runner.profile.options import ProfileOptions, settings_of
@@ -36,7 +37,7 @@ REDRAFTS = ChannelNeed("d2sd", "branches", (("branches", 1), ("top_k", 2)))
 def models_of(seed: int = 0) -> Models:
     models = random_trees.random_models("qwen3", seed, VOCAB_SIZE, torch.float32)
     head = random_eagle3_for(models.target, seed, draft_vocab_size=9)
-    made = {
+    made: dict[str, AnyProducer] = {
         "eagle3": eagle3_producer(head, models.target, Eagle3Reach(beam=4, top_k=5, steps=2)),
         "d2sd": random_redrafts(models, seed, top_k=5),
     }

@@ -12,6 +12,7 @@ from treeflash_oracle import corrected, rms
 
 from simlab.real_runner.checkpoints.files import load_drafter
 from simlab.real_runner.drafters.dense import draft_states
+from simlab.real_runner.drafters.dflash import DFlashDrafter
 from simlab.real_runner.heads.treeflash import TreeFlashHead
 from simlab.real_runner.targets.loading import load_target
 from simlab.real_runner.targets.model import Target
@@ -57,6 +58,7 @@ def test_the_loss_is_that_of_the_plain_head(
 ) -> None:
     plan = replace(PLAN, head_tokens=head_tokens)
     loss = loss_of(folder, target, store, plan)
+    assert isinstance(loss.drafter, DFlashDrafter)
     drafter, batch = loss.drafter, store.batch(2, plan.seed, plan.num_sequences, plan.num_roots, 4)
     weights = {name: tensor.detach().double().numpy() for name, tensor in loss.network.state_dict().items()}
     assert isinstance(target.head.weight, torch.Tensor)
@@ -84,6 +86,7 @@ def test_the_loss_is_that_of_the_plain_head(
 def test_only_the_head_learns(folder: Path, target: Target, store: FeatureStore) -> None:
     loss = loss_of(folder, target, store, PLAN)
     loss(0).backward()
+    assert isinstance(loss.drafter, DFlashDrafter)
     assert all(parameter.grad is not None for parameter in loss.network.parameters())
     assert all(parameter.grad is None for parameter in loss.drafter.parameters())
     assert all(parameter.grad is None for parameter in target.model.parameters())
