@@ -5,7 +5,7 @@
 #    source ~/.local/share/bash_completion/simlab
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_simlab_train_subparsers=(dflash treeflash taps eagle3 calibration ranks price ngram)
+_shtab_simlab_train_subparsers=(dflash treeflash taps eagle3 self calibration ranks price ngram)
 _shtab_simlab_subparsers=(demo prompts record replay merge compare optimize profile import-cost advise curves scoring sparse reproduce engine-rules confirm crosscheck import-metrics report train policies inspect export completion version help)
 
 _shtab_simlab_demo_option_strings=(-h --help --out)
@@ -15,7 +15,7 @@ _shtab_simlab_replay_option_strings=(-h --help --trace --draft -p --policy --cos
 _shtab_simlab_merge_option_strings=(-h --help --out --json)
 _shtab_simlab_compare_option_strings=(-h --help -p --policy --against --measure --by --correction --kind --cost --draft --limit --json)
 _shtab_simlab_optimize_option_strings=(-h --help --trace --report-on --draft -p --policy --cost --objective --node-cap --halving --no-halving --threads --json --progress --no-progress --trials --seed --storage --out --results)
-_shtab_simlab_profile_option_strings=(-h --help --target --draft --tap-offset --block --out --resume --json --node-counts --contexts --repeats --until-interval --time-limit --batch --channel --units --temperature --top-p --top-k --dtype --device --device-map --execution --threads)
+_shtab_simlab_profile_option_strings=(-h --help --target --draft --tap-offset --block --out --resume --json --node-counts --contexts --repeats --until-interval --time-limit --batch --channel --units --catch-up --temperature --top-p --top-k --dtype --device --device-map --execution --threads)
 _shtab_simlab_import_cost_option_strings=(-h --help --counts --format --out --trace --draft --machine --dtype --batch --json --draft-s --select-s --commit-s --plain-s)
 _shtab_simlab_advise_option_strings=(-h --help --trace --draft --choose-on -p --policy --cost --batch --limit --threads --json --progress --no-progress)
 _shtab_simlab_curves_option_strings=(-h --help --trace --draft --cost --budget --edges --calibration -p --policy --by --limit --json --progress --no-progress --out)
@@ -31,6 +31,7 @@ _shtab_simlab_train_dflash_option_strings=(-h --help --target --text --prompts -
 _shtab_simlab_train_treeflash_option_strings=(-h --help --target --text --prompts --out --resume --limit --device --draft --temperature --max-new-tokens --chat-template-kwargs --max-tokens --inner-size --dropout --steps --sequences --roots --learning-rate --warmup-steps --head-tokens --seed --eval-every --weight-decay --held-out --patience --decay)
 _shtab_simlab_train_taps_option_strings=(-h --help --target --text --prompts --out --resume --limit --device --draft --temperature --max-new-tokens --chat-template-kwargs --max-tokens --beam --extensions --steps --sequences --roots --learning-rate --warmup-steps --seed --eval-every --weight-decay --held-out --patience --reach-weight --labels --law-roots)
 _shtab_simlab_train_eagle3_option_strings=(-h --help --target --text --prompts --out --resume --limit --device --temperature --max-new-tokens --chat-template-kwargs --max-tokens --draft-vocab --taps --steps --sequences --roots --learning-rate --warmup-steps --seed --eval-every --weight-decay --held-out --patience --passes --decay)
+_shtab_simlab_train_self_option_strings=(-h --help --target --text --prompts --out --resume --limit --device --temperature --max-new-tokens --chat-template-kwargs --max-tokens --masks --rank --steps --sequences --roots --learning-rate --warmup-steps --head-tokens --seed --eval-every --weight-decay --held-out --patience --consistency --decay)
 _shtab_simlab_train_calibration_option_strings=(-h --help --trace --draft --limit --json --out --top-k)
 _shtab_simlab_train_ranks_option_strings=(-h --help --trace --draft --limit --json --out --top-k)
 _shtab_simlab_train_price_option_strings=(-h --help --trace --draft --limit --json -p --policy --cost)
@@ -74,7 +75,7 @@ _shtab_simlab_confirm___device_map_choices=(auto)
 _shtab_simlab_confirm___execution_choices=(eager compiled cuda_graphs)
 _shtab_simlab_crosscheck___engine_choices=(auto vllm sglang trtllm)
 _shtab_simlab_train_taps___labels_choices=(path law)
-_shtab_simlab_train_pos_0_choices=(dflash treeflash taps eagle3 calibration ranks price ngram)
+_shtab_simlab_train_pos_0_choices=(dflash treeflash taps eagle3 self calibration ranks price ngram)
 _shtab_simlab_inspect___schema_choices=(manifest cost optimum)
 _shtab_simlab_export___format_choices=(conformance vllm sglang tensorrt-llm modelopt sglang-sps vllm-curves sglang-sts latex markdown)
 _shtab_simlab_export___by_choices=(dataset context turn)
@@ -184,6 +185,9 @@ _shtab_simlab_train_taps___resume_nargs=0
 _shtab_simlab_train_eagle3__h_nargs=0
 _shtab_simlab_train_eagle3___help_nargs=0
 _shtab_simlab_train_eagle3___resume_nargs=0
+_shtab_simlab_train_self__h_nargs=0
+_shtab_simlab_train_self___help_nargs=0
+_shtab_simlab_train_self___resume_nargs=0
 _shtab_simlab_train_calibration__h_nargs=0
 _shtab_simlab_train_calibration___help_nargs=0
 _shtab_simlab_train_calibration___json_nargs=0

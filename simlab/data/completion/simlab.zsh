@@ -48,6 +48,7 @@ _shtab_simlab_train_commands() {
     ngram:'Count a 3-gram of the target'"'"'s texts.'
     price:'Find the rate at which a policy should exchange seconds for tokens.'
     ranks:'Count how often a drafter'"'"'s candidate of each rank is right.'
+    self:'Train an adapter with which a target drafts for itself.'
     taps:'Train a scorer of draft trees for a drafter.'
     treeflash:'Train a first-order head for a drafter.'
   )
@@ -351,6 +352,7 @@ _shtab_simlab_profile_options=(
   "--batch[texts at a time, each with as many drafted tokens and as long a context (default 1)]:N:"
   "*--channel[time a channel too, made by this network, with the settings of \`simlab record --add-channel\`\; may be repeated. With --resume it is added to the file]:NAME=CHECKPOINT[,KEY=N...]:"
   "--units[how much of a channel is made, such as 4,8,16\: of a TreeFlash head its \`previous\` (default\: as its settings have it)]:LIST:"
+  "--catch-up[time drafts that read so many missed tokens first, such as 1,16,64,256 (1 stands for none and is always measured)\: what a router\'s drafters take that did not run for a while, the drafter\'s and those of each --channel that reads the text itself]:LIST:"
   "--temperature[sampling temperature\; 0\: greedy (default 0)]:X:"
   "--top-p[top-p (nucleus) sampling\; 1\: off (default 1)]:X:"
   "--top-k[top-k sampling\; 0\: off (default 0)]:N:"
@@ -634,6 +636,39 @@ _shtab_simlab_train_ranks_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_simlab_train_ranks_defaults_added=0
 
+_shtab_simlab_train_self_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
+  "--text[text to learn from\: .parquet or .jsonl]:FILE:"
+  "--prompts[prompts that the target answers first]:FILE:"
+  "--out[the folder of the run]:DIR:"
+  "--resume[go on with the run in --out]"
+  "--limit[the first N texts only]:N:"
+  "--device[cpu, cuda, cuda\:1, ... (default cpu)]:NAME:"
+  "--temperature[of generated text (default 0)]:X:"
+  "--max-new-tokens[of a generated answer (default 256)]:N:"
+  "--chat-template-kwargs[such as \'\{\"enable_thinking\"\: false\}\']:JSON:"
+  "--max-tokens[longer texts are cut (default 640)]:N:"
+  "--masks[tokens that are drafted behind one (default 4)]:N:"
+  "--rank[of each change (default 16)]:N:"
+  "--steps[optimiser steps in all (default 3000)]:N:"
+  "--sequences[texts in a step (default 1)]:N:"
+  "--roots[random blocks in each of them (default 32)]:N:"
+  "--learning-rate[at its highest (default 0.001)]:X:"
+  "--warmup-steps[steps of rising learning rate (default 50)]:N:"
+  "--head-tokens[commonest tokens that the loss is taken over\; 0\: all (default 4096)]:N:"
+  "--seed[of the order of texts, of the random blocks and of sampling (default 0)]:N:"
+  "--eval-every[steps between evaluations\; each saves (default 100)]:N:"
+  "--weight-decay[of AdamW (default 0.01)]:X:"
+  "--held-out[of the texts, not learnt from (default 0.01)]:SHARE:"
+  "--patience[evaluations in a row without a better held-out loss that end the run\; 0\: none (default 0)]:N:"
+  "--consistency[of the squared distance between a mask\'s state and that of the text\'s own row (default 0.1)]:X:"
+  "--decay[depths over which a position\'s weight falls by e\; 0\: none (default 4)]:X:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_simlab_train_self_defaults_added=0
+
 _shtab_simlab_train_taps_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--target[the model to draft for\: a Hugging Face id, a folder, or smollm2-135m (default)]:T:"
@@ -781,6 +816,7 @@ _shtab_simlab_train() {
         ngram) _arguments -C -s $_shtab_simlab_train_ngram_options ;;
         price) _arguments -C -s $_shtab_simlab_train_price_options ;;
         ranks) _arguments -C -s $_shtab_simlab_train_ranks_options ;;
+        self) _arguments -C -s $_shtab_simlab_train_self_options ;;
         taps) _arguments -C -s $_shtab_simlab_train_taps_options ;;
         treeflash) _arguments -C -s $_shtab_simlab_train_treeflash_options ;;
       esac
