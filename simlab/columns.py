@@ -61,9 +61,14 @@ class RoundColumns:
         if self.routes is None:
             raise ValueError("these rounds are of no router")
         taken, asked = self.routes == route, self.num_asked
-        positions, drafted, accepted, committed, clipped = (one[taken] for one in self.columns())
-        asked = None if asked is None else asked[taken]
-        return RoundColumns(positions, drafted, accepted, committed, clipped, asked)
+        return RoundColumns(
+            positions=self.positions[taken],
+            num_drafted=self.num_drafted[taken],
+            num_accepted=self.num_accepted[taken],
+            num_committed=self.num_committed[taken],
+            clipped=self.clipped[taken],
+            num_asked=None if asked is None else asked[taken],
+        )
 
     @property
     def num_rounds(self) -> int:

@@ -78,7 +78,8 @@ def extra_s(cost: CostTable, drafter: str, context: int, missed: int) -> float:
 
 def catching_up(cost: CostTable, router: RoutedPolicy, played: list[Round], length: int) -> float:
     """Round by round: every drafter notes which tokens it has read."""
-    read, total = dict.fromkeys(("", "eagle3"), 0), 0.0
+    read: dict[str, int] = {DRAFTER: 0, "eagle3": 0}
+    total = 0.0
     for before, one in pairwise([None, *played]):
         assert one is not None
         assert one.route is not None
