@@ -58,6 +58,8 @@ class RoundColumns:
         Raises:
             ValueError: it is not known which routes served.
         """
+        if self.routes is None and self.num_rounds == 0:
+            return self
         if self.routes is None:
             raise ValueError("these rounds are of no router")
         taken, asked = self.routes == route, self.num_asked
@@ -130,6 +132,8 @@ class TextRounds:
         Raises:
             ValueError: it is not known which routes served.
         """
+        if self.routes is None and len(self.roots) == 0:
+            return self
         if self.routes is None:
             raise ValueError("these rounds are of no router")
         taken, asked = self.routes == route, self.num_asked

@@ -43,7 +43,7 @@ class SettingInfo:
     @property
     def typed_default(self) -> str:
         """The default as a person types it: JSON, or plain text."""
-        if self.default is None or isinstance(self.default, bool):
+        if self.default is None or self.default == "" or isinstance(self.default, bool):
             return json.dumps(self.default)
         return str(self.default)
 

@@ -44,23 +44,23 @@ class OwnDrafter:
 
     @property
     def config(self) -> OwnConfig:
-        """Its sizes."""
+        """The sizes of the target and the adapter."""
         sizes = self.target.config
         block_size = self.adapter.config.block_size
         return OwnConfig(sizes.hidden_size, sizes.num_attention_heads, block_size, self.target.vocab_size)
 
     @property
     def norm(self) -> nn.Module:
-        """The target's last."""
+        """The norm behind the target's last layer."""
         return final_norm(self.target)
 
     @property
     def embed_tokens(self) -> None:
-        """None: the target's."""
+        """None: the embedding is the target's."""
 
     @property
     def lm_head(self) -> None:
-        """None: the target's."""
+        """None: the output head is the target's."""
 
     @property
     def vocabulary(self) -> None:

@@ -178,6 +178,9 @@ def load_setup(
         _only_block(trace),
     )
     _check_target(trace, models.target)
+    if options.batch > 1:
+        # Batches have the drafter's pass of blocks; what drafts without one is refused here, before anything runs.
+        _ = models.block_drafter
     settle_tap_offset(models, options.tap_offset, [(record.prompt.token_ids, record.text) for record in records])
     draft = _draft_set_of(trace, models)
     models = replace(models, target=replace(models.target, stop_token_ids=manifest.stop_token_ids))

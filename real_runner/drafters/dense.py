@@ -53,7 +53,7 @@ class Outputs(Protocol):
 
     @property
     def config(self) -> OutputConfig:
-        """Its sizes."""
+        """The sizes of what drafts."""
         ...
 
     @property
@@ -63,12 +63,12 @@ class Outputs(Protocol):
 
     @property
     def embed_tokens(self) -> nn.Embedding | None:
-        """Its own embedding; None: the target's."""
+        """An embedding of its own; None: the target's."""
         ...
 
     @property
     def lm_head(self) -> nn.Linear | None:
-        """Its own output head; None: the target's."""
+        """An output head of its own; None: the target's."""
         ...
 
     @property

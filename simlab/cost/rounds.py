@@ -1,5 +1,7 @@
 """The rounds of one text, priced one text at a time: what the engine's sums are held against."""
 
+from dataclasses import replace
+
 from simlab.columns import RoundColumns
 from simlab.cost.stages import PLAIN, STAGES, StageSeconds
 from simlab.cost.table import CostTable
@@ -24,11 +26,12 @@ def price(policy: AnyPolicy, rounds: RoundColumns, prompt_length: int, cost: Cos
     """
     routes = routes_of(policy)
     if routes:
-        parts = [
-            price_rounds(rounds.of_route(place), prompt_length, cost.charged(route), route.needs.draft)
-            for place, route in enumerate(routes)
-        ]
-        return sum(parts, start=StageSeconds())
+        total = StageSeconds()
+        for place, route in enumerate(routes):
+            own = rounds.of_route(place)
+            own = own if route.needs.paid_as_asked is not None else replace(own, num_asked=None)
+            total += price_rounds(own, prompt_length, cost.charged(route), route.needs.draft)
+        return total
     if is_plain_decoding(policy):
         sums = cost.sums((PLAIN,), rounds.positions + prompt_length, rounds.num_drafted)
         return StageSeconds(verify_s=float(sums[0, 0]))

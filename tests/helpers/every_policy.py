@@ -57,6 +57,9 @@ def made(name: str, given: dict[str, object]) -> AnyPolicy:
 
 EVERY_POLICY = [made(name, given) for name in POLICIES for given in SETTINGS.get(name, [{}])]
 
+WITH_A_DRAFTER = [policy for policy in EVERY_POLICY if policy.needs.masked is None]
+"""Those that run beside a drafter; others are of a target that drafts for itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class LongerAfterSuccess:

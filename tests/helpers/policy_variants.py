@@ -12,8 +12,8 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 }
 """Settings by name, as the classes give them; a policy that gives none goes with its defaults."""
 
-FILLED_IN = 24
-"""For a setting that must be given and has no variant."""
+FILLED_IN = {"int": "24", "float": "24", "str": '"chain"'}
+"""For a setting that must be given and has no variant, by its kind; a word names a policy."""
 
 
 def every_policy(artefacts: Artefacts, variants: Mapping[str, tuple[str, ...]] = VARIANTS) -> list[NamedPolicy]:
@@ -26,7 +26,8 @@ def every_policy(artefacts: Artefacts, variants: Mapping[str, tuple[str, ...]] =
     texts = []
     for one in describe_policies():
         for settings in variants.get(one.name, ("",)):
-            required = [field.name for field in one.fields if field.required and f"{field.name}=" not in settings]
-            pairs = ",".join([*filter(None, [settings]), *(f"{name}={FILLED_IN}" for name in required)])
+            required = [field for field in one.fields if field.required and f"{field.name}=" not in settings]
+            filled = (f"{field.name}={FILLED_IN[field.kind]}" for field in required)
+            pairs = ",".join([*filter(None, [settings]), *filled])
             texts.append(f"{one.name}:{pairs}" if pairs else one.name)
     return parse_policies(texts, artefacts)

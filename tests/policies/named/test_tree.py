@@ -110,7 +110,7 @@ def test_a_named_policy_is_the_tree_that_it_says(named: NamedPolicy) -> None:
 
 def test_all_but_some_named_policies_are_trees() -> None:
     of_a_batch = {"joint", "joint-throughput", "vllm-adaptive", "sglang-dspark"}
-    others = {"ar", "entropy-width", "sequoia", "jetspec-extended", "tree"}
+    others = {"ar", "entropy-width", "sequoia", "jetspec-extended", "tree", "router", "whiflash"}
     assert {one.name for one in COMPOSED} == set(POLICIES) - others - of_a_batch
     assert all(recipe_of(one).as_tree() for one in every_policy(FullArtefacts()) if one.name == "calibrated")
 

@@ -10,7 +10,7 @@ import pytest
 import random_trees
 import torch
 from confirm_runs import Made, confirmed, make, setup_of
-from every_policy import EVERY_POLICY
+from every_policy import WITH_A_DRAFTER
 from made_up_costs import filled
 from made_up_heads import with_producers
 from torch import Tensor
@@ -66,7 +66,7 @@ def trees_of(seed: int, truth: tuple[int, ...]) -> list[AnyPolicy]:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("family", random_trees.FAMILIES)
 def test_every_policy_writes_plain_decodings_text(family: str, dtype: torch.dtype) -> None:
-    policies = [policy for policy in EVERY_POLICY if policy.budget <= MOST_BUDGET or isinstance(policy, Chain)][::3]
+    policies = [policy for policy in WITH_A_DRAFTER if policy.budget <= MOST_BUDGET or isinstance(policy, Chain)][::3]
     num_rows = rows_for([*policies, DDTree(MOST_BUDGET)], random_trees.BLOCK_SIZE - 1)
     accepted = 0
     for seed, sampling in enumerate(SAMPLINGS):

@@ -9,7 +9,7 @@ import pytest
 import random_trees
 import tiny_models
 import torch
-from every_policy import EVERY_POLICY, LongerAfterSuccess
+from every_policy import EVERY_POLICY, WITH_A_DRAFTER, LongerAfterSuccess
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from lossless_checks import Case, check_case, check_rounds, check_text, fixed_cases, kinds_of, plain_of
@@ -96,7 +96,7 @@ def test_every_policy_gives_the_text_of_plain_decoding(family: str, sampling: Sa
         models = with_producers(random_trees.random_models(family, seed, 12, torch.float32), EVERY_POLICY, seed)
         for prompt in prompts_for(models, 3):
             plain = random_trees.plain_text(models.target, prompt, sampling, 24)
-            for policy in [*EVERY_POLICY, LongerAfterSuccess()]:
+            for policy in [*WITH_A_DRAFTER, LongerAfterSuccess()]:
                 decoded = decode(models, policy, prompt, sampling, 24)
                 check_text(decoded, plain, models, 24)
                 check_rounds(decoded, policy)

@@ -80,7 +80,7 @@ def router_of(name: str, seed: int, family: str = "qwen3") -> RoutedPolicy:
         "ddtree, eagle3": ((DDTree(9), EAGLE), CutRule("entropy", (half,))),
         "three": ((Autoregressive(), Chain(), EAGLE), CutRule("entropy", (third, most))),
         "by accepted": ((Autoregressive(), DDTree(5)), CutRule("accepted", (-0.5,))),
-        "by context": ((D2SD(12, branches=2), EAGLE, Chain(2)), CutRule("context", (10.0, 16.0))),
+        "by context": ((D2SD(12, branches=2), EAGLE, Chain(2)), CutRule("context", (8.0, 12.0))),
         "ar, d2sd": ((Autoregressive(), D2SD(12, branches=2)), CutRule("entropy", (half,))),
     }
     routes, rule = routers[name]
