@@ -81,7 +81,7 @@ def first_unequal(policy: AnyPolicy, decoded: DecodedText) -> ReplayMismatch | N
     unequal = _first_misplaced(decoded)
     if unequal is not None:
         return unequal
-    replayed = rounds(policy, _with_all_that_is_read(own_sequence(decoded), policy))
+    replayed = rounds(policy, own_sequence(decoded, policy))
     for ran in decoded.rounds:
         expected = next(replayed)
         for what, here, there in zip(_PARTS, parts_of(ran.round), parts_of(expected), strict=True):
@@ -105,11 +105,15 @@ def _with_all_that_is_read(own: RecordedSequence, policy: AnyPolicy) -> Recorded
     return replace(own, rows=rows, channels=channels)
 
 
-def own_sequence(decoded: DecodedText) -> RecordedSequence:
+def own_sequence(decoded: DecodedText, policy: AnyPolicy | None = None) -> RecordedSequence:
     """The text, with rows and channels at the roots where the runner drafted; at every other root nothing is kept.
 
     Transitions have a row below every root; where the runner drafted nothing it holds token 0 alone, as improbable as
     the grid has it.
+
+    Args:
+        decoded: the text and its rounds.
+        policy: a router that ran, for empty rows of what none of its rounds read; None: what was read alone.
 
     Raises:
         ValueError: a round begins outside the text, or rows differ in depth or in the tokens of a row.
@@ -118,7 +122,8 @@ def own_sequence(decoded: DecodedText) -> RecordedSequence:
     num_roots = len(decoded.text) - 1
     rows = _rows(by_position, num_roots) if by_position else None
     channels = {name: _channel(decoded, name, num_roots) for name in _names_of_channels(decoded)}
-    return RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, channels)
+    own = RecordedSequence(0, decoded.prompt, decoded.text, decoded.stop_reason, rows, channels)
+    return own if policy is None else _with_all_that_is_read(own, policy)
 
 
 _NONE, _NO_PROB = np.zeros((0, 1), np.int32), np.zeros((0, 1), np.float32)

@@ -186,7 +186,9 @@ def _ran(one: NamedPolicy, decoded: DecodedText, losses: TextLosses, record: Seq
         totals.accepted,
         totals.clipped > 0,
         "" if unequal is None else str(unequal),
-        "not asked" if unequal is not None else engine_unequal(one.policy, with_true_ranks(own_sequence(decoded))),
+        "not asked"
+        if unequal is not None
+        else engine_unequal(one.policy, with_true_ranks(own_sequence(decoded, one.policy))),
         others,
         against,
     )
